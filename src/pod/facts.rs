@@ -1,0 +1,61 @@
+//! The facts of a pod that decide its redirection, and no others.
+//!
+//! The agent sends them as JSON (camelCase) over its socket; the API fallback extracts them from a whole Pod.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Namespace and name of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What of a pod decides its redirection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodFacts {
+    /// `metadata.uid`
+    pub uid: String,
+    /// The annotations of `contract::annotation` that the pod has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// The label `sidecar.istio.io/inject`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inject_label: Option<String>,
+    /// The pod has an `istio-init` container of any kind.
+    #[serde(default)]
+    pub has_init: bool,
+    /// The `istio-proxy` container, among the containers or the init containers (native sidecar).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyContainer>,
+}
+
+/// What of the `istio-proxy` container decides the rules.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProxyContainer {
+    /// The variables of `contract::proxy_env` that have a literal value.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// `args[1]` where `args[0]` is `proxy`: `sidecar`, `router`, `waypoint`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_type: Option<String>,
+    /// `securityContext.runAsUser` of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_user: Option<u32>,
+    /// `securityContext.runAsGroup` of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_as_group: Option<u32>,
+}

@@ -1,0 +1,1 @@
+//! Pod facts → [`Redirect`](super::Redirect).

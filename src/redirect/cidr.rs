@@ -1,0 +1,55 @@
+//! Address ranges, and how addresses are printed.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::Error;
+
+/// None, all, or these ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum CidrSelector {
+    /// No range: an empty string.
+    #[default]
+    None,
+    /// Every destination: `*`.
+    All,
+    /// These ranges, in the order in which they were written, host bits kept.
+    List(Vec<IpNet>),
+}
+
+impl CidrSelector {
+    /// `*`, a list as [`parse_cidrs`] takes it, or nothing.
+    pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
+        if text.trim() == "*" {
+            return Ok(Self::All);
+        }
+        let ranges = parse_cidrs(key, text)?;
+        Ok(if ranges.is_empty() { Self::None } else { Self::List(ranges) })
+    }
+}
+
+/// A comma-separated list of CIDRs, spaces around elements and empty elements dropped. `*` is refused.
+pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
+    let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+    parts
+        .map(|p| p.parse().map_err(|_| Error::new(key, p, "a comma-separated list of CIDRs such as 10.0.0.0/8")))
+        .collect()
+}
+
+/// An address as `inet_ntop` of glibc prints it, which is what iptables prints: Rust's own form differs for
+/// IPv4-compatible addresses (`::127.0.0.53`).
+pub fn fmt_addr(addr: IpAddr) -> String {
+    match addr {
+        IpAddr::V6(v6) if is_v4_compatible(v6) => {
+            let [.., a, b, c, d] = v6.octets();
+            format!("::{a}.{b}.{c}.{d}")
+        }
+        other => other.to_string(),
+    }
+}
+
+fn is_v4_compatible(v6: Ipv6Addr) -> bool {
+    let s = v6.segments();
+    s[..6].iter().all(|w| *w == 0) && s[6] != 0
+}

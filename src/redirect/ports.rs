@@ -1,0 +1,52 @@
+//! TCP and UDP ports, and lists of them.
+
+use std::fmt;
+
+use super::Error;
+
+/// A TCP or UDP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(pub u16);
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// None, all, or these ports.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum PortSelector {
+    /// No port: an empty string.
+    #[default]
+    None,
+    /// Every port: `*`.
+    All,
+    /// These ports, in the order in which they were written.
+    List(Vec<Port>),
+}
+
+impl Port {
+    /// A comma-separated list, spaces around elements and empty elements dropped. `*` is refused.
+    pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
+        let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
+        parts
+            .map(|p| {
+                let digits = !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit());
+                let port = digits.then(|| p.parse().ok()).flatten();
+                port.map(Self).ok_or_else(|| Error::new(key, p, "a comma-separated list of ports from 0 to 65535"))
+            })
+            .collect()
+    }
+}
+
+impl PortSelector {
+    /// `*`, a list as [`Port::parse_list`] takes it, or nothing.
+    pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
+        if text.trim() == "*" {
+            return Ok(Self::All);
+        }
+        let ports = Port::parse_list(key, text)?;
+        Ok(if ports.is_empty() { Self::None } else { Self::List(ports) })
+    }
+}

@@ -5,6 +5,8 @@ mod compat;
 mod describe;
 pub mod expr;
 pub mod image;
+pub mod nft;
+pub mod restore;
 mod wire;
 mod xt;
 

@@ -10,7 +10,9 @@ mod support;
 #[path = "../support/cases.rs"]
 mod cases;
 
+mod converge;
 mod encoder;
+mod random;
 mod visit;
 
 use std::process::ExitCode;
@@ -18,6 +20,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [encoder::trials(), visit::trials()].into_iter().flatten().collect();
+    let trials = [converge::trials(), encoder::trials(), visit::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,13 +1,7 @@
 //! Which backend: what the kernel and the netns are like, and what follows.
 
-#![expect(clippy::disallowed_methods, reason = "the netns' facts are files under /proc")]
-
-use std::fs;
-use std::io::ErrorKind;
-
 use nix::errno::Errno;
 
-use super::batch::family_header;
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
 
@@ -16,14 +10,12 @@ use crate::netlink::{self, Protocol, Socket, Writer, flag};
 pub struct KernelFacts {
     /// iptables-legacy has tables in this netns, of either family.
     pub legacy_in_use: bool,
-    /// The programs of iptables-legacy are installed.
+    /// The programs of iptables-legacy are installed; looked for only where nothing else will do, or where it is in use.
     pub legacy_programs: bool,
     /// The kernel has nf_tables.
     pub nf_tables: bool,
     /// nf_tables knows the extensions of iptables (`CONFIG_NFT_COMPAT`).
     pub compat: bool,
-    /// The kernel has IPv6.
-    pub ipv6: bool,
 }
 
 /// A backend that the user insists on.
@@ -44,9 +36,6 @@ pub enum Unavailable {
     /// Asked for.
     #[error("the kernel's nf_tables has no iptables extensions: load the module nft_compat with xt_owner")]
     Compat,
-    /// Asked for.
-    #[error("iptables-legacy-restore is not installed")]
-    LegacyPrograms,
     /// Neither way is open.
     #[error(
         "the kernel has no nf_tables with iptables extensions (modules nf_tables, nft_compat, xt_owner), and \
@@ -62,28 +51,24 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
         (true, false) => Err(Unavailable::Compat),
         (true, true) => Ok(Backend::IptablesNft),
     };
-    let legacy = if facts.legacy_programs { Ok(Backend::IptablesLegacy) } else { Err(Unavailable::LegacyPrograms) };
+    let legacy = if facts.legacy_programs { Ok(Backend::IptablesLegacy) } else { Err(Unavailable::All) };
     match forced {
         _ if native && facts.nf_tables => Ok(Backend::NativeNft),
         _ if native => Err(Unavailable::NfTables),
         Some(Forced::Nft) => nft,
-        Some(Forced::Legacy) => legacy,
+        // If its programs are not there, running them says so.
+        Some(Forced::Legacy) => Ok(Backend::IptablesLegacy),
         None if facts.legacy_in_use => legacy.or(nft).or(Err(Unavailable::All)),
-        None => nft.or(legacy).or(Err(Unavailable::All)),
+        None => nft.or(legacy),
     }
 }
 
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    let in_use = |file| !legacy::tables_in_use(file).is_empty();
-    Ok(KernelFacts {
-        legacy_in_use: legacy::FAMILIES.iter().any(|f| in_use(f.names)),
-        legacy_programs: legacy::is_installed(),
-        nf_tables,
-        compat,
-        ipv6: fs::metadata("/proc/thread-self/net/if_inet6").map_or_else(|e| e.kind() != ErrorKind::NotFound, |_| true),
-    })
+    let legacy_in_use = legacy::FAMILIES.iter().any(|f| !legacy::tables_in_use(f.names).is_empty());
+    let legacy_programs = (legacy_in_use || !compat) && legacy::is_installed();
+    Ok(KernelFacts { legacy_in_use, legacy_programs, nf_tables, compat })
 }
 
 /// Whether the kernel has nf_tables, and with it iptables' owner match, without which no rule set of ours is.
@@ -112,16 +97,13 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             Err(error) => Err(Error::from(error)),
         }
     };
-    let [unspecified, ..] = family_header(None);
-    if !has(&mut socket, GETGEN, unspecified, |_| ())? {
-        return Ok((false, false));
-    }
+    // Who answers the second has the first.
     let compat = has(&mut socket, COMPAT_GET, NFPROTO_IPV4, |w| {
         w.text(1, "owner");
         w.u32_be(2, 1);
         w.u32_be(3, 0);
     })?;
-    Ok((true, compat))
+    Ok((compat || has(&mut socket, GETGEN, 0, |_| ())?, compat))
 }
 
 #[cfg(test)]
@@ -129,7 +111,7 @@ mod tests {
     use super::*;
 
     const NODE: KernelFacts =
-        KernelFacts { legacy_in_use: false, legacy_programs: true, nf_tables: true, compat: true, ipv6: true };
+        KernelFacts { legacy_in_use: false, legacy_programs: true, nf_tables: true, compat: true };
 
     #[test]
     fn legacy_only_where_it_is_in_use_or_nothing_else_is_there() {
@@ -153,7 +135,5 @@ mod tests {
         let compatless = KernelFacts { compat: false, ..NODE };
         assert_eq!(choose(false, Some(Forced::Nft), &compatless), Err(Unavailable::Compat));
         assert_eq!(choose(true, None, &compatless), Ok(Backend::NativeNft));
-        let bare = KernelFacts { legacy_programs: false, ..NODE };
-        assert_eq!(choose(false, Some(Forced::Legacy), &bare), Err(Unavailable::LegacyPrograms));
     }
 }

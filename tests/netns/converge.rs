@@ -268,10 +268,7 @@ fn probe() {
     let netns = TestNetns::new();
     let facts = |n: &TestNetns| n.inside(|| netfilter::probe().unwrap());
     let fresh = facts(&netns);
-    assert!(
-        fresh.nf_tables && fresh.compat && fresh.legacy_programs && fresh.ipv6 && !fresh.legacy_in_use,
-        "{fresh:?}"
-    );
+    assert!(fresh.nf_tables && fresh.compat && !fresh.legacy_in_use, "{fresh:?}");
     netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT"]);
     let facts = facts(&netns);
     assert_eq!(netfilter::choose(false, None, &facts), Ok(Backend::IptablesLegacy), "{facts:?}");

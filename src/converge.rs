@@ -12,9 +12,7 @@ use crate::rules::{self, RuleSet};
 
 /// How rules get into the kernel.
 #[derive(Debug, Clone, Copy)]
-pub struct Options<'a> {
-    /// The netns as a path: the lock of iptables-legacy.
-    pub netns: &'a Path,
+pub struct Options {
     /// Native nftables tables instead of iptables' ones.
     pub native_nftables: bool,
     /// The operator's choice of iptables flavour.

@@ -13,48 +13,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use crate::cni::LogLevel;
 use crate::contract;
-
-/// A line's importance, in Istio's words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// For those who look for a fault.
-    Debug,
-    /// What was done.
-    Info,
-    /// What was odd.
-    Warn,
-    /// What failed.
-    Error,
-}
-
-impl Level {
-    /// `plugin_log_level` of the configuration; what cannot be read is `info`.
-    pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "debug" => Self::Debug,
-            "info" => Self::Info,
-            "warn" => Self::Warn,
-            "error" | "fatal" => Self::Error,
-            "none" => return None,
-            _ => Self::Info,
-        })
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-        }
-    }
-}
 
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]
 pub struct Log {
-    threshold: Option<Level>,
+    threshold: LogLevel,
     labels: Map<String, Value>,
     lines: Vec<String>,
 }
@@ -65,9 +30,14 @@ impl Log {
     /// How long the agent may keep the plugin waiting.
     const AGENT_PATIENCE: Duration = Duration::from_millis(100);
 
-    /// An empty log that keeps lines from `threshold` on; `None` keeps nothing.
-    pub fn new(threshold: Option<Level>) -> Self {
+    /// An empty log that keeps lines from `threshold` on.
+    pub fn new(threshold: LogLevel) -> Self {
         Self { threshold, labels: Map::new(), lines: Vec::new() }
+    }
+
+    /// Changes what is kept of later lines.
+    pub fn threshold(&mut self, threshold: LogLevel) {
+        self.threshold = threshold;
     }
 
     /// Adds a field to all later lines.
@@ -76,12 +46,12 @@ impl Log {
     }
 
     /// Adds a line.
-    pub fn line(&mut self, level: Level, message: &str, fields: &[(&str, Value)]) {
-        if self.threshold.is_none_or(|threshold| level < threshold) {
+    pub fn line(&mut self, level: LogLevel, message: &str, fields: &[(&str, Value)]) {
+        if level < self.threshold {
             return;
         }
         let mut line = Map::new();
-        line.insert("level".to_owned(), level.as_str().into());
+        line.insert("level".to_owned(), name(level).into());
         line.insert("time".to_owned(), jiff::Timestamp::now().to_string().into());
         line.insert("scope".to_owned(), "cni-plugin".into());
         line.insert("msg".to_owned(), message.into());
@@ -100,6 +70,18 @@ impl Log {
         let _ = std::io::stderr().write_all(text.as_bytes());
         let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
         let _ = send(&run_dir.join(contract::LOG_SOCKET), &self.lines);
+    }
+}
+
+/// Istio's names of the levels.
+fn name(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Warn => "warn",
+        LogLevel::Error => "error",
+        LogLevel::Fatal => "fatal",
+        LogLevel::None => "none",
     }
 }
 
@@ -137,10 +119,10 @@ mod tests {
 
     #[test]
     fn keeps_lines_from_its_threshold_on() {
-        let mut log = Log::new(Level::parse("warn"));
+        let mut log = Log::new(LogLevel::Warn);
         log.label("pod", "shop/web-0");
-        log.line(Level::Info, "left alone", &[]);
-        log.line(Level::Error, "refused", &[("code", 7.into())]);
+        log.line(LogLevel::Info, "left alone", &[]);
+        log.line(LogLevel::Error, "refused", &[("code", 7.into())]);
         assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
         let line: Value = serde_json::from_str(&log.lines[0]).unwrap();
         assert_eq!((&line["level"], &line["msg"]), (&"error".into(), &"refused".into()));
@@ -149,8 +131,8 @@ mod tests {
 
     #[test]
     fn none_silences() {
-        let mut log = Log::new(Level::parse("none"));
-        log.line(Level::Error, "refused", &[]);
+        let mut log = Log::new(LogLevel::None);
+        log.line(LogLevel::Error, "refused", &[]);
         assert_eq!(log.lines, Vec::<String>::new());
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::cni::{Call, NetConf};
+use crate::cni::{NetConf, PodArgs};
 use crate::contract::{self, annotation, proxy_env};
 use crate::pod::{PodFacts, PodName};
 use crate::redirect::annotations::{self, Asked};
@@ -85,20 +85,20 @@ pub enum Early {
 
 /// Settles what needs no facts: other runtimes' containers, the agent's pod, excluded namespaces, and pods whose
 /// annotations, handed over by the runtime, say that nothing was injected.
-pub fn before_lookup(call: &Call, conf: &NetConf<'_>) -> Early {
-    let Some(pod) = call.pod() else { return Early::Skip(SkipReason::NotKubernetes) };
-    let agent_namespace = conf.pod_namespace().is_some_and(|ns| ns == pod.namespace);
-    if agent_namespace && pod.name.starts_with(contract::AGENT_POD_PREFIX) {
+pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
+    let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
+        return Early::Skip(SkipReason::NotKubernetes);
+    };
+    let settings = &conf.settings;
+    if settings.agent_namespace.as_ref() == Some(namespace) && name.starts_with(contract::AGENT_POD_PREFIX) {
         return Early::Skip(SkipReason::AgentPod);
     }
-    if conf.exclude_namespaces().iter().any(|ns| *ns == pod.namespace) {
+    if settings.exclude_namespaces.contains(namespace) {
         return Early::Skip(SkipReason::ExcludedNamespace);
     }
-    match conf.pod_annotations() {
-        Some(annotations) if !annotations.contains_key(annotation::STATUS) => {
-            Early::Skip(SkipReason::NoSidecarStatus)
-        }
-        _ => Early::Ask(pod.clone()),
+    match &conf.pod_annotations {
+        Some(annotations) if !annotations.contains_key(annotation::STATUS) => Early::Skip(SkipReason::NoSidecarStatus),
+        _ => Early::Ask(PodName { namespace: namespace.clone(), name: name.clone() }),
     }
 }
 

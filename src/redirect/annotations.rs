@@ -69,6 +69,15 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
     Ok(Asked::Redirect { redirect: Box::new(redirect), warnings })
 }
 
+/// A boolean as Go's `strconv.ParseBool` reads one.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// No user and user 0 are both "not said": the proxy never runs as root.
 fn proxy_id(given: Option<u32>) -> Owner {
     Owner::Id(given.filter(|id| *id != 0).unwrap_or(PROXY_ID))
@@ -137,11 +146,8 @@ impl<'a> Pod<'a> {
 
     /// A boolean of the proxy's environment, as Go reads one; `Err` is to be logged and taken as false.
     fn switch(&self, key: &str) -> Result<bool, Error> {
-        match self.env(key) {
-            None | Some("0" | "f" | "F" | "FALSE" | "false" | "False") => Ok(false),
-            Some("1" | "t" | "T" | "TRUE" | "true" | "True") => Ok(true),
-            Some(other) => Err(Error::new(key, other, "true or false; taken as false")),
-        }
+        let Some(text) = self.env(key) else { return Ok(false) };
+        parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; taken as false"))
     }
 
     /// From the pod's own proxy, where Istio's plugin looks into the environment of the container runtime.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
@@ -37,6 +37,12 @@ pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
         .collect()
 }
 
+/// A part of 127.0.0.0/8, host bits kept.
+pub fn parse_loopback(key: &str, text: &str) -> Result<Ipv4Net, Error> {
+    let net = text.trim().parse::<Ipv4Net>().ok().filter(|net| net.addr().is_loopback() && net.prefix_len() >= 8);
+    net.ok_or_else(|| Error::new(key, text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"))
+}
+
 /// An address as `inet_ntop` of glibc prints it, which is what iptables prints: Rust's own form differs for
 /// IPv4-compatible addresses (`::127.0.0.53`).
 pub fn fmt_addr(addr: IpAddr) -> String {
@@ -47,6 +53,11 @@ pub fn fmt_addr(addr: IpAddr) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// A range as Istio writes it: the address of [`fmt_addr`], host bits kept, and the prefix length.
+pub fn fmt_net(net: &IpNet) -> String {
+    format!("{}/{}", fmt_addr(net.addr()), net.prefix_len())
 }
 
 fn is_v4_compatible(v6: Ipv6Addr) -> bool {

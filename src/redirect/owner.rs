@@ -51,6 +51,23 @@ pub enum OwnerGroups {
     Only(Vec<Owner>),
 }
 
+impl OwnerGroups {
+    /// The most groups that can be named: they share one rule, which holds so many matches.
+    const MOST: usize = 64;
+
+    /// Key and text of the groups that are redirected (`*`, or a list) and of those that are not.
+    pub fn parse(include: (&str, &str), exclude: (&str, &str)) -> Result<Self, Error> {
+        if include.1.trim() == "*" {
+            return Owner::parse_list(exclude.0, exclude.1).map(Self::AllBut);
+        }
+        let groups = Owner::parse_list(include.0, include.1)?;
+        if groups.len() > Self::MOST {
+            return Err(Error::new(include.0, include.1, "`*` or at most 64 groups"));
+        }
+        Ok(Self::Only(groups))
+    }
+}
+
 impl Default for OwnerGroups {
     fn default() -> Self {
         Self::AllBut(Vec::new())

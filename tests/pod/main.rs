@@ -1,0 +1,1 @@
+//! Pod facts over real sockets.

@@ -1,28 +1,34 @@
 //! Real pods through a real container runtime: what the plugin does when containerd calls it.
+//!
+//! All trials share one containerd, one after the other, each with a run directory and doubles of its own. None may
+//! leave anything behind: that is checked after each.
+
+#![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 
 #[path = "../support/cri/runtime.rs"]
 mod runtime;
 
-use std::net::SocketAddr;
+mod ask;
+mod check;
+mod end;
+mod redirect;
+mod refuse;
+mod skip;
+mod stage;
 
-use runtime::conflist::Families;
-use runtime::node::Node;
-use runtime::pod::Pod;
-use runtime::programs::Programs;
+use std::process::ExitCode;
 
-fn main() -> anyhow::Result<()> {
-    let programs = Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))).map_err(anyhow::Error::msg)?;
-    let node = Node::start(&programs)?;
-    println!("{}", node.cri().version()?);
-    node.load_chain(Families::V4, None)?;
-    let outside = runtime::outside::Outside::start(node.netns(), "198.51.100.10:7070".parse::<SocketAddr>()?)?;
-    let mut sandbox = node.run(&Pod::injected("shop", "web-0"))?;
-    sandbox.start_containers()?;
-    println!("{:?}", sandbox.ips()?);
-    println!("{}", sandbox.ask("app", outside.address())?);
-    println!("{}", runtime::outside::ask(node.netns(), sandbox.ips()?[0], 8080)?);
-    println!("{}", sandbox.rules("iptables-save")?);
-    sandbox.remove()?;
-    println!("{:?}", node.leftovers()?);
-    Ok(())
+use libtest_mimic::Arguments;
+
+use stage::Stage;
+
+fn main() -> ExitCode {
+    // One thread, this one: containerd ends with the thread that has started it.
+    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    let stage = Stage::default();
+    let cases = [redirect::CASES, refuse::CASES, skip::CASES, ask::CASES, end::CASES, check::CASES].concat();
+    let trials = cases.into_iter().map(|case| stage.trial(case)).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(stage);
+    conclusion.exit_code()
 }

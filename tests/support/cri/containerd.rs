@@ -25,6 +25,9 @@ ip link set lo up
 while containerd --config \"$1\"; do :; done
 ";
 
+/// What a service manager gives a service.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// A running containerd.
 pub struct Containerd {
     dir: PathBuf,
@@ -45,7 +48,7 @@ impl Containerd {
             .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", FIRST_PROCESS, "containerd"])
             .arg(&config)
             .env_clear()
-            .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("PATH", PATH)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -89,8 +92,16 @@ impl Containerd {
         PathBuf::from(format!("/proc/{}/root{}", self.first, path.display()))
     }
 
-    /// Ends containerd, not its pods, and waits until its successor answers.
-    pub fn restart(&mut self) -> Result<()> {
+    /// A command in its namespaces with nothing in the environment but PATH, as a plugin is run.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.first.to_string(), "--mount", "--net", "--pid", "--"]).arg(program);
+        command.env_clear().env("PATH", PATH);
+        command
+    }
+
+    /// Ends containerd, not its pods, and waits until its successor answers; the connection finds it by itself.
+    pub fn restart(&self) -> Result<()> {
         let before = child_of(self.first)?;
         kill(before, Signal::SIGTERM)?;
         wait::until("another containerd runs", || match child_of(self.first) {
@@ -98,11 +109,7 @@ impl Containerd {
             Ok(pid) => bail!("still {pid}"),
             Err(e) => Err(e),
         })?;
-        self.cri = wait::until("it answers", || {
-            let cri = Cri::connect(&self.dir.join("containerd.sock"))?;
-            cri.version().map(|_| cri)
-        })?;
-        Ok(())
+        wait::until("it answers", || self.cri.version()).map(drop)
     }
 
     /// Imports an image archive.

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 use istio_cni::contract;
@@ -63,8 +64,20 @@ impl Node {
     }
 
     /// Ends containerd and waits for its successor; the pods live on.
-    pub fn restart_containerd(&mut self) -> Result<()> {
+    pub fn restart_containerd(&self) -> Result<()> {
         self.containerd.restart()
+    }
+
+    /// A command in containerd's namespaces, run as a plugin is run.
+    pub fn command(&self, program: &Path) -> Command {
+        self.containerd.command(program)
+    }
+
+    /// What containerd keeps of a sandbox's ADD: configuration and result.
+    pub fn cached_add(&self, sandbox: &str) -> Result<Value> {
+        let path = format!("/var/lib/cni/results/{}-{sandbox}-eth0", conflist::NAME);
+        let text = fs::read_to_string(self.containerd.inside(Path::new(&path))).context(path)?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// Where its files are.

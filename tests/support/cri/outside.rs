@@ -1,7 +1,7 @@
 //! The world outside the pods: a server at an address that only the node has, and questions from the node.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -62,14 +62,14 @@ fn answer(mut stream: &TcpStream) -> Result<()> {
 }
 
 /// Asks somebody from the node.
-pub fn ask(node: &Netns, ip: IpAddr, port: u16) -> Result<Trace> {
+pub fn ask(node: &Netns, whom: SocketAddr) -> Result<Trace> {
     let answer = node.visit(|| -> Result<String> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::new(ip, port), PATIENCE)?;
+        let mut stream = TcpStream::connect_timeout(&whom, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         writeln!(stream, "who is there?")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     })?;
-    answer.and_then(|text| text.parse()).with_context(|| format!("asking {ip} port {port} from the node"))
+    answer.and_then(|text| text.parse()).with_context(|| format!("asking {whom} from the node"))
 }

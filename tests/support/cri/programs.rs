@@ -29,7 +29,7 @@ impl Programs {
         if !Uid::effective().is_root() {
             return Err("needs root".to_owned());
         }
-        for tool in ["containerd", "ctr", "unshare", "setpriv", "ip", "mount"] {
+        for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
             on_path(tool)?;
         }
         let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));

@@ -63,7 +63,7 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
         outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", &MANY, parse_cidrs)?,
         exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", &SOME, Interface::parse_list)?,
         virtual_interfaces: pod.list(pod.virtual_key(), "", &SOME, Interface::parse_list)?,
-        // In a pod's netns there is no /etc/resolv.conf to read: all DNS or none.
+        // A plugin does not see the pod's /etc/resolv.conf: all DNS or none.
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
         drop_invalid,

@@ -52,7 +52,7 @@ pub enum OwnerGroups {
 }
 
 impl OwnerGroups {
-    /// The most groups that can be named: they share one rule, which holds so many matches.
+    /// The most groups that can be named, as in Istio: they are matches of one rule.
     const MOST: usize = 64;
 
     /// Key and text of the groups that are redirected (`*`, or a list) and of those that are not.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use istio_cni::contract::annotation;
 
 use crate::runtime::conflist::Families;
@@ -64,10 +64,10 @@ fn between_two_pods(node: &Node) -> Result<()> {
     ];
     web.start_containers()?;
     cart.start_containers()?;
-    let there = SocketAddr::new(first_ip(&cart)?, APP_PORT);
+    let there = SocketAddr::new(cart.ip()?, APP_PORT);
     let trace = web.ask("app", there)?;
     assert_eq!(trace.hops(), [(OUTBOUND, there), (INBOUND, there), ("app", there)], "{trace}");
-    assert_eq!(trace.0[1].from.ip(), first_ip(&web)?, "the other sidecar sees the pod that asks: {trace:?}");
+    assert_eq!(trace.0[1].from.ip(), web.ip()?, "the other sidecar sees the pod that asks: {trace:?}");
     web.remove()?;
     cart.remove()
 }
@@ -81,7 +81,7 @@ fn leaves_excluded_ports_alone(node: &Node) -> Result<()> {
         .annotated(annotation::EXCLUDE_OUTBOUND_PORTS, &outside.address().port().to_string());
     let mut sandbox = started(node, &mesh, &pod)?;
     sandbox.start_containers()?;
-    let here = SocketAddr::new(first_ip(&sandbox)?, APP_PORT);
+    let here = SocketAddr::new(sandbox.ip()?, APP_PORT);
     assert_eq!(sandbox.ask("app", outside.address())?.hops(), [("server", outside.address())]);
     assert_eq!(outside::ask(node.netns(), here)?.hops(), [("app", here)]);
     sandbox.remove()
@@ -116,8 +116,4 @@ fn assert_redirected(node: &Node, sandbox: &Sandbox<'_>, ip: IpAddr) -> Result<(
 fn started<'n>(node: &'n Node, mesh: &Mesh, pod: &Pod) -> Result<Sandbox<'n>> {
     mesh.cluster().apply(pod);
     node.run(pod)
-}
-
-fn first_ip(sandbox: &Sandbox<'_>) -> Result<IpAddr> {
-    sandbox.ips()?.first().copied().context("the pod has no address")
 }

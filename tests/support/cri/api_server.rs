@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use istio_cni::contract;
 use nix::sys::socket::{Shutdown, shutdown};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
@@ -91,6 +91,7 @@ impl Drop for ApiServer {
 /// An authority's certificate (PEM), and what a server needs that it vouches for.
 fn tls(name: &str) -> Result<(String, Arc<ServerConfig>)> {
     let mut authority = CertificateParams::default();
+    authority.distinguished_name.push(DnType::CommonName, "authority of the tests");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate()?;
     let authority_pem = authority.self_signed(&authority_key)?.pem();

@@ -100,6 +100,11 @@ impl Containerd {
         command
     }
 
+    /// The directory of its first process, which is gone when all others are.
+    pub fn proc(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.first))
+    }
+
     /// Ends containerd, not its pods, and waits until its successor answers; the connection finds it by itself.
     pub fn restart(&self) -> Result<()> {
         let before = child_of(self.first)?;

@@ -149,9 +149,38 @@ impl Node {
         Ok(left)
     }
 
+    /// Copies the logs of containerd, of the plugin and of the containers.
+    pub fn save_logs(&self, to: &Path) -> Result<()> {
+        let _ = fs::remove_dir_all(to);
+        copy_logs(self.dir(), to)
+    }
+
+    /// Ends everything and says what is left of it, which is nothing.
+    pub fn end(self) -> Vec<String> {
+        let (dir, cgroup, process) = (self.dir().to_owned(), self.cgroup.name.clone(), self.containerd.proc());
+        drop(self);
+        let mut suspects = Cgroup::everywhere(&cgroup);
+        suspects.extend([dir, process]);
+        suspects.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect()
+    }
+
     fn leases(&self) -> PathBuf {
         self.dir().join("leases")
     }
+}
+
+/// Log files, with the directories in which they are; the containers' own file systems hold none.
+fn copy_logs(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        if path.is_dir() && name != "root" && name != "state" {
+            copy_logs(&path, &to.join(name))?;
+        } else if path.extension().is_some_and(|extension| extension == "log") {
+            fs::create_dir_all(to)?;
+            fs::copy(&path, to.join(name)).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 /// The names in a directory, without `host-local`'s own bookkeeping; a directory that is not there has none.

@@ -83,6 +83,11 @@ impl<'n> Sandbox<'n> {
         std::iter::once(network.ip.as_str()).chain(others).map(|ip| Ok(ip.parse()?)).collect()
     }
 
+    /// The pod's first address.
+    pub fn ip(&self) -> Result<IpAddr> {
+        self.ips()?.first().copied().context("the pod has no address")
+    }
+
     /// The path by which containerd knows its network namespace: `CNI_NETNS`.
     pub fn netns_path(&self) -> Result<String> {
         let info = self.status()?.info.remove("info").context("no verbose status")?;
@@ -95,11 +100,6 @@ impl<'n> Sandbox<'n> {
     /// Its network namespace.
     pub fn netns(&self) -> Result<Netns> {
         self.node.open_netns(&self.netns_path()?)
-    }
-
-    /// The rules of a family as `iptables-save` and `ip6tables-save` print them.
-    pub fn rules(&self, save: &str) -> Result<String> {
-        self.netns()?.command(save, &[])
     }
 
     /// Stops it, which is when DEL happens; its containers end.

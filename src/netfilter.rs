@@ -1,1 +1,4 @@
 //! Being built.
+
+pub mod nft;
+pub mod restore;

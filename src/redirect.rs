@@ -9,7 +9,7 @@ mod interface;
 mod owner;
 mod ports;
 
-pub use cidr::{CidrSelector, fmt_addr, parse_cidrs};
+pub use cidr::{CidrSelector, fmt_addr, fmt_net, parse_cidrs, parse_loopback};
 pub use interface::Interface;
 pub use owner::{Owner, OwnerGroups};
 pub use ports::{Port, PortSelector};

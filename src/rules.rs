@@ -3,6 +3,214 @@
 //! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. The order of
 //! rules is the product: Istio's, rule for rule.
 
+mod chains;
+mod dns;
+mod frame;
+mod inbound;
+mod outbound;
 mod ruleset;
+mod tproxy;
 
+pub use chains::Chains;
 pub use ruleset::{At, Chain, CtStates, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::redirect::{DnsCapture, InterceptionMode, Owner, Port, Redirect};
+
+const DNS_PORT: Port = Port(53);
+
+/// The rules, and what was asked for but is not among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Built {
+    /// The rules.
+    pub rules: RuleSet,
+    /// For the log.
+    pub warnings: Vec<Warning>,
+}
+
+/// Something asked for that no rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
+    /// DNS capture by resolver, and not one resolver.
+    #[error("DNS is not captured: /etc/resolv.conf names no resolver (capture all DNS to be independent of it)")]
+    NoResolver,
+}
+
+/// The rules for what a pod asks for; `ipv6` says whether the pod has IPv6. Whatever is in a [`Redirect`] has rules.
+pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
+    let nobody = matches!(&redirect.dns, DnsCapture::Servers { v4, v6 } if v4.is_empty() && v6.is_empty());
+    let dns = redirect.dns != DnsCapture::Off && !nobody;
+    let tproxy = redirect.mode == InterceptionMode::Tproxy;
+
+    let mut rules = frame::rules(redirect);
+    if tproxy {
+        rules.extend(tproxy::chains(redirect));
+    }
+    rules.extend(inbound::rules(redirect));
+    rules.extend(outbound::before_dns(redirect, dns));
+    rules.extend(dns::rules(redirect));
+    rules.extend(outbound::after_dns(redirect));
+    if tproxy {
+        rules.extend(tproxy::marks(redirect));
+    }
+    let warnings = if nobody { vec![Warning::NoResolver] } else { Vec::new() };
+    Built { rules: RuleSet { ipv6, rules }, warnings }
+}
+
+/// A user or a group that the proxy runs as.
+enum ProxyOwner<'a> {
+    User(&'a Owner),
+    Group(&'a Owner),
+}
+
+impl ProxyOwner<'_> {
+    fn is(&self) -> Match {
+        self.matching(false)
+    }
+
+    fn is_not(&self) -> Match {
+        self.matching(true)
+    }
+
+    fn matching(&self, negated: bool) -> Match {
+        match *self {
+            Self::User(owner) => Match::Uid { owner: owner.clone(), negated },
+            Self::Group(owner) => Match::Gid { owner: owner.clone(), negated },
+        }
+    }
+}
+
+/// Users, then groups.
+fn proxy_owners(redirect: &Redirect) -> impl Iterator<Item = ProxyOwner<'_>> {
+    let users = redirect.proxy_uids.iter().map(ProxyOwner::User);
+    users.chain(redirect.proxy_gids.iter().map(ProxyOwner::Group))
+}
+
+/// A rule with an address, for each family.
+fn twins(rule: impl Fn(Family) -> Rule) -> [Rule; 2] {
+    [rule(Family::V4).only(Families::V4), rule(Family::V6).only(Families::V6)]
+}
+
+/// What counts as loopback destination.
+fn loopback(redirect: &Redirect, family: Family) -> IpNet {
+    match family {
+        Family::V4 => redirect.loopback_v4.into(),
+        Family::V6 => Ipv6Net::from(Ipv6Addr::LOCALHOST).into(),
+    }
+}
+
+/// The proxy's source address towards the application.
+fn passthrough(family: Family) -> IpNet {
+    match family {
+        Family::V4 => Ipv4Net::from(Ipv4Addr::new(127, 0, 0, 6)).into(),
+        Family::V6 => Ipv6Net::from(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6)).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redirect::{CidrSelector, OwnerGroups, PortSelector, parse_cidrs};
+
+    fn base() -> Redirect {
+        Redirect { outbound_cidrs: CidrSelector::All, ..Redirect::default() }
+    }
+
+    fn including(cidrs: &str) -> Redirect {
+        Redirect { outbound_cidrs: CidrSelector::List(parse_cidrs("test", cidrs).unwrap()), ..base() }
+    }
+
+    fn resolvers(v4: &[Ipv4Addr], v6: &[Ipv6Addr]) -> Redirect {
+        Redirect { dns: DnsCapture::Servers { v4: v4.to_vec(), v6: v6.to_vec() }, ..base() }
+    }
+
+    fn rules(redirect: &Redirect) -> Vec<Rule> {
+        build(redirect, true).rules.rules
+    }
+
+    fn count(redirect: &Redirect, what: impl Fn(&Rule) -> bool) -> usize {
+        rules(redirect).iter().filter(|r| what(r)).count()
+    }
+
+    fn spares_own_loopback(rule: &Rule) -> bool {
+        matches!(
+            rule.matches[..],
+            [Match::OutInterface(_), Match::Uid { negated: true, .. } | Match::Gid { negated: true, .. }]
+        )
+    }
+
+    #[test]
+    fn the_applications_own_loopback_is_spared_unless_a_loopback_range_is_included() {
+        for spared in [base(), including("10.0.0.0/8,::/0"), including("126.0.0.0/7")] {
+            assert_eq!(count(&spared, spares_own_loopback), 2);
+        }
+        for taken in ["127.0.0.0/8", "10.0.0.0/8,127.1.2.3/32", "::1/128", "::ffff:127.0.0.1/128"] {
+            assert_eq!(count(&including(taken), spares_own_loopback), 0, "{taken}");
+        }
+    }
+
+    #[test]
+    fn capture_without_a_resolver_is_off_and_said() {
+        let built = build(&resolvers(&[], &[]), true);
+        assert_eq!(built.warnings, [Warning::NoResolver]);
+        assert_eq!(built.rules, build(&base(), true).rules);
+    }
+
+    #[test]
+    fn dns_jumps_exist_in_the_families_that_have_a_resolver() {
+        let (four, six) = (Ipv4Addr::new(10, 0, 0, 10), Ipv6Addr::LOCALHOST);
+        let jumps = |redirect: &Redirect| {
+            let jump = |r: &&Rule| {
+                r.matches.is_empty() && (r.table, r.jumps_to()) == (Table::Nat, Some(Chain::IstioOutputDns))
+            };
+            rules(redirect).iter().filter(jump).map(|r| r.families).collect::<Vec<_>>()
+        };
+        assert_eq!(jumps(&resolvers(&[four], &[])), [Families::V4]);
+        assert_eq!(jumps(&resolvers(&[], &[six, six])), [Families::V6]);
+        assert_eq!(jumps(&resolvers(&[four], &[six])), [Families::Both]);
+        assert_eq!(jumps(&Redirect { dns: DnsCapture::All, ..base() }), [Families::Both]);
+    }
+
+    #[test]
+    fn only_the_users_of_the_proxy_leave_dns_to_the_dns_rules() {
+        let redirect = Redirect { dns: DnsCapture::All, ..base() };
+        let with_dns = |r: &Rule| r.matches.contains(&Match::NotDestinationPorts(vec![DNS_PORT, Port(15008)]));
+        let of_group = |r: &Rule| r.matches.iter().any(|m| matches!(m, Match::Gid { .. }));
+        assert_eq!(count(&redirect, |r| with_dns(r) && !of_group(r)), 2);
+        assert_eq!(count(&redirect, |r| with_dns(r) && of_group(r)), 0);
+    }
+
+    #[test]
+    fn no_included_group_spares_everyone() {
+        let redirect = Redirect { owner_groups: OwnerGroups::Only(Vec::new()), ..base() };
+        assert_eq!(count(&redirect, |r| *r == Rule::new(Table::Nat, Chain::IstioOutput, [], Target::Return)), 1);
+        assert_eq!(count(&base(), |r| r.matches.is_empty() && r.target == Target::Return), 0);
+    }
+
+    #[test]
+    fn excluded_inbound_ports_count_only_where_all_are_included() {
+        let excluding = |inbound_ports| {
+            let redirect = Redirect { inbound_ports, inbound_ports_exclude: vec![Port(9)], ..base() };
+            count(&redirect, |r| r.matches.contains(&Match::port(Port(9))))
+        };
+        assert_eq!(excluding(PortSelector::All), 1);
+        assert_eq!(excluding(PortSelector::List(vec![Port(80)])), 0);
+        assert_eq!(excluding(PortSelector::None), 0);
+    }
+
+    #[test]
+    fn a_rule_that_names_an_address_is_of_that_family_alone() {
+        let redirect = Redirect { mode: InterceptionMode::Tproxy, ..including("10.0.0.0/8,2001:db8::/32") };
+        for rule in rules(&redirect) {
+            let of = |net: &IpNet| if matches!(net, IpNet::V4(_)) { Families::V4 } else { Families::V6 };
+            let named = rule.matches.iter().find_map(|m| match m {
+                Match::Source(net) | Match::Destination { net, .. } => Some(of(net)),
+                _ => None,
+            });
+            assert_eq!(rule.families, named.unwrap_or(Families::Both), "{rule:?}");
+        }
+    }
+}

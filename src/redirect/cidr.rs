@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
@@ -37,6 +37,12 @@ pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
         .collect()
 }
 
+/// A part of 127.0.0.0/8, host bits kept.
+pub fn parse_loopback(key: &str, text: &str) -> Result<Ipv4Net, Error> {
+    let net = text.trim().parse::<Ipv4Net>().ok().filter(|net| net.addr().is_loopback() && net.prefix_len() >= 8);
+    net.ok_or_else(|| Error::new(key, text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"))
+}
+
 /// An address as `inet_ntop` of glibc prints it, which is what iptables prints: Rust's own form differs for
 /// IPv4-compatible addresses (`::127.0.0.53`).
 pub fn fmt_addr(addr: IpAddr) -> String {
@@ -49,7 +55,50 @@ pub fn fmt_addr(addr: IpAddr) -> String {
     }
 }
 
+/// A range as Istio writes it: the address of [`fmt_addr`], host bits kept, and the prefix length.
+pub fn fmt_net(net: &IpNet) -> String {
+    format!("{}/{}", fmt_addr(net.addr()), net.prefix_len())
+}
+
 fn is_v4_compatible(v6: Ipv6Addr) -> bool {
     let s = v6.segments();
     s[..6].iter().all(|w| *w == 0) && s[6] != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_a_part_of_127_8() {
+        for text in ["127.0.0.1/32", "127.0.0.1/8", "127.1.2.3/24"] {
+            assert_eq!(parse_loopback("key", text).map(|net| net.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["192.168.1.1/24", "10.0.0.1/7", "172.16.0.1/40", "127.0.0.1/7", "::1/128", "127.0.0.1", ""] {
+            let error = parse_loopback("key", text).unwrap_err();
+            assert_eq!((&*error.value, error.allowed), (text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"));
+        }
+    }
+
+    #[test]
+    fn addresses_are_printed_as_glibc_prints_them() {
+        let expected = [
+            ("::7f00:35", "::127.0.0.53"),
+            ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
+            ("::1:0", "::0.1.0.0"),
+            ("::6", "::6"),
+            ("::", "::"),
+            ("2001:db8:0:0:1::", "2001:db8:0:0:1::"),
+            ("10.0.0.1", "10.0.0.1"),
+        ];
+        for (text, printed) in expected {
+            assert_eq!(fmt_addr(text.parse().unwrap()), printed);
+        }
+    }
+
+    #[test]
+    fn ranges_keep_their_host_bits() {
+        assert_eq!(fmt_net(&"127.0.0.1/8".parse().unwrap()), "127.0.0.1/8");
+        assert_eq!(fmt_net(&"::127.0.0.53/104".parse().unwrap()), "::127.0.0.53/104");
+    }
 }

@@ -33,6 +33,39 @@ pub struct Rule {
     pub target: Target,
 }
 
+impl Rule {
+    /// A rule at the end of its chain, in both families.
+    pub fn new(table: Table, chain: Chain, matches: impl Into<Vec<Match>>, target: Target) -> Self {
+        Self { table, chain, at: At::End, families: Families::Both, matches: matches.into(), target }
+    }
+
+    /// The same at this place.
+    pub fn at(self, at: At) -> Self {
+        Self { at, ..self }
+    }
+
+    /// The same for these families alone.
+    pub fn only(self, families: Families) -> Self {
+        Self { families, ..self }
+    }
+
+    /// The transport protocol that a packet must have.
+    pub fn protocol(&self) -> Option<Proto> {
+        self.matches.iter().find_map(|m| match m {
+            Match::Protocol(proto) => Some(*proto),
+            _ => None,
+        })
+    }
+
+    /// The chain to which packets are sent on.
+    pub fn jumps_to(&self) -> Option<Chain> {
+        match self.target {
+            Target::Jump(chain) => Some(chain),
+            _ => None,
+        }
+    }
+}
+
 /// Where in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
@@ -152,6 +185,16 @@ pub enum Proto {
     Udp,
 }
 
+impl Proto {
+    /// The name that iptables and nft give it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
 /// States of a connection that Istio's rules ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CtStates {
@@ -215,6 +258,33 @@ pub enum Match {
     },
     /// `-m connmark`
     ConnMark(u32),
+}
+
+impl Match {
+    /// TCP.
+    pub fn tcp() -> Self {
+        Self::Protocol(Proto::Tcp)
+    }
+
+    /// To this port.
+    pub fn port(port: Port) -> Self {
+        Self::DestinationPort { port, negated: false }
+    }
+
+    /// To any other port.
+    pub fn not_port(port: Port) -> Self {
+        Self::DestinationPort { port, negated: true }
+    }
+
+    /// To this range.
+    pub fn to(net: IpNet) -> Self {
+        Self::Destination { net, negated: false }
+    }
+
+    /// To anywhere else.
+    pub fn not_to(net: IpNet) -> Self {
+        Self::Destination { net, negated: true }
+    }
 }
 
 /// What happens to a packet that matches.

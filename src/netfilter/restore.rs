@@ -1,0 +1,309 @@
+//! Rules as iptables' text: what `iptables-restore` reads, in Istio's own words, and what `iptables-save` prints.
+//!
+//! Called for dry runs, by the legacy backend (which feeds `iptables-legacy-restore` and compares with the output of
+//! `-save`) and by whoever shows a rule to people. Writes text and nothing else. Every word comes from a number or from
+//! a type that holds no spaces, so that no value can become a second argument.
+
+use std::fmt::Write as _;
+
+use crate::redirect::{Port, fmt_net};
+use crate::rules::{At, Chain, CtStates, Family, Match, Proto, Rule, RuleSet, Table, Target};
+
+/// Tables in the order in which Istio writes them.
+const TABLES: [Table; 3] = [Table::Mangle, Table::Nat, Table::Raw];
+
+/// Input for `iptables-restore --noflush` (`ip6tables-restore` for IPv6): for each table that has rules its new chains,
+/// its rules and `COMMIT`. Empty where the family has no rules.
+pub fn render(rules: &RuleSet, family: Family) -> String {
+    let mut text = String::new();
+    for table in TABLES {
+        let of_table: Vec<&Rule> = rules.of(family).filter(|r| r.table == table).collect();
+        if of_table.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "* {}", table.as_str());
+        for chain in new_chains(&of_table) {
+            let _ = writeln!(text, "-N {}", chain.as_str());
+        }
+        for rule in of_table {
+            let _ = writeln!(text, "{}", line(rule, family, Style::Istio));
+        }
+        text.push_str("COMMIT\n");
+    }
+    text
+}
+
+/// What `istio-iptables --dry-run` prints: the commands that read the present state, and the input of the restores
+/// between them.
+pub fn dry_run(rules: &RuleSet) -> String {
+    let after = if rules.ipv6 { "iptables-save\nip6tables-save\n" } else { "iptables-save\n" };
+    let [v4, v6] = [Family::V4, Family::V6].map(|family| render(rules, family));
+    // Before, IPv6 is read even where the pod has none: rules could be left there.
+    format!("iptables-save\nip6tables-save\n{v4}{v6}{after}")
+}
+
+/// The rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. Owners must be
+/// numbers to be told from what a kernel holds: the kernel knows no names.
+pub fn save_form(rule: &Rule, family: Family) -> String {
+    line(rule, family, Style::Save)
+}
+
+/// Chains to create: those that rules are in, then those that are only jumped to.
+fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
+    let mut chains = Vec::new();
+    for chain in rules.iter().map(|r| r.chain).chain(rules.iter().filter_map(|r| r.jumps_to())) {
+        if !chain.is_builtin() && !chains.contains(&chain) {
+            chains.push(chain);
+        }
+    }
+    chains
+}
+
+/// Whose words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Matches in the order of the rule, numbers as given.
+    Istio,
+    /// iptables' fixed order and defaults spelled out.
+    Save,
+}
+
+fn line(rule: &Rule, family: Family, style: Style) -> String {
+    let chain = rule.chain.as_str();
+    let mut words = vec![match rule.at {
+        At::Place(place) if style == Style::Istio => format!("-I {chain} {place}"),
+        _ => format!("-A {chain}"),
+    }];
+    let mut matches: Vec<&Match> = rule.matches.iter().collect();
+    if style == Style::Save {
+        matches.sort_by_key(|m| save_rank(m));
+    }
+    let proto = rule.protocol();
+    words.extend(matches.iter().filter_map(|m| match style {
+        Style::Istio => Some(istio_match(m)),
+        Style::Save => save_match(m, proto),
+    }));
+    words.push(match style {
+        Style::Istio => istio_target(&rule.target, proto),
+        Style::Save => save_target(&rule.target, family),
+    });
+    words.join(" ")
+}
+
+fn not(negated: bool) -> &'static str {
+    if negated { "! " } else { "" }
+}
+
+fn istio_match(m: &Match) -> String {
+    match m {
+        Match::InInterface(nic) => format!("-i {nic}"),
+        Match::OutInterface(nic) => format!("-o {nic}"),
+        Match::Source(net) => format!("-s {}", fmt_net(net)),
+        Match::Destination { net, negated } => format!("{}-d {}", not(*negated), fmt_net(net)),
+        Match::Protocol(proto) => format!("-p {}", proto.as_str()),
+        Match::DestinationPort { port, negated } => format!("{}--dport {port}", not(*negated)),
+        Match::NotDestinationPorts(ports) => {
+            let ports: Vec<String> = ports.iter().map(Port::to_string).collect();
+            format!("-m multiport ! --dports {}", ports.join(","))
+        }
+        Match::SourcePort(port) => format!("--sport {port}"),
+        Match::Uid { owner, negated } => format!("-m owner {}--uid-owner {owner}", not(*negated)),
+        Match::Gid { owner, negated } => format!("-m owner {}--gid-owner {owner}", not(*negated)),
+        Match::CtState(CtStates::Invalid) => "-m conntrack --ctstate INVALID".to_owned(),
+        Match::CtState(CtStates::RelatedEstablished) => "-m conntrack --ctstate RELATED,ESTABLISHED".to_owned(),
+        Match::Mark { mark, negated } => format!("-m mark {}--mark {mark}", not(*negated)),
+        Match::ConnMark(mark) => format!("-m connmark --mark {mark}"),
+    }
+}
+
+/// Addresses, interfaces and protocol have a fixed place; the rest stays in the order in which it was given.
+fn save_rank(m: &Match) -> u8 {
+    match m {
+        Match::Source(_) => 0,
+        Match::Destination { .. } => 1,
+        Match::InInterface(_) => 2,
+        Match::OutInterface(_) => 3,
+        Match::Protocol(_) => 4,
+        _ => 5,
+    }
+}
+
+/// `None` where nothing is printed, as for a range that holds every address.
+fn save_match(m: &Match, proto: Option<Proto>) -> Option<String> {
+    Some(match m {
+        Match::Source(net) | Match::Destination { net, negated: false } if net.prefix_len() == 0 => return None,
+        Match::Source(net) => istio_match(&Match::Source(net.trunc())),
+        Match::Destination { net, negated } => istio_match(&Match::Destination { net: net.trunc(), negated: *negated }),
+        Match::DestinationPort { .. } | Match::SourcePort(_) => {
+            format!("-m {} {}", proto.map_or("tcp", Proto::as_str), istio_match(m))
+        }
+        Match::Mark { mark, negated } => format!("-m mark {}--mark {mark:#x}", not(*negated)),
+        Match::ConnMark(mark) => format!("-m connmark --mark {mark:#x}"),
+        _ => istio_match(m),
+    })
+}
+
+fn istio_target(target: &Target, proto: Option<Proto>) -> String {
+    match target {
+        // Only DNS is redirected over UDP, and there Istio writes the abbreviated option.
+        Target::RedirectTo(port) if proto == Some(Proto::Udp) => format!("-j REDIRECT --to-port {port}"),
+        Target::RedirectTo(port) => format!("-j REDIRECT --to-ports {port}"),
+        Target::Tproxy { port, mark } => format!("-j TPROXY --tproxy-mark {mark}/0xffffffff --on-port {port}"),
+        Target::SetMark(mark) => format!("-j MARK --set-mark {mark}"),
+        Target::SaveMark => "-j CONNMARK --save-mark".to_owned(),
+        Target::RestoreMark => "-j CONNMARK --restore-mark".to_owned(),
+        Target::CtZone(zone) => format!("-j CT --zone {zone}"),
+        Target::Return => "-j RETURN".to_owned(),
+        Target::Accept => "-j ACCEPT".to_owned(),
+        Target::Drop => "-j DROP".to_owned(),
+        Target::Jump(chain) => format!("-j {}", chain.as_str()),
+    }
+}
+
+fn save_target(target: &Target, family: Family) -> String {
+    let any = match family {
+        Family::V4 => "0.0.0.0",
+        Family::V6 => "::",
+    };
+    match target {
+        Target::Tproxy { port, mark } => {
+            format!("-j TPROXY --on-port {port} --on-ip {any} --tproxy-mark {mark:#x}/0xffffffff")
+        }
+        Target::SetMark(mark) => format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
+        Target::SaveMark => "-j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
+        Target::RestoreMark => "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
+        _ => istio_target(target, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+    use crate::contract::annotation;
+    use crate::netfilter::nft;
+    use crate::pod::PodFacts;
+    use crate::redirect::annotations::{Asked, from_pod};
+    use crate::redirect::{DnsCapture, Redirect};
+    use crate::rules;
+
+    /// Lists that fit their annotation, and noise: what of it gets past the parsers is in a rule.
+    fn annotated() -> impl Strategy<Value = (String, String)> {
+        let port = any::<u16>().prop_map(|p| p.to_string());
+        let v4 = (any::<[u8; 4]>(), 0..=32u8).prop_map(|(a, p)| format!("{}/{p}", Ipv4Addr::from(a)));
+        let v6 = (any::<[u8; 16]>(), 0..=128u8).prop_map(|(a, p)| format!("{}/{p}", Ipv6Addr::from(a)));
+        let cut = select(vec![" ", "\n", "\t", "\0", "\u{a0}", ";", " -j ACCEPT "]);
+        let two_words = ("[a-z0-9]{1,2}", cut, "[a-z0-9]{0,4}").prop_map(|(a, cut, b)| format!("{a}{cut}{b}"));
+        let noise = prop_oneof![1 => Just("*".to_owned()), 8 => two_words, 1 => any::<String>()];
+        let list = |element: BoxedStrategy<String>| vec(element, 0..4).prop_map(|parts| parts.join(", "));
+        let ports = select(vec![
+            annotation::INCLUDE_INBOUND_PORTS,
+            annotation::EXCLUDE_INBOUND_PORTS,
+            annotation::INCLUDE_OUTBOUND_PORTS,
+            annotation::EXCLUDE_OUTBOUND_PORTS,
+        ]);
+        let cidrs = select(vec![annotation::INCLUDE_OUTBOUND_CIDRS, annotation::EXCLUDE_OUTBOUND_CIDRS]);
+        let nics = select(vec![annotation::EXCLUDE_INTERFACES, annotation::REROUTE_VIRTUAL_INTERFACES]);
+        let any_key = prop_oneof![ports.clone(), cidrs.clone(), nics.clone()];
+        prop_oneof![
+            2 => (Just(annotation::INTERCEPTION_MODE), select(vec!["TPROXY", "REDIRECT"]).prop_map(str::to_owned)),
+            4 => (ports, list(port.boxed())),
+            4 => (cidrs, list(prop_oneof![v4, v6].boxed())),
+            4 => (nics, list("[a-zA-Z][a-zA-Z0-9_.-]{0,14}".boxed())),
+            4 => (any_key, noise),
+        ]
+        .prop_map(|(key, value)| (key.to_owned(), value))
+    }
+
+    fn facts() -> impl Strategy<Value = PodFacts> {
+        vec(annotated(), 0..6)
+            .prop_map(|pairs| PodFacts { annotations: pairs.into_iter().collect(), ..PodFacts::default() })
+    }
+
+    /// A pod's wishes, and those that only the command line can have.
+    fn redirects() -> impl Strategy<Value = Redirect> {
+        let dns =
+            (vec(any::<[u8; 4]>(), 0..3), vec(any::<[u8; 16]>(), 0..3)).prop_map(|(v4, v6)| DnsCapture::Servers {
+                v4: v4.into_iter().map(Into::into).collect(),
+                v6: v6.into_iter().map(Into::into).collect(),
+            });
+        (facts(), dns, any::<bool>(), any::<u32>()).prop_filter_map("refused", |(facts, dns, drop_invalid, mark)| {
+            match from_pod(&facts) {
+                Ok(Asked::Redirect { redirect, .. }) => {
+                    Some(Redirect { dns, drop_invalid, tproxy_mark: mark, ..*redirect })
+                }
+                _ => None,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_becomes_more_than_one_word(redirect in redirects(), ipv6 in any::<bool>()) {
+            let rules = rules::build(&redirect, ipv6).rules;
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:,!*{} \n".contains(c);
+            for text in [dry_run(&rules), nft::render(&rules).replace(['=', ';'], "")] {
+                prop_assert!(text.chars().all(allowed), "{}", text);
+            }
+            for family in [Family::V4, Family::V6] {
+                let text = render(&rules, family);
+                let rule_lines = text.lines().filter(|l| l.starts_with("-A ") || l.starts_with("-I ")).count();
+                prop_assert_eq!(rule_lines, rules.of(family).count());
+                for rule in rules.of(family) {
+                    // As many words as the same rule has when its values are known to be one word each.
+                    let words = |style| line(rule, family, style).split(' ').count();
+                    let expected = 2
+                        + usize::from(rule.at != At::End)
+                        + rule.matches.iter().map(words_of_match).sum::<usize>()
+                        + words_of_target(&rule.target);
+                    prop_assert_eq!(words(Style::Istio), expected);
+                    prop_assert!(save_form(rule, family).chars().all(allowed));
+                }
+            }
+        }
+    }
+
+    fn words_of_match(m: &Match) -> usize {
+        match m {
+            Match::InInterface(_) | Match::OutInterface(_) | Match::Source(_) | Match::Protocol(_) => 2,
+            Match::Destination { negated, .. } | Match::DestinationPort { negated, .. } => 2 + usize::from(*negated),
+            Match::NotDestinationPorts(_) => 5,
+            Match::SourcePort(_) => 2,
+            Match::Uid { negated, .. } | Match::Gid { negated, .. } | Match::Mark { negated, .. } => {
+                4 + usize::from(*negated)
+            }
+            Match::CtState(_) | Match::ConnMark(_) => 4,
+        }
+    }
+
+    fn words_of_target(target: &Target) -> usize {
+        match target {
+            Target::Return | Target::Accept | Target::Drop | Target::Jump(_) => 2,
+            Target::SaveMark | Target::RestoreMark => 3,
+            Target::RedirectTo(_) | Target::SetMark(_) | Target::CtZone(_) => 4,
+            Target::Tproxy { .. } => 6,
+        }
+    }
+
+    #[test]
+    fn a_range_of_everything_is_not_printed_by_save() {
+        let rule =
+            |net: &str| Rule::new(Table::Nat, Chain::IstioOutput, [Match::to(net.parse().unwrap())], Target::Return);
+        assert_eq!(save_form(&rule("0.0.0.0/0"), Family::V4), "-A ISTIO_OUTPUT -j RETURN");
+        assert_eq!(save_form(&rule("::/0"), Family::V6), "-A ISTIO_OUTPUT -j RETURN");
+        assert_eq!(save_form(&rule("10.1.2.3/8"), Family::V4), "-A ISTIO_OUTPUT -d 10.0.0.0/8 -j RETURN");
+    }
+
+    #[test]
+    fn a_dry_run_reads_ipv6_after_only_where_the_pod_has_it() {
+        let after = |ipv6| dry_run(&rules::build(&Redirect::default(), ipv6).rules);
+        assert!(after(false).ends_with("COMMIT\niptables-save\n"));
+        assert!(after(true).ends_with("COMMIT\niptables-save\nip6tables-save\n"));
+        assert!(after(false).starts_with("iptables-save\nip6tables-save\n* nat\n"));
+    }
+}

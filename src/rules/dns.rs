@@ -1,0 +1,98 @@
+//! DNS to the agent's DNS proxy, and the conntrack zones without which UDP port reuse between the application's and
+//! the agent's queries would mix up their connections.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::ruleset::{Chain, Families, Match, Proto, Rule, Table, Target};
+use super::{DNS_PORT, proxy_owners};
+use crate::contract;
+use crate::redirect::{DnsCapture, Port, Redirect};
+
+/// The agent and its upstream resolvers.
+const ZONE_UPSTREAM: u16 = 1;
+/// The application and the agent.
+const ZONE_AGENT: u16 = 2;
+
+/// To whom captured DNS traffic was addressed: a resolver, or anyone.
+#[derive(Clone, Copy)]
+struct Resolver(Option<IpNet>);
+
+impl Resolver {
+    fn families(self) -> Families {
+        match self.0 {
+            None => Families::Both,
+            Some(IpNet::V4(_)) => Families::V4,
+            Some(IpNet::V6(_)) => Families::V6,
+        }
+    }
+
+    fn rule(self, table: Table, chain: Chain, port: [Match; 2], side: fn(IpNet) -> Match, target: Target) -> Rule {
+        let matches: Vec<Match> = port.into_iter().chain(self.0.map(side)).collect();
+        Rule::new(table, chain, matches, target).only(self.families())
+    }
+}
+
+/// The rules of DNS capture; none where it is off or there is no resolver.
+pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
+    let resolvers = resolvers(&redirect.dns);
+    let Some(families) = families(&resolvers) else {
+        return Vec::new();
+    };
+    let jump = |table, from, to| Rule::new(table, from, [], Target::Jump(to));
+    let mut rules = vec![
+        jump(Table::Raw, Chain::Output, Chain::IstioOutputDns),
+        jump(Table::Nat, Chain::IstioOutput, Chain::IstioOutputDns).only(families),
+    ];
+    for proto in [Proto::Tcp, Proto::Udp] {
+        let asked = [Match::Protocol(proto), Match::port(DNS_PORT)];
+        let agent = Target::RedirectTo(Port(contract::port::DNS));
+        let to_agent =
+            |r: &Resolver| r.rule(Table::Nat, Chain::IstioOutputDns, asked.clone(), Match::to, agent.clone());
+        rules.extend(resolvers.iter().map(to_agent));
+    }
+    rules.extend(own_zones(redirect));
+    rules.push(jump(Table::Raw, Chain::Prerouting, Chain::IstioInbound).only(families));
+    rules.extend(resolvers.iter().flat_map(|r| zones(*r)));
+    rules
+}
+
+/// What the agent itself sends: questions upstream, answers to the application.
+fn own_zones(redirect: &Redirect) -> Vec<Rule> {
+    let zone = |port, owner, zone| {
+        let matches = [Match::Protocol(Proto::Udp), port, owner];
+        Rule::new(Table::Raw, Chain::IstioOutputDns, matches, Target::CtZone(zone))
+    };
+    let answers = Match::SourcePort(Port(contract::port::DNS));
+    proxy_owners(redirect)
+        .flat_map(|o| [zone(Match::port(DNS_PORT), o.is(), ZONE_UPSTREAM), zone(answers.clone(), o.is(), ZONE_AGENT)])
+        .collect()
+}
+
+/// What the application asks, and what the resolver answers the agent.
+fn zones(resolver: Resolver) -> [Rule; 2] {
+    let question = [Match::Protocol(Proto::Udp), Match::port(DNS_PORT)];
+    let answer = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
+    [
+        resolver.rule(Table::Raw, Chain::IstioOutputDns, question, Match::to, Target::CtZone(ZONE_AGENT)),
+        resolver.rule(Table::Raw, Chain::IstioInbound, answer, Match::Source, Target::CtZone(ZONE_UPSTREAM)),
+    ]
+}
+
+fn resolvers(dns: &DnsCapture) -> Vec<Resolver> {
+    match dns {
+        DnsCapture::Off => Vec::new(),
+        DnsCapture::All => vec![Resolver(None)],
+        DnsCapture::Servers { v4, v6 } => {
+            let v4 = v4.iter().copied().map(IpAddr::from);
+            v4.chain(v6.iter().copied().map(IpAddr::from)).map(|a| Resolver(Some(IpNet::from(a)))).collect()
+        }
+    }
+}
+
+/// The families in which there is someone to ask; nothing where there is no one.
+fn families(resolvers: &[Resolver]) -> Option<Families> {
+    let all = resolvers.iter().map(|r| r.families());
+    all.reduce(|a, b| if a == b { a } else { Families::Both })
+}

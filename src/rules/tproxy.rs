@@ -1,0 +1,53 @@
+//! Transparent proxying of inbound connections: marks that policy routing sends to the local listener, and the way
+//! back of the proxy's own loopback traffic.
+
+use super::ruleset::{At, Chain, Match, Rule, Table, Target};
+use super::{loopback, passthrough, proxy_owners, twins};
+use crate::contract;
+use crate::redirect::{Interface, PortSelector, Redirect};
+
+/// The chains that inbound rules jump to; none where no port is selected.
+pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
+    if redirect.inbound_ports == PortSelector::None {
+        return Vec::new();
+    }
+    let to_listener = Target::Tproxy { port: redirect.inbound_capture_port, mark: redirect.tproxy_mark };
+    let take = |family| {
+        let matches = [Match::not_to(loopback(redirect, family)), Match::tcp()];
+        Rule::new(Table::Mangle, Chain::IstioTproxy, matches, to_listener.clone())
+    };
+    let mut rules = vec![
+        Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::SetMark(redirect.tproxy_mark)),
+        Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::Accept),
+    ];
+    rules.extend(twins(take));
+    rules
+}
+
+/// Marks of connections, there even where no inbound port is selected.
+pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
+    let on_lo = || Match::OutInterface(Interface::lo());
+    let marked = |negated, mark| Match::Mark { mark, negated };
+    let mark = redirect.tproxy_mark;
+    let mangle = |chain, matches: &[Match], target| Rule::new(Table::Mangle, chain, matches.to_vec(), target);
+    let mut rules = vec![
+        mangle(Chain::Prerouting, &[Match::tcp(), marked(false, mark)], Target::SaveMark),
+        mangle(Chain::Output, &[Match::tcp(), on_lo(), marked(false, mark)], Target::Return),
+    ];
+    for owner in proxy_owners(redirect) {
+        // The proxy talks to the application over lo: this mark tells it from the application talking to itself.
+        let own = |family| {
+            let matches = [Match::not_to(loopback(redirect, family)), Match::tcp(), on_lo(), owner.is()];
+            mangle(Chain::Output, &matches, Target::SetMark(contract::OUTBOUND_MARK))
+        };
+        rules.extend(twins(own));
+    }
+    rules.push(mangle(Chain::Output, &[Match::tcp(), Match::ConnMark(mark)], Target::RestoreMark));
+
+    let from_lo = || Match::InInterface(Interface::lo());
+    let first = |n, matches: &[Match]| mangle(Chain::IstioInbound, matches, Target::Return).at(At::Place(n));
+    rules.push(first(1, &[Match::tcp(), marked(false, mark)]));
+    rules.extend(twins(|family| first(2, &[Match::tcp(), Match::Source(passthrough(family)), from_lo()])));
+    rules.push(first(3, &[Match::tcp(), from_lo(), marked(true, contract::OUTBOUND_MARK)]));
+    rules
+}

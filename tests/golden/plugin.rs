@@ -1,0 +1,76 @@
+//! Istio's dry runs of the plugin: what a pod says, as rules of an IPv4 pod. Compared table by table, as Istio does.
+
+use std::collections::BTreeMap;
+
+use istio_cni::contract::{annotation, proxy_env};
+use istio_cni::netfilter::restore;
+use istio_cni::pod::{PodFacts, ProxyContainer};
+use istio_cni::redirect::annotations::{self, Asked};
+use istio_cni::rules::{self, Family};
+use libtest_mimic::Failed;
+
+use crate::same;
+
+/// A file that none of Istio's cases reads.
+pub(crate) const ORPHAN: &str = "status-ports";
+
+pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
+    let facts = configurations(name);
+    if facts.is_empty() {
+        return Err(Failed::from(format!("no configuration is known for the case {name:?}")));
+    }
+    for facts in facts {
+        let Asked::Redirect { redirect, .. } = annotations::from_pod(&facts)? else {
+            return Err(Failed::from("nothing was asked for"));
+        };
+        let text = restore::render(&rules::build(&redirect, false).rules, Family::V4);
+        same(&by_table(expected), &by_table(&text))?;
+    }
+    Ok(())
+}
+
+/// The pods of which this file says the rules.
+fn configurations(name: &str) -> Vec<PodFacts> {
+    let annotated = |pairs: &[(&str, &str)]| pod(pairs, ProxyContainer::default());
+    let with_env = |key| {
+        let env = BTreeMap::from([(String::from(key), "true".to_owned())]);
+        pod(&[], ProxyContainer { env, ..ProxyContainer::default() })
+    };
+    let run_as = |pairs: &[(&str, &str)], user, group| {
+        pod(pairs, ProxyContainer { run_as_user: Some(user), run_as_group: group, ..ProxyContainer::default() })
+    };
+    let tproxy = [(annotation::INTERCEPTION_MODE, "TPROXY")];
+    let (uid, gid) = (1_000_670_000, Some(1_000_670_001));
+    match name {
+        // User 0 is no proxy's user: the default takes its place.
+        "basic" => vec![annotated(&[]), run_as(&[], 0, None)],
+        "include-exclude-ip" => vec![annotated(&[
+            (annotation::INCLUDE_OUTBOUND_CIDRS, "127.0.0.0/8"),
+            (annotation::EXCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8"),
+        ])],
+        "include-exclude-ports" => vec![annotated(&[
+            (annotation::INCLUDE_INBOUND_PORTS, "1111,2222"),
+            (annotation::EXCLUDE_INBOUND_PORTS, "3333,4444"),
+            (annotation::EXCLUDE_OUTBOUND_PORTS, "5555,6666"),
+        ])],
+        "tproxy" => vec![annotated(&tproxy)],
+        "dns" => vec![with_env(proxy_env::DNS_CAPTURE)],
+        "invalid-drop" => vec![with_env(proxy_env::INVALID_DROP)],
+        "custom-uid" => vec![run_as(&[], uid, gid)],
+        "custom-uid-tproxy" => vec![run_as(&tproxy, uid, gid)],
+        _ => Vec::new(),
+    }
+}
+
+fn pod(annotations: &[(&str, &str)], proxy: ProxyContainer) -> PodFacts {
+    let status = (annotation::STATUS, "{}");
+    let annotations = annotations.iter().chain([&status]).map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+    PodFacts { annotations: annotations.collect(), proxy: Some(proxy), ..PodFacts::default() }
+}
+
+/// The same text with its tables in one order.
+fn by_table(text: &str) -> String {
+    let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
+    tables.sort_unstable();
+    tables.concat()
+}

@@ -1,1 +1,96 @@
-//! Being built.
+//! Proof that redirection works, from inside the pod: a connection to an address that nobody listens on must arrive here.
+//!
+//! `istio-iptables --run-validation` calls [`run`], as the proxy's user, for the rules treat only that user's loopback
+//! traffic as inbound. It needs no capability and writes no file. What failure means is the caller's to decide.
+
+mod probe;
+mod report;
+
+pub use report::{FamilyReport, Outcome, Reason, Report};
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::thread;
+use std::time::Duration;
+
+use crate::netns::addresses::HostAddresses;
+use crate::redirect::Port;
+use crate::rules::Family;
+
+/// What is validated, and for how long it may fail before it has failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Probe {
+    /// Where outbound traffic goes.
+    pub proxy_port: Port,
+    /// Where inbound traffic goes.
+    pub inbound_capture_port: Port,
+    /// Port of the address that nobody listens on.
+    pub probe_port: Port,
+    /// All attempts together; the first is made in any case.
+    pub timeout: Duration,
+}
+
+/// Families that the rules of this pod cover: IPv6 as decided for the rules, IPv4 where the pod has an address of it.
+pub fn families(addresses: &[IpAddr], host: HostAddresses) -> Vec<Family> {
+    let v4 = host.host_ip.is_ipv4() || addresses.iter().any(|ip| ip.is_ipv4() && !ip.is_loopback());
+    let families = [v4.then_some(Family::V4), host.ipv6.then_some(Family::V6)];
+    families.into_iter().flatten().collect()
+}
+
+/// Probes all `families` at once, in the netns of the calling thread.
+pub fn run(probe: &Probe, families: &[Family]) -> Report {
+    thread::scope(|scope| {
+        let probes: Vec<_> = families.iter().map(|family| scope.spawn(|| probe::family(probe, *family))).collect();
+        let reports = probes.into_iter().zip(families);
+        Report {
+            families: reports
+                .map(|(probe, family)| probe.join().unwrap_or_else(|_| FamilyReport::panicked(*family)))
+                .collect(),
+        }
+    })
+}
+
+impl Probe {
+    /// The address that nobody listens on: what the proxy's own inbound connections come from, hence never redirected
+    /// when it is a source, and always when it is a destination of the proxy.
+    fn target(&self, family: Family) -> SocketAddr {
+        let ip: IpAddr = match family {
+            Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
+            Family::V6 => Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into(),
+        };
+        SocketAddr::new(ip, self.probe_port.0)
+    }
+
+    fn listen(&self, family: Family) -> [SocketAddr; 2] {
+        [self.proxy_port, self.inbound_capture_port].map(|port| SocketAddr::new(loopback(family), port.0))
+    }
+}
+
+fn loopback(family: Family) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::LOCALHOST.into(),
+        Family::V6 => Ipv6Addr::LOCALHOST.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netns::addresses;
+
+    fn covered(addresses: &[&str], dual_stack: bool) -> Vec<Family> {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        families(&addresses, addresses::families(&addresses, dual_stack).unwrap())
+    }
+
+    #[test]
+    fn probes_the_families_that_have_rules() {
+        assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1"], true), [Family::V4]);
+        assert_eq!(covered(&["127.0.0.1", "::1", "fd00::1"], false), [Family::V6]);
+        assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1", "fd00::1"], true), [Family::V4, Family::V6]);
+    }
+
+    #[test]
+    fn leaves_ipv6_alone_where_the_rules_do() {
+        assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1", "fd00::1"], false), [Family::V4]);
+    }
+}

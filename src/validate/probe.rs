@@ -1,0 +1,194 @@
+//! The sockets of validation: listeners in the proxy's place, a client, and whether the one's connection reaches the other.
+
+#![expect(clippy::disallowed_methods, reason = "attempts have a deadline and a pause between them")]
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, connect, getsockopt,
+    listen, setsockopt, socket, sockopt,
+};
+
+use super::report::{FamilyReport, Outcome, Reason};
+use super::{Probe, loopback};
+use crate::rules::Family;
+
+/// How long one attempt may take, and how long the next waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Tries until it is proven or the time is over.
+pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
+    let deadline = Instant::now() + probe.timeout;
+    let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
+    for address in probe.listen(family) {
+        match listener(address) {
+            Ok(listener) => listeners.push(listener),
+            Err(errno) => unopened.push((address, errno)),
+        }
+    }
+    if listeners.is_empty() {
+        return FamilyReport { family, attempts: 0, unopened, outcome: Outcome::Failed(Reason::NoListener) };
+    }
+    let target = probe.target(family);
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let patience = deadline.saturating_duration_since(Instant::now()).clamp(PAUSE, PATIENCE);
+        let failure = match attempt(&listeners, family, target, Instant::now() + patience) {
+            Ok(outcome) => return FamilyReport { family, attempts, unopened, outcome },
+            Err(reason) => reason,
+        };
+        if Instant::now() + PAUSE >= deadline {
+            return FamilyReport { family, attempts, unopened, outcome: Outcome::Failed(failure) };
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// One connection, with a token that only this attempt knows.
+fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until: Instant) -> Result<Outcome, Reason> {
+    let mut client = dial(family, target, until)?;
+    let unreachable = |error: std::io::Error| Reason::Unreachable { target, source: errno(&error) };
+    let own = client.local_addr().map_err(unreachable)?;
+    let token = token();
+    // Whoever accepted may be gone again: that is not our listener.
+    client.write_all(&token).map_err(|_| Reason::WrongListener { target })?;
+    while let Some((mut stream, peer, listener)) = accept(listeners, until) {
+        if peer != own || !brings(&mut stream, &token, until) {
+            continue;
+        }
+        let original = original_destination(&stream, family);
+        return match original {
+            Some(original) if original == target => Ok(Outcome::Proven { original, listener }),
+            original => Err(Reason::WrongDestination { target, original }),
+        };
+    }
+    Err(Reason::WrongListener { target })
+}
+
+/// An established connection from loopback.
+fn dial(family: Family, target: SocketAddr, until: Instant) -> Result<TcpStream, Reason> {
+    let unreachable = |source| Reason::Unreachable { target, source };
+    let socket = tcp(family).map_err(unreachable)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(loopback(family), 0))).map_err(unreachable)?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(Errno::ECONNREFUSED) => return Err(Reason::Refused { target }),
+        Err(source) => return Err(unreachable(source)),
+    }
+    let stream = TcpStream::from(socket);
+    if ready(&[&stream], PollFlags::POLLOUT, until).is_none() {
+        return Err(Reason::TimedOut { target });
+    }
+    match stream.take_error().map(|error| error.map(|error| errno(&error))) {
+        Ok(None) => Ok(stream),
+        Ok(Some(Errno::ECONNREFUSED)) => Err(Reason::Refused { target }),
+        Ok(Some(source)) => Err(unreachable(source)),
+        Err(error) => Err(unreachable(errno(&error))),
+    }
+}
+
+/// Shares the port with a proxy that is already there, as the proxy's own workers do.
+fn listener(address: SocketAddr) -> Result<TcpListener, Errno> {
+    let socket = tcp(if address.is_ipv4() { Family::V4 } else { Family::V6 })?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(&socket, sockopt::ReusePort, &true)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+    listen(&socket, Backlog::new(16)?)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn tcp(family: Family) -> Result<OwnedFd, Errno> {
+    let domain = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
+}
+
+/// The next connection at any listener, with its origin and where it arrived.
+fn accept(listeners: &[TcpListener], until: Instant) -> Option<(TcpStream, SocketAddr, SocketAddr)> {
+    loop {
+        let listener = &listeners[ready(listeners, PollFlags::POLLIN, until)?];
+        // A connection may vanish between the two calls; the time limit is in `ready`.
+        if let Ok((stream, peer)) = listener.accept() {
+            let here = stream.local_addr().or_else(|_| listener.local_addr()).ok()?;
+            return Some((stream, peer, here));
+        }
+    }
+}
+
+/// Whether `token` is what a connection brings.
+fn brings(stream: &mut TcpStream, token: &[u8], until: Instant) -> bool {
+    let left = until.saturating_duration_since(Instant::now()).max(PAUSE);
+    let mut brought = vec![0; token.len()];
+    stream.set_read_timeout(Some(left)).is_ok() && stream.read_exact(&mut brought).is_ok() && brought == token
+}
+
+/// What conntrack remembers of a redirected connection; ENOENT where it tracks none.
+fn original_destination(stream: &TcpStream, family: Family) -> Option<SocketAddr> {
+    match family {
+        Family::V4 => {
+            let original = SockaddrIn::from(getsockopt(stream, sockopt::OriginalDst).ok()?);
+            Some(SocketAddr::V4(original.into()))
+        }
+        Family::V6 => {
+            let original = SockaddrIn6::from(getsockopt(stream, sockopt::Ip6tOriginalDst).ok()?);
+            Some(SocketAddr::V6(original.into()))
+        }
+    }
+}
+
+/// The place of the first of `sockets` that is ready.
+fn ready<S: AsFd>(sockets: &[S], flags: PollFlags, until: Instant) -> Option<usize> {
+    let mut fds: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), flags)).collect();
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+            Ok(0) => return None,
+            Ok(_) => return fds.iter().position(|fd| fd.any() == Some(true)),
+            Err(Errno::EINTR) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Two words of the seed that the operating system gives to each hash map.
+fn token() -> [u8; 16] {
+    let word = || u128::from(RandomState::new().build_hasher().finish());
+    (word() << 64 | word()).to_be_bytes()
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ() {
+        assert_ne!(token(), token());
+    }
+
+    #[test]
+    fn a_listener_shares_its_port_with_another_of_its_kind() {
+        let first = listener("127.0.0.1:0".parse().unwrap()).unwrap();
+        assert!(listener(first.local_addr().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn an_ordinary_listener_is_not_pushed_aside() {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(listener(first.local_addr().unwrap()).unwrap_err(), Errno::EADDRINUSE);
+    }
+}

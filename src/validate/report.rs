@@ -1,0 +1,207 @@
+//! What validation found, and how it tells people.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use nix::errno::Errno;
+
+use crate::rules::Family;
+
+/// What was found, by family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// One entry for each family that was probed.
+    pub families: Vec<FamilyReport>,
+}
+
+/// What was found in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyReport {
+    /// The family.
+    pub family: Family,
+    /// Connections that were tried.
+    pub attempts: u32,
+    /// Listeners that could not be opened, with the reason. One that could is enough to go on.
+    pub unopened: Vec<(SocketAddr, Errno)>,
+    /// The finding.
+    pub outcome: Outcome,
+}
+
+/// Whether redirection works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A connection of ours came back to us.
+    Proven {
+        /// Where it had been going, as the kernel remembers it.
+        original: SocketAddr,
+        /// Where it arrived.
+        listener: SocketAddr,
+    },
+    /// The last attempt's failure.
+    Failed(Reason),
+}
+
+/// How an attempt failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Both ports are taken by others, or the family is not there at all.
+    NoListener,
+    /// Nothing redirected the connection.
+    Refused {
+        /// Where it went.
+        target: SocketAddr,
+    },
+    /// Something swallowed the connection.
+    TimedOut {
+        /// Where it went.
+        target: SocketAddr,
+    },
+    /// Someone else accepted the connection.
+    WrongListener {
+        /// Where it went.
+        target: SocketAddr,
+    },
+    /// The connection came back, but not as one that had been redirected from where it was going.
+    WrongDestination {
+        /// Where it went.
+        target: SocketAddr,
+        /// What the kernel remembers.
+        original: Option<SocketAddr>,
+    },
+    /// The connection could not be tried.
+    Unreachable {
+        /// Where it was to go.
+        target: SocketAddr,
+        /// Why.
+        source: Errno,
+    },
+    /// A fault of this program.
+    Panicked,
+}
+
+impl Report {
+    /// Whether redirection is proven in all families, of which there must be one.
+    pub fn is_proven(&self) -> bool {
+        let proven = |report: &FamilyReport| matches!(report.outcome, Outcome::Proven { .. });
+        !self.families.is_empty() && self.families.iter().all(proven)
+    }
+}
+
+impl FamilyReport {
+    pub(super) fn panicked(family: Family) -> Self {
+        Self { family, attempts: 0, unopened: Vec::new(), outcome: Outcome::Failed(Reason::Panicked) }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_proven() {
+            writeln!(f, "Redirection works.")?;
+        } else {
+            writeln!(f, "iptables validation failed: this pod's traffic does not reach its proxy.")?;
+        }
+        for family in &self.families {
+            writeln!(f, "  {family}")?;
+        }
+        if self.is_proven() {
+            return Ok(());
+        }
+        f.write_str(ADVICE)
+    }
+}
+
+/// Names what people search their logs for: the setting that makes the repair controller replace such a pod.
+const ADVICE: &str = "\
+With Istio CNI this happens to a pod that started before its node had the plugin.
+With cni.repair.deletePods=true (or cni.repair.repairPods=true) the repair controller takes care of this pod.
+Without it, delete the pod, so that it starts anew on a node where istio-cni runs.
+";
+
+impl fmt::Display for FamilyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = match self.family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        write!(f, "{family}: {} ({} attempts)", self.outcome, self.attempts)?;
+        for (address, errno) in &self.unopened {
+            write!(f, "; could not listen on {address}: {}", errno.desc())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proven { original, listener } => write!(f, "a connection to {original} arrived at {listener}"),
+            Self::Failed(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoListener => f.write_str("no listener could be opened"),
+            Self::Refused { target } => write!(
+                f,
+                "a connection to {target} was refused: there are no rules, or this is not the user that they name as the proxy's"
+            ),
+            Self::TimedOut { target } => write!(f, "a connection to {target} timed out: it was dropped on its way"),
+            Self::WrongListener { target } => write!(
+                f,
+                "a connection to {target} was accepted by another program: does one hold the proxy's ports or the probe port?"
+            ),
+            Self::WrongDestination { target, original: None } => {
+                write!(f, "a connection to {target} came back, but the kernel knows of no redirection")
+            }
+            Self::WrongDestination { target, original: Some(original) } => {
+                write!(f, "a connection to {target} came back as one to {original}")
+            }
+            Self::Unreachable { target, source } => write!(f, "no connection to {target}: {}", source.desc()),
+            Self::Panicked => f.write_str("the validator itself failed; its message is above"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(outcomes: &[Outcome]) -> Report {
+        let families = outcomes
+            .iter()
+            .map(|outcome| FamilyReport { outcome: outcome.clone(), ..FamilyReport::panicked(Family::V4) });
+        Report { families: families.collect() }
+    }
+
+    fn proven() -> Outcome {
+        Outcome::Proven { original: "127.0.0.6:15002".parse().unwrap(), listener: "127.0.0.1:15006".parse().unwrap() }
+    }
+
+    #[test]
+    fn all_families_must_be_proven_and_one_there() {
+        let refused = Outcome::Failed(Reason::Refused { target: "127.0.0.6:15002".parse().unwrap() });
+        assert!(report(&[proven()]).is_proven());
+        assert!(report(&[proven(), proven()]).is_proven());
+        assert!(!report(&[proven(), refused]).is_proven());
+        assert!(!report(&[]).is_proven());
+    }
+
+    #[test]
+    fn a_failure_says_what_it_saw_and_what_to_do() {
+        let target = "[::6]:15002".parse().unwrap();
+        let mut report = report(&[Outcome::Failed(Reason::Refused { target })]);
+        report.families[0].unopened = vec![("[::1]:15001".parse().unwrap(), Errno::EADDRINUSE)];
+        let text = report.to_string();
+        for wanted in ["[::6]:15002 was refused", "[::1]:15001: Address already in use", "cni.repair.deletePods=true"] {
+            assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_success_gives_no_advice() {
+        assert!(!report(&[proven()]).to_string().contains("repair"));
+    }
+}

@@ -1,0 +1,23 @@
+//! In network namespaces of their own: rules in a real kernel, real connections, validation. Needs root.
+
+#![expect(clippy::disallowed_methods, reason = "tests make namespaces, run programs and read the environment")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![expect(clippy::print_stdout, reason = "measured figures are worth reading")]
+
+#[path = "../support/netns.rs"]
+mod support;
+
+#[path = "../support/cases.rs"]
+mod cases;
+
+mod encoder;
+mod visit;
+
+use std::process::ExitCode;
+
+use libtest_mimic::Arguments;
+
+fn main() -> ExitCode {
+    let trials = [encoder::trials(), visit::trials()].into_iter().flatten().collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

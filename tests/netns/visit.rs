@@ -1,0 +1,161 @@
+//! Entering a netns, and the addresses and routes in it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Instant;
+
+use istio_cni::netns::{self, Error, addresses, routes};
+use libtest_mimic::Trial;
+
+use crate::support::{TestNetns, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("visit::happens_in_the_netns_and_the_caller_stays", &[], happens_in_the_netns_and_the_caller_stays),
+        trial("visit::panic_is_an_error", &[], panic_is_an_error),
+        trial("visit::namespace_of_another_type_is_refused", &[], namespace_of_another_type_is_refused),
+        trial("visit::own_netns_is_told_from_another", &[], own_netns_is_told_from_another),
+        trial("addresses::come_in_the_kernels_order", &[], come_in_the_kernels_order),
+        trial("addresses::own_end_of_a_point_to_point_link", &[], own_end_of_a_point_to_point_link),
+        trial("routes::second_run_changes_nothing", &[], second_run_changes_nothing),
+        trial("routes::istios_own_rule_is_enough", &[], istios_own_rule_is_enough),
+        trial("routes::removal_leaves_nothing_and_minds_nothing", &[], removal_leaves_nothing_and_minds_nothing),
+        trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[], ipv6_disabled_matters_only_to_ipv6_pods),
+        trial("visit::is_fast", &[], is_fast),
+    ]
+}
+
+fn own() -> std::path::PathBuf {
+    fs::read_link("/proc/thread-self/ns/net").unwrap()
+}
+
+fn happens_in_the_netns_and_the_caller_stays() {
+    let pod = TestNetns::new();
+    let before = own();
+    let inside = netns::enter(&pod.path(), |netns| (own(), netns.path().to_owned())).unwrap();
+    assert_ne!(inside.0, before);
+    assert_eq!(inside.1, pod.path());
+    assert_eq!(own(), before);
+}
+
+fn panic_is_an_error() {
+    let pod = TestNetns::bare();
+    let before = own();
+    let error = netns::enter(&pod.path(), |_| panic!("no more {}", "patience")).unwrap_err();
+    assert!(matches!(&error, Error::Panicked { message, .. } if message == "no more patience"), "{error}");
+    assert_eq!(own(), before);
+}
+
+fn namespace_of_another_type_is_refused() {
+    let error = netns::enter(Path::new("/proc/self/ns/mnt"), |_| ()).unwrap_err();
+    assert!(matches!(error, Error::NotNetns { found: "a namespace of another type", .. }), "{error}");
+}
+
+fn own_netns_is_told_from_another() {
+    let pod = TestNetns::bare();
+    assert!(!netns::same_as_own(&pod.path()).unwrap());
+    assert!(pod.inside(|| netns::same_as_own(&pod.path())).unwrap());
+}
+
+fn come_in_the_kernels_order() {
+    let pod = TestNetns::new();
+    for (link, addresses) in [("a0", ["2001:db8::1/64", "10.0.0.1/24"]), ("b0", ["fd00::2/64", "10.0.1.2/24"])] {
+        pod.run("ip", &["link", "add", link, "type", "veth"]);
+        for address in addresses {
+            pod.run("ip", &["address", "add", address, "dev", link, "nodad"]);
+        }
+    }
+    let seen: Vec<String> = pod.inside(addresses::read).unwrap().iter().map(IpAddr::to_string).collect();
+    assert_eq!(seen, ["127.0.0.1", "10.0.0.1", "10.0.1.2", "::1", "2001:db8::1", "fd00::2"]);
+}
+
+fn own_end_of_a_point_to_point_link() {
+    let pod = TestNetns::new();
+    pod.run("ip", &["link", "add", "a0", "type", "veth"]);
+    pod.run("ip", &["address", "add", "10.0.0.1", "peer", "10.0.0.9", "dev", "a0"]);
+    let seen = pod.inside(addresses::read).unwrap();
+    assert_eq!(seen, ["127.0.0.1", "10.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()));
+}
+
+const MARK_ROUTE: routes::MarkRoute = routes::MarkRoute { mark: 1337, table: 133 };
+const BOTH: routes::Routes = routes::Routes { ipv6: true, tproxy: Some(MARK_ROUTE) };
+
+/// What a netns has of ours and around it, as iproute2 prints it.
+fn picture(pod: &TestNetns) -> String {
+    let mut text = pod.run("ip", &["address", "show", "dev", "lo"]);
+    for family in ["-4", "-6"] {
+        text += &pod.run("ip", &[family, "rule"]);
+        text += &pod.try_feed("ip", &[family, "route", "show", "table", "133"], "").unwrap_or_default();
+    }
+    text
+}
+
+fn second_run_changes_nothing() {
+    let pod = TestNetns::new();
+    assert!(pod.inside(|| BOTH.apply()).unwrap());
+    let first = picture(&pod);
+    for wanted in ["inet6 ::6/128", "from all fwmark 0x539 lookup 133", "local default dev lo"] {
+        assert!(first.contains(wanted), "{wanted} is not in\n{first}");
+    }
+    assert!(!pod.inside(|| BOTH.apply()).unwrap());
+    assert_eq!(picture(&pod), first);
+}
+
+fn istios_own_rule_is_enough() {
+    let pod = TestNetns::new();
+    for family in ["-4", "-6"] {
+        pod.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "133", "priority", "77"]);
+        pod.run("ip", &[family, "route", "add", "local", "default", "dev", "lo", "table", "133"]);
+    }
+    pod.run("ip", &["address", "add", "::6/128", "dev", "lo"]);
+    let before = picture(&pod);
+    assert!(!pod.inside(|| BOTH.apply()).unwrap());
+    assert_eq!(picture(&pod), before);
+}
+
+fn removal_leaves_nothing_and_minds_nothing() {
+    let pod = TestNetns::new();
+    let before = picture(&pod);
+    assert!(!pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    pod.inside(|| BOTH.apply()).unwrap();
+    for _ in 0..2 {
+        pod.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
+    }
+    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert_eq!(picture(&pod), before);
+}
+
+fn ipv6_disabled_matters_only_to_ipv6_pods() {
+    let pod = TestNetns::new();
+    pod.inside(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")).unwrap();
+    let ipv4 = routes::Routes { ipv6: false, ..BOTH };
+    assert!(pod.inside(|| ipv4.apply()).unwrap());
+    let error = pod.inside(|| BOTH.apply()).unwrap_err();
+    assert!(matches!(error, Error::Ipv6Disabled { .. }), "{error:?}");
+    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+}
+
+/// Far above what is usual (see the printed figure), so that only a change of kind fails.
+fn is_fast() {
+    let pod = TestNetns::new();
+    let median = |work: &dyn Fn()| {
+        let mut took: Vec<_> = (0..201)
+            .map(|_| {
+                let start = Instant::now();
+                work();
+                start.elapsed()
+            })
+            .collect();
+        took.sort();
+        took[100]
+    };
+    let visit = median(&|| pod_visit(&pod));
+    let dump = netns::enter(&pod.path(), |_| median(&|| drop(addresses::read().unwrap()))).unwrap();
+    println!("a visit takes {visit:?}, an address dump {dump:?} (medians)");
+    assert!(visit.as_micros() < 2000 && dump.as_micros() < 1000, "a visit takes {visit:?}, an address dump {dump:?}");
+}
+
+fn pod_visit(pod: &TestNetns) {
+    netns::enter(&pod.path(), |_| ()).unwrap();
+}

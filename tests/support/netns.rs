@@ -1,0 +1,112 @@
+//! Network namespaces that belong to one test, and the prerequisites of making them.
+//!
+//! A [`TestNetns`] has no name anywhere: it ends with its last descriptor and process, so that tests run beside each
+//! other and leave nothing behind.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use istio_cni::netns;
+use libtest_mimic::{Completion, Failed, Trial};
+use nix::sched::{CloneFlags, unshare};
+
+/// A network namespace with `lo` up and nothing else.
+pub(crate) struct TestNetns {
+    file: File,
+}
+
+impl TestNetns {
+    pub(crate) fn new() -> Self {
+        let bare = Self::bare();
+        bare.run("ip", &["link", "set", "lo", "up"]);
+        bare
+    }
+
+    /// As the kernel makes it: `lo` is down.
+    pub(crate) fn bare() -> Self {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("unshare(CLONE_NEWNET)");
+            File::open("/proc/thread-self/ns/net").expect("open the new netns")
+        });
+        Self { file: made.join().expect("a thread with a netns of its own") }
+    }
+
+    /// A path to it, good as long as the value lives.
+    pub(crate) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
+    }
+
+    /// Runs `visit` inside. A panic in there panics here, with its message.
+    pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> T {
+        netns::enter(&self.path(), |_| visit()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Standard output of a program that must succeed in there.
+    pub(crate) fn run(&self, program: &str, args: &[&str]) -> String {
+        self.feed(program, args, "")
+    }
+
+    /// The same, with `input` on its standard input.
+    pub(crate) fn feed(&self, program: &str, args: &[&str], input: &str) -> String {
+        self.try_feed(program, args, input).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Standard output, or everything that is known of the failure.
+    pub(crate) fn try_feed(&self, program: &str, args: &[&str], input: &str) -> Result<String, String> {
+        self.inside(|| {
+            let command = Command::new(program)
+                .args(args)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn();
+            let mut child = command.map_err(|error| format!("{program}: {error}"))?;
+            let mut stdin = child.stdin.take().ok_or("no standard input")?;
+            stdin.write_all(input.as_bytes()).map_err(|error| format!("{program}: {error}"))?;
+            drop(stdin);
+            let output = child.wait_with_output().map_err(|error| format!("{program}: {error}"))?;
+            let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            if output.status.success() {
+                return Ok(stdout);
+            }
+            Err(format!("{program} {args:?}: {}\n{stdout}{stderr}{input}", output.status))
+        })
+    }
+}
+
+/// A trial that is ignored, with the reason, where this machine lacks what it needs, unless `REQUIRE_TIERS` names `netns`.
+pub(crate) fn trial(
+    name: impl Into<String>,
+    programs: &'static [&'static str],
+    body: impl FnOnce() + Send + 'static,
+) -> Trial {
+    Trial::ignorable_test(name, move || {
+        let Err(missing) = prerequisites(programs) else {
+            body();
+            return Ok(Completion::Completed);
+        };
+        let required = std::env::var("REQUIRE_TIERS").unwrap_or_default();
+        if required.split(',').any(|tier| tier == "netns") {
+            return Err(Failed::from(format!("REQUIRE_TIERS names netns, but {missing}")));
+        }
+        Ok(Completion::ignored_with(missing))
+    })
+}
+
+fn prerequisites(programs: &[&str]) -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("namespaces are made by root".to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let is_there = |program: &str| dirs.iter().any(|dir| dir.join(program).exists());
+    match ["ip"].iter().chain(programs).find(|program| !is_there(program)) {
+        Some(program) => Err(format!("{program} is not installed")),
+        None => Ok(()),
+    }
+}

@@ -7,6 +7,7 @@
 #[path = "../support/netns.rs"]
 mod support;
 
+mod truth;
 mod visit;
 
 use std::process::ExitCode;
@@ -14,6 +15,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [visit::trials()].into_iter().flatten().collect();
+    let trials = [visit::trials(), truth::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

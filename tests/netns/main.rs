@@ -7,6 +7,10 @@
 #[path = "../support/netns.rs"]
 mod support;
 
+#[path = "../support/cases.rs"]
+mod cases;
+
+mod encoder;
 mod truth;
 mod visit;
 
@@ -15,6 +19,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [visit::trials(), truth::trials()].into_iter().flatten().collect();
+    let trials = [encoder::trials(), truth::trials(), visit::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -5,7 +5,7 @@
 mod table;
 mod topology;
 
-use istio_cni::netfilter::{nft, restore};
+use istio_cni::netfilter::{self, nft, restore};
 use istio_cni::netns::routes::Routes;
 use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
@@ -25,7 +25,19 @@ struct Backend {
     one_table_for_both: bool,
 }
 
-const BACKENDS: [Backend; 3] = [
+const BACKENDS: [Backend; 5] = [
+    Backend {
+        name: "own-iptables",
+        programs: &[],
+        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::IptablesNft, redirect, ipv6),
+        one_table_for_both: false,
+    },
+    Backend {
+        name: "own-nftables",
+        programs: &[],
+        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::NativeNft, redirect, ipv6),
+        one_table_for_both: true,
+    },
     Backend {
         name: "iptables-nft",
         one_table_for_both: false,
@@ -52,6 +64,14 @@ const BACKENDS: [Backend; 3] = [
         },
     },
 ];
+
+fn encode(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect, ipv6: bool) {
+    let rules = rules::build(redirect, ipv6).rules;
+    pod.inside(|| {
+        let wanted = netfilter::image(backend, &rules).unwrap();
+        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
+    });
+}
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {
     let rules = rules::build(redirect, ipv6).rules;

@@ -1,0 +1,237 @@
+//! Changes of the kernel's tables, written as one nf_tables transaction.
+//!
+//! The last message alone asks for an acknowledgement; each has its own sequence number, so that a refusal names the
+//! change that it concerns.
+
+use std::fmt;
+
+use super::expr::{Expr, Set};
+use super::image::{Chain, Rule, TableFamily, TableId};
+use super::wire::{self, SetIds};
+use super::{compat, describe};
+use crate::netlink::{Malformed, Writer, flag};
+use crate::redirect::Port;
+
+const NETFILTER_BEGIN: u16 = 16;
+const NETFILTER_END: u16 = 17;
+/// `NFNL_SUBSYS_NFTABLES`
+const NFTABLES: u16 = 10;
+const NEWTABLE: u16 = 0;
+const DELTABLE: u16 = 2;
+const NEWCHAIN: u16 = 3;
+const DELCHAIN: u16 = 5;
+const NEWRULE: u16 = 6;
+const DELRULE: u16 = 8;
+const NEWSET: u16 = 9;
+const NEWSETELEM: u16 = 12;
+
+/// One step of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Make the table, or wake it.
+    AddTable(TableId),
+    /// Make the chain; one of our own must not be there yet.
+    AddChain(TableId, &'a Chain<'a>),
+    /// Make the rule.
+    AddRule(TableId, &'static str, &'a Rule<'a>, Position),
+    /// Delete one rule.
+    DeleteRule(TableId, &'a str, u64),
+    /// Delete a chain's rules.
+    Flush(TableId, &'a str),
+    /// Delete an empty chain.
+    DeleteChain(TableId, &'a str),
+    /// Delete a table with all that is in it.
+    DeleteTable(TableId),
+}
+
+/// Where in a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// Before the rule with this handle.
+    Before(u64),
+    /// After all others.
+    Last,
+}
+
+impl fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddTable(table) => write!(f, "adding {}", describe::table(*table)),
+            Self::AddChain(table, chain) => write!(f, "adding chain {} of {}", chain.name, describe::table(*table)),
+            Self::AddRule(table, _, rule, _) => {
+                write!(f, "adding rule `{}` to {}", describe::wanted(*table, rule), describe::table(*table))
+            }
+            Self::DeleteRule(table, chain, handle) => {
+                write!(f, "deleting the rule with handle {handle} from chain {chain} of {}", describe::table(*table))
+            }
+            Self::Flush(table, chain) => write!(f, "emptying chain {chain} of {}", describe::table(*table)),
+            Self::DeleteChain(table, chain) => write!(f, "deleting chain {chain} of {}", describe::table(*table)),
+            Self::DeleteTable(table) => write!(f, "deleting {}", describe::table(*table)),
+        }
+    }
+}
+
+/// A transaction, ready to be sent.
+#[derive(Debug)]
+pub struct Batch {
+    /// Its messages.
+    pub bytes: Vec<u8>,
+    /// The sequence number of the message that is acknowledged.
+    pub last: u32,
+    /// For each change, the sequence number of its last message.
+    ends: Vec<u32>,
+}
+
+impl Batch {
+    /// The place, among the changes, of the one that a message belongs to.
+    pub fn change_of(&self, seq: u32) -> Option<usize> {
+        let i = self.ends.partition_point(|end| *end < seq);
+        (seq > 0 && i < self.ends.len()).then_some(i)
+    }
+}
+
+/// Writes the transaction. With a `generation` the kernel refuses it (`ERESTART`) if anything has changed since that
+/// was read.
+pub fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Malformed> {
+    let mut out = Out::new(changes.len());
+    out.begin(generation);
+    let mut ends = Vec::with_capacity(changes.len());
+    for change in changes {
+        out.change(change);
+        ends.push(out.seq);
+    }
+    out.w.add_flags(out.start, flag::ACK);
+    let last = out.seq;
+    out.w.message(NETFILTER_END, flag::REQUEST, last + 1, |w| w.raw(&[0, 0, 0, NFTABLES as u8]));
+    Ok(Batch { bytes: out.w.into_bytes()?, last, ends })
+}
+
+struct Out {
+    w: Writer,
+    seq: u32,
+    /// Where the newest message starts.
+    start: usize,
+    sets: SetIds,
+}
+
+impl Out {
+    /// Bytes that a rule takes, about.
+    const RULE: usize = 384;
+
+    fn new(changes: usize) -> Self {
+        let w = Writer::with_capacity(64 + changes * Self::RULE);
+        Self { w, seq: 0, start: 0, sets: SetIds::default() }
+    }
+
+    fn begin(&mut self, generation: Option<u32>) {
+        /// `NFNL_BATCH_GENID`
+        const GENERATION: u16 = 1;
+        self.w.message(NETFILTER_BEGIN, flag::REQUEST, 0, |w| {
+            w.raw(&[0, 0, 0, NFTABLES as u8]);
+            if let Some(generation) = generation {
+                w.u32_be(GENERATION, generation);
+            }
+        });
+    }
+
+    fn message(&mut self, kind: u16, flags: u16, table: TableId, body: impl FnOnce(&mut Writer, &mut SetIds)) {
+        self.seq += 1;
+        self.start = self.w.len();
+        let sets = &mut self.sets;
+        self.w.message(NFTABLES << 8 | kind, flag::REQUEST | flags, self.seq, |w| {
+            w.raw(&family_header(Some(table.family)));
+            w.text(1, table.name);
+            body(w, sets);
+        });
+    }
+
+    fn change(&mut self, change: &Change<'_>) {
+        match change {
+            Change::AddTable(table) => self.message(NEWTABLE, flag::CREATE, *table, |w, _| w.u32_be(2, 0)),
+            Change::AddChain(table, chain) => self.chain(*table, chain),
+            Change::AddRule(table, chain, rule, position) => self.rule(*table, chain, rule, *position),
+            Change::DeleteRule(table, chain, handle) => self.message(DELRULE, 0, *table, |w, _| {
+                w.text(2, chain);
+                w.u64_be(3, *handle);
+            }),
+            Change::Flush(table, chain) => self.message(DELRULE, 0, *table, |w, _| w.text(2, chain)),
+            Change::DeleteChain(table, chain) => self.message(DELCHAIN, 0, *table, |w, _| w.text(3, chain)),
+            Change::DeleteTable(table) => self.message(DELTABLE, 0, *table, |_, _| ()),
+        }
+    }
+
+    fn chain(&mut self, table: TableId, chain: &Chain<'_>) {
+        /// `NF_ACCEPT`
+        const ACCEPT: u32 = 1;
+        let flags = if chain.hook.is_some() { flag::CREATE } else { flag::CREATE | flag::EXCL };
+        self.message(NEWCHAIN, flags, table, |w, _| {
+            w.text(3, chain.name);
+            if let Some(hook) = chain.hook {
+                w.nested(4, |w| {
+                    w.u32_be(1, hook.number);
+                    w.attr(2, &hook.priority.to_be_bytes());
+                });
+                w.u32_be(5, ACCEPT);
+                w.text(7, hook.kind);
+            }
+        });
+    }
+
+    fn rule(&mut self, table: TableId, chain: &str, rule: &Rule<'_>, position: Position) {
+        let anonymous = rule.exprs.iter().filter_map(|e| match e {
+            Expr::Lookup { set: Set::Ports(ports), .. } => Some(ports),
+            _ => None,
+        });
+        let first = self.sets.0;
+        for (id, ports) in (first + 1..).zip(anonymous) {
+            self.set(table, id, ports);
+        }
+        let flags = match position {
+            Position::Last => flag::CREATE | flag::APPEND,
+            Position::Before(_) => flag::CREATE,
+        };
+        self.message(NEWRULE, flags, table, |w, sets| {
+            w.text(2, chain);
+            w.nested(4, |w| rule.exprs.iter().for_each(|e| wire::write(e, w, sets)));
+            if rule.exprs.iter().any(Expr::is_xt) {
+                w.nested(5, |w| {
+                    w.u32_be(1, rule.protocol.map_or(0, |p| u32::from(compat::number(p))));
+                    w.u32_be(2, 0);
+                });
+            }
+            if let Position::Before(handle) = position {
+                w.u64_be(6, handle);
+            }
+        });
+    }
+
+    /// An anonymous set of ports, as nft writes it; the user data tells `nft list` how to print its elements.
+    fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
+        /// `NFT_SET_ANONYMOUS | NFT_SET_CONSTANT`
+        const FLAGS: u32 = 3;
+        /// nft's `TYPE_INET_SERVICE`
+        const SERVICE: u32 = 13;
+        self.message(NEWSET, flag::CREATE, table, |w, _| {
+            w.text(2, wire::ANONYMOUS);
+            w.u32_be(3, FLAGS);
+            w.u32_be(4, SERVICE);
+            w.u32_be(5, 2);
+            w.u32_be(10, id);
+            w.nested(9, |w| w.u32_be(1, u32::try_from(ports.len()).unwrap_or_default()));
+        });
+        self.message(NEWSETELEM, flag::CREATE, table, |w, _| {
+            w.text(2, wire::ANONYMOUS);
+            w.u32_be(4, id);
+            w.nested(3, |w| {
+                for port in ports {
+                    w.nested(wire::ELEM, |w| w.nested(1, |w| w.attr(wire::DATA_VALUE, &port.0.to_be_bytes())));
+                }
+            });
+        });
+    }
+}
+
+/// `struct nfgenmsg`
+pub(super) fn family_header(family: Option<TableFamily>) -> [u8; 4] {
+    [family.map_or(0, |f| f as u8), 0, 0, 0]
+}

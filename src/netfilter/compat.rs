@@ -1,0 +1,211 @@
+//! Rules in the words of iptables-nft 1.8.9: after our batch its `iptables-save` prints what it would print had it
+//! loaded the rules itself.
+//!
+//! The order of expressions is iptables': interfaces, protocol, source, destination, then the other matches as they
+//! were written, the counter, the target.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Unencodable;
+use super::expr::{Base, Expr, Meta, Op, Value, Verdict};
+use super::image::{Chain, Hook, Image, Rule, Table, TableId};
+use super::xt::{self, Id};
+use crate::redirect::{Interface, Owner, Port};
+use crate::rules::{self, Family, Match, Proto, RuleSet, Target};
+
+/// The tables `mangle`, `nat` and `raw` of both families.
+pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
+    let mut tables = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        for ((table, chain), members) in rules.chains(family) {
+            let id = TableId { family: family.into(), name: table.as_str() };
+            let rules = members.into_iter().map(|r| rule(r, family)).collect::<Result<_, _>>()?;
+            let chain = Chain { name: chain.as_str(), hook: Hook::of(table, chain), rules };
+            push(&mut tables, id, chain);
+        }
+    }
+    Ok(Image { tables })
+}
+
+/// Adds a chain to its table; chains come sorted by table.
+pub(super) fn push<'a>(tables: &mut Vec<Table<'a>>, id: TableId, chain: Chain<'a>) {
+    match tables.last_mut() {
+        Some(table) if table.id == id => table.chains.push(chain),
+        _ => tables.push(Table { id, chains: vec![chain] }),
+    }
+}
+
+fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
+    let mut exprs = Vec::with_capacity(12);
+    for header in [is_in, is_out, is_protocol, is_source, is_destination] {
+        for m in source.matches.iter().filter(|m| header(m)) {
+            write_header(m, &mut exprs);
+        }
+    }
+    for m in &source.matches {
+        extension(m, &mut exprs)?;
+    }
+    exprs.push(Expr::Counter);
+    exprs.push(target(&source.target, family));
+    Ok(Rule { exprs, protocol: source.protocol(), source })
+}
+
+fn is_in(m: &Match) -> bool {
+    matches!(m, Match::InInterface(_))
+}
+
+fn is_out(m: &Match) -> bool {
+    matches!(m, Match::OutInterface(_))
+}
+
+fn is_protocol(m: &Match) -> bool {
+    matches!(m, Match::Protocol(_))
+}
+
+fn is_source(m: &Match) -> bool {
+    matches!(m, Match::Source(_))
+}
+
+fn is_destination(m: &Match) -> bool {
+    matches!(m, Match::Destination { .. })
+}
+
+/// What iptables keeps in `struct ipt_ip` and not in an extension.
+fn write_header(m: &Match, exprs: &mut Vec<Expr>) {
+    match m {
+        Match::InInterface(name) => interface(Meta::InInterface, name, exprs),
+        Match::OutInterface(name) => interface(Meta::OutInterface, name, exprs),
+        Match::Protocol(p) => compare(Expr::Meta(Meta::Protocol), Op::Equal, Value::u8(number(*p)), exprs),
+        Match::Source(net) => address(Side::Source, *net, Op::Equal, exprs),
+        Match::Destination { net, negated } => address(Side::Destination, *net, op(*negated), exprs),
+        _ => (),
+    }
+}
+
+fn extension(m: &Match, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
+    match m {
+        Match::DestinationPort { port, negated } => ports(Side::Destination, *port, op(*negated), exprs),
+        Match::SourcePort(port) => ports(Side::Source, *port, Op::Equal, exprs),
+        Match::NotDestinationPorts(list) if list.len() > xt::MULTIPORT => {
+            return Err(Unencodable::Ports { given: list.len(), limit: xt::MULTIPORT });
+        }
+        Match::NotDestinationPorts(list) => exprs.push(xt::not_ports(list)),
+        Match::Uid { owner, negated } => exprs.push(xt::owner(Id::User(id(owner)?), *negated)),
+        Match::Gid { owner, negated } => exprs.push(xt::owner(Id::Group(id(owner)?), *negated)),
+        Match::CtState(states) => exprs.push(xt::ct_state(*states)),
+        Match::Mark { mark, negated } => {
+            compare(Expr::Meta(Meta::Mark), op(*negated), Value::u32(*mark), exprs);
+        }
+        Match::ConnMark(mark) => exprs.push(xt::connmark(*mark)),
+        Match::InInterface(_)
+        | Match::OutInterface(_)
+        | Match::Protocol(_)
+        | Match::Source(_)
+        | Match::Destination { .. } => (),
+    }
+    Ok(())
+}
+
+fn target(target: &Target, family: Family) -> Expr {
+    match target {
+        Target::Return => Expr::Verdict(Verdict::Return),
+        Target::Accept => Expr::Verdict(Verdict::Accept),
+        Target::Drop => Expr::Verdict(Verdict::Drop),
+        Target::Jump(chain) => Expr::Verdict(Verdict::Jump(Cow::Borrowed(chain.as_str()))),
+        Target::RedirectTo(port) => xt::redirect(*port, family),
+        Target::Tproxy { port, mark } => xt::tproxy(*port, *mark),
+        Target::SetMark(mark) => xt::set_mark(*mark),
+        Target::SaveMark => xt::save_mark(),
+        Target::RestoreMark => xt::restore_mark(),
+        Target::CtZone(zone) => xt::ct_zone(*zone),
+    }
+}
+
+/// Names are resolved before the kernel is asked.
+pub(super) fn id(owner: &Owner) -> Result<u32, Unencodable> {
+    match owner {
+        Owner::Id(id) => Ok(*id),
+        Owner::Name(name) => Err(Unencodable::Name(name.clone())),
+    }
+}
+
+pub(super) fn number(proto: Proto) -> u8 {
+    match proto {
+        Proto::Tcp => 6,
+        Proto::Udp => 17,
+    }
+}
+
+pub(super) fn op(negated: bool) -> Op {
+    if negated { Op::Unequal } else { Op::Equal }
+}
+
+pub(super) fn compare(load: Expr, op: Op, value: Value, exprs: &mut Vec<Expr>) {
+    exprs.extend([load, Expr::Cmp(op, value)]);
+}
+
+/// The name with its final zero byte: longer names that start so are others.
+fn interface(key: Meta, name: &Interface, exprs: &mut Vec<Expr>) {
+    let mut bytes = [0; 16];
+    let text = name.as_str().as_bytes();
+    for (to, byte) in bytes.iter_mut().zip(text) {
+        *to = *byte;
+    }
+    let value = bytes.get(..=text.len()).and_then(Value::new);
+    exprs.extend([Some(Expr::Meta(key)), value.map(|v| Expr::Cmp(Op::Equal, v))].into_iter().flatten());
+}
+
+/// Source or destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Source,
+    Destination,
+}
+
+/// A port of TCP or UDP.
+pub(super) fn ports(side: Side, port: Port, op: Op, exprs: &mut Vec<Expr>) {
+    let offset = if side == Side::Source { 0 } else { 2 };
+    compare(Expr::Payload { base: Base::Transport, offset, length: 2 }, op, Value::port(port), exprs);
+}
+
+/// Where an address is in its header, and its network's bytes and mask.
+pub(super) fn network(side: Side, net: IpNet) -> (u8, Value, Value) {
+    let (source, destination) = match net {
+        IpNet::V4(_) => (12, 16),
+        IpNet::V6(_) => (8, 24),
+    };
+    let bytes = |addr| match addr {
+        IpAddr::V4(a) => Value::new(&a.octets()),
+        IpAddr::V6(a) => Value::new(&a.octets()),
+    };
+    let (network, mask) = (bytes(net.network()), bytes(net.netmask()));
+    let offset = if side == Side::Source { source } else { destination };
+    (offset, network.unwrap_or(Value::u8(0)), mask.unwrap_or(Value::u8(0)))
+}
+
+/// Whole bytes are compared as they are, other prefixes through a mask; a prefix of 0 matches everything and is left
+/// out.
+fn address(side: Side, net: IpNet, op: Op, exprs: &mut Vec<Expr>) {
+    let (offset, network, mask) = network(side, net);
+    let prefix = net.prefix_len();
+    if prefix == 0 && op == Op::Equal {
+        return;
+    }
+    masked(offset, prefix, network, mask, op, exprs);
+}
+
+/// A comparison with a network's bytes: as many as the prefix fills, or all of them through a mask.
+pub(super) fn masked(offset: u8, prefix: u8, network: Value, mask: Value, op: Op, exprs: &mut Vec<Expr>) {
+    let whole = prefix.is_multiple_of(8) && prefix > 0;
+    let bytes = network.as_bytes();
+    let length = if whole { prefix / 8 } else { u8::try_from(bytes.len()).unwrap_or_default() };
+    exprs.push(Expr::Payload { base: Base::Network, offset, length });
+    if !whole {
+        exprs.push(Expr::Mask(mask));
+    }
+    let value = bytes.get(..usize::from(length)).and_then(Value::new);
+    exprs.extend(value.map(|v| Expr::Cmp(op, v)));
+}

@@ -1,0 +1,124 @@
+//! What the kernel's tables are to hold: a [`RuleSet`](crate::rules::RuleSet) put into the words of nf_tables.
+//!
+//! Made by the encoders (`compat`, `native`), compared with a dump by `diff`, written out by `batch`.
+
+use super::expr::Expr;
+use crate::rules::{self, Family, Proto};
+
+/// Family of a table (`NFPROTO_*`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum TableFamily {
+    /// IPv4 and IPv6.
+    Inet = 1,
+    /// IPv4.
+    Ip = 2,
+    /// IPv6.
+    Ip6 = 10,
+}
+
+impl TableFamily {
+    /// nft's name for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+        }
+    }
+
+    /// The family with this number, if a table of ours can have it.
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Inet, Self::Ip, Self::Ip6].into_iter().find(|f| *f as u8 == number)
+    }
+}
+
+impl From<Family> for TableFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::V4 => Self::Ip,
+            Family::V6 => Self::Ip6,
+        }
+    }
+}
+
+/// A table, by what identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId {
+    /// Family.
+    pub family: TableFamily,
+    /// Name.
+    pub name: &'static str,
+}
+
+/// All tables that a rule set needs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Image<'a> {
+    /// Tables that hold something.
+    pub tables: Vec<Table<'a>>,
+}
+
+/// One table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table<'a> {
+    /// Which.
+    pub id: TableId,
+    /// Chains, those of the kernel's hooks first.
+    pub chains: Vec<Chain<'a>>,
+}
+
+/// One chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain<'a> {
+    /// Name.
+    pub name: &'static str,
+    /// Where the kernel calls it, if it does.
+    pub hook: Option<Hook>,
+    /// Rules from first to last.
+    pub rules: Vec<Rule<'a>>,
+}
+
+/// Where the kernel calls a base chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hook {
+    /// Type of chain: `filter`, `nat`, `route`.
+    pub kind: &'static str,
+    /// Hook number (`NF_INET_*`).
+    pub number: u32,
+    /// Priority.
+    pub priority: i32,
+}
+
+/// `NF_INET_PRE_ROUTING`
+pub(super) const PREROUTING: u32 = 0;
+/// `NF_INET_LOCAL_OUT`
+pub(super) const OUTPUT: u32 = 3;
+
+impl Hook {
+    /// The hook of a table's built-in chain, if the chain is one. iptables and Istio's nft tables agree on it.
+    pub(super) fn of(table: rules::Table, chain: rules::Chain) -> Option<Self> {
+        let number = match chain {
+            rules::Chain::Prerouting => PREROUTING,
+            rules::Chain::Output => OUTPUT,
+            _ => return None,
+        };
+        let (kind, priority) = match (table, number) {
+            (rules::Table::Nat, _) => ("nat", -100),
+            (rules::Table::Mangle, OUTPUT) => ("route", -150),
+            (rules::Table::Mangle, _) => ("filter", -150),
+            (rules::Table::Raw, _) => ("filter", -300),
+        };
+        Some(Self { kind, number, priority })
+    }
+}
+
+/// One rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule<'a> {
+    /// Its expressions.
+    pub exprs: Vec<Expr>,
+    /// Its protocol, which extensions of iptables ask for.
+    pub protocol: Option<Proto>,
+    /// The rule that it stands for.
+    pub source: &'a rules::Rule,
+}

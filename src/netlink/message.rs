@@ -1,0 +1,320 @@
+//! Messages (`struct nlmsghdr`): writing many into one buffer, reading those that came in.
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+use super::{Attrs, Malformed};
+
+const HEADER: usize = 16;
+/// `NLMSG_ERROR`
+const ERROR: u16 = 2;
+/// `NLMSG_DONE`
+const DONE: u16 = 3;
+/// `NLM_F_CAPPED`: the refused message is not repeated.
+const CAPPED: u16 = 0x100;
+/// `NLM_F_ACK_TLVS`: attributes explain the refusal.
+const EXPLAINED: u16 = 0x200;
+
+/// Message flags (`linux/netlink.h`).
+pub mod flag {
+    /// `NLM_F_REQUEST`
+    pub const REQUEST: u16 = 0x1;
+    /// `NLM_F_ACK`
+    pub const ACK: u16 = 0x4;
+    /// `NLM_F_DUMP_INTR`: what is dumped changed meanwhile.
+    pub const DUMP_INTERRUPTED: u16 = 0x10;
+    /// `NLM_F_EXCL`
+    pub const EXCL: u16 = 0x200;
+    /// `NLM_F_DUMP`
+    pub const DUMP: u16 = 0x300;
+    /// `NLM_F_CREATE`
+    pub const CREATE: u16 = 0x400;
+    /// `NLM_F_APPEND`
+    pub const APPEND: u16 = 0x800;
+}
+
+/// Messages and attributes, written one after the other into one buffer.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    too_long: bool,
+}
+
+impl Writer {
+    /// An empty buffer with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), too_long: false }
+    }
+
+    /// One message; `body` writes what follows the header.
+    pub fn message(&mut self, kind: u16, flags: u16, seq: u32, body: impl FnOnce(&mut Self)) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 4]);
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(&flags.to_ne_bytes());
+        self.bytes.extend_from_slice(&seq.to_ne_bytes());
+        self.bytes.extend_from_slice(&[0; 4]);
+        body(self);
+        let length = u32::try_from(self.bytes.len() - start);
+        self.too_long |= length.is_err();
+        self.patch(start, &length.unwrap_or_default().to_ne_bytes());
+    }
+
+    /// Adds flags to the message that starts here.
+    pub fn add_flags(&mut self, start: usize, flags: u16) {
+        if let Some(field) = self.bytes.get_mut(start + 6..start + 8) {
+            let old = field.try_into().map_or(0, u16::from_ne_bytes);
+            field.copy_from_slice(&(old | flags).to_ne_bytes());
+        }
+    }
+
+    /// Bytes as they are: the family header of a protocol.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.pad();
+    }
+
+    /// One attribute.
+    pub fn attr(&mut self, kind: u16, value: &[u8]) {
+        let length = u16::try_from(value.len() + 4);
+        self.too_long |= length.is_err();
+        self.bytes.extend_from_slice(&length.unwrap_or_default().to_ne_bytes());
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        self.bytes.extend_from_slice(value);
+        self.pad();
+    }
+
+    /// A 32-bit number in network order.
+    pub fn u32_be(&mut self, kind: u16, value: u32) {
+        self.attr(kind, &value.to_be_bytes());
+    }
+
+    /// A 64-bit number in network order.
+    pub fn u64_be(&mut self, kind: u16, value: u64) {
+        self.attr(kind, &value.to_be_bytes());
+    }
+
+    /// Text with a zero byte at its end.
+    pub fn text(&mut self, kind: u16, value: &str) {
+        let start = self.open(kind);
+        self.bytes.extend_from_slice(value.as_bytes());
+        self.bytes.push(0);
+        self.close(start);
+        self.pad();
+    }
+
+    /// An attribute that holds attributes.
+    pub fn nested(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
+        /// `NLA_F_NESTED`
+        const NESTED: u16 = 0x8000;
+        let start = self.open(kind | NESTED);
+        body(self);
+        self.close(start);
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The buffer, unless an attribute or a message outgrew its length field.
+    pub fn into_bytes(self) -> Result<Vec<u8>, Malformed> {
+        if self.too_long {
+            return Err(Malformed("an attribute or a message is longer than its length field can say"));
+        }
+        Ok(self.bytes)
+    }
+
+    fn open(&mut self, kind: u16) -> usize {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; 2]);
+        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        start
+    }
+
+    fn close(&mut self, start: usize) {
+        let length = u16::try_from(self.bytes.len() - start);
+        self.too_long |= length.is_err();
+        self.patch(start, &length.unwrap_or_default().to_ne_bytes());
+    }
+
+    fn patch(&mut self, at: usize, value: &[u8]) {
+        if let Some(field) = self.bytes.get_mut(at..at + value.len()) {
+            field.copy_from_slice(value);
+        }
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
+
+/// What kind of answer a message is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// The message with this sequence number was done as asked.
+    Ack,
+    /// The kernel refused a message.
+    Refused(Refusal),
+    /// A dump ends.
+    Done,
+    /// A message of the protocol, by its type.
+    Other(u16),
+}
+
+/// One message that came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What kind of answer.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: u16,
+    /// The sequence number of the request that it answers.
+    pub seq: u32,
+    /// What follows the header.
+    pub body: &'a [u8],
+}
+
+/// The kernel's refusal of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Sequence number of the message that was refused.
+    pub seq: u32,
+    /// Why.
+    pub errno: Errno,
+    /// The kernel's own words (extended acknowledgement), where it has any.
+    pub text: Option<String>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the kernel says {}", self.errno)?;
+        self.text.as_ref().map_or(Ok(()), |text| write!(f, " ({text})"))
+    }
+}
+
+/// The messages in one received datagram; ends after the first that makes no sense.
+#[derive(Debug, Clone)]
+pub struct Messages<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Messages<'a> {
+    /// The messages of one datagram.
+    pub fn new(datagram: &'a [u8]) -> Self {
+        Self { rest: datagram }
+    }
+}
+
+impl<'a> Iterator for Messages<'a> {
+    type Item = Result<Message<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = std::mem::take(&mut self.rest);
+        if rest.is_empty() {
+            return None;
+        }
+        let Some((&[l0, l1, l2, l3, t0, t1, f0, f1, s0, s1, s2, s3, ..], _)) = rest.split_first_chunk::<HEADER>()
+        else {
+            return Some(Err(Malformed("a message's header is cut off")));
+        };
+        let length = usize::try_from(u32::from_ne_bytes([l0, l1, l2, l3])).unwrap_or(usize::MAX);
+        let Some(body) = rest.get(HEADER..length) else {
+            return Some(Err(Malformed("a message is longer than its datagram")));
+        };
+        self.rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let flags = u16::from_ne_bytes([f0, f1]);
+        let seq = u32::from_ne_bytes([s0, s1, s2, s3]);
+        let kind = match u16::from_ne_bytes([t0, t1]) {
+            ERROR => answer(flags, seq, body),
+            DONE => done(seq, body),
+            other => Ok(Kind::Other(other)),
+        };
+        Some(kind.map(|kind| Message { kind, flags, seq, body }))
+    }
+}
+
+fn done(seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
+    Ok(refusal(0, seq, body)?.map_or(Kind::Done, Kind::Refused))
+}
+
+fn answer(flags: u16, seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
+    Ok(refusal(flags, seq, body)?.map_or(Kind::Ack, Kind::Refused))
+}
+
+/// `struct nlmsgerr`, or the number that ends a dump: an errno below zero, then the refused message, then attributes.
+fn refusal(flags: u16, seq: u32, body: &[u8]) -> Result<Option<Refusal>, Malformed> {
+    let (code, rest) = body.split_first_chunk().ok_or(Malformed("an acknowledgement is cut off"))?;
+    let code = i32::from_ne_bytes(*code);
+    let errno = Errno::from_raw(code.saturating_neg());
+    Ok((code < 0).then(|| Refusal { seq, errno, text: explanation(flags, rest) }))
+}
+
+fn explanation(flags: u16, refused: &[u8]) -> Option<String> {
+    /// `NLMSGERR_ATTR_MSG`
+    const TEXT: u16 = 1;
+    if flags & EXPLAINED == 0 {
+        return None;
+    }
+    let length = match flags & CAPPED {
+        0 => usize::try_from(u32::from_ne_bytes(*refused.first_chunk()?)).ok()?,
+        _ => HEADER,
+    };
+    let attrs = Attrs::new(refused.get(length.checked_next_multiple_of(4)?..)?);
+    let text = attrs.map_while(Result::ok).find(|a| a.kind == TEXT)?;
+    text.text().ok().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn refused(flags: u16, code: i32, body: impl FnOnce(&mut Writer)) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.message(ERROR, flags, 9, |w| {
+            w.raw(&code.to_ne_bytes());
+            w.message(0xa06, 1, 9, |_| ());
+            body(w);
+        });
+        w.into_bytes().unwrap()
+    }
+
+    #[test]
+    fn tells_an_ack_from_a_refusal_and_repeats_the_kernels_words() {
+        let bytes = refused(CAPPED | EXPLAINED, -2, |w| w.text(1, "no such chain"));
+        let kind = Messages::new(&bytes).next().unwrap().unwrap().kind;
+        let text = Some("no such chain".to_owned());
+        assert_eq!(kind, Kind::Refused(Refusal { seq: 9, errno: Errno::ENOENT, text }));
+        let ack = refused(CAPPED, 0, |_| ());
+        assert_eq!(Messages::new(&ack).next().unwrap().unwrap().kind, Kind::Ack);
+    }
+
+    #[test]
+    fn refuses_cut_messages() {
+        let bytes = refused(0, -2, |_| ());
+        let cut = Messages::new(&bytes[..bytes.len() - 1]).next();
+        assert_eq!(cut, Some(Err(Malformed("a message is longer than its datagram"))));
+        assert_eq!(Messages::new(&bytes[..15]).next(), Some(Err(Malformed("a message's header is cut off"))));
+    }
+
+    #[test]
+    fn an_attribute_past_64k_is_an_error() {
+        let mut w = Writer::default();
+        w.attr(1, &vec![0; 70_000]);
+        assert!(w.into_bytes().is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_datagrams_end(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
+            prop_assert!(Messages::new(&bytes).count() <= bytes.len() / HEADER + 1);
+        }
+    }
+}

@@ -59,6 +59,10 @@ impl Topology {
              link set eth0 up
              link set eth1 up\n",
         );
+        // Asked for a link, newer kernels bring its state up to date at once instead of within a second.
+        for netns in [&world, &pod] {
+            netns.feed("ip", &["-batch", "-"], "link show dev eth0\nlink show dev eth1\n");
+        }
         pod.feed(
             "ip",
             &["-batch", "-"],

@@ -12,6 +12,7 @@ mod cases;
 
 mod encoder;
 mod truth;
+mod validation;
 mod visit;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [encoder::trials(), truth::trials(), visit::trials()].into_iter().flatten().collect();
+    let trials =
+        [encoder::trials(), truth::trials(), validation::trials(), visit::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

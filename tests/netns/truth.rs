@@ -2,8 +2,9 @@
 //!
 //! `table` says what must be so, `topology` makes a pod and a world around it; here rules are loaded and questions asked.
 
+mod invalid;
 mod table;
-mod topology;
+pub(crate) mod topology;
 
 use istio_cni::netfilter::{self, nft, restore};
 use istio_cni::netns::routes::Routes;
@@ -81,7 +82,11 @@ fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6:
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let mut trials = Vec::new();
+    let invalid = |backend: Backend| {
+        let name = format!("truth::invalid_packets_are_dropped_when_asked::{}", backend.name);
+        trial(name, backend.programs, move || invalid::are_dropped_when_asked(backend))
+    };
+    let mut trials: Vec<Trial> = BACKENDS.map(invalid).into();
     for case in table::cases() {
         for backend in BACKENDS {
             if backend.one_table_for_both && !case.ipv6 {

@@ -14,7 +14,12 @@ mod cases;
 mod plugin_call;
 
 mod encoder;
+<<<<<<< HEAD
 mod plugin;
+=======
+mod truth;
+mod validation;
+>>>>>>> netns
 mod visit;
 
 use std::process::ExitCode;
@@ -22,6 +27,11 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
+<<<<<<< HEAD
     let trials = [encoder::trials(), plugin::trials(), visit::trials()].into_iter().flatten().collect();
+=======
+    let trials =
+        [encoder::trials(), truth::trials(), validation::trials(), visit::trials()].into_iter().flatten().collect();
+>>>>>>> netns
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

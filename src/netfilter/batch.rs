@@ -60,7 +60,9 @@ impl fmt::Display for Change<'_> {
         match self {
             Self::AddTable(table) => write!(f, "adding {table}"),
             Self::AddChain(table, chain) => write!(f, "adding chain {} of {table}", chain.name),
-            Self::AddRule(table, _, rule, _) => write!(f, "adding rule `{}` to {table}", describe::wanted(*table, rule)),
+            Self::AddRule(table, _, rule, _) => {
+                write!(f, "adding rule `{}` to {table}", describe::wanted(*table, rule))
+            }
             Self::DeleteRule(table, chain, handle) => {
                 write!(f, "deleting the rule with handle {handle} from chain {chain} of {table}")
             }

@@ -241,7 +241,9 @@ fn known(name: &str, f: &Fields<'_>) -> Option<Expr> {
             let negated = f.u32(5).unwrap_or_default() == INVERTED;
             Some(Expr::Lookup { set: Set::Named(f.attr(1)?.text().ok()?.to_owned()), negated })
         }
-        "redir" if f.are(&[1, 2, 3]) => f.is(1, REG).and(f.is(2, REG)).and(f.is(3, PORT_GIVEN)).map(|()| Expr::Redirect),
+        "redir" if f.are(&[1, 2, 3]) => {
+            f.is(1, REG).and(f.is(2, REG)).and(f.is(3, PORT_GIVEN)).map(|()| Expr::Redirect)
+        }
         "tproxy" if f.are(&[1, 3]) => {
             f.is(3, REG)?;
             let family = [Family::V4, Family::V6].into_iter().find(|v| f.is(1, nfproto(*v)).is_some());

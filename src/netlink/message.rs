@@ -220,7 +220,8 @@ impl<'a> Iterator for Messages<'a> {
         if rest.is_empty() {
             return None;
         }
-        let Some((&[l0, l1, l2, l3, t0, t1, f0, f1, s0, s1, s2, s3, ..], _)) = rest.split_first_chunk::<HEADER>() else {
+        let Some((&[l0, l1, l2, l3, t0, t1, f0, f1, s0, s1, s2, s3, ..], _)) = rest.split_first_chunk::<HEADER>()
+        else {
             return Some(Err(Malformed("a message's header is cut off")));
         };
         let length = usize::try_from(u32::from_ne_bytes([l0, l1, l2, l3])).unwrap_or(usize::MAX);

@@ -1,7 +1,7 @@
 //! A netlink socket: one dump or one acknowledged transaction at a time.
 
-use std::os::fd::AsRawFd;
 use std::io;
+use std::os::fd::AsRawFd;
 
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};

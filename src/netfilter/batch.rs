@@ -47,8 +47,6 @@ pub enum Change<'a> {
 /// Where in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// Before all others.
-    First,
     /// Before the rule with this handle.
     Before(u64),
     /// After all others.
@@ -58,17 +56,17 @@ pub enum Position {
 impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddTable(table) => write!(f, "adding {table}"),
-            Self::AddChain(table, chain) => write!(f, "adding chain {} of {table}", chain.name),
+            Self::AddTable(table) => write!(f, "adding {}", describe::table(*table)),
+            Self::AddChain(table, chain) => write!(f, "adding chain {} of {}", chain.name, describe::table(*table)),
             Self::AddRule(table, _, rule, _) => {
-                write!(f, "adding rule `{}` to {table}", describe::wanted(*table, rule))
+                write!(f, "adding rule `{}` to {}", describe::wanted(*table, rule), describe::table(*table))
             }
             Self::DeleteRule(table, chain, handle) => {
-                write!(f, "deleting the rule with handle {handle} from chain {chain} of {table}")
+                write!(f, "deleting the rule with handle {handle} from chain {chain} of {}", describe::table(*table))
             }
-            Self::Flush(table, chain) => write!(f, "emptying chain {chain} of {table}"),
-            Self::DeleteChain(table, chain) => write!(f, "deleting chain {chain} of {table}"),
-            Self::DeleteTable(table) => write!(f, "deleting {table}"),
+            Self::Flush(table, chain) => write!(f, "emptying chain {chain} of {}", describe::table(*table)),
+            Self::DeleteChain(table, chain) => write!(f, "deleting chain {chain} of {}", describe::table(*table)),
+            Self::DeleteTable(table) => write!(f, "deleting {}", describe::table(*table)),
         }
     }
 }
@@ -190,7 +188,7 @@ impl Out {
         }
         let flags = match position {
             Position::Last => flag::CREATE | flag::APPEND,
-            Position::First | Position::Before(_) => flag::CREATE,
+            Position::Before(_) => flag::CREATE,
         };
         self.message(NEWRULE, flags, table, |w, sets| {
             w.text(2, chain);

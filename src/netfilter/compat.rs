@@ -14,7 +14,7 @@ use super::expr::{Base, Expr, Meta, Op, Value, Verdict};
 use super::image::{Chain, Hook, Image, Rule, Table, TableId};
 use super::xt::{self, Id};
 use crate::redirect::{Interface, Owner, Port};
-use crate::rules::{self, Families, Family, Match, Proto, RuleSet, Target};
+use crate::rules::{self, Family, Match, Proto, RuleSet, Target};
 
 /// The tables `mangle`, `nat` and `raw` of both families.
 pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
@@ -50,11 +50,7 @@ fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
     }
     exprs.push(Expr::Counter);
     exprs.push(target(&source.target, family));
-    let protocol = source.matches.iter().find_map(|m| match m {
-        Match::Protocol(p) => Some(*p),
-        _ => None,
-    });
-    Ok(Rule { exprs, protocol, source })
+    Ok(Rule { exprs, protocol: source.protocol(), source })
 }
 
 fn is_in(m: &Match) -> bool {

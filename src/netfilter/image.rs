@@ -51,12 +51,6 @@ pub struct TableId {
     pub name: &'static str,
 }
 
-impl std::fmt::Display for TableId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "table {} {}", self.family.as_str(), self.name)
-    }
-}
-
 /// All tables that a rule set needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Image<'a> {

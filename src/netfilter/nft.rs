@@ -13,7 +13,7 @@ use crate::redirect::{Port, fmt_net};
 use crate::rules::{At, Chain, CtStates, Families, Match, Proto, Rule, RuleSet, Table, Target};
 
 /// Tables in the order in which Istio writes them, with their chains in the order in which it declares them.
-const TABLES: [(Table, &[Chain]); 3] = [
+pub(super) const TABLES: [(Table, &[Chain]); 3] = [
     (
         Table::Nat,
         &[
@@ -126,7 +126,7 @@ fn line(rule: &Rule, len: usize) -> String {
 }
 
 /// Istio writes matches in an order of its own here; in raw, ports come before addresses.
-fn rank(m: &Match, table: Table) -> u8 {
+pub(super) fn rank(m: &Match, table: Table) -> u8 {
     match m {
         Match::InInterface(_) | Match::OutInterface(_) => 0,
         Match::Protocol(_) => 1,
@@ -169,7 +169,7 @@ fn match_text(m: &Match, rule: &Rule) -> Option<String> {
 
 /// A port implies its protocol. Istio spells the protocol out all the same, but not in DNS rules and not where an
 /// outbound port is exempt.
-fn spells_protocol(rule: &Rule) -> bool {
+pub(super) fn spells_protocol(rule: &Rule) -> bool {
     let dns = rule.table == Table::Raw || rule.chain == Chain::IstioOutputDns;
     let port_alone = matches!(rule.matches[..], [Match::Protocol(_), Match::DestinationPort { .. }]);
     let exempt = rule.chain == Chain::IstioOutput && rule.target == Target::Return && port_alone;

@@ -211,7 +211,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn only(outer: Attr<'_>, kind: u16) -> Option<Attr<'_>> {
+pub(super) fn only(outer: Attr<'_>, kind: u16) -> Option<Attr<'_>> {
     let mut attrs = outer.attrs();
     let first = attrs.next()?.ok()?;
     (first.kind == kind && attrs.next().is_none()).then_some(first)

@@ -104,8 +104,14 @@ impl Socket {
     }
 
     /// Sends messages of which the one numbered `last` asks for an acknowledgement, and waits for it or for the first
-    /// refusal.
-    pub fn transact(&mut self, request: &'static str, bytes: &[u8], last: u32) -> Result<(), Error> {
+    /// refusal; hands what else comes to `each`.
+    pub fn ask(
+        &mut self,
+        request: &'static str,
+        bytes: &[u8],
+        last: u32,
+        mut each: impl FnMut(&Message<'_>) -> Result<(), Malformed>,
+    ) -> Result<(), Error> {
         self.send(request, bytes)?;
         loop {
             self.receive(request)?;
@@ -114,7 +120,8 @@ impl Socket {
                 match message.kind {
                     Kind::Refused(refusal) => return Err(Error::Refused { request, refusal }),
                     Kind::Ack if message.seq == last => return Ok(()),
-                    Kind::Ack | Kind::Done | Kind::Other(_) => (),
+                    Kind::Ack | Kind::Done => (),
+                    Kind::Other(_) => each(&message).map_err(|source| Error::Malformed { request, source })?,
                 }
             }
         }

@@ -5,6 +5,10 @@
 
 #![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
 
+#[path = "../support/cases.rs"]
+#[expect(clippy::expect_used, reason = "the values of the cases are written there")]
+mod cases;
+
 mod capture;
 mod own;
 mod plugin;

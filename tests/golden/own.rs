@@ -1,7 +1,130 @@
-//! Cases of ours, where Istio's corpus has none.
+//! Cases of ours, where Istio's corpus has none: everything at once, so that each shape of rule is there.
+//!
+//! `tests/data/rules/<case>/` holds the texts to feed a kernel (`restore.v4`, `restore.v6`, `nft`) and what the kernel
+//! that was fed them says: `save.v4` and `save.v6` are the rules in `iptables-save` 1.8.9, alike from both backends, each
+//! after its table.
 
+#![expect(clippy::expect_used, reason = "the values of the cases are written here")]
+#![expect(clippy::disallowed_methods, reason = "expected texts are files")]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use istio_cni::contract::{annotation, proxy_env};
+use istio_cni::netfilter::{nft, restore};
+use istio_cni::pod::{PodFacts, ProxyContainer};
+use istio_cni::redirect::annotations::{self, Asked};
+use istio_cni::redirect::{
+    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
+    parse_cidrs, parse_loopback,
+};
+use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
 
+use crate::same;
+
 pub(crate) fn trials() -> Vec<Trial> {
-    Vec::new()
+    let tproxy = || Redirect { mode: InterceptionMode::Tproxy, tproxy_mark: 7, ..lists() };
+    let cases: [(&'static str, Redirect); 4] = [
+        ("lists", lists()),
+        ("lists-tproxy", tproxy()),
+        ("pod-dual-stack-dns", pod("REDIRECT")),
+        ("pod-dual-stack-dns-tproxy", pod("TPROXY")),
+    ];
+    cases.into_iter().flat_map(|(name, redirect)| of_case(name, &redirect)).collect()
+}
+
+fn of_case(name: &str, redirect: &Redirect) -> Vec<Trial> {
+    let rules = rules::build(redirect, true).rules;
+    let trial = |file: &str, actual: String| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/rules").join(name).join(file);
+        let saved = file.starts_with("save");
+        Trial::test(format!("own/{name}/{file}"), move || {
+            let expected = std::fs::read_to_string(&path)?;
+            if saved { same(&by_chain(&expected), &by_chain(&actual)) } else { same(&expected, &actual) }
+        })
+    };
+    vec![
+        trial("restore.v4", restore::render(&rules, Family::V4)),
+        trial("restore.v6", restore::render(&rules, Family::V6)),
+        trial("save.v4", saved(&rules, Family::V4)),
+        trial("save.v6", saved(&rules, Family::V6)),
+        trial("nft", nft::render(&rules)),
+    ]
+}
+
+/// The rules that each chain holds in the end, as `iptables-save` prints them, each after its table.
+fn saved(rules: &RuleSet, family: Family) -> String {
+    let chains = rules.chains(family);
+    let lines = chains.iter().flat_map(|((table, _), rules)| {
+        rules.iter().map(move |rule| format!("{} {}\n", table.as_str(), restore::save_form(rule, family)))
+    });
+    lines.collect()
+}
+
+/// The order of chains says nothing, that of the rules in one chain everything.
+fn by_chain(text: &str) -> String {
+    let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+    lines.sort_by_key(|line| line.split(' ').take(3).collect::<Vec<_>>());
+    lines.concat()
+}
+
+/// What a pod can say, as far as [`lists`] does not.
+fn pod(mode: &str) -> Redirect {
+    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let env = owned(&[
+        (proxy_env::DNS_CAPTURE, "true"),
+        (proxy_env::DUAL_STACK, "true"),
+        (proxy_env::OWNER_GROUPS_EXCLUDE, "888,889"),
+    ]);
+    let annotations = owned(&[
+        (annotation::INTERCEPTION_MODE, mode),
+        (annotation::EXCLUDE_INTERFACES, "eth9"),
+        (annotation::REROUTE_VIRTUAL_INTERFACES, "net1"),
+    ]);
+    let proxy = Some(ProxyContainer { env, ..ProxyContainer::default() });
+    let facts = PodFacts { annotations, proxy, ..PodFacts::default() };
+    match annotations::from_pod(&facts).expect("annotations") {
+        Asked::Redirect { redirect, .. } => *redirect,
+        Asked::Nothing => Redirect::default(),
+    }
+}
+
+/// Every list that can be given, and two of each id.
+fn lists() -> Redirect {
+    Redirect {
+        proxy_uids: owners("1337,4"),
+        proxy_gids: owners("1337,2"),
+        inbound_ports: PortSelector::parse("case", "80,8080").expect("ports"),
+        outbound_ports_include: ports("32000,31000"),
+        outbound_ports_exclude: ports("15020,9"),
+        outbound_cidrs: CidrSelector::List(cidrs("2001:db8::1/32,10.1.2.3/8,0.0.0.0/0,::/0,2001:db8::5/128")),
+        outbound_cidrs_exclude: cidrs("10.9.9.9/16,192.0.2.1/32,2001:db8:1::/48"),
+        exclude_interfaces: nics("not-istio-nic,eth9.1"),
+        virtual_interfaces: nics("net1,k6t-net_1"),
+        dns: DnsCapture::Servers {
+            v4: vec![Ipv4Addr::new(127, 0, 0, 53), Ipv4Addr::new(10, 96, 0, 10)],
+            v6: vec![Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0x7f00, 0x35), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xa)],
+        },
+        drop_invalid: true,
+        owner_groups: OwnerGroups::Only(owners("202,303")),
+        loopback_v4: parse_loopback("case", "127.0.0.1/8").expect("range"),
+        ..Redirect::default()
+    }
+}
+
+fn ports(text: &str) -> Vec<Port> {
+    Port::parse_list("case", text).expect("ports")
+}
+
+fn cidrs(text: &str) -> Vec<ipnet::IpNet> {
+    parse_cidrs("case", text).expect("ranges")
+}
+
+fn nics(text: &str) -> Vec<Interface> {
+    Interface::parse_list("case", text).expect("interfaces")
+}
+
+fn owners(text: &str) -> Vec<Owner> {
+    Owner::parse_list("case", text).expect("ids")
 }

@@ -7,6 +7,10 @@
 #[path = "../support/netns.rs"]
 mod support;
 
+#[path = "../support/cases.rs"]
+mod cases;
+
+mod encoder;
 mod visit;
 
 use std::process::ExitCode;
@@ -14,6 +18,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [visit::trials()].into_iter().flatten().collect();
+    let trials = [encoder::trials(), visit::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,0 +1,337 @@
+//! What is wanted against what is there: the differences, and the least changes that mend them.
+//!
+//! Istio's own chains are compared exactly. In chains that others use too, our rules must be there in their order;
+//! what stands between them is none of our business. Pure.
+
+use std::fmt;
+
+use super::batch::{Change, Position};
+use super::describe;
+use super::image::{Chain, Image, Rule, Table, TableFamily, TableId};
+use super::live::{Live, LiveChain, LiveRule, LiveTable};
+use crate::rules::At;
+
+/// How a kernel differs from what is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// Nothing of ours is there.
+    Absent,
+    /// All is as wanted.
+    Same,
+    /// Something of ours is there, and not as wanted.
+    Differs(Vec<Mismatch>),
+}
+
+/// One difference; prints as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Table, with its family.
+    pub table: String,
+    /// Chain.
+    pub chain: String,
+    /// What is wrong.
+    pub wrong: Wrong,
+}
+
+/// What is wrong in a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// The kernel skips the table.
+    Dormant,
+    /// The chain is not there.
+    NoChain,
+    /// The chain is one of ours, and not wanted.
+    Leftover,
+    /// The chain is not called where it should be.
+    Hook {
+        /// Where it should be called.
+        wanted: String,
+        /// Where it is.
+        found: String,
+    },
+    /// A rule is not at its place.
+    Missing {
+        /// Its place, the first being 1, among our rules of the chain.
+        place: usize,
+        /// The rule, as `iptables-save` prints it.
+        rule: String,
+        /// What is at its place.
+        instead: Option<String>,
+    },
+    /// A rule that is not wanted.
+    Unwanted {
+        /// Its place in the chain, the first being 1.
+        place: usize,
+        /// The rule.
+        rule: String,
+    },
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, chain, wrong } = self;
+        match wrong {
+            Wrong::Dormant => write!(f, "{table} is dormant"),
+            Wrong::NoChain => write!(f, "{table} has no chain {chain}"),
+            Wrong::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
+            Wrong::Hook { wanted, found } => {
+                write!(f, "chain {chain} of {table} should be called as {wanted}, and is called as {found}")
+            }
+            Wrong::Missing { place, rule, instead: Some(instead) } => {
+                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has `{instead}`")
+            }
+            Wrong::Missing { place, rule, instead: None } => {
+                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has it not there")
+            }
+            Wrong::Unwanted { place, rule } => {
+                write!(f, "chain {chain} of {table} has rule {place} `{rule}`, which is not wanted")
+            }
+        }
+    }
+}
+
+/// The difference, and what mends it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Comparison<'a> {
+    pub(super) difference: Difference,
+    pub(super) changes: Vec<Change<'a>>,
+}
+
+/// Compares all tables.
+pub(super) fn compare<'a>(image: &'a Image<'a>, live: &'a Live) -> Comparison<'a> {
+    let mut work = Work::default();
+    for table in &image.tables {
+        match live.tables.iter().find(|l| l.id == table.id) {
+            Some(live) => work.table(Some(table), live),
+            None => work.add_table(table),
+        }
+    }
+    for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
+        work.table(None, live);
+    }
+    work.finish()
+}
+
+/// Whether a chain is ours alone.
+pub(super) fn is_own(table: TableId, chain: &str) -> bool {
+    table.family == TableFamily::Inet || chain.starts_with("ISTIO_")
+}
+
+/// Whether a rule leads to a chain of ours.
+pub(super) fn leads_to_own(table: TableId, rule: &LiveRule) -> bool {
+    rule.exprs.iter().filter_map(|e| e.jumps_to()).any(|chain| is_own(table, chain))
+}
+
+#[derive(Default)]
+struct Work<'a> {
+    mismatches: Vec<Mismatch>,
+    /// Something of ours is there.
+    seen: bool,
+    deleted_rules: Vec<Change<'a>>,
+    deleted_chains: Vec<Change<'a>>,
+    added: Vec<Change<'a>>,
+    added_rules: Vec<Change<'a>>,
+}
+
+impl<'a> Work<'a> {
+    fn finish(self) -> Comparison<'a> {
+        let difference = match (self.mismatches.is_empty(), self.seen) {
+            (true, _) => Difference::Same,
+            (false, false) => Difference::Absent,
+            (false, true) => Difference::Differs(self.mismatches),
+        };
+        let changes = [self.deleted_rules, self.deleted_chains, self.added, self.added_rules];
+        Comparison { difference, changes: changes.into_iter().flatten().collect() }
+    }
+
+    fn wrong(&mut self, table: TableId, chain: &str, wrong: Wrong) {
+        self.mismatches.push(Mismatch { table: describe::table(table), chain: chain.to_owned(), wrong });
+    }
+
+    fn add_table(&mut self, table: &'a Table<'a>) {
+        self.added.push(Change::AddTable(table.id));
+        for chain in &table.chains {
+            self.add_chain(table.id, chain);
+        }
+    }
+
+    fn add_chain(&mut self, table: TableId, chain: &'a Chain<'a>) {
+        self.wrong(table, chain.name, Wrong::NoChain);
+        self.added.push(Change::AddChain(table, chain));
+        let add = |rule| Change::AddRule(table, chain.name, rule, Position::Last);
+        self.added_rules.extend(chain.rules.iter().map(add));
+    }
+
+    fn table(&mut self, wanted: Option<&'a Table<'a>>, live: &'a LiveTable) {
+        if live.dormant && wanted.is_some() {
+            self.wrong(live.id, "", Wrong::Dormant);
+            self.added.push(Change::AddTable(live.id));
+        }
+        let wanted_chains = wanted.map_or(&[][..], |t| &t.chains);
+        for chain in &live.chains {
+            self.seen |= is_own(live.id, &chain.name);
+            match wanted_chains.iter().find(|w| w.name == chain.name) {
+                Some(wanted) => self.chain(live.id, wanted, chain),
+                None if is_own(live.id, &chain.name) => self.leftover(live.id, chain),
+                None => self.strays(live.id, chain),
+            }
+        }
+        for wanted in wanted_chains.iter().filter(|w| live.chains.iter().all(|c| c.name != w.name)) {
+            self.add_chain(live.id, wanted);
+        }
+    }
+
+    fn leftover(&mut self, table: TableId, chain: &'a LiveChain) {
+        self.wrong(table, &chain.name, Wrong::Leftover);
+        self.deleted_rules.push(Change::Flush(table, &chain.name));
+        self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
+    }
+
+    /// Rules that lead to us from a chain where we want none.
+    fn strays(&mut self, table: TableId, chain: &'a LiveChain) {
+        for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r)) {
+            self.seen = true;
+            self.unwanted(table, chain, &[], i + 1, rule);
+        }
+    }
+
+    fn unwanted(&mut self, table: TableId, chain: &'a LiveChain, known: &[Rule<'a>], place: usize, rule: &LiveRule) {
+        let text = describe::live(table, known, rule);
+        self.wrong(table, &chain.name, Wrong::Unwanted { place, rule: text });
+        self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
+    }
+
+    fn chain(&mut self, table: TableId, wanted: &'a Chain<'a>, live: &'a LiveChain) {
+        self.hook(table, wanted, live);
+        let own = is_own(table, &live.name);
+        let ours = |r: &LiveRule| own || leads_to_own(table, r) || wanted.rules.iter().any(|w| w.exprs == r.exprs);
+        let candidates: Vec<(usize, &LiveRule)> = live.rules.iter().enumerate().filter(|(_, r)| ours(r)).collect();
+        let kept = align(&wanted.rules, &candidates);
+        self.seen |= !kept.is_empty() || candidates.iter().any(|(_, r)| leads_to_own(table, r));
+        let (mut w, mut c) = (0, 0);
+        let ends = kept.iter().copied().chain([(wanted.rules.len(), candidates.len())]);
+        for (next_w, next_c) in ends {
+            let missing = wanted.rules.get(w..next_w).unwrap_or_default();
+            let extra = candidates.get(c..next_c).unwrap_or_default();
+            let next = candidates.get(next_c).map(|(_, r)| r.handle);
+            self.gap(&Gap { table, wanted, live, own, first: w, missing, extra, next, kept: &kept });
+            (w, c) = (next_w + 1, next_c + 1);
+        }
+    }
+
+    fn hook(&mut self, table: TableId, wanted: &'a Chain<'a>, live: &'a LiveChain) {
+        let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref()));
+        if wanted_hook != found {
+            self.wrong(table, wanted.name, Wrong::Hook { wanted: wanted_hook, found });
+            self.added.push(Change::AddChain(table, wanted));
+        }
+    }
+
+    /// What is between two rules that are as wanted.
+    fn gap(&mut self, gap: &Gap<'_, 'a>) {
+        let Gap { table, wanted, live, own, .. } = *gap;
+        for (i, rule) in gap.missing.iter().enumerate() {
+            let text = describe::wanted(table, rule);
+            let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, &wanted.rules, r));
+            self.wrong(table, wanted.name, Wrong::Missing { place: gap.first + i + 1, rule: text, instead });
+            let position = match (gap.next, rule.source.at) {
+                (Some(handle), _) => Position::Before(handle),
+                (None, At::Place(_)) if !own => gap.before_others(live),
+                (None, _) => Position::Last,
+            };
+            self.added_rules.push(Change::AddRule(table, wanted.name, rule, position));
+        }
+        for (i, (place, rule)) in gap.extra.iter().enumerate() {
+            // In a chain of others, a second rule like one of ours may be theirs.
+            let replaced = gap.replaces(rule);
+            if !own && !leads_to_own(table, rule) && !replaced {
+                continue;
+            }
+            match i < gap.missing.len() {
+                true => self.deleted_rules.push(Change::DeleteRule(table, &live.name, rule.handle)),
+                false => self.unwanted(table, live, &wanted.rules, place + 1, rule),
+            }
+        }
+    }
+}
+
+struct Gap<'g, 'a> {
+    table: TableId,
+    wanted: &'a Chain<'a>,
+    live: &'a LiveChain,
+    own: bool,
+    /// Index of the first missing rule.
+    first: usize,
+    missing: &'a [Rule<'a>],
+    extra: &'g [(usize, &'a LiveRule)],
+    /// Handle of the kept rule that follows.
+    next: Option<u64>,
+    /// All pairs of wanted and kept rules.
+    kept: &'g [(usize, usize)],
+}
+
+impl Gap<'_, '_> {
+    /// Whether a live rule is one of ours that will be added again at its place.
+    fn replaces(&self, rule: &LiveRule) -> bool {
+        let is_kept = |i: usize| self.kept.iter().any(|(w, _)| *w == i);
+        self.wanted.rules.iter().enumerate().any(|(i, w)| w.exprs == rule.exprs && !is_kept(i))
+    }
+
+    /// Before the first rule that stays.
+    fn before_others(&self, live: &LiveChain) -> Position {
+        let stays = |r: &&LiveRule| !leads_to_own(self.table, r) && !self.replaces(r);
+        live.rules.iter().find(stays).map_or(Position::Last, |r| Position::Before(r.handle))
+    }
+}
+
+/// The largest number of comparisons that alignment takes; past it all between common ends counts as different.
+const ALIGN_LIMIT: usize = 4_000_000;
+
+/// Pairs of indices of equal rules, in order: a longest common subsequence.
+pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(usize, usize)> {
+    let equal =
+        |w: usize, l: usize| matches!((wanted.get(w), live.get(l)), (Some(w), Some((_, l))) if w.exprs == l.exprs);
+    let shorter = wanted.len().min(live.len());
+    let head = (0..shorter).take_while(|i| equal(*i, *i)).count();
+    let tail = (0..shorter - head).take_while(|i| equal(wanted.len() - 1 - i, live.len() - 1 - i)).count();
+    let (rows, columns) = (wanted.len() - head - tail, live.len() - head - tail);
+    let mut pairs: Vec<_> = (0..head).map(|i| (i, i)).collect();
+    pairs
+        .extend(middle(rows, columns, |w, l| equal(head + w, head + l)).into_iter().map(|(w, l)| (head + w, head + l)));
+    pairs.extend((0..tail).rev().map(|i| (wanted.len() - 1 - i, live.len() - 1 - i)));
+    pairs
+}
+
+/// The longest common subsequence of two runs that differ at both ends.
+fn middle(rows: usize, columns: usize, equal: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
+    if rows.saturating_mul(columns) > ALIGN_LIMIT {
+        return Vec::new();
+    }
+    let width = columns + 1;
+    // lengths[w * width + l]: the longest in what follows w and l.
+    let mut lengths = vec![0_u32; (rows + 1) * width];
+    let at = |lengths: &[u32], w: usize, l: usize| lengths.get(w * width + l).copied().unwrap_or_default();
+    for w in (0..rows).rev() {
+        for l in (0..columns).rev() {
+            let best = match equal(w, l) {
+                true => at(&lengths, w + 1, l + 1) + 1,
+                false => at(&lengths, w + 1, l).max(at(&lengths, w, l + 1)),
+            };
+            if let Some(cell) = lengths.get_mut(w * width + l) {
+                *cell = best;
+            }
+        }
+    }
+    let (mut w, mut l, mut pairs) = (0, 0, Vec::new());
+    while w < rows && l < columns {
+        if equal(w, l) {
+            pairs.push((w, l));
+            (w, l) = (w + 1, l + 1);
+        } else if at(&lengths, w + 1, l) >= at(&lengths, w, l + 1) {
+            w += 1;
+        } else {
+            l += 1;
+        }
+    }
+    pairs
+}

@@ -1,0 +1,301 @@
+//! What the kernel holds in the tables that concern us, read by dumps.
+//!
+//! A fresh netns costs one dump. All that is read belongs to one generation of the ruleset; a change in between starts
+//! the reading anew.
+
+use super::batch::family_header;
+use super::expr::{Expr, Set};
+use super::image::{TableFamily, TableId};
+use super::{Error, nft, wire};
+use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Protocol, Socket, Writer, flag};
+use crate::redirect::Port;
+use crate::rules::Table;
+
+const NFTABLES: u16 = 10 << 8;
+const GETTABLE: u16 = NFTABLES | 1;
+const GETCHAIN: u16 = NFTABLES | 4;
+const GETRULE: u16 = NFTABLES | 7;
+const GETSETELEM: u16 = NFTABLES | 13;
+const GETGEN: u16 = NFTABLES | 16;
+/// How often the reading starts anew before it gives up.
+const ATTEMPTS: usize = 8;
+
+/// Tables of ours in a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Live {
+    /// The ruleset's generation, where there is a table of ours to read.
+    pub generation: Option<u32>,
+    /// Tables.
+    pub tables: Vec<LiveTable>,
+}
+
+/// A table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveTable {
+    /// Which.
+    pub id: TableId,
+    /// The kernel skips it (`NFT_TABLE_F_DORMANT`).
+    pub dormant: bool,
+    /// Things in it: chains, sets, objects.
+    pub uses: u32,
+    /// Chains.
+    pub chains: Vec<LiveChain>,
+}
+
+/// A chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveChain {
+    /// Name.
+    pub name: String,
+    /// Where the kernel calls it, if it does.
+    pub hook: Option<LiveHook>,
+    /// Rules from first to last.
+    pub rules: Vec<LiveRule>,
+}
+
+/// Where the kernel calls a base chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveHook {
+    /// Type of chain.
+    pub kind: String,
+    /// Hook number.
+    pub number: u32,
+    /// Priority.
+    pub priority: i32,
+    /// What gets to its end is accepted.
+    pub accepts: bool,
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LiveRule {
+    /// The kernel's number for it, unique in its table.
+    pub handle: u64,
+    /// Expressions.
+    pub exprs: Vec<Expr>,
+}
+
+/// Whose tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// iptables' own, which others use too.
+    Iptables,
+    /// Istio's in family `inet`.
+    Native,
+}
+
+impl Scope {
+    /// The table of this family and name, if it concerns us.
+    fn table(self, family: u8, name: &str) -> Option<TableId> {
+        let family = TableFamily::from_number(family)?;
+        let ours = |t: Table| match self {
+            Self::Iptables => t.as_str(),
+            Self::Native => nft::table_name(t),
+        };
+        let name = [Table::Mangle, Table::Nat, Table::Raw].into_iter().map(ours).find(|n| *n == name)?;
+        ((family == TableFamily::Inet) == (self == Self::Native)).then_some(TableId { family, name })
+    }
+}
+
+/// Reads the tables of a scope in the calling thread's netns.
+pub(super) fn observe(scope: Scope) -> Result<Live, Error> {
+    let mut socket = Socket::open(Protocol::Netfilter)?;
+    for _ in 0..ATTEMPTS {
+        if let Some(live) = attempt(&mut socket, scope)? {
+            return Ok(live);
+        }
+    }
+    Err(Error::Restless)
+}
+
+/// `None` where the ruleset changed while it was read.
+fn attempt(socket: &mut Socket, scope: Scope) -> Result<Option<Live>, Error> {
+    let mut reader = Reader { scope, live: Live::default(), generation: None, steady: true };
+    reader.dump(socket, "listing tables", GETTABLE, |_| (), Reader::table)?;
+    if reader.live.tables.is_empty() {
+        return Ok(reader.steady.then_some(reader.live));
+    }
+    reader.live.generation = Some(generation(socket)?);
+    reader.dump(socket, "listing chains", GETCHAIN, |_| (), Reader::chain)?;
+    reader.dump(socket, "listing rules", GETRULE, |_| (), Reader::rule)?;
+    reader.sets(socket)?;
+    let same = reader.live.generation.map(|g| g.to_be_bytes()).map(|[.., a, b]| [a, b]) == reader.generation;
+    Ok((reader.steady && same).then_some(reader.live))
+}
+
+fn generation(socket: &mut Socket) -> Result<u32, Error> {
+    let mut w = Writer::with_capacity(32);
+    w.message(GETGEN, flag::REQUEST | flag::ACK, 1, |w| w.raw(&family_header(None)));
+    let request = "reading the generation of the ruleset";
+    let bytes = w.into_bytes().map_err(Error::Encoding)?;
+    let mut generation = None;
+    socket.ask(request, &bytes, 1, |message| {
+        generation = attr(message, 1)?.map(|a| a.u32_be()).transpose()?;
+        Ok(())
+    })?;
+    generation.ok_or(Error::Restless)
+}
+
+/// The first attribute of this type.
+fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malformed> {
+    let body = message.body.get(4..).ok_or(Malformed("a message has no family header"))?;
+    Attrs::new(body).find(|a| a.as_ref().map_or(true, |a| a.kind == kind)).transpose()
+}
+
+struct Reader {
+    scope: Scope,
+    live: Live,
+    /// The lower half of the generation, which each message carries.
+    generation: Option<[u8; 2]>,
+    /// All messages so far are of one generation.
+    steady: bool,
+}
+
+impl Reader {
+    fn dump(
+        &mut self,
+        socket: &mut Socket,
+        request: &'static str,
+        kind: u16,
+        body: impl FnOnce(&mut Writer),
+        each: fn(&mut Self, u8, &[u8]) -> Result<(), Malformed>,
+    ) -> Result<(), Error> {
+        let mut w = Writer::with_capacity(64);
+        w.message(kind, flag::REQUEST | flag::DUMP, 1, |w| {
+            w.raw(&family_header(None));
+            body(w);
+        });
+        let bytes = w.into_bytes().map_err(Error::Encoding)?;
+        let dumped = socket.dump(request, &bytes, |message| {
+            let header = message.body.split_first_chunk();
+            let (&[family, _, g0, g1], attrs) = header.ok_or(Malformed("a message has no family header"))?;
+            self.steady &= *self.generation.get_or_insert([g0, g1]) == [g0, g1];
+            each(self, family, attrs)
+        })?;
+        self.steady &= dumped == Dumped::Whole;
+        Ok(())
+    }
+
+    fn table(&mut self, family: u8, attrs: &[u8]) -> Result<(), Malformed> {
+        /// `NFT_TABLE_F_DORMANT`
+        const DORMANT: u32 = 1;
+        let (mut id, mut flags, mut uses) = (None, 0, 0);
+        for attr in Attrs::new(attrs) {
+            let attr = attr?;
+            match attr.kind {
+                1 => id = self.scope.table(family, attr.text()?),
+                2 => flags = attr.u32_be()?,
+                3 => uses = attr.u32_be()?,
+                _ => (),
+            }
+        }
+        let dormant = flags & DORMANT != 0;
+        self.live.tables.extend(id.map(|id| LiveTable { id, dormant, uses, chains: Vec::new() }));
+        Ok(())
+    }
+
+    fn find(&mut self, family: u8, name: &str) -> Option<&mut LiveTable> {
+        let id = self.scope.table(family, name)?;
+        self.live.tables.iter_mut().find(|t| t.id == id)
+    }
+
+    fn chain(&mut self, family: u8, attrs: &[u8]) -> Result<(), Malformed> {
+        let (mut table, mut name, mut place, mut kind, mut accepts) = ("", "", None, "", true);
+        for attr in Attrs::new(attrs) {
+            let attr = attr?;
+            match attr.kind {
+                1 => table = attr.text()?,
+                3 => name = attr.text()?,
+                4 => place = Some(place_of(attr)?),
+                5 => accepts = attr.u32_be()? == 1,
+                7 => kind = attr.text()?,
+                _ => (),
+            }
+        }
+        let hook = place.map(|(number, priority)| LiveHook { kind: kind.to_owned(), number, priority, accepts });
+        if let Some(table) = self.find(family, table) {
+            table.chains.push(LiveChain { name: name.to_owned(), hook, rules: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, family: u8, attrs: &[u8]) -> Result<(), Malformed> {
+        let (mut table, mut chain, mut handle, mut list) = ("", "", 0, &[][..]);
+        for attr in Attrs::new(attrs) {
+            let attr = attr?;
+            match attr.kind {
+                1 => table = attr.text()?,
+                2 => chain = attr.text()?,
+                3 => handle = attr.u64_be()?,
+                4 => list = attr.value,
+                _ => (),
+            }
+        }
+        let chain = self.find(family, table).and_then(|t| t.chains.iter_mut().find(|c| c.name == chain));
+        if let Some(chain) = chain {
+            chain.rules.push(LiveRule { handle, exprs: wire::read_all(list)? });
+        }
+        Ok(())
+    }
+
+    /// Puts the ports of anonymous sets in the place of their names.
+    fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
+        for table in &mut self.live.tables {
+            let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
+            for expr in rules.flat_map(|r| &mut r.exprs) {
+                let Expr::Lookup { set, .. } = expr else { continue };
+                let Set::Named(name) = set else { continue };
+                if let Some(ports) = elements(socket, table.id, name)? {
+                    *set = Set::Ports(ports);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `NFTA_HOOK_HOOKNUM` and `NFTA_HOOK_PRIORITY`
+fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {
+    let (mut number, mut priority) = (0, 0);
+    for attr in hook.attrs() {
+        let attr = attr?;
+        match attr.kind {
+            1 => number = attr.u32_be()?,
+            2 => priority = attr.u32_be()?.cast_signed(),
+            _ => (),
+        }
+    }
+    Ok((number, priority))
+}
+
+/// The ports in a set, sorted; `None` if it holds anything but ports.
+fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec<Port>>, Error> {
+    let mut w = Writer::with_capacity(128);
+    w.message(GETSETELEM, flag::REQUEST | flag::DUMP, 1, |w| {
+        w.raw(&family_header(Some(table.family)));
+        w.text(1, table.name);
+        w.text(2, set);
+    });
+    let bytes = w.into_bytes().map_err(Error::Encoding)?;
+    let mut ports = Some(Vec::new());
+    socket.dump("listing the elements of a set", &bytes, |message| {
+        for elem in attr(message, 3)?.into_iter().flat_map(|list| list.attrs()) {
+            match (port_of(elem?), &mut ports) {
+                (Some(port), Some(ports)) => ports.push(port),
+                _ => ports = None,
+            }
+        }
+        Ok(())
+    })?;
+    if let Some(ports) = &mut ports {
+        ports.sort_unstable();
+    }
+    Ok(ports)
+}
+
+/// An element that is a port and nothing else.
+fn port_of(elem: Attr<'_>) -> Option<Port> {
+    let key = wire::only(elem, 1)?;
+    let value = wire::only(key, wire::DATA_VALUE)?.value;
+    value.try_into().ok().map(|bytes| Port(u16::from_be_bytes(bytes)))
+}

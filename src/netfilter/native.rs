@@ -1,0 +1,172 @@
+//! Rules in the words of nft 1.0.6 given Istio's native text: after our batch `nft list ruleset` prints what it would
+//! print had nft loaded [`nft::render`](super::nft::render).
+
+use std::borrow::Cow;
+
+use ipnet::IpNet;
+
+use super::Unencodable;
+use super::compat::{self, Side, compare, op, push};
+use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
+use super::image::{Chain, Hook, Image, Rule, TableFamily, TableId};
+use super::nft;
+use super::wire::nfproto;
+use crate::redirect::{Interface, Port};
+use crate::rules::{self, CtStates, Families, Family, Match, RuleSet, Target};
+
+/// Istio's tables of family `inet`, chains in the order in which Istio declares them.
+pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
+    let mut chains = rules.merged_chains();
+    let mut tables = Vec::new();
+    for (table, declared) in nft::TABLES {
+        let id = TableId { family: TableFamily::Inet, name: nft::table_name(table) };
+        for chain in declared {
+            let Some(members) = chains.remove(&(table, *chain)) else { continue };
+            let rules = members.into_iter().map(rule).collect::<Result<_, _>>()?;
+            push(&mut tables, id, Chain { name: nft::chain_name(*chain), hook: Hook::of(table, *chain), rules });
+        }
+    }
+    Ok(Image { tables })
+}
+
+fn rule(source: &rules::Rule) -> Result<Rule<'_>, Unencodable> {
+    let mut out = Out { exprs: Vec::with_capacity(16), family: None, protocol: None };
+    let mut matches: Vec<&Match> = source.matches.iter().collect();
+    matches.sort_by_key(|m| nft::rank(m, source.table));
+    for m in matches {
+        out.add(m, source)?;
+    }
+    out.target(source);
+    Ok(Rule { exprs: out.exprs, protocol: source.protocol(), source })
+}
+
+/// Expressions so far, and what they have established: nft states a family or protocol once.
+struct Out {
+    exprs: Vec<Expr>,
+    family: Option<Family>,
+    protocol: Option<u8>,
+}
+
+impl Out {
+    fn add(&mut self, m: &Match, rule: &rules::Rule) -> Result<(), Unencodable> {
+        match m {
+            Match::InInterface(name) => self.interface(Meta::InInterface, name),
+            Match::OutInterface(name) => self.interface(Meta::OutInterface, name),
+            Match::Source(net) => self.address(Side::Source, *net, Op::Equal),
+            Match::Destination { net, negated } => self.address(Side::Destination, *net, op(*negated)),
+            // Where a port follows and Istio does not spell the protocol out, the port brings it.
+            Match::Protocol(_) if !nft::spells_protocol(rule) => (),
+            Match::Protocol(p) => self.protocol(compat::number(*p)),
+            Match::DestinationPort { port, negated } => {
+                self.protocol_of(rule);
+                compat::ports(Side::Destination, *port, op(*negated), &mut self.exprs);
+            }
+            Match::SourcePort(port) => {
+                self.protocol_of(rule);
+                compat::ports(Side::Source, *port, Op::Equal, &mut self.exprs);
+            }
+            Match::NotDestinationPorts(ports) => {
+                self.protocol_of(rule);
+                self.not_ports(ports);
+            }
+            Match::Uid { owner, negated } => {
+                self.compare(Expr::Meta(Meta::Uid), op(*negated), Value::u32(compat::id(owner)?));
+            }
+            Match::Gid { owner, negated } => {
+                self.compare(Expr::Meta(Meta::Gid), op(*negated), Value::u32(compat::id(owner)?));
+            }
+            Match::CtState(states) => self.state(*states),
+            Match::Mark { mark, negated } => self.compare(Expr::Meta(Meta::Mark), op(*negated), Value::u32(*mark)),
+            Match::ConnMark(mark) => self.compare(Expr::Ct(Ct::Mark), Op::Equal, Value::u32(*mark)),
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, load: Expr, op: Op, value: Value) {
+        compare(load, op, value, &mut self.exprs);
+    }
+
+    fn interface(&mut self, key: Meta, name: &Interface) {
+        let mut bytes = [0; 16];
+        for (to, byte) in bytes.iter_mut().zip(name.as_str().bytes()) {
+            *to = byte;
+        }
+        self.exprs.push(Expr::Meta(key));
+        self.exprs.extend(Value::new(&bytes).map(|name| Expr::Cmp(Op::Equal, name)));
+    }
+
+    fn family(&mut self, family: Family) {
+        if self.family.replace(family) != Some(family) {
+            let number = u8::try_from(nfproto(family)).unwrap_or_default();
+            self.compare(Expr::Meta(Meta::Family), Op::Equal, Value::u8(number));
+        }
+    }
+
+    fn protocol(&mut self, number: u8) {
+        if self.protocol.replace(number) != Some(number) {
+            self.compare(Expr::Meta(Meta::Protocol), Op::Equal, Value::u8(number));
+        }
+    }
+
+    fn protocol_of(&mut self, rule: &rules::Rule) {
+        if let Some(protocol) = rule.protocol() {
+            self.protocol(compat::number(protocol));
+        }
+    }
+
+    /// Unlike iptables, nft compares with a prefix of 0 too.
+    fn address(&mut self, side: Side, net: IpNet, op: Op) {
+        self.family(match net {
+            IpNet::V4(_) => Family::V4,
+            IpNet::V6(_) => Family::V6,
+        });
+        let (offset, network, mask) = compat::network(side, net);
+        compat::masked(offset, net.prefix_len(), network, mask, op, &mut self.exprs);
+    }
+
+    fn not_ports(&mut self, ports: &[Port]) {
+        let mut sorted = ports.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        self.exprs.extend([
+            Expr::Payload { base: Base::Transport, offset: 2, length: 2 },
+            Expr::Lookup { set: Set::Ports(sorted), negated: true },
+        ]);
+    }
+
+    /// Bits of `nf_ct_state`: invalid, established, related.
+    fn state(&mut self, states: CtStates) {
+        let bits = match states {
+            CtStates::Invalid => {
+                self.protocol(compat::number(rules::Proto::Tcp));
+                1
+            }
+            CtStates::RelatedEstablished => 2 | 4,
+        };
+        self.exprs.extend([Expr::Ct(Ct::State), Expr::Mask(Value::u32(bits)), Expr::Cmp(Op::Unequal, Value::u32(0))]);
+    }
+
+    /// The counter stands before the verdict; Istio puts it behind what TPROXY sets.
+    fn target(&mut self, rule: &rules::Rule) {
+        let jump = |chain: &rules::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
+        if let Target::Tproxy { port, mark } = &rule.target {
+            let family = if rule.families == Families::V6 { Family::V6 } else { Family::V4 };
+            self.exprs.extend([Expr::Load(Value::port(*port)), Expr::Tproxy(family)]);
+            self.exprs.extend([Expr::Load(Value::u32(*mark)), Expr::SetMeta(Meta::Mark)]);
+            self.exprs.extend([Expr::Counter, Expr::Verdict(Verdict::Accept)]);
+            return;
+        }
+        self.exprs.push(Expr::Counter);
+        match &rule.target {
+            Target::Return => self.exprs.push(Expr::Verdict(Verdict::Return)),
+            Target::Accept | Target::Tproxy { .. } => self.exprs.push(Expr::Verdict(Verdict::Accept)),
+            Target::Drop => self.exprs.push(Expr::Verdict(Verdict::Drop)),
+            Target::Jump(chain) => self.exprs.push(Expr::Verdict(jump(chain))),
+            Target::RedirectTo(port) => self.exprs.extend([Expr::Load(Value::port(*port)), Expr::Redirect]),
+            Target::SetMark(mark) => self.exprs.extend([Expr::Load(Value::u32(*mark)), Expr::SetMeta(Meta::Mark)]),
+            Target::SaveMark => self.exprs.extend([Expr::Meta(Meta::Mark), Expr::SetCt(Ct::Mark)]),
+            Target::RestoreMark => self.exprs.extend([Expr::Ct(Ct::Mark), Expr::SetMeta(Meta::Mark)]),
+            Target::CtZone(zone) => self.exprs.extend([Expr::Load(Value::u16(*zone)), Expr::SetCt(Ct::Zone)]),
+        }
+    }
+}

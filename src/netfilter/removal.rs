@@ -1,0 +1,53 @@
+//! What takes our rules out of a kernel and leaves everyone else's.
+//!
+//! Chains and tables go where nothing but ours was in them. Pure.
+
+use super::batch::Change;
+use super::diff::{align, is_own, leads_to_own};
+use super::image::{Image, Rule, TableFamily};
+use super::live::{Live, LiveChain, LiveTable};
+
+/// The changes, in order; none where nothing of ours is there. `image` says which rules of built-in chains are ours
+/// besides those that lead to our chains.
+pub(super) fn changes<'a>(image: &Image<'_>, live: &'a Live) -> Vec<Change<'a>> {
+    live.tables.iter().flat_map(|table| from_table(image, table)).collect()
+}
+
+fn from_table<'a>(image: &Image<'_>, table: &'a LiveTable) -> Vec<Change<'a>> {
+    if table.id.family == TableFamily::Inet {
+        return vec![Change::DeleteTable(table.id)];
+    }
+    let wanted = image.tables.iter().find(|t| t.id == table.id);
+    let (mut rules, mut chains, mut kept) = (Vec::new(), Vec::new(), 0);
+    for chain in &table.chains {
+        if is_own(table.id, &chain.name) {
+            rules.push(Change::Flush(table.id, &chain.name));
+            chains.push(Change::DeleteChain(table.id, &chain.name));
+            continue;
+        }
+        let of_image = wanted.and_then(|t| t.chains.iter().find(|c| c.name == chain.name));
+        let ours = ours(table, chain, of_image.map_or(&[], |c| &c.rules));
+        let is_idle = chain.hook.as_ref().is_some_and(|h| h.accepts) && ours.len() == chain.rules.len();
+        rules.extend(ours.iter().map(|handle| Change::DeleteRule(table.id, &chain.name, *handle)));
+        if is_idle && (of_image.is_some() || !ours.is_empty()) {
+            chains.push(Change::DeleteChain(table.id, &chain.name));
+        } else {
+            kept += 1;
+        }
+    }
+    let alone = usize::try_from(table.uses) == Ok(table.chains.len());
+    match chains.is_empty() && rules.is_empty() {
+        true => Vec::new(),
+        false if kept == 0 && alone => vec![Change::DeleteTable(table.id)],
+        false => rules.into_iter().chain(chains).collect(),
+    }
+}
+
+/// Handles of our rules in a chain that others use too.
+fn ours(table: &LiveTable, chain: &LiveChain, wanted: &[Rule<'_>]) -> Vec<u64> {
+    let candidates: Vec<_> = chain.rules.iter().enumerate().collect();
+    let matched = align(wanted, &candidates);
+    let is_ours = |i: usize| matched.iter().any(|(_, l)| *l == i);
+    let rules = candidates.iter().filter(|(i, rule)| is_ours(*i) || leads_to_own(table.id, rule));
+    rules.map(|(_, rule)| rule.handle).collect()
+}

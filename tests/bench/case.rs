@@ -1,0 +1,98 @@
+//! The two pods that are measured, and the rules that they get, as bytes and as text.
+//!
+//! `PERF_DIR` (default `../shared/perf`) holds batches and rule files captured from iptables-nft.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::netns::PodNetns;
+use crate::run::{self, Step};
+
+/// A pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// Dual stack, DNS capture: 31 rules a family.
+    DualDns,
+    /// IPv4, Istio's defaults: 20 rules.
+    V4,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 2] = [Self::DualDns, Self::V4];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::DualDns => "dual stack, DNS capture",
+            Self::V4 => "IPv4, defaults",
+        }
+    }
+
+    /// Key in the machine-readable report.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::DualDns => "dual_dns",
+            Self::V4 => "v4",
+        }
+    }
+
+    pub(crate) fn dual_stack(self) -> bool {
+        self == Self::DualDns
+    }
+
+    pub(crate) fn rules(self) -> usize {
+        match self {
+            Self::DualDns => 62,
+            Self::V4 => 20,
+        }
+    }
+
+    /// Programs that iptables-restore is, a family each.
+    pub(crate) fn families(self) -> &'static [&'static str] {
+        match self {
+            Self::DualDns => &["iptables", "ip6tables"],
+            Self::V4 => &["iptables"],
+        }
+    }
+}
+
+/// The rules of a case, to be replayed and restored.
+#[derive(Debug, Clone)]
+pub(crate) struct Recording {
+    /// One nf_tables batch that asks for one acknowledgement.
+    pub(crate) batch: Vec<u8>,
+    /// Input of `iptables-restore`, a family each in the order of [`Case::families`].
+    pub(crate) restore: Vec<Vec<u8>>,
+}
+
+impl Recording {
+    /// Reads what was captured from iptables-nft.
+    pub(crate) fn captured(dir: &Path, case: Case) -> Result<Self> {
+        let read = |name: String| {
+            let path: PathBuf = dir.join(name);
+            fs::read(&path).with_context(|| path.display().to_string())
+        };
+        Ok(match case {
+            Case::DualDns => Self {
+                batch: read("batch/std-real.v46".to_owned())?,
+                restore: vec![read("rules/std-real.v4".to_owned())?, read("rules/std-real.v6".to_owned())?],
+            },
+            Case::V4 => Self {
+                batch: read("batch/nodns-real.v4".to_owned())?,
+                restore: vec![read("rules/nodns-real.v4".to_owned())?],
+            },
+        })
+    }
+}
+
+/// Fails unless the netns has the case's rules, counted by `iptables-nft-save`.
+pub(crate) fn verify(case: Case, netns: &PodNetns) -> Result<()> {
+    let mut rules = 0;
+    for family in ["iptables", "ip6tables"] {
+        let save = Step { program: format!("{family}-nft-save").into(), ..Step::default() };
+        rules += run::output(netns, &save)?.lines().filter(|line| line.starts_with("-A ")).count();
+    }
+    ensure!(rules == case.rules(), "{}: {rules} rules were left, not {}", case.name(), case.rules());
+    Ok(())
+}

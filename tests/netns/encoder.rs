@@ -1,0 +1,136 @@
+//! Rules in a real kernel: what our batches leave there against what iptables' and nft's own tools leave there.
+
+use std::fmt::Write as _;
+
+use istio_cni::netfilter::{self, Backend, nft, restore};
+use istio_cni::redirect::{Owner, OwnerGroups, Redirect};
+use istio_cni::rules::{self, Family, RuleSet};
+use libtest_mimic::Trial;
+
+use crate::cases::configuration;
+use crate::support::{self, TestNetns};
+
+const IPTABLES: &[&str] =
+    &["iptables-nft-restore", "iptables-nft-save", "ip6tables-nft-restore", "ip6tables-nft-save", "nft"];
+const NFT: &[&str] = &["nft"];
+
+/// Istio's capture cases.
+const CASES: [&str; 28] = [
+    "empty",
+    "ipv6-empty-inbound-ports",
+    "ip-range",
+    "loopback-outbound-iprange",
+    "tproxy",
+    "ipv6-inbound-ports",
+    "ipv6-virt-interfaces",
+    "ipv6-ipnets",
+    "ipv6-uid-gid",
+    "ipv6-outbound-ports",
+    "outbound-ports-include",
+    "kube-virt-interfaces",
+    "ipnets",
+    "ipnets-with-kube-virt-interfaces",
+    "inbound-ports-include",
+    "inbound-ports-wildcard",
+    "inbound-ports-tproxy",
+    "inbound-ports-wildcard-tproxy",
+    "inbound-ports-empty-tproxy",
+    "dns-uid-gid",
+    "ipv6-dns-uid-gid",
+    "outbound-owner-groups",
+    "outbound-owner-groups-exclude",
+    "ipv6-dns-outbound-owner-groups",
+    "ipv6-dns-outbound-owner-groups-exclude",
+    "basic-exclude-nic",
+    "drop-invalid",
+    "host-ipv4-loopback-cidr",
+];
+
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for name in CASES {
+        trials.push(support::trial(format!("encoder/iptables/{name}"), IPTABLES, move || iptables(&case(name))));
+        trials.push(support::trial(format!("encoder/nft/{name}"), NFT, move || native(&case(name))));
+    }
+    trials
+}
+
+/// A case's rules; groups that this machine cannot know by name get numbers.
+pub(crate) fn case(name: &str) -> RuleSet {
+    let (redirect, ipv6) = configuration(name).expect("a case of Istio's");
+    rules::build(&numbered(redirect), ipv6).rules
+}
+
+fn numbered(redirect: Redirect) -> Redirect {
+    let number = |owner: Owner| match owner {
+        Owner::Name(name) => Owner::Id(4000 + u32::from(name.as_bytes()[0])),
+        id @ Owner::Id(_) => id,
+    };
+    let all = |owners: Vec<Owner>| owners.into_iter().map(number).collect();
+    let owner_groups = match redirect.owner_groups {
+        OwnerGroups::AllBut(groups) => OwnerGroups::AllBut(all(groups)),
+        OwnerGroups::Only(groups) => OwnerGroups::Only(all(groups)),
+    };
+    Redirect { owner_groups, ..redirect }
+}
+
+/// Programs rules the way the plugin does.
+pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) {
+    netns.inside(|| {
+        let image = netfilter::image(backend, wanted).unwrap();
+        let live = netfilter::observe(backend).unwrap();
+        netfilter::apply(&netfilter::diff(&image, &live)).unwrap();
+    });
+}
+
+fn iptables(wanted: &RuleSet) {
+    let (ours, theirs) = (TestNetns::new(), TestNetns::new());
+    program(&ours, Backend::IptablesNft, wanted);
+    theirs.feed("iptables-nft-restore", &["--noflush"], &restore::render(wanted, Family::V4));
+    theirs.feed("ip6tables-nft-restore", &["--noflush"], &restore::render(wanted, Family::V6));
+    assert_same(&saved(&theirs), &saved(&ours));
+}
+
+fn native(wanted: &RuleSet) {
+    let (ours, theirs) = (TestNetns::new(), TestNetns::new());
+    program(&ours, Backend::NativeNft, wanted);
+    theirs.feed("nft", &["-f", "-"], &nft::render(wanted));
+    for args in [&["list", "ruleset"][..], &["--debug=netlink", "list", "ruleset"]] {
+        assert_same(&without_handles(&theirs.run("nft", args)), &without_handles(&ours.run("nft", args)));
+    }
+}
+
+/// What `iptables-save` and `ip6tables-save` print, less the time of day.
+pub(crate) fn saved(netns: &TestNetns) -> String {
+    let mut text = String::new();
+    for program in ["iptables-nft-save", "ip6tables-nft-save"] {
+        let printed = netns.run(program, &[]);
+        for line in printed.lines().filter(|l| !l.starts_with("# ")) {
+            writeln!(text, "{line}").unwrap();
+        }
+    }
+    text
+}
+
+/// Headings of nft's netlink listing end with numbers that depend on the order of creation.
+fn without_handles(text: &str) -> String {
+    let is_heading = |l: &str| l.starts_with("inet ");
+    let shorten = |l: &str| match is_heading(l) {
+        true => l.split(' ').take(3).collect::<Vec<_>>().join(" "),
+        false => l.to_owned(),
+    };
+    text.lines().map(|l| shorten(l) + "\n").collect()
+}
+
+/// Fails with the lines that only one side has.
+pub(crate) fn assert_same(expected: &str, actual: &str) {
+    if expected == actual {
+        return;
+    }
+    let only = |these: &str, those: &str| {
+        let missing = these.lines().filter(|l| !those.lines().any(|t| t == *l));
+        missing.collect::<Vec<_>>().join("\n  ")
+    };
+    panic!("only expected:\n  {}\nonly got:\n  {}\nall got:\n{actual}", only(expected, actual), only(actual, expected));
+}

@@ -46,7 +46,6 @@ const CASES: [&str; 28] = [
     "host-ipv4-loopback-cidr",
 ];
 
-
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for name in CASES {

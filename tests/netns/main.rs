@@ -10,7 +10,11 @@ mod support;
 #[path = "../support/cases.rs"]
 mod cases;
 
+#[path = "../support/plugin.rs"]
+mod plugin_call;
+
 mod encoder;
+mod plugin;
 mod visit;
 
 use std::process::ExitCode;
@@ -18,6 +22,6 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [encoder::trials(), visit::trials()].into_iter().flatten().collect();
+    let trials = [encoder::trials(), plugin::trials(), visit::trials()].into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

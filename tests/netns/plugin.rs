@@ -40,7 +40,7 @@ struct Pod {
 impl Pod {
     fn new(addresses: &[&str]) -> Self {
         let netns = TestNetns::new();
-        netns.run("ip", &["link", "add", "eth0", "type", "dummy"]);
+        netns.run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "peer0"]);
         netns.run("ip", &["link", "set", "eth0", "up"]);
         for address in addresses {
             netns.run("ip", &["addr", "add", address, "dev", "eth0"]);

@@ -20,7 +20,7 @@ pub mod restore;
 mod wire;
 mod xt;
 
-pub use choose::{Forced, KernelFacts, Unavailable, choose, probe};
+pub use choose::{Forced, KernelFacts, Unavailable, choose, presume, probe};
 pub use diff::{Difference, Mismatch, Wrong};
 pub use live::Live;
 
@@ -50,6 +50,7 @@ impl Backend {
         match self {
             Self::IptablesNft => "iptables-nft",
             Self::NativeNft => "nftables",
+            Self::IptablesLegacy => "iptables-legacy",
         }
     }
 }

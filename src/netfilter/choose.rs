@@ -73,12 +73,27 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
     }
 }
 
+/// The backend that a usual kernel has, found with no question but whether legacy is in use: a look at two files.
+/// Where the kernel turns out to lack something, [`probe`] and [`choose`] say what is left.
+pub fn presume(native: bool, forced: Option<Forced>) -> Backend {
+    match forced {
+        _ if native => Backend::NativeNft,
+        Some(Forced::Nft) => Backend::IptablesNft,
+        Some(Forced::Legacy) => Backend::IptablesLegacy,
+        None if legacy_in_use() => Backend::IptablesLegacy,
+        None => Backend::IptablesNft,
+    }
+}
+
+fn legacy_in_use() -> bool {
+    legacy::FAMILIES.iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
+}
+
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    let in_use = |file| !legacy::tables_in_use(file).is_empty();
     Ok(KernelFacts {
-        legacy_in_use: legacy::FAMILIES.iter().any(|f| in_use(f.names)),
+        legacy_in_use: legacy_in_use(),
         legacy_programs: legacy::is_installed(),
         nf_tables,
         compat,

@@ -14,12 +14,9 @@ mod cases;
 mod plugin_call;
 
 mod encoder;
-<<<<<<< HEAD
 mod plugin;
-=======
 mod truth;
 mod validation;
->>>>>>> netns
 mod visit;
 
 use std::process::ExitCode;
@@ -27,11 +24,9 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-<<<<<<< HEAD
-    let trials = [encoder::trials(), plugin::trials(), visit::trials()].into_iter().flatten().collect();
-=======
-    let trials =
-        [encoder::trials(), truth::trials(), validation::trials(), visit::trials()].into_iter().flatten().collect();
->>>>>>> netns
+    let trials = [encoder::trials(), plugin::trials(), truth::trials(), validation::trials(), visit::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -36,6 +36,16 @@ pub enum Backend {
     NativeNft,
 }
 
+impl Backend {
+    /// For logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::IptablesNft => "iptables-nft",
+            Self::NativeNft => "nftables",
+        }
+    }
+}
+
 /// Why a rule cannot be put into the kernel's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unencodable {

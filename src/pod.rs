@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod api;
+mod available;
 mod deadline;
 mod extract;
 mod facts;
@@ -12,5 +13,6 @@ pub mod http;
 pub mod kubeconfig;
 pub mod lookup;
 
+pub use available::{Unavailable, available};
 pub use extract::Error as ExtractError;
 pub use facts::{PodFacts, PodName, ProxyContainer};

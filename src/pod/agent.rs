@@ -79,11 +79,7 @@ pub enum Error {
 pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Answer, Error> {
     let exchange = |error: http::Error| Error::Exchange { path: path.to_owned(), error };
     let deadline = Deadline::after(limit);
-    let stream = dial(path, limit).map_err(|error| match error {
-        Errno::ENOENT | Errno::ECONNREFUSED => Error::Absent { path: path.to_owned(), error },
-        Errno::EAGAIN => exchange(http::Error::TimedOut),
-        error => Error::Connect { path: path.to_owned(), error },
-    })?;
+    let stream = connect_to(path, limit)?;
     let request = http::get(&target(pod, uid), "agent", "");
     let mut stream = Timed { stream, deadline };
     let response = http::exchange(&mut stream, request.as_bytes(), LIMITS).map_err(exchange)?;
@@ -94,6 +90,19 @@ pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Re
         404 => Ok(Answer::Unknown),
         status => Err(Error::Status { path: path.to_owned(), status, message: http::excerpt(&response.body) }),
     }
+}
+
+/// Whether somebody takes connections there within `limit`.
+pub fn listens(path: &Path, limit: Duration) -> Result<(), Error> {
+    connect_to(path, limit).map(drop)
+}
+
+fn connect_to(path: &Path, limit: Duration) -> Result<UnixStream, Error> {
+    dial(path, limit).map_err(|error| match error {
+        Errno::ENOENT | Errno::ECONNREFUSED => Error::Absent { path: path.to_owned(), error },
+        Errno::EAGAIN => Error::Exchange { path: path.to_owned(), error: http::Error::TimedOut },
+        error => Error::Connect { path: path.to_owned(), error },
+    })
 }
 
 fn target(pod: &PodName, uid: Option<&str>) -> String {

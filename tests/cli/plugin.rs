@@ -110,7 +110,7 @@ fn input_that_is_no_configuration_is_refused_with_its_fault() {
         (whole[..whole.len() / 2].to_owned(), 6, "EOF"),
         ("not json".to_owned(), 6, "expected"),
         (String::new(), 6, "EOF"),
-        ("[]".to_owned(), 6, "object"),
+        ("[]".to_owned(), 6, "expected a map"),
         (r#"{"cniVersion":"1.0.0"}"#.to_owned(), 7, "name"),
         (r#"{"cniVersion":"1.0.0","name":"../x"}"#.to_owned(), 7, "name"),
         (r#"{"cniVersion":"9.9.9","name":"x"}"#.to_owned(), 1, "9.9.9"),

@@ -10,7 +10,12 @@ mod support;
 #[path = "../support/cases.rs"]
 mod cases;
 
+#[path = "../support/plugin.rs"]
+mod plugin_call;
+
 mod encoder;
+mod iptables;
+mod plugin;
 mod truth;
 mod validation;
 mod visit;
@@ -20,7 +25,13 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials =
-        [encoder::trials(), truth::trials(), validation::trials(), visit::trials()].into_iter().flatten().collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let trials = [
+        encoder::trials(),
+        iptables::trials(),
+        plugin::trials(),
+        truth::trials(),
+        validation::trials(),
+        visit::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

@@ -40,7 +40,7 @@ struct Pod {
 impl Pod {
     fn new(addresses: &[&str]) -> Self {
         let netns = TestNetns::new();
-        netns.run("ip", &["link", "add", "eth0", "type", "dummy"]);
+        netns.run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "peer0"]);
         netns.run("ip", &["link", "set", "eth0", "up"]);
         for address in addresses {
             netns.run("ip", &["addr", "add", address, "dev", "eth0"]);
@@ -105,7 +105,8 @@ fn add_check_mend() {
     let check = pod.call("CHECK", &json!({}));
     assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
 
-    pod.netns.run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
+    pod.netns
+        .run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("ISTIO_INBOUND") && said.contains("--dport 15090"), "{said}");
     let third = pod.call("ADD", &json!({}));

@@ -6,6 +6,7 @@ mod invalid;
 mod table;
 pub(crate) mod topology;
 
+use istio_cni::converge::{self, OnDifference, Options};
 use istio_cni::netfilter::{self, nft, restore};
 use istio_cni::netns::routes::Routes;
 use istio_cni::redirect::{Owner, Redirect};
@@ -30,13 +31,13 @@ const BACKENDS: [Backend; 5] = [
     Backend {
         name: "own-iptables",
         programs: &[],
-        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::IptablesNft, redirect, ipv6),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesNft, redirect),
         one_table_for_both: false,
     },
     Backend {
         name: "own-nftables",
         programs: &[],
-        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::NativeNft, redirect, ipv6),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::NativeNft, redirect),
         one_table_for_both: true,
     },
     Backend {
@@ -66,12 +67,10 @@ const BACKENDS: [Backend; 5] = [
     },
 ];
 
-fn encode(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect, ipv6: bool) {
-    let rules = rules::build(redirect, ipv6).rules;
-    pod.inside(|| {
-        let wanted = netfilter::image(backend, &rules).unwrap();
-        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
-    });
+/// The way of the plugin and of `istio-iptables`: what the pod's addresses say of its families is believed.
+fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
+    let options = Options { backend, on_difference: OnDifference::Refuse };
+    pod.inside(|| converge::apply(redirect, &pod.path(), options)).unwrap();
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {

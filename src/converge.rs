@@ -1,1 +1,200 @@
-//! Being built.
+//! Brings a netns to what a [`Redirect`] asks for, says how it differs, and undoes it.
+//!
+//! The one place that joins rules, kernel, addresses and routes. `plugin` and `iptables` call it, on a thread that is
+//! in the netns. It does not ask whom it serves, and it enters nothing.
+
+use crate::netfilter::{self, Backend, Difference, Forced, Mismatch};
+use crate::netns::routes::{self, MarkRoute, Routes};
+use crate::netns::{self, HostAddresses, addresses};
+use crate::redirect::Redirect;
+use crate::rules::{self, Built, RuleSet};
+
+/// How rules get into the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Native nftables tables instead of iptables' ones.
+    pub native_nftables: bool,
+    /// The operator's choice of iptables flavour.
+    pub forced: Option<Forced>,
+    /// What to do where other rules of Istio's are there already.
+    pub on_difference: OnDifference,
+}
+
+/// What to do where a netns has Istio's rules, but not the intended ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDifference {
+    /// Change what differs.
+    Mend,
+    /// Touch nothing and say what differs.
+    Refuse,
+}
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// Who holds the rules.
+    pub backend: Backend,
+    /// The pod has IPv6.
+    pub ipv6: bool,
+    /// What had to be changed.
+    pub change: Change,
+    /// What was asked for and is not among the rules.
+    pub warnings: Vec<rules::Warning>,
+}
+
+/// What had to be changed for the rules to be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// None was there: all were added.
+    Added,
+    /// These differed and were mended.
+    Mended(Vec<Mismatch>),
+    /// Nothing.
+    None,
+}
+
+impl Change {
+    /// For logs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Mended(_) => "mended",
+            Self::None => "none",
+        }
+    }
+
+    /// What differed.
+    pub fn mended(&self) -> &[Mismatch] {
+        match self {
+            Self::Mended(mismatches) => mismatches,
+            Self::Added | Self::None => &[],
+        }
+    }
+}
+
+/// Why a netns cannot be brought to, or compared with, what is asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its addresses cannot be read, or it has none; or its routes cannot be set.
+    #[error(transparent)]
+    Netns(#[from] netns::Error),
+    /// The kernel refuses.
+    #[error(transparent)]
+    Netfilter(#[from] netfilter::Error),
+    /// A rule that no kernel can hold.
+    #[error(transparent)]
+    Unencodable(#[from] netfilter::Unencodable),
+    /// No backend is there.
+    #[error(transparent)]
+    NoBackend(#[from] netfilter::Unavailable),
+    /// The kernel refuses an expression that it said it has.
+    #[error("the kernel lacks what {}'s rules need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
+    Lacking(Backend),
+    /// Other rules are there and were to be left.
+    #[error("Istio's rules are there already and differ; `--reconcile` replaces them: {}", list(.0))]
+    Differs(Vec<Mismatch>),
+}
+
+/// Differences as one sentence.
+pub fn list(mismatches: &[Mismatch]) -> String {
+    mismatches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// How often the rules are compared anew where somebody else changes them meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// What a netns is to hold.
+struct Intent {
+    rules: RuleSet,
+    routes: Routes,
+}
+
+/// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
+pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
+    let HostAddresses { ipv6, .. } = host(redirect)?;
+    let Built { rules, warnings } = rules::build(redirect, ipv6);
+    let intent = Intent { rules, routes: Routes::of(redirect, ipv6) };
+    let presumed = netfilter::presume(options.native_nftables, options.forced);
+    let (backend, change) = match bring(&intent, presumed, options.on_difference) {
+        Ok(Some(change)) => (presumed, change),
+        Err(error @ (Error::Differs(_) | Error::Netns(_))) => return Err(error),
+        lacking => second_choice(&intent, presumed, options, lacking)?,
+    };
+    Ok(Outcome { backend, ipv6, change, warnings })
+}
+
+/// The backend that is left where the presumed one turns out not to work here.
+fn second_choice(
+    intent: &Intent,
+    presumed: Backend,
+    options: Options,
+    lacking: Result<Option<Change>, Error>,
+) -> Result<(Backend, Change), Error> {
+    let facts = netfilter::probe()?;
+    let backend = netfilter::choose(options.native_nftables, options.forced, &facts)?;
+    if backend == presumed {
+        return Err(lacking.err().unwrap_or(Error::Lacking(backend)));
+    }
+    let change = bring(intent, backend, options.on_difference)?;
+    Ok((backend, change.ok_or(Error::Lacking(backend))?))
+}
+
+/// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
+fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+    settled(|| {
+        let live = netfilter::observe(backend)?;
+        let plan = netfilter::diff(&intent.rules, &live)?;
+        let change = match &plan.difference {
+            Difference::Same => Change::None,
+            Difference::Absent => Change::Added,
+            Difference::Differs(found) if on_difference == OnDifference::Refuse => {
+                return Err(Error::Differs(found.clone()));
+            }
+            Difference::Differs(found) => Change::Mended(found.clone()),
+        };
+        // Before the rules: a packet that TPROXY marks must find its route.
+        intent.routes.apply()?;
+        Ok(match netfilter::apply(&plan)? {
+            netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
+            netfilter::Outcome::Unsupported { .. } => None,
+        })
+    })
+}
+
+/// How the live rules differ from the intended ones.
+pub fn check(redirect: &Redirect, options: Options) -> Result<Difference, Error> {
+    let built = rules::build(redirect, host(redirect)?.ipv6);
+    let live = netfilter::observe(netfilter::presume(options.native_nftables, options.forced))?;
+    Ok(netfilter::diff(&built.rules, &live)?.difference)
+}
+
+/// Takes out whatever [`apply`] may have put in, by whichever backend. A netns that holds nothing of it is left as it is.
+pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
+    let former = rules::build(redirect, true).rules;
+    let facts = netfilter::probe()?;
+    let nft = [Backend::IptablesNft, Backend::NativeNft].into_iter().filter(|_| facts.nf_tables);
+    let legacy = facts.legacy_in_use.then_some(Backend::IptablesLegacy);
+    for backend in nft.chain(legacy) {
+        settled(|| {
+            let live = netfilter::observe(backend)?;
+            Ok(netfilter::apply(&netfilter::removal(&former, &live)?)?)
+        })?;
+    }
+    routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
+    Ok(())
+}
+
+fn host(redirect: &Redirect) -> Result<HostAddresses, Error> {
+    Ok(addresses::families(&addresses::read()?, redirect.dual_stack)?)
+}
+
+/// Repeats what another writer has come between.
+fn settled<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(Error::Netfilter(netfilter::Error::Restless)) => {}
+            done => return done,
+        }
+    }
+    attempt()
+}

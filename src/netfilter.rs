@@ -20,7 +20,7 @@ pub mod restore;
 mod wire;
 mod xt;
 
-pub use choose::{Forced, KernelFacts, Unavailable, choose, probe};
+pub use choose::{Forced, KernelFacts, Unavailable, choose, presume, probe};
 pub use diff::{Difference, Mismatch, Wrong};
 pub use live::Live;
 
@@ -42,6 +42,17 @@ pub enum Backend {
     NativeNft,
     /// The programs of iptables-legacy.
     IptablesLegacy,
+}
+
+impl Backend {
+    /// For logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::IptablesNft => "iptables-nft",
+            Self::NativeNft => "nftables",
+            Self::IptablesLegacy => "iptables-legacy",
+        }
+    }
 }
 
 /// Why a rule cannot be put into the kernel's words.

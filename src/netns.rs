@@ -8,6 +8,7 @@ mod enter;
 pub mod routes;
 mod rtnl;
 
+pub use addresses::HostAddresses;
 pub use enter::{Netns, enter, same_as_own};
 
 use std::io;

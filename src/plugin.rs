@@ -1,1 +1,169 @@
-//! Being built.
+//! The verbs of the CNI plugin: from a request to an answer.
+//!
+//! `bin/istio-cni` hands in environment and standard input, prints the answer and then writes the log. Nothing here
+//! prints, ends the process or touches the plugin's own netns.
+
+mod log;
+mod verbs;
+mod verdict;
+
+pub use log::Log;
+pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod};
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use crate::cni::{self, Call, Code, LogLevel, NetConf, Version, reply};
+use crate::contract;
+use crate::{converge, netfilter, netns, pod, redirect};
+
+/// What the process is to leave behind.
+#[derive(Debug)]
+pub struct Answer {
+    /// For standard output, all of it.
+    pub stdout: String,
+    /// For standard error, besides the log.
+    pub stderr: String,
+    /// The exit code.
+    pub success: bool,
+    /// Written last, to the sinks in the run directory.
+    pub log: Log,
+    /// The run directory.
+    pub run_dir: PathBuf,
+}
+
+/// Why a verb failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The request itself.
+    #[error(transparent)]
+    Request(#[from] cni::Error),
+    /// The pod cannot be looked up.
+    #[error("{0}; the pod does not start, because it might need redirection")]
+    Lookup(Box<pod::lookup::Error>),
+    /// The pod asks for what cannot be.
+    #[error("pod {pod} asks for what cannot be: {error}; correct the pod and create it again")]
+    Annotation {
+        /// Namespace and name.
+        pod: pod::PodName,
+        /// Which annotation.
+        error: redirect::Error,
+    },
+    /// The netns cannot be visited.
+    #[error(transparent)]
+    Netns(#[from] netns::Error),
+    /// The runtime passed the plugin's own netns.
+    #[error("CNI_NETNS {} is the plugin's own network namespace; the pod needs one of its own", .0.display())]
+    OwnNetns(PathBuf),
+    /// The rules cannot be set.
+    #[error("redirection of pod {pod} cannot be set up: {error}")]
+    Converge {
+        /// Namespace and name.
+        pod: pod::PodName,
+        /// Why.
+        error: converge::Error,
+    },
+    /// CHECK found something else than intended.
+    #[error("pod {pod} is not redirected as intended: {differences}; delete the pod so that it is set up anew")]
+    Differs {
+        /// Namespace and name.
+        pod: pod::PodName,
+        /// What differs, a sentence each.
+        differences: String,
+    },
+    /// STATUS: nobody can tell what a pod asks for.
+    #[error("ADD cannot be served: {0}")]
+    NobodyToAsk(pod::Unavailable),
+    /// STATUS: no way to set rules.
+    #[error("ADD cannot be served: {0}")]
+    NoBackend(netfilter::Unavailable),
+    /// STATUS: the kernel does not even answer.
+    #[error("ADD cannot be served: {0}")]
+    Kernel(netfilter::Error),
+}
+
+impl Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Request(error) => error.code(),
+            Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
+            Self::OwnNetns(_) => Code::InvalidNetns,
+            Self::NobodyToAsk(_) | Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
+            Self::Lookup(_)
+            | Self::Annotation { .. }
+            | Self::Netns(_)
+            | Self::Converge { .. }
+            | Self::Differs { .. } => Code::Plugin,
+        }
+    }
+
+    fn failure(&self) -> reply::Failure {
+        match self {
+            Self::Request(error) => error.into(),
+            error => reply::Failure { code: error.code(), msg: error.to_string(), details: causes(error) },
+        }
+    }
+}
+
+/// What an error's own words do not repeat: the causes below it.
+fn causes(error: &Error) -> String {
+    let below = std::iter::successors(std::error::Error::source(error), |e| e.source());
+    below.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Answers one invocation. `env` tells a variable, `stdin` is read at most once and to its limit.
+pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
+    let mut log = Log::new(LogLevel::Info);
+    let mut run_dir = PathBuf::from(contract::RUN_DIR);
+    let mut version = None;
+    let said = match Call::parse(env) {
+        Err(cni::Error::NoCommand) => {
+            let stderr = reply::about(env!("CARGO_PKG_VERSION"));
+            return Answer { stdout: String::new(), stderr, success: true, log, run_dir };
+        }
+        Err(error) => Err(error.into()),
+        Ok(call) => answer(&call, stdin, &mut log, &mut run_dir, &mut version),
+    };
+    let (stdout, success) = match said {
+        Ok(stdout) => (stdout, true),
+        Err(error) => {
+            let failure = error.failure();
+            log.line(LogLevel::Error, &failure.msg, &[("code", failure.code.number().into())]);
+            (failure.to_json(version), false)
+        }
+    };
+    Answer { stdout, stderr: String::new(), success, log, run_dir }
+}
+
+/// The answer to a panic, whose words a runtime shows to the operator.
+pub fn panicked(message: &str) -> String {
+    let msg = format!("istio-cni panicked, which is a fault in it: please report {message:?}");
+    reply::Failure { code: Code::Plugin, msg, details: String::new() }.to_json(None)
+}
+
+fn answer(
+    call: &Call,
+    stdin: impl Read,
+    log: &mut Log,
+    run_dir: &mut PathBuf,
+    version: &mut Option<Version>,
+) -> Result<String, Error> {
+    if *call == Call::Version {
+        return Ok(reply::versions());
+    }
+    let stdin = cni::read(stdin)?;
+    if let Call::Del { .. } = call {
+        return Ok(verbs::del(&stdin)?);
+    }
+    let conf = NetConf::parse(&stdin)?;
+    *version = Some(conf.version);
+    run_dir.clone_from(&conf.settings.run_dir);
+    log.threshold(conf.settings.log_level);
+    call.command().allowed_by(conf.version)?;
+    match call {
+        Call::Add(target) => verbs::add(target, &conf, log),
+        Call::Check(target) => verbs::check(target, &conf, log),
+        Call::Status => verbs::status(&conf),
+        Call::Gc | Call::Version | Call::Del { .. } => Ok(String::new()),
+    }
+}

@@ -10,7 +10,7 @@ use crate::netlink::{self, Protocol, Socket, Writer, flag};
 pub struct KernelFacts {
     /// iptables-legacy has tables in this netns, of either family.
     pub legacy_in_use: bool,
-    /// The programs of iptables-legacy are installed; looked for only where nothing else will do, or where it is in use.
+    /// The programs of iptables-legacy are installed.
     pub legacy_programs: bool,
     /// The kernel has nf_tables.
     pub nf_tables: bool,
@@ -36,6 +36,9 @@ pub enum Unavailable {
     /// Asked for.
     #[error("the kernel's nf_tables has no iptables extensions: load the module nft_compat with xt_owner")]
     Compat,
+    /// Asked for.
+    #[error("iptables-legacy-restore is not installed")]
+    LegacyPrograms,
     /// Neither way is open.
     #[error(
         "the kernel has no nf_tables with iptables extensions (modules nf_tables, nft_compat, xt_owner), and \
@@ -51,24 +54,37 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
         (true, false) => Err(Unavailable::Compat),
         (true, true) => Ok(Backend::IptablesNft),
     };
-    let legacy = if facts.legacy_programs { Ok(Backend::IptablesLegacy) } else { Err(Unavailable::All) };
+    let legacy = if facts.legacy_programs { Ok(Backend::IptablesLegacy) } else { Err(Unavailable::LegacyPrograms) };
     match forced {
         _ if native && facts.nf_tables => Ok(Backend::NativeNft),
         _ if native => Err(Unavailable::NfTables),
         Some(Forced::Nft) => nft,
-        // If its programs are not there, running them says so.
-        Some(Forced::Legacy) => Ok(Backend::IptablesLegacy),
+        Some(Forced::Legacy) => legacy,
         None if facts.legacy_in_use => legacy.or(nft).or(Err(Unavailable::All)),
-        None => nft.or(legacy),
+        None => nft.or(legacy).or(Err(Unavailable::All)),
     }
+}
+
+/// The backend that a usual kernel has, found with no question but whether legacy is in use: a look at two files.
+/// Where the kernel turns out to lack something, [`probe`] and [`choose`] say what is left.
+pub fn presume(native: bool, forced: Option<Forced>) -> Backend {
+    match forced {
+        _ if native => Backend::NativeNft,
+        Some(Forced::Nft) => Backend::IptablesNft,
+        Some(Forced::Legacy) => Backend::IptablesLegacy,
+        None if legacy_in_use() => Backend::IptablesLegacy,
+        None => Backend::IptablesNft,
+    }
+}
+
+fn legacy_in_use() -> bool {
+    legacy::FAMILIES.iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    let legacy_in_use = legacy::FAMILIES.iter().any(|f| !legacy::tables_in_use(f.names).is_empty());
-    let legacy_programs = (legacy_in_use || !compat) && legacy::is_installed();
-    Ok(KernelFacts { legacy_in_use, legacy_programs, nf_tables, compat })
+    Ok(KernelFacts { legacy_in_use: legacy_in_use(), legacy_programs: legacy::is_installed(), nf_tables, compat })
 }
 
 /// Whether the kernel has nf_tables, and with it iptables' owner match, without which no rule set of ours is.
@@ -97,7 +113,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             Err(error) => Err(Error::from(error)),
         }
     };
-    // Who answers the second has the first.
+    // Who answers this has the other.
     let compat = has(&mut socket, COMPAT_GET, NFPROTO_IPV4, |w| {
         w.text(1, "owner");
         w.u32_be(2, 1);
@@ -135,5 +151,7 @@ mod tests {
         let compatless = KernelFacts { compat: false, ..NODE };
         assert_eq!(choose(false, Some(Forced::Nft), &compatless), Err(Unavailable::Compat));
         assert_eq!(choose(true, None, &compatless), Ok(Backend::NativeNft));
+        let bare = KernelFacts { legacy_programs: false, ..NODE };
+        assert_eq!(choose(false, Some(Forced::Legacy), &bare), Err(Unavailable::LegacyPrograms));
     }
 }

@@ -12,11 +12,17 @@ use super::{
 use crate::contract::{PROXY_ID, annotation, port, proxy_env};
 use crate::pod::PodFacts;
 
-/// The most elements of a list of ports, ranges or groups. Each becomes up to four rules that new connections of the
-/// pod are held against: more is a mistake or an attack, and the node would pay for it.
-const MOST: usize = 1024;
-/// The most interfaces; virtual ones are multiplied by the ranges.
-const MOST_INTERFACES: usize = 32;
+/// How long a list may be.
+struct Bound {
+    most: usize,
+    said: &'static str,
+}
+
+/// Of ports, ranges or groups. Each becomes up to four rules that new connections of the pod are held against: more is
+/// a mistake or an attack, and the node would pay for it.
+const MANY: Bound = Bound { most: 1024, said: "at most 1024 elements" };
+/// Of interfaces; virtual ones are multiplied by the ranges.
+const SOME: Bound = Bound { most: 32, said: "at most 32 interfaces" };
 /// What is excluded where a pod names nothing: the proxy's merged metrics.
 const SPARED: &str = "15020";
 
@@ -49,15 +55,15 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
         mode,
         proxy_uids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_user))],
         proxy_gids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_group))],
-        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", MOST, PortSelector::parse)?,
+        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", &MANY, PortSelector::parse)?,
         inbound_ports_exclude: pod.inbound_ports_exclude()?,
-        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", MOST, Port::parse_list)?,
-        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, SPARED, MOST, Port::parse_list)?,
-        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", MOST, CidrSelector::parse)?,
-        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", MOST, parse_cidrs)?,
-        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", MOST_INTERFACES, Interface::parse_list)?,
-        virtual_interfaces: pod.list(pod.virtual_key(), "", MOST_INTERFACES, Interface::parse_list)?,
-        // In a pod's netns there is no /etc/resolv.conf to read: all DNS or none.
+        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", &MANY, Port::parse_list)?,
+        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, SPARED, &MANY, Port::parse_list)?,
+        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", &MANY, CidrSelector::parse)?,
+        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", &MANY, parse_cidrs)?,
+        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", &SOME, Interface::parse_list)?,
+        virtual_interfaces: pod.list(pod.virtual_key(), "", &SOME, Interface::parse_list)?,
+        // A plugin does not see the pod's /etc/resolv.conf: all DNS or none.
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
         drop_invalid,
@@ -67,6 +73,15 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
     };
     let warnings = switches.into_iter().filter_map(Result::err).collect();
     Ok(Asked::Redirect { redirect: Box::new(redirect), warnings })
+}
+
+/// A boolean as Go's `strconv.ParseBool` reads one.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 /// No user and user 0 are both "not said": the proxy never runs as root.
@@ -104,11 +119,11 @@ impl<'a> Pod<'a> {
         &self,
         key: &str,
         default: &str,
-        most: usize,
+        bound: &Bound,
         parse: fn(&str, &str) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let text = self.annotation(key).unwrap_or(default);
-        bounded(key, text, most)?;
+        bounded(key, text, bound)?;
         if !text.trim().is_empty() && text.split(',').any(|part| part.trim().is_empty()) {
             return Err(Error::new(key, text, "a comma-separated list without empty elements"));
         }
@@ -118,7 +133,7 @@ impl<'a> Pod<'a> {
     /// What the pod excludes, then the ports that are always excluded, each once.
     fn inbound_ports_exclude(&self) -> Result<Vec<Port>, Error> {
         let mut ports = Vec::new();
-        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, SPARED, MOST, Port::parse_list)?;
+        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, SPARED, &MANY, Port::parse_list)?;
         for port in given.into_iter().chain(port::NEVER_INBOUND.map(Port)) {
             if !ports.contains(&port) {
                 ports.push(port);
@@ -137,18 +152,15 @@ impl<'a> Pod<'a> {
 
     /// A boolean of the proxy's environment, as Go reads one; `Err` is to be logged and taken as false.
     fn switch(&self, key: &str) -> Result<bool, Error> {
-        match self.env(key) {
-            None | Some("0" | "f" | "F" | "FALSE" | "false" | "False") => Ok(false),
-            Some("1" | "t" | "T" | "TRUE" | "true" | "True") => Ok(true),
-            Some(other) => Err(Error::new(key, other, "true or false; taken as false")),
-        }
+        let Some(text) = self.env(key) else { return Ok(false) };
+        parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; taken as false"))
     }
 
     /// From the pod's own proxy, where Istio's plugin looks into the environment of the container runtime.
     fn owner_groups(&self) -> Result<OwnerGroups, Error> {
         let [include, exclude] = [(proxy_env::OWNER_GROUPS, "*"), (proxy_env::OWNER_GROUPS_EXCLUDE, "")]
             .map(|(key, default)| (key, self.env(key).unwrap_or(default)));
-        bounded(exclude.0, exclude.1, MOST)?;
+        bounded(exclude.0, exclude.1, &MANY)?;
         OwnerGroups::parse(include, exclude)
     }
 
@@ -158,9 +170,10 @@ impl<'a> Pod<'a> {
     }
 }
 
-fn bounded(key: &str, text: &str, most: usize) -> Result<(), Error> {
-    if text.split(',').count() <= most {
-        return Ok(());
-    }
-    Err(Error::new(key, text, if most == MOST { "at most 1024 elements" } else { "at most 32 interfaces" }))
+fn bounded(key: &str, text: &str, bound: &Bound) -> Result<(), Error> {
+    let fits = text.split(',').count() <= bound.most;
+    if fits { Ok(()) } else { Err(Error::new(key, text, bound.said)) }
 }
+
+#[cfg(test)]
+mod tests;

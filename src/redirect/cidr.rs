@@ -64,3 +64,41 @@ fn is_v4_compatible(v6: Ipv6Addr) -> bool {
     let s = v6.segments();
     s[..6].iter().all(|w| *w == 0) && s[6] != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_a_part_of_127_8() {
+        for text in ["127.0.0.1/32", "127.0.0.1/8", "127.1.2.3/24"] {
+            assert_eq!(parse_loopback("key", text).map(|net| net.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["192.168.1.1/24", "10.0.0.1/7", "172.16.0.1/40", "127.0.0.1/7", "::1/128", "127.0.0.1", ""] {
+            let error = parse_loopback("key", text).unwrap_err();
+            assert_eq!((&*error.value, error.allowed), (text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"));
+        }
+    }
+
+    #[test]
+    fn addresses_are_printed_as_glibc_prints_them() {
+        let expected = [
+            ("::7f00:35", "::127.0.0.53"),
+            ("::ffff:10.0.0.1", "::ffff:10.0.0.1"),
+            ("::1:0", "::0.1.0.0"),
+            ("::6", "::6"),
+            ("::", "::"),
+            ("2001:db8:0:0:1::", "2001:db8:0:0:1::"),
+            ("10.0.0.1", "10.0.0.1"),
+        ];
+        for (text, printed) in expected {
+            assert_eq!(fmt_addr(text.parse().unwrap()), printed);
+        }
+    }
+
+    #[test]
+    fn ranges_keep_their_host_bits() {
+        assert_eq!(fmt_net(&"127.0.0.1/8".parse().unwrap()), "127.0.0.1/8");
+        assert_eq!(fmt_net(&"::127.0.0.53/104".parse().unwrap()), "::127.0.0.53/104");
+    }
+}

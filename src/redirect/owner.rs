@@ -52,7 +52,7 @@ pub enum OwnerGroups {
 }
 
 impl OwnerGroups {
-    /// The most groups that can be named: they share one rule, which holds so many matches.
+    /// The most groups that can be named, as in Istio: they are matches of one rule.
     const MOST: usize = 64;
 
     /// Key and text of the groups that are redirected (`*`, or a list) and of those that are not.
@@ -71,5 +71,44 @@ impl OwnerGroups {
 impl Default for OwnerGroups {
     fn default() -> Self {
         Self::AllBut(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn groups(include: &str, exclude: &str) -> Result<OwnerGroups, Error> {
+        OwnerGroups::parse(("INCLUDE", include), ("EXCLUDE", exclude))
+    }
+
+    fn numbers(n: u32) -> String {
+        (1..=n).map(|i| i.to_string()).collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn at_most_64_groups_are_included_and_any_number_excluded() {
+        for n in [63, 64] {
+            assert!(matches!(groups(&numbers(n), ""), Ok(OwnerGroups::Only(ids)) if ids.len() == n as usize));
+        }
+        for n in [65, 100] {
+            let error = groups(&numbers(n), "").unwrap_err();
+            assert_eq!((&*error.key, error.allowed), ("INCLUDE", "`*` or at most 64 groups"));
+        }
+        assert!(matches!(groups("*", &numbers(100)), Ok(OwnerGroups::AllBut(ids)) if ids.len() == 100));
+    }
+
+    #[test]
+    fn an_empty_inclusion_is_no_group_and_ignores_the_exclusion() {
+        assert_eq!(groups("", "888"), Ok(OwnerGroups::Only(Vec::new())));
+        assert_eq!(groups("*", ""), Ok(OwnerGroups::default()));
+    }
+
+    #[test]
+    fn a_name_cannot_be_taken_for_an_option() {
+        assert_eq!(Owner::parse("key", "java_1.8"), Ok(Owner::Name("java_1.8".to_owned())));
+        for text in ["-j", "a b", "a\n", "4294967296", "", ".", "a,b"] {
+            assert_eq!(Owner::parse("key", text).unwrap_err().value, text);
+        }
     }
 }

@@ -1,4 +1,6 @@
 //! The part of the rules that no selector changes: exempt interfaces, invalid packets, and the chains that redirect.
+//!
+//! Comes first, for the rules of a chain are tried from first to last.
 
 use super::ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
 use crate::redirect::{InterceptionMode, Redirect};
@@ -25,13 +27,16 @@ fn exempt_interfaces(redirect: &Redirect) -> Vec<Rule> {
         InterceptionMode::Redirect => &[Table::Nat],
         InterceptionMode::Tproxy => &[Table::Nat, Table::Mangle],
     };
-    let both_ways = |(nic, &table)| {
-        let arriving = Rule::new(table, Chain::Prerouting, [Match::InInterface(Clone::clone(nic))], Target::Return);
-        let leaving = Rule::new(table, Chain::Output, [Match::OutInterface(Clone::clone(nic))], Target::Return);
-        [arriving, leaving]
-    };
-    let pairs = redirect.exclude_interfaces.iter().flat_map(|nic| tables.iter().map(move |t| (nic, t)));
-    pairs.flat_map(both_ways).collect()
+    let mut rules = Vec::new();
+    for nic in &redirect.exclude_interfaces {
+        for table in tables {
+            let arriving = [Match::InInterface(nic.clone())];
+            let leaving = [Match::OutInterface(nic.clone())];
+            rules.push(Rule::new(*table, Chain::Prerouting, arriving, Target::Return));
+            rules.push(Rule::new(*table, Chain::Output, leaving, Target::Return));
+        }
+    }
+    rules
 }
 
 fn redirecting_chains(redirect: &Redirect) -> [Rule; 3] {

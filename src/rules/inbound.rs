@@ -1,4 +1,6 @@
-//! Which inbound connections go to the proxy. Where TPROXY does it, the rules are in mangle and the address is kept.
+//! Which inbound connections go to the proxy.
+//!
+//! By NAT, or by TPROXY, which keeps the client's address and needs the same rules in mangle.
 
 use super::ruleset::{Chain, CtStates, Match, Rule, Table, Target};
 use crate::redirect::{InterceptionMode, Port, PortSelector, Redirect};
@@ -32,7 +34,7 @@ fn capture(table: Table, mode: InterceptionMode, port: Option<Port>) -> Vec<Rule
     match mode {
         InterceptionMode::Redirect => vec![rule(tcp, Chain::IstioInRedirect)],
         InterceptionMode::Tproxy => {
-            // Packets of known connections only need their mark; the listener is found by the socket.
+            // Packets of known connections have a socket already: their mark is enough to route them to it.
             let mut known = tcp.clone();
             known.push(Match::CtState(CtStates::RelatedEstablished));
             vec![rule(known, Chain::IstioDivert), rule(tcp, Chain::IstioTproxy)]

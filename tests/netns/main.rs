@@ -10,9 +10,16 @@ mod support;
 #[path = "../support/cases.rs"]
 mod cases;
 
+#[path = "../support/plugin.rs"]
+mod plugin_call;
+
 mod converge;
 mod encoder;
+mod iptables;
+mod plugin;
 mod random;
+mod truth;
+mod validation;
 mod visit;
 
 use std::process::ExitCode;
@@ -20,6 +27,14 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [converge::trials(), encoder::trials(), visit::trials()].into_iter().flatten().collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let trials = [
+        converge::trials(),
+        encoder::trials(),
+        iptables::trials(),
+        plugin::trials(),
+        truth::trials(),
+        validation::trials(),
+        visit::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

@@ -1,0 +1,206 @@
+//! The request: a verb, and the container that it is about, as the runtime's environment says.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::version::error_excerpt;
+use super::{Error, PodArgs, Version};
+
+/// The verbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Attach a container.
+    Add,
+    /// Is it still attached as it was?
+    Check,
+    /// Detach it.
+    Del,
+    /// Remove what belongs to no container any more.
+    Gc,
+    /// Could ADD be served?
+    Status,
+    /// Which versions are spoken?
+    Version,
+}
+
+impl Command {
+    const ALL: [Self; 6] = [Self::Add, Self::Check, Self::Del, Self::Gc, Self::Status, Self::Version];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Check => "CHECK",
+            Self::Del => "DEL",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        }
+    }
+
+    /// The specification that introduced the verb.
+    pub const fn since(self) -> Version {
+        match self {
+            Self::Add | Self::Del | Self::Version => Version::V0_1_0,
+            Self::Check => Version::V0_4_0,
+            Self::Gc | Self::Status => Version::V1_1_0,
+        }
+    }
+
+    /// [`Error::Verb`] where a configuration of this version does not have the verb.
+    pub fn allowed_by(self, version: Version) -> Result<(), Error> {
+        if version < self.since() { Err(Error::Verb { command: self, version }) } else { Ok(()) }
+    }
+
+    /// Variables that must be there and not empty, besides `CNI_COMMAND`, in the order in which errors list them.
+    const fn required(self) -> &'static [&'static str] {
+        match self {
+            Self::Add | Self::Check => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],
+            Self::Del => &["CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"],
+            Self::Gc | Self::Status => &["CNI_PATH"],
+            Self::Version => &[],
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A container's interface on a network: the protocol's unit of work.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+pub struct Attachment {
+    /// Sandbox id of the runtime.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// The interface in the container.
+    pub ifname: String,
+}
+
+/// What ADD and CHECK are about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The container and its interface.
+    pub attachment: Attachment,
+    /// `CNI_NETNS`
+    pub netns: PathBuf,
+    /// `CNI_NETNS_OVERRIDE`: the netns may be the plugin's own.
+    pub netns_override: bool,
+    /// The pod.
+    pub pod: PodArgs,
+}
+
+/// A request that has all that its verb needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Attach.
+    Add(Target),
+    /// Verify.
+    Check(Target),
+    /// Detach. Whatever is missing or malformed here without being required is dropped in silence: a DEL that fails
+    /// leaks the pod's address.
+    Del {
+        /// The container and its interface.
+        attachment: Attachment,
+        /// The netns, unless it is gone.
+        netns: Option<PathBuf>,
+        /// The pod, as far as it is named.
+        pod: PodArgs,
+    },
+    /// Clean up.
+    Gc,
+    /// Report.
+    Status,
+    /// List the versions.
+    Version,
+}
+
+impl Call {
+    /// Reads the request from the `CNI_*` variables; `env` answers what a variable holds. An empty value counts as
+    /// missing. [`Error::NoCommand`] means that no runtime has started this process.
+    pub fn parse(env: &impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let get = |name: &str| env(name).filter(|value| !value.is_empty());
+        let verb = get("CNI_COMMAND").ok_or(Error::NoCommand)?;
+        let command = Command::ALL.into_iter().find(|c| c.as_str() == verb);
+        let command = command.ok_or_else(|| Error::UnknownCommand(error_excerpt(&verb)))?;
+
+        let missing: Vec<_> = command.required().iter().copied().filter(|name| get(name).is_none()).collect();
+        if !missing.is_empty() {
+            return Err(Error::MissingEnv(missing));
+        }
+        match command {
+            Command::Add => Ok(Self::Add(target(&get)?)),
+            Command::Check => Ok(Self::Check(target(&get)?)),
+            Command::Del => Ok(Self::Del {
+                attachment: attachment(&get)?,
+                netns: get("CNI_NETNS").map(PathBuf::from),
+                pod: PodArgs::parse(&get("CNI_ARGS").unwrap_or_default()).unwrap_or_default(),
+            }),
+            Command::Gc => Ok(Self::Gc),
+            Command::Status => Ok(Self::Status),
+            Command::Version => Ok(Self::Version),
+        }
+    }
+
+    /// The verb.
+    pub const fn command(&self) -> Command {
+        match self {
+            Self::Add(_) => Command::Add,
+            Self::Check(_) => Command::Check,
+            Self::Del { .. } => Command::Del,
+            Self::Gc => Command::Gc,
+            Self::Status => Command::Status,
+            Self::Version => Command::Version,
+        }
+    }
+}
+
+fn target(get: &impl Fn(&str) -> Option<String>) -> Result<Target, Error> {
+    let over = get("CNI_NETNS_OVERRIDE").unwrap_or_default();
+    Ok(Target {
+        attachment: attachment(get)?,
+        netns: get("CNI_NETNS").unwrap_or_default().into(),
+        netns_override: over == "1" || over.eq_ignore_ascii_case("true"),
+        pod: PodArgs::parse(&get("CNI_ARGS").unwrap_or_default())?,
+    })
+}
+
+fn attachment(get: &impl Fn(&str) -> Option<String>) -> Result<Attachment, Error> {
+    let container_id = get("CNI_CONTAINERID").unwrap_or_default();
+    if !is_identifier(&container_id) {
+        return Err(Error::ContainerId(error_excerpt(&container_id)));
+    }
+    let ifname = get("CNI_IFNAME").unwrap_or_default();
+    match interface_fault(&ifname) {
+        Some(fault) => Err(Error::InterfaceName(fault)),
+        None => Ok(Attachment { container_id, ifname }),
+    }
+}
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`: container ids and network names.
+pub(super) fn is_identifier(text: &str) -> bool {
+    let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()) && text.bytes().all(rest)
+}
+
+/// What the kernel would refuse (`dev_valid_name`).
+fn interface_fault(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("is empty")
+    } else if name.len() > 15 {
+        Some("is too long: at most 15 bytes")
+    } else if name == "." || name == ".." {
+        Some("is . or ..")
+    } else if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
+        Some("contains / or : or whitespace characters")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+#[path = "call/tests.rs"]
+mod tests;

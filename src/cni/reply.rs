@@ -1,0 +1,163 @@
+//! What the runtime is answered: JSON for standard output, one value and a newline. DEL, CHECK, GC and STATUS
+//! succeed in silence.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::version::error_excerpt;
+use super::{Code, Error, NetConf, Version};
+
+/// Answer to ADD: prevResult as it came, or an empty result of the configuration's version.
+///
+/// A prevResult that is no object, or of an unknown version, is an error: it would be this plugin's answer. So ask
+/// for the reply before anything is done to the pod.
+pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
+    match conf.prev_result {
+        Some(raw) => {
+            check_prev_result(raw)?;
+            Ok(format!("{}\n", raw.get()))
+        }
+        // All versions have this shape in common: addresses, routes and interfaces are what may be left out.
+        None => Ok(format!("{{\"cniVersion\":\"{}\",\"dns\":{{}}}}\n", conf.version)),
+    }
+}
+
+fn check_prev_result(raw: &RawValue) -> Result<(), Error> {
+    let keys: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).map_err(Error::PrevResult)?;
+    let version = keys.get("cniVersion").map(|raw| serde_json::from_str::<Option<String>>(raw.get()));
+    let version = version.transpose().map_err(Error::PrevResult)?.flatten().unwrap_or_default();
+    if version.is_empty() || Version::find(&version).is_some() {
+        return Ok(());
+    }
+    Err(Error::PrevResultVersion(error_excerpt(&version)))
+}
+
+/// Answer to VERSION.
+pub fn versions() -> String {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versions {
+        cni_version: &'static str,
+        supported_versions: [&'static str; Version::ALL.len()],
+    }
+    line(&Versions { cni_version: Version::NEWEST.as_str(), supported_versions: Version::ALL.map(Version::as_str) })
+}
+
+/// What a person reads on standard error who starts the plugin by hand.
+pub fn about(plugin_version: &str) -> String {
+    let versions = Version::ALL.map(Version::as_str).join(", ");
+    format!("CNI plugin istio-cni {plugin_version}\nCNI protocol versions supported: {versions}\n")
+}
+
+/// An answer that says what went wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its kind.
+    pub code: Code,
+    /// One sentence.
+    pub msg: String,
+    /// More, or nothing.
+    pub details: String,
+}
+
+impl From<&Error> for Failure {
+    fn from(error: &Error) -> Self {
+        Self { code: error.code(), msg: error.to_string(), details: error.details() }
+    }
+}
+
+impl Failure {
+    /// The JSON; `version` is the configuration's, or none where it could not be read.
+    pub fn to_json(&self, version: Option<Version>) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire<'a> {
+            cni_version: &'static str,
+            code: u32,
+            msg: &'a str,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            details: &'a str,
+        }
+        line(&Wire {
+            cni_version: version.unwrap_or(Version::NEWEST).as_str(),
+            code: self.code.number(),
+            msg: &self.msg,
+            details: &self.details,
+        })
+    }
+}
+
+/// These values hold strings and numbers only, so that serialising cannot fail.
+fn line(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string(value).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add_to(json: &str) -> Result<String, (u32, String)> {
+        let conf = NetConf::parse(json.as_bytes()).unwrap();
+        add(&conf).map_err(|error| (error.code().number(), error.to_string()))
+    }
+
+    #[test]
+    fn add_repeats_prev_result_byte_for_byte() {
+        let raw =
+            "{ \"cniVersion\" : \"0.3.1\", \"ips\":[ {\"version\":\"4\"}],\t\"foreign\":1e400,\"s\":\"\\u003c<\" }";
+        let json = format!(r#"{{"name":"n","cniVersion":"1.0.0","prevResult":{raw} }}"#);
+        assert_eq!(add_to(&json), Ok(format!("{raw}\n")));
+    }
+
+    #[test]
+    fn add_without_prev_result_answers_in_the_configs_version() {
+        for version in Version::ALL {
+            let json = format!(r#"{{"name":"n","cniVersion":"{version}"}}"#);
+            assert_eq!(add_to(&json), Ok(format!("{{\"cniVersion\":\"{version}\",\"dns\":{{}}}}\n")));
+        }
+        assert_eq!(add_to(r#"{"name":"n"}"#), Ok("{\"cniVersion\":\"0.1.0\",\"dns\":{}}\n".into()));
+    }
+
+    #[test]
+    fn add_refuses_to_repeat_garbage() {
+        for garbage in ["[]", "\"x\"", "7", "false", r#"{"cniVersion":1}"#] {
+            let (code, message) = add_to(&format!(r#"{{"name":"n","prevResult":{garbage}}}"#)).unwrap_err();
+            assert_eq!(code, 6, "{garbage}");
+            assert!(message.starts_with("cannot decode prevResult"), "{message}");
+        }
+        let unknown = add_to(r#"{"name":"n","prevResult":{"cniVersion":"7.0.0"}}"#);
+        assert_eq!(unknown, Err((7, r#"prevResult has the unsupported cniVersion "7.0.0""#.into())));
+        assert!(add_to(r#"{"name":"n","prevResult":{}}"#).is_ok());
+    }
+
+    #[test]
+    fn version_lists_what_istio_lists() {
+        let expected = "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":\
+                        [\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n";
+        assert_eq!(versions(), expected);
+    }
+
+    #[test]
+    fn about_names_plugin_and_versions() {
+        assert_eq!(
+            about("1.2.3"),
+            "CNI plugin istio-cni 1.2.3\n\
+             CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"
+        );
+    }
+
+    #[test]
+    fn a_failure_tells_code_message_and_details() {
+        let failure = Failure::from(&Error::ContainerId("a/b".into()));
+        assert_eq!(
+            failure.to_json(Some(Version::V0_4_0)),
+            "{\"cniVersion\":\"0.4.0\",\"code\":4,\"msg\":\"invalid characters in containerID\",\"details\":\"a/b\"}\n"
+        );
+        let own = Failure { code: Code::Plugin, msg: "a \"b\"".into(), details: String::new() };
+        assert_eq!(own.to_json(None), "{\"cniVersion\":\"1.1.0\",\"code\":999,\"msg\":\"a \\\"b\\\"\"}\n");
+    }
+}

@@ -1,0 +1,222 @@
+//! The command line of `istio-iptables`, flag for flag Istio's.
+//!
+//! Every flag is optional here: `settings` fills in what environment and defaults say. Nothing is decided.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::duration;
+
+/// Redirects a pod's traffic to its proxy, in the network namespace that it is started in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Parser)]
+#[command(name = "istio-iptables", args_override_self = true, disable_version_flag = true)]
+#[command(
+    after_help = "Each flag has an environment variable: its name in capitals, `-` as `_` (but none for --envoy-port).
+Exit codes: 0 done, 1 error, 126 validation failed, 255 unknown flag."
+)]
+pub struct Flags {
+    /// Port to which outbound TCP traffic is redirected [15001]
+    #[arg(long, short = 'p')]
+    pub envoy_port: Option<String>,
+    /// Port to which inbound TCP traffic is redirected [15006]
+    #[arg(long, short = 'z')]
+    pub inbound_capture_port: Option<String>,
+    /// Port of HBONE, never redirected [15008]
+    #[arg(long, short = 'e')]
+    pub inbound_tunnel_port: Option<String>,
+    /// Users whose traffic is the proxy's own, by id or name [user $ENVOY_USER, else 1337]
+    #[arg(long, short = 'u')]
+    pub proxy_uid: Option<String>,
+    /// Groups whose traffic is the proxy's own, by id or name [as --proxy-uid]
+    #[arg(long, short = 'g')]
+    pub proxy_gid: Option<String>,
+    /// REDIRECT or TPROXY
+    #[arg(long, short = 'm')]
+    pub istio_inbound_interception_mode: Option<String>,
+    /// Inbound ports that are redirected: a list, `*`, or nothing
+    #[arg(long, short = 'b')]
+    pub istio_inbound_ports: Option<String>,
+    /// Inbound ports that are not, where --istio-inbound-ports is `*`
+    #[arg(long, short = 'd')]
+    pub istio_local_exclude_ports: Option<String>,
+    /// Interfaces whose traffic is left alone
+    #[arg(long, short = 'c')]
+    pub istio_exclude_interfaces: Option<String>,
+    /// Outbound destinations that are redirected: CIDRs, `*`, or nothing
+    #[arg(long, short = 'i')]
+    pub istio_service_cidr: Option<String>,
+    /// Outbound destinations that are not: CIDRs
+    #[arg(long, short = 'x')]
+    pub istio_service_exclude_cidr: Option<String>,
+    /// Outbound ports that are redirected whatever their destination
+    #[arg(long, short = 'q')]
+    pub istio_outbound_ports: Option<String>,
+    /// Outbound ports that are not redirected
+    #[arg(long, short = 'o')]
+    pub istio_local_outbound_ports_exclude: Option<String>,
+    /// Interfaces of virtual machines, whose inbound traffic counts as outbound
+    #[arg(long, short = 'k')]
+    pub kube_virt_interfaces: Option<String>,
+    /// Packet mark of TPROXY [1337]
+    #[arg(long, short = 't')]
+    pub istio_inbound_tproxy_mark: Option<String>,
+    /// Routing table of TPROXY [133]
+    #[arg(long, short = 'r')]
+    pub istio_inbound_tproxy_route_table: Option<String>,
+    /// Print the rules and change nothing
+    #[arg(long, short = 'n', num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub dry_run: Option<bool>,
+    /// Port that validation connects to [15002]
+    #[arg(long)]
+    pub iptables_probe_port: Option<u16>,
+    /// How long validation may take, such as 5s or 1m30s [5s]
+    #[arg(long, value_parser = duration::parse)]
+    pub probe_timeout: Option<Duration>,
+    /// Leave the rules as they are
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub skip_rule_apply: Option<bool>,
+    /// Prove that redirection works; to be run as the proxy's user
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub run_validation: Option<bool>,
+    /// Redirect DNS to the agent (also ISTIO_META_DNS_CAPTURE)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub redirect_dns: Option<bool>,
+    /// Redirect all of port 53, instead of what goes to the servers of /etc/resolv.conf
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub capture_all_dns: Option<bool>,
+    /// Drop packets that conntrack calls invalid (also INVALID_DROP)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub drop_invalid: Option<bool>,
+    /// Look for an address of each family, instead of letting the first decide (also ISTIO_DUAL_STACK)
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub dual_stack: Option<bool>,
+    /// Accepted for Istio's command lines; the namespace that this runs in is the one that counts
+    #[arg(long)]
+    pub network_namespace: Option<String>,
+    /// Accepted: as a CNI plugin or not, nothing here depends on the image's files
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub cni_mode: Option<bool>,
+    /// Replace rules of Istio's that differ, instead of refusing
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub reconcile: Option<bool>,
+    /// Remove Istio's rules, routes and addresses
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub cleanup_only: Option<bool>,
+    /// Never refuse: what differs is replaced; what is there as intended stays, for it is compared in the kernel itself
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub force_apply: Option<bool>,
+    /// Native nftables tables instead of iptables' ones
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
+    pub native_nftables: Option<bool>,
+    /// `legacy` or `nft` instead of what the netns already uses
+    #[arg(long)]
+    pub force_iptables_binary: Option<String>,
+    #[command(flatten)]
+    log: Log,
+}
+
+/// What Istio's programs all take. This one prints lines and has no levels.
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
+struct Log {
+    #[arg(long = "log_as_json", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    as_json: Option<String>,
+    #[arg(long = "log_caller", hide = true)]
+    caller: Option<String>,
+    #[arg(long = "log_output_level", hide = true)]
+    output_level: Option<String>,
+    #[arg(long = "log_stacktrace_level", hide = true)]
+    stacktrace_level: Option<String>,
+    #[arg(long = "log_target", hide = true)]
+    target: Vec<String>,
+    #[arg(long = "vklog", hide = true)]
+    vklog: Option<String>,
+}
+
+impl Flags {
+    /// Parses `argv`, which may also be that of `pilot-agent istio-iptables …`.
+    pub fn parse_argv(argv: Vec<OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(own_argv(argv)?)
+    }
+}
+
+/// Injected pods call `pilot-agent istio-iptables`; an image may offer this program under that name.
+fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
+    let as_agent = argv.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "pilot-agent");
+    let named = argv.get(1).is_some_and(|argument| argument == "istio-iptables");
+    if named {
+        argv.remove(0);
+    } else if as_agent {
+        let message = "this pilot-agent has one command: istio-iptables\n";
+        return Err(clap::Error::raw(clap::error::ErrorKind::InvalidSubcommand, message));
+    }
+    Ok(argv)
+}
+
+/// As Go's `strconv.ParseBool`.
+pub(super) fn parse_bool(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("neither true nor false"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, clap::Error> {
+        Flags::parse_argv(line.split(' ').map(OsString::from).collect())
+    }
+
+    #[test]
+    fn takes_istio_inits_own_command_line() {
+        let flags = parse(
+            "pilot-agent istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x  -b * -d 15090,15021,15020 \
+             --log_output_level=default:info --run-validation --skip-rule-apply",
+        )
+        .unwrap();
+        assert_eq!(flags.envoy_port.as_deref(), Some("15001"));
+        assert_eq!(flags.istio_service_exclude_cidr.as_deref(), Some(""));
+        assert_eq!(flags.istio_local_exclude_ports.as_deref(), Some("15090,15021,15020"));
+        assert_eq!((flags.run_validation, flags.skip_rule_apply, flags.dry_run), (Some(true), Some(true), None));
+    }
+
+    #[test]
+    fn takes_gos_ways_to_write_a_flag() {
+        assert_eq!(parse("x -n").unwrap().dry_run, Some(true));
+        assert_eq!(parse("x --dry-run=false").unwrap().dry_run, Some(false));
+        assert_eq!(parse("x --dry-run=T").unwrap().dry_run, Some(true));
+        assert_eq!(parse("x -p=1 -p2 -p 3").unwrap().envoy_port.as_deref(), Some("3"));
+        assert_eq!(parse("x --probe-timeout 1m30s").unwrap().probe_timeout, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn is_called_by_its_own_name_or_by_the_agents() {
+        for line in ["istio-iptables -n", "/usr/local/bin/pilot-agent istio-iptables -n", "box istio-iptables -n"] {
+            assert_eq!(parse(line).unwrap().dry_run, Some(true), "{line}");
+        }
+        assert!(parse("pilot-agent proxy sidecar").unwrap_err().to_string().contains("one command: istio-iptables"));
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        for line in [
+            "x --no-such-flag",
+            "x --dry-run=maybe",
+            "x --iptables-probe-port 70000",
+            "x --probe-timeout soon",
+            "x stray",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn is_a_sound_command() {
+        <Flags as clap::CommandFactory>::command().debug_assert();
+    }
+}

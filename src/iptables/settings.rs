@@ -1,0 +1,259 @@
+//! Flags, environment and `/etc` → what is to be done.
+//!
+//! Pure. A flag wins over the additional variable, that over the flag's own variable, that over the default. A variable
+//! that cannot be read is passed over with a warning, as Istio does; a flag that cannot be read is an error.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::etc::Etc;
+use super::flags::{Flags, parse_bool};
+use super::{Error, duration};
+use crate::contract::{self, proxy_env};
+use crate::netfilter::Forced;
+use crate::redirect::{
+    CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
+    parse_cidrs, parse_loopback,
+};
+use crate::validate::Probe;
+
+/// All that decides a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The rules that are wanted; owners may still be names.
+    pub redirect: Redirect,
+    /// What to do with them.
+    pub action: Action,
+    /// What then to prove.
+    pub validation: Option<Probe>,
+    /// Native nftables tables instead of iptables' ones.
+    pub native_nftables: bool,
+    /// iptables' flavour, where it is not to be found out.
+    pub forced: Option<Forced>,
+    /// Values that were passed over.
+    pub warnings: Vec<String>,
+}
+
+/// What to do with the rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing: `--skip-rule-apply`.
+    Leave,
+    /// Print them, to this file too: `--dry-run`, `DRY_RUN_FILE_PATH`.
+    Print(Option<PathBuf>),
+    /// Remove them: `--cleanup-only`.
+    Clean,
+    /// See that they are there. Where others of Istio's are, refuse, or replace them: `--reconcile`, `--force-apply`.
+    Program {
+        /// Replace.
+        replace: bool,
+    },
+}
+
+impl Settings {
+    /// What flags, environment and files ask for.
+    pub fn parse(flags: &Flags, env: &BTreeMap<String, String>, etc: &Etc) -> Result<Self, Error> {
+        let mut source = Source { env, warnings: Vec::new() };
+        let redirect = redirect(flags, &mut source, etc)?;
+        let flavour = source.text(&flags.force_iptables_binary, &["FORCE_IPTABLES_BINARY"], "");
+        Ok(Self {
+            redirect,
+            action: action(flags, &mut source),
+            validation: validation(flags, &mut source)?,
+            native_nftables: source.flag(flags.native_nftables, &["NATIVE_NFTABLES"]),
+            forced: forced(&flavour)?,
+            warnings: source.warnings,
+        })
+    }
+}
+
+fn forced(text: &str) -> Result<Option<Forced>, Error> {
+    match text {
+        "" => Ok(None),
+        "legacy" => Ok(Some(Forced::Legacy)),
+        "nft" => Ok(Some(Forced::Nft)),
+        other => Err(Error::Flavour { given: other.to_owned() }),
+    }
+}
+
+fn action(flags: &Flags, source: &mut Source) -> Action {
+    let reconcile = source.flag(flags.reconcile, &["RECONCILE"]);
+    let force = source.flag(flags.force_apply, &["FORCE_APPLY"]);
+    let clean = source.flag(flags.cleanup_only, &["CLEANUP_ONLY"]);
+    if source.flag(flags.skip_rule_apply, &["SKIP_RULE_APPLY"]) {
+        return Action::Leave;
+    }
+    if source.flag(flags.dry_run, &["DRY_RUN"]) {
+        let file = source.env.get("DRY_RUN_FILE_PATH").filter(|path| !path.is_empty());
+        return Action::Print(file.map(PathBuf::from));
+    }
+    if clean { Action::Clean } else { Action::Program { replace: reconcile || force } }
+}
+
+fn validation(flags: &Flags, source: &mut Source) -> Result<Option<Probe>, Error> {
+    let probe = Probe {
+        proxy_port: proxy_port(flags, source)?,
+        inbound_capture_port: capture_port(flags, source)?,
+        probe_port: Port(source.value(
+            flags.iptables_probe_port,
+            &["IPTABLES_PROBE_PORT"],
+            contract::port::PROBE,
+            |text| text.parse().ok(),
+        )),
+        timeout: source
+            .value(flags.probe_timeout, &["PROBE_TIMEOUT"], Duration::from_secs(5), |text| duration::parse(text).ok()),
+    };
+    Ok(source.flag(flags.run_validation, &["RUN_VALIDATION"]).then_some(probe))
+}
+
+fn redirect(flags: &Flags, source: &mut Source, etc: &Etc) -> Result<Redirect, Error> {
+    let proxy_uids = proxy_uids(flags, source, etc)?;
+    let proxy_gids = match source.text(&flags.proxy_gid, &["PROXY_GID"], "") {
+        unset if unset.is_empty() => proxy_uids.clone(),
+        text => Owner::parse_list("--proxy-gid", &text)?,
+    };
+    let ports_exclude = source.text(&flags.istio_local_exclude_ports, &["ISTIO_LOCAL_EXCLUDE_PORTS"], "");
+    let outbound = source.text(&flags.istio_outbound_ports, &["ISTIO_OUTBOUND_PORTS"], "");
+    let outbound_exclude =
+        source.text(&flags.istio_local_outbound_ports_exclude, &["ISTIO_LOCAL_OUTBOUND_PORTS_EXCLUDE"], "");
+    let cidrs_exclude = source.text(&flags.istio_service_exclude_cidr, &["ISTIO_SERVICE_EXCLUDE_CIDR"], "");
+    let interfaces = source.text(&flags.istio_exclude_interfaces, &["ISTIO_EXCLUDE_INTERFACES"], "");
+    let virtual_interfaces = source.text(&flags.kube_virt_interfaces, &["KUBE_VIRT_INTERFACES"], "");
+    let mark = source.text(&flags.istio_inbound_tproxy_mark, &["ISTIO_INBOUND_TPROXY_MARK"], "1337");
+    let table = source.text(&flags.istio_inbound_tproxy_route_table, &["ISTIO_INBOUND_TPROXY_ROUTE_TABLE"], "133");
+    Ok(Redirect {
+        mode: mode(flags, source),
+        proxy_port: proxy_port(flags, source)?,
+        inbound_capture_port: capture_port(flags, source)?,
+        inbound_tunnel_port: port(
+            "--inbound-tunnel-port",
+            &source.text(&flags.inbound_tunnel_port, &["INBOUND_TUNNEL_PORT"], "15008"),
+        )?,
+        proxy_uids,
+        proxy_gids,
+        inbound_ports: PortSelector::parse(
+            "--istio-inbound-ports",
+            &source.text(&flags.istio_inbound_ports, &["ISTIO_INBOUND_PORTS"], ""),
+        )?,
+        inbound_ports_exclude: Port::parse_list("--istio-local-exclude-ports", &ports_exclude)?,
+        outbound_ports_include: Port::parse_list("--istio-outbound-ports", &outbound)?,
+        outbound_ports_exclude: Port::parse_list("--istio-local-outbound-ports-exclude", &outbound_exclude)?,
+        outbound_cidrs: CidrSelector::parse(
+            "--istio-service-cidr",
+            &source.text(&flags.istio_service_cidr, &["ISTIO_SERVICE_CIDR"], ""),
+        )?,
+        outbound_cidrs_exclude: parse_cidrs("--istio-service-exclude-cidr", &cidrs_exclude)?,
+        exclude_interfaces: interfaces_of("--istio-exclude-interfaces", &interfaces)?,
+        virtual_interfaces: interfaces_of("--kube-virt-interfaces", &virtual_interfaces)?,
+        dns: dns(flags, source, etc)?,
+        dual_stack: source.flag(flags.dual_stack, &[proxy_env::DUAL_STACK, "DUAL_STACK"]),
+        drop_invalid: source.flag(flags.drop_invalid, &[proxy_env::INVALID_DROP, "DROP_INVALID"]),
+        owner_groups: owner_groups(source)?,
+        loopback_v4: parse_loopback(
+            proxy_env::LOOPBACK_CIDR,
+            &source.text(&None, &[proxy_env::LOOPBACK_CIDR], "127.0.0.1/32"),
+        )?,
+        tproxy_mark: number("--istio-inbound-tproxy-mark", &mark)?,
+        tproxy_table: number("--istio-inbound-tproxy-route-table", &table)?,
+    })
+}
+
+fn proxy_port(flags: &Flags, source: &Source) -> Result<Port, Error> {
+    port("--envoy-port", &source.text(&flags.envoy_port, &[], "15001"))
+}
+
+fn capture_port(flags: &Flags, source: &Source) -> Result<Port, Error> {
+    let text = source.text(&flags.inbound_capture_port, &["INBOUND_CAPTURE_PORT"], "15006");
+    port("--inbound-capture-port", &text)
+}
+
+/// Without a choice it is the uid of Envoy's user, where the image has one.
+fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, Error> {
+    let text = source.text(&flags.proxy_uid, &["PROXY_UID"], "");
+    if !text.is_empty() {
+        return Ok(Owner::parse_list("--proxy-uid", &text)?);
+    }
+    let user = source.text(&None, &["ENVOY_USER"], contract::container::PROXY);
+    Ok(vec![Owner::Id(etc.user(&user).unwrap_or(contract::PROXY_ID))])
+}
+
+/// Istio takes every word but TPROXY for REDIRECT.
+fn mode(flags: &Flags, source: &mut Source) -> InterceptionMode {
+    let text = source.text(&flags.istio_inbound_interception_mode, &["ISTIO_INBOUND_INTERCEPTION_MODE"], "");
+    match text.as_str() {
+        "TPROXY" => return InterceptionMode::Tproxy,
+        "" | "REDIRECT" => {}
+        other => source.warnings.push(format!("--istio-inbound-interception-mode: {other:?} is taken for REDIRECT")),
+    }
+    InterceptionMode::Redirect
+}
+
+/// `/etc/resolv.conf` counts only where its servers are what is to be captured.
+fn dns(flags: &Flags, source: &mut Source, etc: &Etc) -> Result<DnsCapture, Error> {
+    let on = source.flag(flags.redirect_dns, &[proxy_env::DNS_CAPTURE, "REDIRECT_DNS"]);
+    let all = source.flag(flags.capture_all_dns, &["CAPTURE_ALL_DNS"]);
+    match (on, all) {
+        (false, _) => Ok(DnsCapture::Off),
+        (true, true) => Ok(DnsCapture::All),
+        (true, false) => etc.resolvers().map(|(v4, v6)| DnsCapture::Servers { v4, v6 }),
+    }
+}
+
+fn owner_groups(source: &Source) -> Result<OwnerGroups, Error> {
+    let include = source.text(&None, &[proxy_env::OWNER_GROUPS], "*");
+    let exclude = source.text(&None, &[proxy_env::OWNER_GROUPS_EXCLUDE], "");
+    Ok(OwnerGroups::parse((proxy_env::OWNER_GROUPS, &include), (proxy_env::OWNER_GROUPS_EXCLUDE, &exclude))?)
+}
+
+/// Unlike an annotation, a command line may end a list with a comma.
+fn interfaces_of(key: &str, text: &str) -> Result<Vec<Interface>, Error> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Ok(names.map(|name| Interface::parse(key, name)).collect::<Result<_, _>>()?)
+}
+
+fn port(flag: &'static str, text: &str) -> Result<Port, Error> {
+    match Port::parse_list(flag, text)?[..] {
+        [port] => Ok(port),
+        _ => Err(Error::Number { flag, given: text.to_owned(), allowed: "one port" }),
+    }
+}
+
+fn number(flag: &'static str, text: &str) -> Result<u32, Error> {
+    text.parse().map_err(|_| Error::Number { flag, given: text.to_owned(), allowed: "a decimal number" })
+}
+
+/// The environment, and what of it could not be read.
+struct Source<'a> {
+    env: &'a BTreeMap<String, String>,
+    warnings: Vec<String>,
+}
+
+impl Source<'_> {
+    /// A variable that is there counts even if it is empty.
+    fn text(&self, flag: &Option<String>, names: &[&str], default: &str) -> String {
+        let variable = || names.iter().find_map(|name| self.env.get(*name)).map(String::as_str);
+        flag.as_deref().or_else(variable).unwrap_or(default).to_owned()
+    }
+
+    fn flag(&mut self, flag: Option<bool>, names: &[&str]) -> bool {
+        self.value(flag, names, false, |text| parse_bool(text).ok())
+    }
+
+    fn value<T>(&mut self, flag: Option<T>, names: &[&str], default: T, parse: impl Fn(&str) -> Option<T>) -> T {
+        if let Some(value) = flag {
+            return value;
+        }
+        for name in names {
+            let Some(text) = self.env.get(*name) else { continue };
+            match parse(text) {
+                Some(value) => return value,
+                None => self.warnings.push(format!("{name}: {text:?} cannot be read and is passed over")),
+            }
+        }
+        default
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The plugin's log: JSON lines with Istio's keys, to standard error, the run directory's file and the agent.
+//!
+//! Best effort throughout: a sink that fails is passed over, and none changes what the runtime is answered. Standard
+//! output is never written to.
+#![expect(clippy::disallowed_methods, reason = "owns the log file and the clock of its lines")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::cni::LogLevel;
+use crate::contract;
+
+/// Lines of one invocation, written out once at its end.
+#[derive(Debug)]
+pub struct Log {
+    threshold: LogLevel,
+    labels: Map<String, Value>,
+    lines: Vec<String>,
+}
+
+impl Log {
+    /// The file is replaced by its predecessor's name past this size, in bytes.
+    const FILE_LIMIT: u64 = 10 << 20;
+    /// How long the agent may keep the plugin waiting.
+    const AGENT_PATIENCE: Duration = Duration::from_millis(100);
+
+    /// An empty log that keeps lines from `threshold` on.
+    pub fn new(threshold: LogLevel) -> Self {
+        Self { threshold, labels: Map::new(), lines: Vec::new() }
+    }
+
+    /// Changes what is kept of later lines.
+    pub fn threshold(&mut self, threshold: LogLevel) {
+        self.threshold = threshold;
+    }
+
+    /// Adds a field to all later lines.
+    pub fn label(&mut self, key: &str, value: impl Into<Value>) {
+        self.labels.insert(key.to_owned(), value.into());
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, level: LogLevel, message: &str, fields: &[(&str, Value)]) {
+        if level < self.threshold {
+            return;
+        }
+        let mut line = Map::new();
+        line.insert("level".to_owned(), name(level).into());
+        line.insert("time".to_owned(), jiff::Timestamp::now().to_string().into());
+        line.insert("scope".to_owned(), "cni-plugin".into());
+        line.insert("msg".to_owned(), message.into());
+        line.extend(self.labels.clone());
+        line.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
+        self.lines.push(Value::Object(line).to_string());
+    }
+
+    /// Writes the lines to all sinks.
+    pub fn flush(self, run_dir: &Path) {
+        if self.lines.is_empty() {
+            return;
+        }
+        let mut text = self.lines.join("\n");
+        text.push('\n');
+        let _ = std::io::stderr().write_all(text.as_bytes());
+        let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
+        let _ = send(&run_dir.join(contract::LOG_SOCKET), &self.lines);
+    }
+}
+
+/// Istio's names of the levels.
+fn name(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Warn => "warn",
+        LogLevel::Error => "error",
+        LogLevel::Fatal => "fatal",
+        LogLevel::None => "none",
+    }
+}
+
+/// Appends to the log file, which only root reads; a run directory that is not there is not made.
+fn append(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    if file.metadata()?.len() > Log::FILE_LIMIT {
+        file = rotate(path)?;
+    }
+    file.write_all(text)
+}
+
+fn rotate(path: &Path) -> std::io::Result<File> {
+    let mut old = PathBuf::from(path).into_os_string();
+    old.push(".1");
+    fs::rename(path, old)?;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// Hands the lines to the agent, without waiting for its answer: what is in the socket's buffer reaches it.
+fn send(socket: &Path, lines: &[String]) -> std::io::Result<()> {
+    let body = serde_json::to_string(lines)?;
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_write_timeout(Some(Log::AGENT_PATIENCE))?;
+    let head = format!(
+        "POST /log HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all((head + &body).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_lines_from_its_threshold_on() {
+        let mut log = Log::new(LogLevel::Warn);
+        log.label("pod", "shop/web-0");
+        log.line(LogLevel::Info, "left alone", &[]);
+        log.line(LogLevel::Error, "refused", &[("code", 7.into())]);
+        assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
+        let line: Value = serde_json::from_str(&log.lines[0]).unwrap();
+        assert_eq!((&line["level"], &line["msg"]), (&"error".into(), &"refused".into()));
+        assert_eq!((&line["pod"], &line["code"]), (&"shop/web-0".into(), &7.into()));
+    }
+
+    #[test]
+    fn none_silences() {
+        let mut log = Log::new(LogLevel::None);
+        log.line(LogLevel::Error, "refused", &[]);
+        assert_eq!(log.lines, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_full_file_makes_way_for_a_new_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("istio-cni.log");
+        File::create(&path).unwrap().set_len(Log::FILE_LIMIT + 1).unwrap();
+        append(&path, b"first\n").unwrap();
+        append(&path, b"second\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first\nsecond\n");
+        assert_eq!(fs::metadata(dir.path().join("istio-cni.log.1")).unwrap().len(), Log::FILE_LIMIT + 1);
+    }
+}

@@ -1,0 +1,132 @@
+//! Whom redirection concerns: every outcome with its reason.
+//!
+//! Pure. `before_lookup` settles what needs no facts of the pod, `of_pod` the rest. The same reason is the log field,
+//! the metric label and what tests compare.
+
+use std::fmt;
+
+use crate::cni::{NetConf, PodArgs};
+use crate::contract::{self, annotation, proxy_env};
+use crate::pod::{PodFacts, PodName};
+use crate::redirect::annotations::{self, Asked};
+use crate::redirect::{self, Redirect};
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its traffic is redirected so.
+    Redirect {
+        /// What the rules follow from.
+        redirect: Box<Redirect>,
+        /// What was odd about the pod and has been read in the safe way.
+        warnings: Vec<redirect::Error>,
+    },
+    /// It is left alone, and why.
+    Skip(SkipReason),
+}
+
+/// Why a pod is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SkipReason {
+    /// `CNI_ARGS` name no pod.
+    NotKubernetes,
+    /// The agent's own pod: it must start even where the agent is not there yet.
+    AgentPod,
+    /// Its namespace is excluded by the configuration.
+    ExcludedNamespace,
+    /// It has an `istio-init` container, which programs the pod by itself.
+    HasIstioInit,
+    /// Its proxy runs without Envoy (`DISABLE_ENVOY`).
+    EnvoyDisabled,
+    /// It has no `istio-proxy` container.
+    NoProxy,
+    /// Its proxy is a gateway or a waypoint.
+    NotSidecar,
+    /// Its label or annotation `sidecar.istio.io/inject` says no.
+    InjectDeclined,
+    /// It was not injected: no annotation `sidecar.istio.io/status`.
+    NoSidecarStatus,
+    /// Its interception mode is `NONE`.
+    InterceptionNone,
+}
+
+impl SkipReason {
+    /// Log field and metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotKubernetes => "not_kubernetes",
+            Self::AgentPod => "agent_pod",
+            Self::ExcludedNamespace => "excluded_namespace",
+            Self::HasIstioInit => "has_istio_init",
+            Self::EnvoyDisabled => "envoy_disabled",
+            Self::NoProxy => "no_proxy",
+            Self::NotSidecar => "not_sidecar",
+            Self::InjectDeclined => "inject_declined",
+            Self::NoSidecarStatus => "no_sidecar_status",
+            Self::InterceptionNone => "interception_none",
+        }
+    }
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What can be said of a pod from the call and the configuration alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Early {
+    /// It is left alone.
+    Skip(SkipReason),
+    /// Its facts are needed.
+    Ask(PodName),
+}
+
+/// Settles what needs no facts: other runtimes' containers, the agent's pod, excluded namespaces, and pods whose
+/// annotations, handed over by the runtime, say that nothing was injected.
+pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
+    let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
+        return Early::Skip(SkipReason::NotKubernetes);
+    };
+    let settings = &conf.settings;
+    if settings.agent_namespace.as_ref() == Some(namespace) && name.starts_with(contract::AGENT_POD_PREFIX) {
+        return Early::Skip(SkipReason::AgentPod);
+    }
+    if settings.exclude_namespaces.contains(namespace) {
+        return Early::Skip(SkipReason::ExcludedNamespace);
+    }
+    match &conf.pod_annotations {
+        Some(annotations) if !annotations.contains_key(annotation::STATUS) => Early::Skip(SkipReason::NoSidecarStatus),
+        _ => Early::Ask(PodName { namespace: namespace.clone(), name: name.clone() }),
+    }
+}
+
+/// The verdict on a pod whose facts are known. An error names the annotation that cannot be meant.
+pub fn of_pod(facts: &PodFacts) -> Result<Verdict, redirect::Error> {
+    if let Some(reason) = skip_reason(facts) {
+        return Ok(Verdict::Skip(reason));
+    }
+    Ok(match annotations::from_pod(facts)? {
+        Asked::Nothing => Verdict::Skip(SkipReason::InterceptionNone),
+        Asked::Redirect { redirect, warnings } => Verdict::Redirect { redirect, warnings },
+    })
+}
+
+fn skip_reason(facts: &PodFacts) -> Option<SkipReason> {
+    if facts.has_init {
+        return Some(SkipReason::HasIstioInit);
+    }
+    let Some(proxy) = &facts.proxy else { return Some(SkipReason::NoProxy) };
+    if proxy.env.get(proxy_env::DISABLE_ENVOY).and_then(|v| annotations::parse_bool(v)) == Some(true) {
+        return Some(SkipReason::EnvoyDisabled);
+    }
+    if proxy.proxy_type.as_deref().is_some_and(|kind| !kind.is_empty() && kind != "sidecar") {
+        return Some(SkipReason::NotSidecar);
+    }
+    let inject = facts.inject_label.as_ref().or_else(|| facts.annotations.get(annotation::INJECT));
+    if inject.and_then(|v| annotations::parse_bool(v)) == Some(false) {
+        return Some(SkipReason::InjectDeclined);
+    }
+    (!facts.annotations.contains_key(annotation::STATUS)).then_some(SkipReason::NoSidecarStatus)
+}

@@ -1,0 +1,132 @@
+//! Asks the node's agent for a pod's facts, over its Unix socket: one connection, one write, usually one read.
+//!
+//! `GET /pod?namespace=…&name=…&uid=…` → 200 with [`PodFacts`], 404 where the agent knows no such pod.
+//! This is the way of every ADD; whatever goes wrong here leaves the API server.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+use nix::sys::time::TimeVal;
+
+use super::deadline::{Deadline, Timed};
+use super::http::{self, Limits};
+use super::{PodFacts, PodName};
+
+/// The most that an agent may answer.
+pub const LIMITS: Limits = Limits { head: 8 << 10, body: 256 << 10 };
+
+/// What the agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It knows the pod.
+    Known(PodFacts),
+    /// It does not.
+    Unknown,
+}
+
+/// Why the agent says nothing that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens: the agent is not installed, or is being replaced.
+    #[error("no agent listens on {path}: {error}")]
+    Absent {
+        /// The socket.
+        path: PathBuf,
+        /// `ENOENT` or `ECONNREFUSED`.
+        error: Errno,
+    },
+    /// Somebody may be there, but cannot be reached.
+    #[error("cannot connect to the agent on {path}: {error}")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel says; `EAGAIN`: the agent accepts no connections in time.
+        error: Errno,
+    },
+    /// The exchange failed: slow, oversized, broken off or no HTTP.
+    #[error("the agent on {path}: {error}")]
+    Exchange {
+        /// The socket.
+        path: PathBuf,
+        /// How.
+        error: http::Error,
+    },
+    /// The agent answers with a failure of its own.
+    #[error("the agent on {path} answers {status}: {message}")]
+    Status {
+        /// The socket.
+        path: PathBuf,
+        /// 503 where its cache is not filled yet.
+        status: u16,
+        /// The start of what it says.
+        message: String,
+    },
+    /// The agent answers something else than facts.
+    #[error("the agent on {path} answers no pod facts: {error}")]
+    Facts {
+        /// The socket.
+        path: PathBuf,
+        /// What the decoder says.
+        error: serde_json::Error,
+    },
+}
+
+/// Asks for a pod; `uid` lets the agent tell a pod from its namesake. Takes at most `limit`, connecting included.
+pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Answer, Error> {
+    let exchange = |error: http::Error| Error::Exchange { path: path.to_owned(), error };
+    let deadline = Deadline::after(limit);
+    let stream = connect_to(path, limit)?;
+    let request = http::get(&target(pod, uid), "agent", "");
+    let mut stream = Timed { stream, deadline };
+    let response = http::exchange(&mut stream, request.as_bytes(), LIMITS).map_err(exchange)?;
+    match response.status {
+        200 => serde_json::from_slice(&response.body)
+            .map(Answer::Known)
+            .map_err(|error| Error::Facts { path: path.to_owned(), error }),
+        404 => Ok(Answer::Unknown),
+        status => Err(Error::Status { path: path.to_owned(), status, message: http::excerpt(&response.body) }),
+    }
+}
+
+/// Whether somebody takes connections there within `limit`.
+pub fn listens(path: &Path, limit: Duration) -> Result<(), Error> {
+    connect_to(path, limit).map(drop)
+}
+
+fn connect_to(path: &Path, limit: Duration) -> Result<UnixStream, Error> {
+    dial(path, limit).map_err(|error| match error {
+        Errno::ENOENT | Errno::ECONNREFUSED => Error::Absent { path: path.to_owned(), error },
+        Errno::EAGAIN => Error::Exchange { path: path.to_owned(), error: http::Error::TimedOut },
+        error => Error::Connect { path: path.to_owned(), error },
+    })
+}
+
+fn target(pod: &PodName, uid: Option<&str>) -> String {
+    let mut target = format!("/pod?namespace={}&name={}", http::encode(&pod.namespace), http::encode(&pod.name));
+    if let Some(uid) = uid {
+        target.push_str("&uid=");
+        target.push_str(&http::encode(uid));
+    }
+    target
+}
+
+/// Connects within a time: a full backlog would block the standard library's `connect` for ever, while the kernel
+/// lets a send timeout end it (`unix_stream_connect`).
+fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
+    let address = UnixAddr::new(path)?;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+    let limit = TimeVal::new(seconds, i64::from(limit.subsec_micros().max(1)));
+    setsockopt(&socket, sockopt::SendTimeout, &limit)?;
+    loop {
+        match connect(socket.as_raw_fd(), &address) {
+            Ok(()) => return Ok(socket.into()),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

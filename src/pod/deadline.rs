@@ -1,0 +1,97 @@
+//! A point in time by which an exchange must be over, and streams that keep to it: each read and write may only
+//! take what is left, so that a peer that sends a byte now and then cannot hold up a pod.
+#![expect(clippy::disallowed_methods, reason = "this file owns the clock and the pauses of the pod room")]
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(Instant);
+
+impl Deadline {
+    pub(super) fn after(limit: Duration) -> Self {
+        Self(Instant::now() + limit)
+    }
+
+    /// What is left; an error once nothing is.
+    pub(super) fn left(self) -> io::Result<Duration> {
+        let left = self.0.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+/// Measures from its creation.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(super) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Waits before another attempt at a server that has just failed: there is nothing to be notified by.
+pub(super) fn pause(length: Duration) {
+    std::thread::sleep(length);
+}
+
+/// Sockets whose blocking calls can be limited.
+pub(super) trait Limited {
+    fn limit_reads(&self, limit: Duration) -> io::Result<()>;
+    fn limit_writes(&self, limit: Duration) -> io::Result<()>;
+}
+
+impl Limited for UnixStream {
+    fn limit_reads(&self, limit: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(limit))
+    }
+    fn limit_writes(&self, limit: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(limit))
+    }
+}
+
+impl Limited for TcpStream {
+    fn limit_reads(&self, limit: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(limit))
+    }
+    fn limit_writes(&self, limit: Duration) -> io::Result<()> {
+        self.set_write_timeout(Some(limit))
+    }
+}
+
+/// A stream with a deadline for everything that happens on it.
+#[derive(Debug)]
+pub(super) struct Timed<S> {
+    pub(super) stream: S,
+    pub(super) deadline: Deadline,
+}
+
+impl<S: Limited + Read> Read for Timed<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.limit_reads(self.deadline.left()?)?;
+        self.stream.read(buffer).map_err(timed_out)
+    }
+}
+
+impl<S: Limited + Write> Write for Timed<S> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.limit_writes(self.deadline.left()?)?;
+        self.stream.write(buffer).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// The kernel says EAGAIN for a socket's time limit.
+fn timed_out(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+}

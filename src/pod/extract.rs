@@ -1,0 +1,289 @@
+//! A whole Pod as the API server sends it → [`PodFacts`].
+//!
+//! Used by the API fallback and by whoever fills the agent's cache. Pure; what decides nothing is not even decoded.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{PodFacts, ProxyContainer};
+use crate::contract::{annotation, container, proxy_env};
+
+/// Written by the kubelet into the API's copy of a static pod: the UID by which the node knows the pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+const ANNOTATIONS: [&str; 12] = [
+    annotation::STATUS,
+    annotation::INJECT,
+    annotation::INTERCEPTION_MODE,
+    annotation::INCLUDE_OUTBOUND_CIDRS,
+    annotation::EXCLUDE_OUTBOUND_CIDRS,
+    annotation::INCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::INCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_INTERFACES,
+    annotation::REROUTE_VIRTUAL_INTERFACES,
+    annotation::KUBEVIRT_INTERFACES,
+];
+
+const ENVIRONMENT: [&str; 7] = [
+    proxy_env::DNS_CAPTURE,
+    proxy_env::DUAL_STACK,
+    proxy_env::INVALID_DROP,
+    proxy_env::DISABLE_ENVOY,
+    proxy_env::OWNER_GROUPS,
+    proxy_env::OWNER_GROUPS_EXCLUDE,
+    proxy_env::LOOPBACK_CIDR,
+];
+
+/// Why a Pod gives no facts.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not the JSON of a Pod.
+    #[error("not a Pod: {0}")]
+    Json(serde_json::Error),
+    /// Linux has no such id.
+    #[error("container istio-proxy: securityContext.{field}={value} is not an id: expected 0 to 4294967295")]
+    Id {
+        /// `runAsUser` or `runAsGroup`.
+        field: &'static str,
+        /// What it says.
+        value: i64,
+    },
+}
+
+impl PodFacts {
+    /// The facts of a Pod in the API's JSON. Init containers are read before containers and the later `istio-proxy`
+    /// counts, so that a native sidecar and an ordinary one are the same to everybody after this.
+    pub fn from_pod_json(json: &[u8]) -> Result<Self, Error> {
+        let Pod { metadata, spec } = serde_json::from_slice(json).map_err(Error::Json)?;
+        let mut given = metadata.annotations.unwrap_or_default();
+        let containers = || spec.init_containers.iter().flatten().chain(spec.containers.iter().flatten());
+        let proxy = containers().rfind(|c| c.name == container::PROXY);
+        Ok(Self {
+            uid: given.remove(MIRROR).or(metadata.uid).unwrap_or_default(),
+            annotations: ANNOTATIONS.iter().filter_map(|key| given.remove_entry(*key)).collect(),
+            inject_label: metadata.labels.and_then(|mut labels| labels.remove(annotation::INJECT)),
+            has_init: containers().any(|c| c.name == container::INIT),
+            proxy: proxy.map(Container::facts).transpose()?,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    uid: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    init_containers: Option<Vec<Container>>,
+    containers: Option<Vec<Container>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    name: String,
+    args: Option<Vec<String>>,
+    env: Option<Vec<Variable>>,
+    security_context: Option<SecurityContext>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Variable {
+    name: String,
+    value: Option<String>,
+    value_from: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SecurityContext {
+    run_as_user: Option<i64>,
+    run_as_group: Option<i64>,
+}
+
+impl Container {
+    fn facts(&self) -> Result<ProxyContainer, Error> {
+        let security = self.security_context.as_ref();
+        Ok(ProxyContainer {
+            env: self.environment(),
+            proxy_type: match self.args.as_deref() {
+                Some([program, kind, ..]) if program == "proxy" => Some(kind.clone()),
+                _ => None,
+            },
+            run_as_user: id("runAsUser", security.and_then(|s| s.run_as_user))?,
+            run_as_group: id("runAsGroup", security.and_then(|s| s.run_as_group))?,
+        })
+    }
+
+    /// The last of equal names counts; one with a `valueFrom` has no value that could be known here.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let mut known = BTreeMap::new();
+        for variable in self.env.iter().flatten().filter(|v| ENVIRONMENT.contains(&v.name.as_str())) {
+            match variable.value_from {
+                Some(_) => known.remove(&variable.name),
+                None => known.insert(variable.name.clone(), variable.value.clone().unwrap_or_default()),
+            };
+        }
+        known
+    }
+}
+
+fn id(field: &'static str, value: Option<i64>) -> Result<Option<u32>, Error> {
+    value.map(|value| u32::try_from(value).map_err(|_| Error::Id { field, value })).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn facts(pod: &Value) -> PodFacts {
+        PodFacts::from_pod_json(pod.to_string().as_bytes()).unwrap()
+    }
+
+    fn with_proxy(proxy: &Value) -> ProxyContainer {
+        facts(&json!({"metadata": {}, "spec": {"containers": [proxy]}})).proxy.unwrap()
+    }
+
+    #[test]
+    fn keeps_what_decides_and_nothing_else() {
+        let facts = facts(&json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "uid": "u1", "creationTimestamp": null,
+                "annotations": {annotation::STATUS: "{}", annotation::EXCLUDE_INBOUND_PORTS: "", "other/key": "x"},
+                "labels": {"app": "web", "sidecar.istio.io/inject": "true"},
+            },
+            "spec": {"nodeName": "n", "containers": [
+                {"name": "web", "env": [{"name": "DISABLE_ENVOY", "value": "true"}]},
+                {"name": "istio-proxy", "args": ["proxy", "sidecar", "--domain"],
+                 "env": [{"name": "ISTIO_META_DNS_CAPTURE", "value": "true"}, {"name": "FOO", "value": "x"}],
+                 "securityContext": {"runAsUser": 1_000_670_000, "runAsGroup": 0}},
+            ]},
+        }));
+        let expected = PodFacts {
+            uid: "u1".into(),
+            annotations: BTreeMap::from([
+                (annotation::STATUS.into(), "{}".into()),
+                (annotation::EXCLUDE_INBOUND_PORTS.into(), String::new()),
+            ]),
+            inject_label: Some("true".into()),
+            has_init: false,
+            proxy: Some(ProxyContainer {
+                env: BTreeMap::from([(proxy_env::DNS_CAPTURE.into(), "true".into())]),
+                proxy_type: Some("sidecar".into()),
+                run_as_user: Some(1_000_670_000),
+                run_as_group: Some(0),
+            }),
+        };
+        assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn every_listed_annotation_and_variable_is_kept() {
+        let annotations: BTreeMap<_, _> = ANNOTATIONS.iter().map(|key| (*key, "v")).collect();
+        let env: Vec<_> = ENVIRONMENT.iter().map(|name| json!({"name": name, "value": "v"})).collect();
+        let pod = json!({"metadata": {"annotations": annotations},
+                         "spec": {"containers": [{"name": "istio-proxy", "env": env}]}});
+        let facts = facts(&pod);
+        assert_eq!(facts.annotations.len(), ANNOTATIONS.len());
+        assert_eq!(facts.proxy.unwrap().env.len(), ENVIRONMENT.len());
+    }
+
+    #[test]
+    fn a_native_sidecar_is_a_sidecar() {
+        let pod = json!({"metadata": {}, "spec": {
+            "initContainers": [{"name": "istio-proxy", "restartPolicy": "Always", "args": ["proxy", "sidecar"]}],
+            "containers": [{"name": "web"}]}});
+        assert_eq!(facts(&pod).proxy.unwrap().proxy_type.as_deref(), Some("sidecar"));
+    }
+
+    #[test]
+    fn the_later_proxy_container_counts() {
+        let pod = json!({"metadata": {}, "spec": {
+            "containers": [{"name": "istio-proxy", "args": ["proxy", "router"]}],
+            "initContainers": [{"name": "istio-proxy", "args": ["proxy", "sidecar"]}]}});
+        assert_eq!(facts(&pod).proxy.unwrap().proxy_type.as_deref(), Some("router"));
+    }
+
+    #[test]
+    fn istio_init_is_seen_among_all_containers() {
+        for list in ["initContainers", "containers"] {
+            assert!(facts(&json!({"metadata": {}, "spec": {list: [{"name": "istio-init"}]}})).has_init, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_variable_from_elsewhere_has_no_value_and_hides_an_earlier_one() {
+        let name = proxy_env::DNS_CAPTURE;
+        let from = json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "x"}}});
+        let literal = json!({"name": name, "value": "true"});
+        assert!(with_proxy(&json!({"name": "istio-proxy", "env": [literal, from]})).env.is_empty());
+        assert_eq!(with_proxy(&json!({"name": "istio-proxy", "env": [from, literal]})).env[name], "true");
+        assert_eq!(with_proxy(&json!({"name": "istio-proxy", "env": [{"name": name}]})).env[name], "");
+    }
+
+    #[test]
+    fn the_proxy_type_follows_the_word_proxy() {
+        for (args, expected) in [
+            (json!(["proxy", "waypoint"]), Some("waypoint")),
+            (json!(["proxy"]), None),
+            (json!(["istio-iptables", "sidecar"]), None),
+            (json!(null), None),
+        ] {
+            assert_eq!(with_proxy(&json!({"name": "istio-proxy", "args": args})).proxy_type.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn only_the_containers_own_ids_count() {
+        let pod = json!({"metadata": {}, "spec": {"securityContext": {"runAsUser": 5},
+                         "containers": [{"name": "istio-proxy"}]}});
+        assert_eq!(facts(&pod).proxy, Some(ProxyContainer::default()));
+    }
+
+    #[test]
+    fn an_id_that_linux_does_not_have_is_named() {
+        for (field, value) in [("runAsUser", -1), ("runAsGroup", 4_294_967_296_i64)] {
+            let proxy = json!({"name": "istio-proxy", "securityContext": {field: value}});
+            let pod = json!({"metadata": {}, "spec": {"containers": [proxy]}});
+            let error = PodFacts::from_pod_json(pod.to_string().as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(&format!("{field}={value}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_static_pod_has_the_uid_that_its_node_knows() {
+        let pod = json!({"metadata": {"uid": "api", "annotations": {MIRROR: "node"}}, "spec": {}});
+        assert_eq!(facts(&pod), PodFacts { uid: "node".into(), ..PodFacts::default() });
+    }
+
+    #[test]
+    fn null_lists_are_empty_lists() {
+        let pod = json!({"metadata": {"annotations": null, "labels": null},
+                         "spec": {"initContainers": null, "containers": [{"name": "istio-proxy", "env": null}]}});
+        assert_eq!(facts(&pod).proxy, Some(ProxyContainer::default()));
+    }
+
+    #[test]
+    fn something_else_is_no_pod() {
+        for json in [&b"{}"[..], b"[]", b"", b"{\"metadata\":{},\"spec\":{\"containers\":[{}]}}"] {
+            assert!(matches!(PodFacts::from_pod_json(json), Err(Error::Json(_))));
+        }
+    }
+}

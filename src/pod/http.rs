@@ -1,0 +1,129 @@
+//! One HTTP/1.1 exchange over a stream that is closed afterwards: the client that the agent's socket and the API
+//! server share. Bounded in time by the stream's deadline, in memory by [`Limits`].
+
+use std::io::{self, Read, Write};
+
+mod response;
+
+pub use response::{Response, parse};
+
+/// The most that an answer may hold, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Status line and header fields.
+    pub head: usize,
+    /// The content, after decoding.
+    pub body: usize,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not within the time that it had.
+    #[error("no complete answer within the time limit")]
+    TimedOut,
+    /// The peer closed the connection in the middle of its answer, or before it.
+    #[error("connection closed after {received} bytes of an answer")]
+    Closed {
+        /// How much had come.
+        received: usize,
+    },
+    /// More than [`Limits`] allow.
+    #[error("the answer's {part} is larger than {limit} bytes")]
+    TooLarge {
+        /// `head` or `body`.
+        part: &'static str,
+        /// The limit that it exceeds.
+        limit: usize,
+    },
+    /// Not HTTP, or not of the kind that was asked for.
+    #[error("not an HTTP/1.1 answer: {0}")]
+    Malformed(&'static str),
+    /// The stream failed. TLS failures come as this, with their reason.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut,
+            _ => Self::Io(error),
+        }
+    }
+}
+
+/// A peer that goes away shows as any of these.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Sends one request and reads the answer to its end. An agent's answer usually comes with the first read.
+pub(super) fn exchange(stream: &mut (impl Read + Write), request: &[u8], limits: Limits) -> Result<Response, Error> {
+    let mut received = Vec::new();
+    if let Err(error) = stream.write_all(request).and_then(|()| stream.flush()) {
+        return Err(if is_closed(&error) { Error::Closed { received: 0 } } else { error.into() });
+    }
+    let mut chunk = [0; 8 << 10];
+    loop {
+        let count = match stream.read(&mut chunk) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if is_closed(&error) => return Err(Error::Closed { received: received.len() }),
+            Err(error) => return Err(error.into()),
+        };
+        received.extend_from_slice(&chunk[..count]);
+        if let Some(response) = parse(&received, count == 0, limits)? {
+            return Ok(response);
+        }
+        if count == 0 {
+            return Err(Error::Closed { received: received.len() });
+        }
+    }
+}
+
+/// One GET whose connection ends with the answer. `headers` are complete lines.
+pub(super) fn get(target: &str, host: &str, headers: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\nConnection: close\r\n{headers}\r\n")
+}
+
+/// Percent-encodes a text as one path segment or one query value: everything but RFC 3986's unreserved characters.
+pub(super) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            encoded.push(char::from(byte));
+        } else {
+            const HEX: [u8; 16] = *b"0123456789ABCDEF";
+            encoded.push('%');
+            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
+            encoded.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    encoded
+}
+
+/// What of a foreign body an error repeats.
+pub(super) fn excerpt(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&body[..body.len().min(800)]);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_can_leave_its_segment() {
+        assert_eq!(encode("web-0.x_y~"), "web-0.x_y~");
+        assert_eq!(encode("a/b?c#d e&f=g%\r\n"), "a%2Fb%3Fc%23d%20e%26f%3Dg%25%0D%0A");
+        assert_eq!(encode("é"), "%C3%A9");
+    }
+
+    #[test]
+    fn excerpts_are_one_short_line() {
+        assert_eq!(excerpt(b" a\r\nb\xff\x1b "), "a  b\u{fffd}");
+        assert_eq!(excerpt(&[b'x'; 5000]).len(), 200);
+    }
+}

@@ -1,0 +1,250 @@
+//! The kubeconfig that the installer writes for the plugin: where the API server is, and how to be let in.
+//!
+//! Read anew for each request, for its token is replaced every hour. Errors name file and field; no error, log or
+//! `Debug` output shows a token.
+#![expect(clippy::disallowed_methods, reason = "this file owns the reading of the kubeconfig and of its token file")]
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+/// The most that is read of a kubeconfig or a token file, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// What a request needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kubeconfig {
+    /// The API server.
+    pub server: SocketAddr,
+    /// How it proves itself.
+    pub trust: Trust,
+    /// How the plugin does.
+    pub token: Token,
+}
+
+/// Whom to believe to be the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// Whoever has a certificate of one of these authorities (PEM).
+    Authorities(Vec<u8>),
+    /// Anybody: `insecure-skip-tls-verify`, the operator's explicit wish.
+    Anybody,
+}
+
+/// A bearer token, free of white space and control characters.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    /// For the `Authorization` header, and nothing else.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// Why a kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file, or the token file that it names.
+    #[error("cannot read {path}: {error}; is the istio-cni node agent running?")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Something in it.
+    #[error("kubeconfig {path}: {fault}")]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Fault,
+    },
+}
+
+/// What is wrong with a kubeconfig's content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Neither YAML nor JSON of that shape. What stands there is not repeated: it may be a token.
+    #[error("not a kubeconfig: line {line}, column {column}")]
+    Syntax {
+        /// From 1; 0 where the parser does not say.
+        line: u64,
+        /// From 1; 0 where the parser does not say.
+        column: u64,
+    },
+    /// A field, or the entry that another field names.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// No server that the plugin would speak to.
+    #[error("cluster.server {url:?} is not allowed: {allowed}")]
+    Server {
+        /// What it says.
+        url: String,
+        /// What would have been allowed.
+        allowed: &'static str,
+    },
+    /// Not base64.
+    #[error("cluster.certificate-authority-data is not base64")]
+    Authority,
+    /// A token with characters that no header field can carry, or an empty one.
+    #[error("user.token is empty or has characters that a token cannot have")]
+    Token,
+}
+
+/// Reads a kubeconfig and, where it names one, its token file.
+pub fn load(path: &Path) -> Result<Kubeconfig, Error> {
+    let content = |fault| Error::Content { path: path.to_owned(), fault };
+    let parsed = parse(&read(path)?).map_err(content)?;
+    let token = match parsed.credential {
+        Credential::Token(token) => token,
+        Credential::File(file) => {
+            // Relative to the kubeconfig, as client-go resolves it.
+            let text = read(&path.parent().unwrap_or(Path::new("/")).join(file))?;
+            Token::parse(&String::from_utf8_lossy(&text)).map_err(content)?
+        }
+    };
+    Ok(Kubeconfig { server: parsed.server, trust: parsed.trust, token })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let fail = |error| Error::Read { path: path.to_owned(), error };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut bytes)).map_err(fail)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return Err(fail(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {MAX_SIZE} bytes"))));
+    }
+    Ok(bytes)
+}
+
+/// A kubeconfig whose token may still be in another file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parsed {
+    /// The API server.
+    pub server: SocketAddr,
+    /// How it proves itself.
+    pub trust: Trust,
+    /// How the plugin does.
+    pub credential: Credential,
+}
+
+/// A token, or where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// `token`
+    Token(Token),
+    /// `tokenFile`, which counts before `token`.
+    File(PathBuf),
+}
+
+/// Follows `current-context` to its cluster and its user.
+pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
+    let config: Config = serde_saphyr::from_slice(bytes).map_err(|error| {
+        let at = error.location();
+        Fault::Syntax { line: at.map_or(0, |at| at.line()), column: at.map_or(0, |at| at.column()) }
+    })?;
+    let wanted = config.current_context.filter(|name| !name.is_empty()).ok_or(Fault::Missing("current-context"))?;
+    let context = find(config.contexts, &wanted, "the context that current-context names")?;
+    let cluster = find(config.clusters, &context.cluster, "the cluster of the current context")?;
+    let user = find(config.users, &context.user, "the user of the current context")?;
+    Ok(Parsed {
+        server: parse_server(&cluster.server.ok_or(Fault::Missing("cluster.server"))?)?,
+        trust: parse_trust(cluster.insecure_skip_tls_verify, cluster.certificate_authority_data)?,
+        credential: match (user.token_file, user.token) {
+            (Some(file), _) if !file.as_os_str().is_empty() => Credential::File(file),
+            (_, Some(token)) => Credential::Token(Token::parse(&token)?),
+            _ => return Err(Fault::Missing("user.token (or user.tokenFile)")),
+        },
+    })
+}
+
+impl Token {
+    /// White space around a token belongs to the file that it is in.
+    fn parse(text: &str) -> Result<Self, Fault> {
+        let token = text.trim();
+        let visible = token.bytes().all(|b| b.is_ascii_graphic());
+        if token.is_empty() || !visible { Err(Fault::Token) } else { Ok(Self(token.to_owned())) }
+    }
+}
+
+/// `https://` and an address: plain HTTP would show the token to the network, and a name would have to be resolved.
+fn parse_server(url: &str) -> Result<SocketAddr, Fault> {
+    let fault = |allowed| Fault::Server { url: url.chars().take(120).collect(), allowed };
+    let rest = url.strip_prefix("https://").ok_or_else(|| fault("it must start with https://"))?;
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if let Ok(address) = authority.parse() {
+        return Ok(address);
+    }
+    let host = authority.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(authority);
+    host.parse::<IpAddr>().map(|host| SocketAddr::new(host, 443)).map_err(|_| {
+        fault("host names are never resolved here: it must be https://, an IP address and a port, without a path")
+    })
+}
+
+fn parse_trust(skip: Option<bool>, authorities: Option<String>) -> Result<Trust, Fault> {
+    if skip == Some(true) {
+        return Ok(Trust::Anybody);
+    }
+    let data = authorities.filter(|data| !data.is_empty());
+    let data = data.ok_or(Fault::Missing("cluster.certificate-authority-data (or insecure-skip-tls-verify)"))?;
+    STANDARD.decode(data.trim()).map(Trust::Authorities).map_err(|_| Fault::Authority)
+}
+
+fn find<T>(entries: Option<Vec<Named<T>>>, name: &str, what: &'static str) -> Result<T, Fault> {
+    let found = entries.into_iter().flatten().find(|entry| entry.name == name);
+    found.map(|entry| entry.value).ok_or(Fault::Missing(what))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Config {
+    current_context: Option<String>,
+    contexts: Option<Vec<Named<Context>>>,
+    clusters: Option<Vec<Named<Cluster>>>,
+    users: Option<Vec<Named<User>>>,
+}
+
+#[derive(Deserialize)]
+struct Named<T> {
+    name: String,
+    #[serde(alias = "context", alias = "cluster", alias = "user")]
+    value: T,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    cluster: String,
+    user: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cluster {
+    server: Option<String>,
+    certificate_authority_data: Option<String>,
+    insecure_skip_tls_verify: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    token: Option<String>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<PathBuf>,
+}
+
+#[cfg(test)]
+#[path = "kubeconfig/tests.rs"]
+mod tests;

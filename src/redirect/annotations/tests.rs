@@ -1,0 +1,217 @@
+//! What each annotation and variable becomes, and what is refused.
+
+use super::*;
+use crate::pod::ProxyContainer;
+
+fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
+    let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    let proxy = Some(ProxyContainer { env: owned(env), ..ProxyContainer::default() });
+    PodFacts { annotations: owned(annotations), proxy, ..PodFacts::default() }
+}
+
+fn asked(facts: &PodFacts) -> (Redirect, Vec<Error>) {
+    match from_pod(facts).unwrap() {
+        Asked::Redirect { redirect, warnings } => (*redirect, warnings),
+        Asked::Nothing => panic!("nothing was asked for"),
+    }
+}
+
+fn annotated(key: &str, value: &str) -> Redirect {
+    let (redirect, warnings) = asked(&facts(&[(key, value)], &[]));
+    assert_eq!(warnings, []);
+    redirect
+}
+
+fn refused(key: &str, value: &str) -> Error {
+    let error = from_pod(&facts(&[(key, value)], &[])).unwrap_err();
+    assert_eq!(error.key, key);
+    error
+}
+
+fn ports(numbers: &[u16]) -> Vec<Port> {
+    numbers.iter().copied().map(Port).collect()
+}
+
+const PORT_LISTS: [&str; 4] = [
+    annotation::INCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::INCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+];
+
+#[test]
+fn a_pod_that_says_nothing_has_all_its_tcp_redirected() {
+    let (redirect, warnings) = asked(&PodFacts::default());
+    let expected = Redirect {
+        inbound_ports: PortSelector::All,
+        inbound_ports_exclude: ports(&[15020, 15021, 15090]),
+        outbound_ports_exclude: ports(&[15020]),
+        outbound_cidrs: CidrSelector::All,
+        ..Redirect::default()
+    };
+    assert_eq!((redirect, warnings), (expected, Vec::new()));
+}
+
+#[test]
+fn included_inbound_ports_are_all_none_or_a_list() {
+    let inbound = |value| annotated(annotation::INCLUDE_INBOUND_PORTS, value).inbound_ports;
+    assert_eq!(inbound("*"), PortSelector::All);
+    assert_eq!(inbound(""), PortSelector::None);
+    assert_eq!(inbound("3306"), PortSelector::List(ports(&[3306])));
+    assert_eq!(inbound(" 80 , 8080 "), PortSelector::List(ports(&[80, 8080])));
+}
+
+#[test]
+fn status_ports_are_always_excluded_once_and_last() {
+    let excluded = |value| annotated(annotation::EXCLUDE_INBOUND_PORTS, value).inbound_ports_exclude;
+    assert_eq!(excluded(""), ports(&[15020, 15021, 15090]));
+    assert_eq!(excluded("3306"), ports(&[3306, 15020, 15021, 15090]));
+    assert_eq!(excluded("15021,3306,15021"), ports(&[15021, 3306, 15020, 15090]));
+    assert_eq!(excluded("15090,15021,15020"), ports(&[15090, 15021, 15020]));
+    assert_eq!(excluded("1,2,1,2"), ports(&[1, 2, 15020, 15021, 15090]));
+}
+
+#[test]
+fn an_empty_exclusion_of_outbound_ports_replaces_the_default() {
+    assert_eq!(annotated(annotation::EXCLUDE_OUTBOUND_PORTS, "").outbound_ports_exclude, []);
+    assert_eq!(annotated(annotation::EXCLUDE_OUTBOUND_PORTS, "25").outbound_ports_exclude, ports(&[25]));
+}
+
+#[test]
+fn included_ranges_are_all_none_or_a_list() {
+    let ranges = |value| annotated(annotation::INCLUDE_OUTBOUND_CIDRS, value).outbound_cidrs;
+    assert_eq!(ranges("*"), CidrSelector::All);
+    assert_eq!(ranges(""), CidrSelector::None);
+    let list = vec!["10.1.2.3/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+    assert_eq!(ranges("10.1.2.3/8, 2001:db8::/32"), CidrSelector::List(list));
+}
+
+#[test]
+fn mode_none_asks_for_nothing_and_an_unknown_mode_is_refused() {
+    let mode = |value| from_pod(&facts(&[(annotation::INTERCEPTION_MODE, value)], &[]));
+    assert_eq!(mode("NONE"), Ok(Asked::Nothing));
+    assert_eq!(annotated(annotation::INTERCEPTION_MODE, "REDIRECT").mode, InterceptionMode::Redirect);
+    assert_eq!(annotated(annotation::INTERCEPTION_MODE, "TPROXY").mode, InterceptionMode::Tproxy);
+    for value in ["", "tproxy", "REDIRECT,TPROXY"] {
+        assert_eq!(refused(annotation::INTERCEPTION_MODE, value).allowed, "REDIRECT, TPROXY or NONE");
+    }
+}
+
+#[test]
+fn the_older_name_of_virtual_interfaces_counts_only_where_the_newer_is_absent() {
+    let (newer, older) = (annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES);
+    let nics = |pairs: &[(&str, &str)]| {
+        let (redirect, _) = asked(&facts(pairs, &[]));
+        redirect.virtual_interfaces.iter().map(Interface::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(nics(&[(older, "net1,net2")]), ["net1", "net2"]);
+    assert_eq!(nics(&[(newer, "net3"), (older, "net1")]), ["net3"]);
+    assert!(nics(&[(newer, ""), (older, "net1")]).is_empty());
+}
+
+#[test]
+fn proxy_ids_come_from_the_container_unless_zero() {
+    let ids = |run_as_user, run_as_group| {
+        let proxy = Some(ProxyContainer { run_as_user, run_as_group, ..ProxyContainer::default() });
+        let (redirect, _) = asked(&PodFacts { proxy, ..PodFacts::default() });
+        (redirect.proxy_uids, redirect.proxy_gids)
+    };
+    let id = |n| vec![Owner::Id(n)];
+    assert_eq!(ids(None, None), (id(1337), id(1337)));
+    assert_eq!(ids(Some(0), Some(0)), (id(1337), id(1337)));
+    assert_eq!(ids(Some(1_000_670_000), Some(1_000_670_001)), (id(1_000_670_000), id(1_000_670_001)));
+}
+
+#[test]
+fn switches_are_read_as_go_reads_booleans() {
+    for (text, on) in [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)] {
+        let env = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| (key, text));
+        let (redirect, warnings) = asked(&facts(&[], &env));
+        let dns = if on { DnsCapture::All } else { DnsCapture::Off };
+        assert_eq!((redirect.dns, redirect.dual_stack, redirect.drop_invalid), (dns, on, on), "{text}");
+        assert_eq!(warnings, []);
+    }
+}
+
+#[test]
+fn a_switch_that_cannot_be_read_is_off_and_said() {
+    for text in ["yes", "", "tRUE", "on\u{1b}[2J"] {
+        let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
+        assert!(!redirect.dual_stack);
+        assert_eq!(warnings, [Error::new(proxy_env::DUAL_STACK, text, "true or false; taken as false")]);
+    }
+}
+
+#[test]
+fn groups_and_loopback_come_from_the_proxy_container() {
+    let env = [(proxy_env::OWNER_GROUPS_EXCLUDE, "888,ftp"), (proxy_env::LOOPBACK_CIDR, "127.0.0.1/8")];
+    let (redirect, _) = asked(&facts(&[], &env));
+    let spared = vec![Owner::Id(888), Owner::Name("ftp".to_owned())];
+    assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(spared));
+    assert_eq!(redirect.loopback_v4, "127.0.0.1/8".parse().unwrap());
+    let env = [(proxy_env::OWNER_GROUPS, "202"), (proxy_env::OWNER_GROUPS_EXCLUDE, "888")];
+    assert_eq!(asked(&facts(&[], &env)).0.owner_groups, OwnerGroups::Only(vec![Owner::Id(202)]));
+    let error = from_pod(&facts(&[], &[(proxy_env::LOOPBACK_CIDR, "10.0.0.1/8")])).unwrap_err();
+    assert_eq!(error.key, proxy_env::LOOPBACK_CIDR);
+}
+
+#[test]
+fn a_star_is_refused_where_it_would_be_no_port() {
+    for key in &PORT_LISTS[1..] {
+        for value in ["*", "80,*"] {
+            let error = refused(key, value);
+            assert_eq!((&*error.value, error.allowed), ("*", "a comma-separated list of ports from 0 to 65535"));
+        }
+    }
+    assert_eq!(refused(annotation::EXCLUDE_OUTBOUND_CIDRS, "*").value, "*");
+}
+
+#[test]
+fn an_empty_element_is_refused() {
+    let keys = [annotation::INCLUDE_OUTBOUND_CIDRS, annotation::EXCLUDE_INTERFACES];
+    for key in PORT_LISTS.iter().chain(&keys) {
+        let error = refused(key, ",");
+        assert_eq!(error.allowed, "a comma-separated list without empty elements", "{key}");
+    }
+    assert_eq!(refused(PORT_LISTS[0], "80,,443").value, "80,,443");
+    assert_eq!(refused(PORT_LISTS[0], "80,").value, "80,");
+}
+
+#[test]
+fn values_that_are_more_than_a_list_are_refused() {
+    let arguments = "80 -j ACCEPT";
+    for key in PORT_LISTS {
+        assert_eq!(refused(key, arguments).value, arguments);
+        for value in ["65536", "-1", "+1", "0x50", "80;drop", "8０", "80\n443", "http"] {
+            assert_eq!(refused(key, value).value, value);
+        }
+    }
+    for value in ["10.0.0.0/33", "10.0.0.0", "10.0.0.0/8 -j ACCEPT", "::/129", "10.0.0/8", "fe80::1%eth0/64"] {
+        assert_eq!(refused(annotation::INCLUDE_OUTBOUND_CIDRS, value).value, value);
+    }
+    for value in ["-j", "eth0 -j ACCEPT", "eth0 net1", "eth0\nnet1", "0eth", "a234567890123456", "eth+", "é"] {
+        assert_eq!(refused(annotation::EXCLUDE_INTERFACES, value).value, value);
+    }
+}
+
+#[test]
+fn long_lists_are_refused_with_their_bound() {
+    let list = |n: usize| vec!["80"; n].join(",");
+    assert_eq!(annotated(annotation::INCLUDE_OUTBOUND_PORTS, &list(1024)).outbound_ports_include.len(), 1024);
+    for key in PORT_LISTS {
+        assert_eq!(refused(key, &list(1025)).allowed, "at most 1024 elements");
+    }
+    let nics = vec!["eth0"; 33].join(",");
+    assert_eq!(refused(annotation::EXCLUDE_INTERFACES, &nics).allowed, "at most 32 interfaces");
+    let groups = from_pod(&facts(&[], &[(proxy_env::OWNER_GROUPS_EXCLUDE, &list(1025))])).unwrap_err();
+    assert_eq!(groups.allowed, "at most 1024 elements");
+}
+
+#[test]
+fn errors_are_short_and_printable() {
+    let error = refused(annotation::EXCLUDE_INTERFACES, &"\u{1b}[31m\r\n".repeat(10_000));
+    assert_eq!(error.value.chars().count(), 120);
+    let text = error.to_string();
+    assert!(text.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{text}");
+    assert!(text.starts_with("traffic.sidecar.istio.io/excludeInterfaces: \"\\u{1b}[31m"), "{text}");
+}

@@ -1,0 +1,138 @@
+//! One run: programs started one after the other, from the first spawn to the last exit.
+//!
+//! All subjects are started by the same code, on a fresh thread; what a program reads lies in its pipe before the clock
+//! starts, as do the pipes for what it writes.
+
+use std::ffi::OsString;
+use std::io::{PipeReader, Read as _, Write as _, pipe};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+
+use crate::netns::{PodNetns, in_thread};
+
+/// One program to start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Step {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    /// The whole environment, where it is not the bench's own.
+    pub(crate) env: Option<Vec<(String, OsString)>>,
+    pub(crate) stdin: Vec<u8>,
+}
+
+/// Where a run's programs are started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// In the bench's netns; they enter the pod's by themselves.
+    Outside,
+    /// In the pod's netns; entering it is not timed.
+    Inside,
+}
+
+/// What one run took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taken {
+    pub(crate) wall: Duration,
+    /// User and system time of all programs. Of no meaning where runs overlap.
+    pub(crate) cpu: Duration,
+}
+
+/// Runs `steps` and fails where one of them fails.
+pub(crate) fn run(netns: &PodNetns, start: Start, steps: &[Step]) -> Result<Taken> {
+    let timed = || {
+        let mut ready = steps.iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
+        let cpu = cpu_of_children()?;
+        let clock = Instant::now();
+        let failed = ready.iter_mut().position(|step| !step.run());
+        let wall = clock.elapsed();
+        let cpu = cpu_of_children()?.saturating_sub(cpu);
+        match failed {
+            Some(at) => bail!("{:?} failed: {}", steps[at], ready.swap_remove(at).said()),
+            None => Ok(Taken { wall, cpu }),
+        }
+    };
+    match start {
+        Start::Outside => in_thread(timed),
+        Start::Inside => netns.inside(timed),
+    }
+}
+
+/// Standard output of one program in a netns, for looking at what a run has left.
+pub(crate) fn output(netns: &PodNetns, step: &Step) -> Result<String> {
+    netns.inside(|| {
+        let mut ready = Ready::new(step)?;
+        if !ready.run() {
+            bail!("{step:?} failed: {}", ready.said());
+        }
+        drop(ready.command);
+        let mut text = String::new();
+        ready.stdout.read_to_string(&mut text)?;
+        Ok(text)
+    })
+}
+
+/// A program about to be started. What it writes must fit into a pipe.
+struct Ready {
+    command: Command,
+    stdout: PipeReader,
+    stderr: PipeReader,
+}
+
+impl Ready {
+    fn new(step: &Step) -> Result<Self> {
+        let (stdin, mut feed) = pipe()?;
+        feed.write_all(&step.stdin).context("standard input does not fit into a pipe")?;
+        let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
+        let mut command = Command::new(&step.program);
+        command.args(&step.args).stdin(stdin).stdout(out).stderr(err);
+        if let Some(env) = &step.env {
+            command.env_clear().envs(env.iter().cloned());
+        }
+        Ok(Self { command, stdout, stderr })
+    }
+
+    fn run(&mut self) -> bool {
+        self.command.spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
+    }
+
+    /// Everything that it wrote.
+    fn said(self) -> String {
+        let Self { command, mut stdout, mut stderr } = self;
+        drop(command);
+        let mut said = String::new();
+        let _ = stdout.read_to_string(&mut said);
+        let _ = stderr.read_to_string(&mut said);
+        said
+    }
+}
+
+/// Peak resident memory of one program, in KiB, as `bench_peak` sees it.
+pub(crate) fn peak(asker: &Path, netns: &PodNetns, start: Start, step: &Step) -> Result<u64> {
+    let mut asked = Step { program: asker.to_owned(), args: vec![step.program.clone().into()], ..step.clone() };
+    asked.args.extend(step.args.iter().cloned());
+    let ask = || {
+        let mut ready = Ready::new(&asked)?;
+        ready.command.stdout(Stdio::null());
+        let well = ready.run();
+        let said = ready.said();
+        match said.trim().parse() {
+            Ok(peak) if well => Ok(peak),
+            _ => bail!("{asked:?} failed: {said}"),
+        }
+    };
+    match start {
+        Start::Outside => in_thread(ask),
+        Start::Inside => netns.inside(ask),
+    }
+}
+
+fn cpu_of_children() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}

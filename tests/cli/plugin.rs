@@ -1,0 +1,163 @@
+//! The plugin's protocol from outside: every verb, what it answers, and what it says to input that cannot be meant.
+
+#[path = "../support/plugin.rs"]
+mod support;
+
+use serde_json::json;
+use support::{Call, conf};
+
+const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// A result as a primary plugin leaves it, with spaces and fields that only a byte for byte copy keeps.
+fn prev_result(version: &str) -> String {
+    format!(
+        r#"{{ "cniVersion":"{version}",  "interfaces":[{{"name":"eth0","sandbox":"/var/run/netns/x","vendor":1.50}}],"ips":[],"dns":{{}} , "x" : null}}"#
+    )
+}
+
+fn with_prev(version: &str, run_dir: &std::path::Path) -> String {
+    let conf = conf(version, run_dir, &json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"a": "b"}}}));
+    format!(r#"{},"prevResult":{}}}"#, &conf[..conf.len() - 1], prev_result(version))
+}
+
+#[test]
+fn without_a_command_it_says_what_it_is() {
+    let answer = Call::new("", "", "").without("CNI_COMMAND").run();
+    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    assert!(answer.stderr.contains("CNI plugin istio-cni"), "{answer:?}");
+    assert!(VERSIONS.iter().all(|v| answer.stderr.contains(v)), "{answer:?}");
+}
+
+#[test]
+fn version_lists_all_versions() {
+    let answer = Call::new("VERSION", "", r#"{"cniVersion":"1.0.0"}"#).run();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert_eq!(answer.json()["supportedVersions"], json!(VERSIONS));
+}
+
+#[test]
+fn add_echoes_the_previous_result_byte_for_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        let answer = Call::new("ADD", "/var/run/netns/none", with_prev(version, dir.path())).run();
+        assert_eq!((answer.code, answer.stdout.trim_end()), (0, prev_result(version).as_str()), "{answer:?}");
+        assert!(answer.stderr.contains("no_sidecar_status"), "the reason is logged: {answer:?}");
+    }
+}
+
+#[test]
+fn a_skipped_pod_without_previous_result_gets_an_empty_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=dns-0";
+    for version in VERSIONS {
+        let call = Call::new("ADD", "/var/run/netns/none", conf(version, dir.path(), &json!({})));
+        let answer = call.env("CNI_ARGS", namespace).run();
+        assert_eq!(answer.code, 0, "{answer:?}");
+        assert_eq!(answer.json()["cniVersion"], version, "{answer:?}");
+        assert!(answer.stderr.contains("excluded_namespace"), "the reason is logged: {answer:?}");
+    }
+}
+
+#[test]
+fn del_succeeds_in_silence_on_whatever_a_runtime_sends() {
+    let dir = tempfile::tempdir().unwrap();
+    let wrong_types = json!({"exclude_namespaces": "kube-system", "prevResult": {"cniVersion": "7"}});
+    for (netns, conf) in [
+        ("/var/run/netns/gone", with_prev("1.0.0", dir.path())),
+        ("", conf("1.0.0", dir.path(), &json!({}))),
+        ("", with_prev("0.3.1", dir.path())),
+        ("", conf("0.4.0", dir.path(), &wrong_types)),
+        ("/proc/self/status", conf("1.1.0", dir.path(), &json!({}))),
+    ] {
+        let answer = Call::new("DEL", netns, conf).run();
+        assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{netns:?}: {answer:?}");
+    }
+    let odd_args = Call::new("DEL", "", conf("1.0.0", dir.path(), &json!({}))).env("CNI_ARGS", "what=is=this").run();
+    assert_eq!(odd_args.code, 0, "{odd_args:?}");
+}
+
+#[test]
+fn verbs_that_a_version_does_not_have_are_incompatible() {
+    let dir = tempfile::tempdir().unwrap();
+    for (verb, since) in [("CHECK", 4), ("GC", 6), ("STATUS", 6)] {
+        for version in &VERSIONS[..since] {
+            let said = Call::new(verb, "/var/run/netns/none", with_prev(version, dir.path())).run().error(1);
+            assert!(said.contains(verb) && said.contains(version), "{verb} {version}: {said}");
+        }
+    }
+}
+
+#[test]
+fn gc_has_nothing_to_collect() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = Call::new("GC", "", conf("1.1.0", dir.path(), &json!({"cni.dev/valid-attachments": []}))).run();
+    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+}
+
+#[test]
+fn status_says_that_add_could_not_be_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = Call::new("STATUS", "", conf("1.1.0", dir.path(), &json!({}))).run().error(50);
+    assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
+}
+
+#[test]
+fn input_that_is_no_configuration_is_refused_with_its_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = conf("1.0.0", dir.path(), &json!({}));
+    let huge = format!(r#"{{"name":"x","pad":"{}"}}"#, "y".repeat(2 << 20));
+    for (stdin, code, words) in [
+        (whole[..whole.len() / 2].to_owned(), 6, "EOF"),
+        ("not json".to_owned(), 6, "expected"),
+        (String::new(), 6, "EOF"),
+        ("[]".to_owned(), 6, "expected a map"),
+        (r#"{"cniVersion":"1.0.0"}"#.to_owned(), 7, "name"),
+        (r#"{"cniVersion":"1.0.0","name":"../x"}"#.to_owned(), 7, "name"),
+        (r#"{"cniVersion":"9.9.9","name":"x"}"#.to_owned(), 1, "9.9.9"),
+        (r#"{"cniVersion":1,"name":"x"}"#.to_owned(), 6, "cniVersion"),
+        (conf("1.0.0", dir.path(), &json!({"exclude_namespaces": "kube-system"})), 6, "exclude_namespaces"),
+        (conf("1.0.0", dir.path(), &json!({"force_iptables_binary": "nftables"})), 7, "force_iptables_binary"),
+        (huge, 6, "1048576"),
+    ] {
+        let answer = Call::new("ADD", "/var/run/netns/none", stdin).run();
+        let said = answer.error(code);
+        assert!(said.contains(words), "{words:?} is not in {said:?}");
+    }
+}
+
+#[test]
+fn a_call_without_its_variables_names_them() {
+    let stdin = conf("1.0.0", std::path::Path::new("/nowhere"), &json!({}));
+    let call = Call::new("ADD", "", stdin.clone()).without("CNI_NETNS").without("CNI_CONTAINERID");
+    let said = call.run().error(4);
+    assert!(said.contains("CNI_NETNS") && said.contains("CNI_CONTAINERID"), "{said}");
+    let said = Call::new("PATCH", "", stdin.clone()).run().error(4);
+    assert!(said.contains("PATCH"), "{said}");
+    for (key, value) in
+        [("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "sixteen-letters-"), ("CNI_ARGS", "a=b=c")]
+    {
+        let said = Call::new("ADD", "/var/run/netns/none", stdin.clone()).env(key, value).run().error(4);
+        assert!(said.contains(key), "{key}={value}: {said}");
+    }
+}
+
+#[test]
+fn a_pod_that_nobody_knows_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = Call::new("ADD", "/var/run/netns/none", conf("1.0.0", dir.path(), &json!({}))).run();
+    let json = answer.json();
+    assert_eq!(answer.code, 1, "{answer:?}");
+    let said = json["msg"].as_str().unwrap();
+    assert!(said.contains("shop/web-0") && answer.stdout.contains("istio-cni-kubeconfig"), "{answer:?}");
+}
+
+#[test]
+fn the_agents_own_pod_starts_with_nothing_there() {
+    let stdin = conf("1.0.0", std::path::Path::new("/nowhere"), &json!({}));
+    let agent = "K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=istio-cni-node-x7k2p";
+    let answer = Call::new("ADD", "/var/run/netns/none", stdin.clone()).env("CNI_ARGS", agent).run();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let other = "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p";
+    let answer = Call::new("ADD", "/var/run/netns/none", stdin).env("CNI_ARGS", other).run();
+    assert_eq!(answer.code, 1, "a name alone opens nothing: {answer:?}");
+}

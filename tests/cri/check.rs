@@ -1,0 +1,135 @@
+//! What a container runtime does not call, called as it would: CHECK after a real ADD, DEL by itself, and the whole life
+//! of an attachment by `cnitool`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use istio_cni::contract::{PLUGIN_NAME, POD_ANNOTATIONS_CAPABILITY};
+use serde_json::{Value, json};
+
+use crate::runtime::conflist::{self, Families};
+use crate::runtime::mesh::Mesh;
+use crate::runtime::node::Node;
+use crate::runtime::pod::Pod;
+use crate::runtime::programs::on_path;
+use crate::runtime::sandbox::Sandbox;
+use crate::stage::{Case, Missing};
+
+pub(crate) const CASES: &[Case] = &[
+    ("check_passes_after_add_and_names_a_rule_that_is_gone", check),
+    ("del_without_netns_and_previous_result_succeeds_in_silence", bare_del),
+    ("cnitool_adds_checks_and_deletes", cnitool),
+];
+
+fn check(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let conf = conf_after_add(node, &mesh, &sandbox)?;
+    let netns = sandbox.netns_path()?;
+
+    let passed = call(node, "CHECK", &sandbox, Some(&netns), &conf)?;
+    assert_eq!((passed.status.code(), text(&passed.stdout).as_str()), (Some(0), ""), "{passed:?}");
+
+    let rules = sandbox.netns()?.command("iptables-save", &["-t", "nat"])?;
+    let rule = rules.lines().find(|line| line.starts_with("-A ISTIO_INBOUND ")).context(rules.clone())?;
+    let without: Vec<&str> = ["-t", "nat", "-D"].into_iter().chain(rule.split(' ').skip(1)).collect();
+    sandbox.netns()?.command("iptables", &without)?;
+
+    let failed = call(node, "CHECK", &sandbox, Some(&netns), &conf)?;
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let error: Value = serde_json::from_slice(&failed.stdout).with_context(|| text(&failed.stdout))?;
+    let message = format!("{} {}", error["msg"], error["details"]);
+    for part in ["shop/web-0", "ISTIO_INBOUND"] {
+        assert!(message.contains(part), "{part:?} is not in {error}");
+    }
+    sandbox.remove()
+}
+
+fn bare_del(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?;
+    node.load_chain(Families::V4, None)?;
+    let sandbox = node.run(&Pod::injected("shop", "web-0"))?;
+    let mut conf = mesh.plugin();
+    conf["cniVersion"] = "1.0.0".into();
+    conf["name"] = conflist::NAME.into();
+    let done = call(node, "DEL", &sandbox, None, &conf)?;
+    assert_eq!((done.status.code(), text(&done.stdout).as_str()), (Some(0), ""), "{done:?}");
+    sandbox.remove()
+}
+
+/// The attachment's life through the reference library, in a netns that no pod has.
+fn cnitool(node: &Node) -> Result<()> {
+    let tool = std::env::var_os("CNITOOL").map(PathBuf::from).filter(|path| path.is_file());
+    let tool = tool.map_or_else(|| on_path("cnitool"), Ok).map_err(|why| Missing(format!("{why}, or CNITOOL")))?;
+    let mesh = Mesh::new(node)?.with_agent()?;
+    let pod = Pod::injected("shop", "by-hand");
+    mesh.cluster().apply(&pod);
+    // cnitool reads the same list as containerd.
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    succeed(node.command("ip".as_ref()).args(["netns", "add", "by-hand"]))?;
+    let attach = |verb: &str| {
+        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=by-hand;K8S_POD_UID={}", pod.uid);
+        let mut command = node.command(&tool);
+        command.args([verb, conflist::NAME, "/run/netns/by-hand"]).env("CNI_ARGS", args);
+        command.env("CNI_PATH", node.plugins()).env("NETCONFPATH", node.dir().join("net.d"));
+        command.env("CAP_ARGS", json!({ POD_ANNOTATIONS_CAPABILITY: pod.annotations }).to_string());
+        succeed(&mut command).with_context(|| format!("cnitool {verb}"))
+    };
+    let lives = (|| {
+        let result: Value = serde_json::from_str(&attach("add")?)?;
+        assert_eq!(result["interfaces"].as_array().map(Vec::len), Some(2), "ptp's result is handed on: {result}");
+        let rules = node.open_netns("/run/netns/by-hand")?.all_rules()?;
+        assert!(rules.contains("ISTIO_INBOUND"), "{rules}");
+        attach("check")?;
+        attach("del")?;
+        attach("del")
+    })();
+    succeed(node.command("ip".as_ref()).args(["netns", "delete", "by-hand"]))?;
+    lives.map(drop)
+}
+
+/// The plugin's configuration as containerd would hand it over now: with what ADD has returned.
+fn conf_after_add(node: &Node, mesh: &Mesh, sandbox: &Sandbox<'_>) -> Result<Value> {
+    let mut conf = mesh.plugin();
+    conf["cniVersion"] = "1.0.0".into();
+    conf["name"] = conflist::NAME.into();
+    conf["prevResult"] = node.cached_add(sandbox.id())?["result"].clone();
+    ensure!(conf["prevResult"].is_object(), "containerd keeps no result of ADD: {conf}");
+    conf["runtimeConfig"] = json!({ POD_ANNOTATIONS_CAPABILITY: sandbox.pod().annotations });
+    Ok(conf)
+}
+
+/// Calls the plugin as containerd does, in containerd's namespaces.
+fn call(node: &Node, verb: &str, sandbox: &Sandbox<'_>, netns: Option<&str>, conf: &Value) -> Result<Output> {
+    let pod = sandbox.pod();
+    let args = format!(
+        "K8S_POD_UID={};IgnoreUnknown=1;K8S_POD_NAMESPACE={};K8S_POD_NAME={};K8S_POD_INFRA_CONTAINER_ID={}",
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        sandbox.id()
+    );
+    let mut command = node.command(&node.plugins().join(PLUGIN_NAME));
+    command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", sandbox.id()).env("CNI_IFNAME", "eth0");
+    command.env("CNI_PATH", node.plugins()).env("CNI_ARGS", args).env("CNI_NETNS", netns.unwrap_or_default());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    child.stdin.take().context("no standard input")?.write_all(conf.to_string().as_bytes())?;
+    Ok(child.wait_with_output()?)
+}
+
+fn succeed(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    if !output.status.success() {
+        bail!("{command:?}: {}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
+    }
+    Ok(text(&output.stdout))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,64 @@
+//! A pod can always be ended: a DEL that fails would leak its address for good.
+
+use anyhow::Result;
+
+use crate::runtime::conflist::Families;
+use crate::runtime::mesh::Mesh;
+use crate::runtime::node::Node;
+use crate::runtime::outside;
+use crate::runtime::pod::{APP_PORT, Pod};
+use crate::stage::Case;
+
+pub(crate) const CASES: &[Case] = &[
+    ("ends_a_pod_that_is_stopped_twice_and_removed_twice", repeatedly),
+    ("ends_a_pod_that_is_older_than_its_entry_in_the_chain", older_than_the_plugin),
+    ("ends_a_pod_while_nobody_can_be_asked", nobody_to_ask),
+    ("a_pod_outlives_a_restart_of_containerd_and_ends_after_it", restart),
+];
+
+fn repeatedly(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let id = sandbox.id().to_owned();
+    sandbox.stop()?;
+    // From here on containerd calls DEL without netns and without prevResult.
+    sandbox.stop()?;
+    sandbox.remove()?;
+    node.cri().remove_sandbox(&id)
+}
+
+fn older_than_the_plugin(node: &Node) -> Result<()> {
+    node.load_chain(Families::V4, None)?;
+    let sandbox = node.run(&Pod::injected("shop", "web-0"))?;
+    let mesh = Mesh::new(node)?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    sandbox.remove()
+}
+
+fn nobody_to_ask(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let run_dir = mesh.run_dir().to_owned();
+    drop(mesh);
+    std::fs::remove_dir_all(run_dir)?;
+    sandbox.remove()
+}
+
+fn restart(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let mut sandbox = node.run(&pod)?;
+    sandbox.start_containers()?;
+    node.restart_containerd()?;
+    let here = (sandbox.ip()?, APP_PORT).into();
+    assert_eq!(outside::ask(node.netns(), here)?.hops(), [("istio-proxy/inbound", here), ("app", here)]);
+    sandbox.remove()
+}

@@ -1,0 +1,89 @@
+//! The node that all trials share: started by the first, checked after each, ended with the last.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use libtest_mimic::{Completion, Failed, Trial};
+
+use crate::runtime::node::Node;
+use crate::runtime::programs::Programs;
+
+/// A trial: the fact that it states, and how it is shown on a node on which nothing runs.
+pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
+
+/// Starts the node when the first trial needs it.
+#[derive(Default)]
+pub(crate) struct Stage {
+    node: Arc<Mutex<Option<Node>>>,
+}
+
+impl Stage {
+    /// The trial of a case; ignored, with the reason, where this machine lacks what it needs, unless `REQUIRE_TIERS`
+    /// names `cri`.
+    pub(crate) fn trial(&self, (name, body): Case) -> Trial {
+        let node = self.node.clone();
+        Trial::ignorable_test(name, move || {
+            let programs = match Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))) {
+                Ok(programs) => programs,
+                Err(missing) if required() => return Err(format!("REQUIRE_TIERS names cri, but {missing}").into()),
+                Err(missing) => return Ok(Completion::ignored_with(missing)),
+            };
+            let mut slot = node.lock().unwrap_or_else(PoisonError::into_inner);
+            let Err(e) = started(&mut slot, &programs).and_then(|node| perform(node, body)) else {
+                return Ok(Completion::Completed);
+            };
+            if let (Some(missing), false) = (e.downcast_ref::<Missing>(), required()) {
+                return Ok(Completion::ignored_with(missing.to_string()));
+            }
+            let log = slot.as_ref().map(|node| plugin_log(node.dir())).unwrap_or_default();
+            // What this trial has left must not fail the next.
+            *slot = None;
+            Err(Failed::from(format!("{e:#}\nThe plugin's log:\n{log}")))
+        })
+    }
+}
+
+/// A prerequisite of one trial alone.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Missing(pub(crate) String);
+
+fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs) -> Result<&'n Node> {
+    match slot {
+        Some(node) => Ok(node),
+        empty => Ok(empty.insert(Node::start(programs)?)),
+    }
+}
+
+fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
+    // Unwinding takes the trial's pods with it, so that the node can be looked at.
+    let panicked = |cause: Box<dyn std::any::Any + Send>| {
+        let text = cause.downcast_ref::<String>().cloned();
+        anyhow::anyhow!(text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+    };
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(node)))
+        .unwrap_or_else(|cause| Err(panicked(cause)))?;
+    let left = node.leftovers()?;
+    ensure!(left.is_empty(), "left behind: {left:#?}");
+    Ok(())
+}
+
+fn required() -> bool {
+    std::env::var("REQUIRE_TIERS").unwrap_or_default().split(',').any(|tier| tier == "cri")
+}
+
+/// What the plugin has written in the run directory that was made last.
+fn plugin_log(node: &Path) -> String {
+    let mut runs: Vec<_> = fs::read_dir(node)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("run-"))
+        .filter_map(|entry| Some((entry.metadata().ok()?.created().ok()?, entry.path())))
+        .collect();
+    runs.sort();
+    let last = runs.pop().map(|(_, dir)| dir.join(istio_cni::contract::LOG_FILE));
+    last.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_else(|| "(none)".to_owned())
+}

@@ -1,0 +1,75 @@
+//! What the demo prints: aligned, and coloured where a terminal shows it.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the page that a person reads")]
+
+use std::fmt::Display;
+use std::io::IsTerminal as _;
+
+/// Standard output, with colours or without.
+pub(crate) struct Page {
+    coloured: bool,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        #[expect(clippy::disallowed_methods, reason = "https://no-color.org")]
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { coloured: std::io::stdout().is_terminal() && !refused }
+    }
+}
+
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const RED: &str = "31";
+const GREEN: &str = "32";
+
+impl Page {
+    /// The first line.
+    pub(crate) fn title(&self, name: &str, detail: &str) {
+        println!("{} {}\n", self.styled(BOLD, name), self.styled(DIM, detail));
+    }
+
+    /// Something has been done.
+    pub(crate) fn done(&self, what: &str, detail: &str) {
+        println!("{} {what:<22} {}", self.styled(GREEN, "✓"), self.styled(DIM, detail));
+    }
+
+    /// What follows.
+    pub(crate) fn heading(&self, text: &str) {
+        println!("\n{}", self.styled(BOLD, text));
+    }
+
+    /// Rows whose columns are as wide as they must be.
+    pub(crate) fn table<const N: usize>(&self, rows: &[[String; N]]) {
+        let mut widths = [0; N];
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        for row in rows {
+            let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            println!("  {}", cells.join("  ").trim_end());
+        }
+    }
+
+    /// Text that is looked at rather than read.
+    pub(crate) fn quote(&self, lines: impl IntoIterator<Item = impl Display>) {
+        for line in lines {
+            println!("  {}", self.styled(DIM, &line.to_string()));
+        }
+    }
+
+    /// A blank line.
+    pub(crate) fn gap(&self) {
+        println!();
+    }
+
+    /// The last line of a demo that has failed.
+    pub(crate) fn failed(&self, why: &str) {
+        eprintln!("{} {why}", self.styled(RED, "✗"));
+    }
+
+    fn styled(&self, code: &str, text: &str) -> String {
+        if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}

@@ -1,0 +1,232 @@
+//! The plugin's binary against a real netns and a socket that answers as the agent does, or as none should.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use istio_cni::contract;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::plugin_call::{Answer, Call, conf};
+use crate::support::{TestNetns, trial};
+
+/// No call may take longer than this, whatever the agent and the API server do.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn trials() -> Vec<Trial> {
+    const NFT: &[&str] = &["iptables-nft-save", "iptables-nft", "nft"];
+    const LEGACY: &[&str] = &["iptables-legacy-save", "iptables-legacy", "ip6tables-legacy-save"];
+    vec![
+        trial("plugin/add_twice_then_check_then_mend", NFT, add_check_mend),
+        trial("plugin/native_nftables_by_configuration", NFT, native_nftables),
+        trial("plugin/legacy_by_configuration", LEGACY, legacy),
+        trial("plugin/dual_stack_with_dns", NFT, dual_stack),
+        trial("plugin/what_cannot_be_leaves_no_rules", NFT, bad_input),
+        trial("plugin/an_agent_that_misbehaves_does_not_let_a_pod_through", NFT, bad_agent),
+        trial("plugin/a_netns_that_is_none", &[], bad_netns),
+        trial("plugin/its_own_netns_is_refused", &[], own_netns),
+        trial("plugin/status_is_well_with_an_agent", &[], status),
+    ]
+}
+
+/// A pod's netns with an address, and a run directory with an agent that gives `facts` of the pod.
+struct Pod {
+    netns: TestNetns,
+    run_dir: tempfile::TempDir,
+}
+
+impl Pod {
+    fn new(addresses: &[&str]) -> Self {
+        let netns = TestNetns::new();
+        netns.run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "peer0"]);
+        netns.run("ip", &["link", "set", "eth0", "up"]);
+        for address in addresses {
+            netns.run("ip", &["addr", "add", address, "dev", "eth0"]);
+        }
+        Self { netns, run_dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// Lets the agent's socket answer every request with these bytes.
+    fn agent(self, answer: impl Into<Vec<u8>>) -> Self {
+        let listener = UnixListener::bind(self.run_dir.path().join(contract::AGENT_SOCKET)).unwrap();
+        let answer = answer.into();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(&answer);
+            }
+        });
+        self
+    }
+
+    fn facts(self, facts: &Value) -> Self {
+        self.agent(ok(&facts.to_string()))
+    }
+
+    fn call(&self, verb: &str, more: &Value) -> Answer {
+        let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
+        conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
+        let begin = Instant::now();
+        let answer = Call::new(verb, self.netns.path().to_str().unwrap(), conf.to_string()).run();
+        assert!(begin.elapsed() < PATIENCE, "{:?}: {answer:?}", begin.elapsed());
+        answer
+    }
+
+    fn ruleset(&self) -> String {
+        self.netns.run("nft", &["list", "ruleset"])
+    }
+}
+
+fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// An injected pod with further annotations and variables of its proxy.
+fn injected(annotations: &Value, env: &Value) -> Value {
+    let mut all = json!({"sidecar.istio.io/status": "{}"});
+    all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
+    json!({"uid": "uid-1", "annotations": all, "hasInit": false, "proxy": {"env": env, "proxyType": "sidecar"}})
+}
+
+fn add_check_mend() {
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    let first = pod.call("ADD", &json!({}));
+    assert_eq!(first.code, 0, "{first:?}");
+    assert_eq!(first.json()["ips"][0]["address"], "10.9.0.2/24");
+    assert!(first.stderr.contains(r#""change":"added""#), "{first:?}");
+    let save = pod.netns.run("iptables-nft-save", &[]);
+    assert!(save.contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"), "{save}");
+    assert_eq!(pod.netns.run("ip6tables-nft-save", &[]), "", "an IPv4 pod has no IPv6 rules");
+
+    let second = pod.call("ADD", &json!({}));
+    assert!(second.code == 0 && second.stderr.contains(r#""change":"none""#), "{second:?}");
+    let check = pod.call("CHECK", &json!({}));
+    assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
+
+    pod.netns
+        .run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
+    let said = pod.call("CHECK", &json!({})).error(999);
+    assert!(said.contains("ISTIO_INBOUND") && said.contains("--dport 15090"), "{said}");
+    let third = pod.call("ADD", &json!({}));
+    assert!(third.code == 0 && third.stderr.contains(r#""change":"mended""#), "{third:?}");
+    assert_eq!(without_counters(&pod.netns.run("iptables-nft-save", &[])), without_counters(&save));
+    assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+}
+
+fn without_counters(save: &str) -> Vec<String> {
+    let lines = save.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
+}
+
+fn native_nftables() {
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    let answer = pod.call("ADD", &json!({"native_nftables": true}));
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let ruleset = pod.ruleset();
+    assert!(ruleset.contains("table inet istio-proxy-nat") && !ruleset.contains("table ip nat"), "{ruleset}");
+    assert_eq!(pod.call("CHECK", &json!({"native_nftables": true})).code, 0);
+}
+
+fn legacy() {
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    let legacy = json!({"force_iptables_binary": "legacy"});
+    for change in ["added", "none"] {
+        let answer = pod.call("ADD", &legacy);
+        assert!(answer.code == 0 && answer.stderr.contains(&format!(r#""change":"{change}""#)), "{answer:?}");
+    }
+    let save = pod.netns.run("iptables-legacy-save", &[]);
+    assert!(save.contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"), "{save}");
+    pod.netns.run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
+    // Without being told: legacy is where the rules are.
+    let said = pod.call("CHECK", &json!({})).error(999);
+    assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    assert_eq!(pod.netns.run("iptables-legacy-save", &[]).matches("-A ").count(), save.matches("-A ").count());
+}
+
+fn dual_stack() {
+    let env = json!({"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"});
+    let pod = Pod::new(&["10.9.0.2/24", "fd00:9::2/64"]).facts(&injected(&json!({}), &env));
+    let answer = pod.call("ADD", &json!({}));
+    assert_eq!(answer.code, 0, "{answer:?}");
+    for save in ["iptables-nft-save", "ip6tables-nft-save"] {
+        let rules = pod.netns.run(save, &[]);
+        assert_eq!(rules.lines().filter(|line| line.starts_with("-A ")).count(), 31, "{rules}");
+    }
+    let lo = pod.netns.run("ip", &["-6", "addr", "show", "dev", "lo"]);
+    assert!(lo.contains("::6/128"), "{lo}");
+}
+
+fn bad_input() {
+    let ports = (1..=10_000).map(|p| p.to_string()).collect::<Vec<_>>().join(",");
+    let key = |name: &str| format!("traffic.sidecar.istio.io/{name}");
+    for (name, value, words) in [
+        (key("excludeOutboundPorts"), "80;443", "80;443"),
+        (key("excludeOutboundPorts"), "*", "*"),
+        (key("includeInboundPorts"), "80,\u{7}\n-j ACCEPT", "\\u{7}"),
+        (key("includeInboundPorts"), ports.as_str(), "1024"),
+        (key("includeInboundPorts"), "65536", "65536"),
+        (key("excludeInterfaces"), "eth0 -j ACCEPT", "interface"),
+        (key("includeOutboundIPRanges"), "10.0.0.0/33", "10.0.0.0/33"),
+        ("sidecar.istio.io/interceptionMode".to_owned(), "MIRROR", "TPROXY"),
+    ] {
+        let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({&name: value}), &json!({})));
+        let said = pod.call("ADD", &json!({})).error(999);
+        assert!(said.contains("shop/web-0") && said.contains(&name) && said.contains(words), "{name}: {said}");
+        assert!(said.len() < 1000 && !said.contains('\u{7}'), "{said}");
+        assert_eq!(pod.ruleset(), "", "{name}");
+    }
+    let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
+    let said = pod.call("ADD", &json!({})).error(999);
+    assert!(said.contains("no valid local IP address"), "{said}");
+    assert_eq!(pod.ruleset(), "");
+}
+
+fn bad_agent() {
+    let good = ok(&injected(&json!({}), &json!({})).to_string());
+    let huge = format!("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{}", "x".repeat(1 << 20));
+    let stranger = ok(&injected(&json!({}), &json!({})).to_string().replace("uid-1", "uid-2"));
+    for (agent, words) in [
+        (good.as_bytes()[..good.len() - 20].to_vec(), "agent"),
+        (b"\x00\x01garbage".to_vec(), "agent"),
+        (huge.into_bytes(), "agent"),
+        (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(), "500"),
+        (ok("{\"uid\":7}").into_bytes(), "agent"),
+        (stranger.into_bytes(), "uid"),
+    ] {
+        let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
+        let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
+        let said = pod.call("ADD", &json!({})).error(999);
+        assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
+        assert_eq!(pod.ruleset(), "", "{shown:?}");
+    }
+}
+
+fn call_at(netns: &str, pod: &Pod) -> Answer {
+    Call::new("ADD", netns, conf("1.0.0", pod.run_dir.path(), &json!({}))).run()
+}
+
+fn bad_netns() {
+    let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
+    let said = call_at("/var/run/netns/cni-that-is-gone", &pod).error(3);
+    assert!(said.contains("cni-that-is-gone"), "{said}");
+    for none in ["/etc/passwd", "/tmp", "/proc/self/ns/mnt"] {
+        let said = call_at(none, &pod).error(999);
+        assert!(said.contains(none) && said.contains("not a network namespace"), "{said}");
+    }
+}
+
+fn own_netns() {
+    let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
+    let said = call_at("/proc/self/ns/net", &pod).error(8);
+    assert!(said.contains("own network namespace"), "{said}");
+}
+
+fn status() {
+    let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
+    let run_dir: &Path = pod.run_dir.path();
+    let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
+    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+}

@@ -1,0 +1,163 @@
+//! The agent's socket.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use istio_cni::pod::PodName;
+use istio_cni::pod::agent::{Answer, Error, LIMITS, ask};
+use istio_cni::pod::http::Error as Http;
+
+use crate::servers::{Agent, Script, facts, web};
+
+const LIMIT: Duration = Duration::from_millis(300);
+
+fn ask_once(script: Script) -> Result<Answer, Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let _agent = Agent::start(dir.path(), vec![script]);
+    ask(&dir.path().join("agent.sock"), &web(), Some("u1"), LIMIT)
+}
+
+fn failure(script: Script) -> Http {
+    match ask_once(script) {
+        Err(Error::Exchange { error, .. }) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn known(answer: &Answer) -> bool {
+    matches!(answer, Answer::Known(facts) if facts.uid == "u1" && facts.proxy.is_some())
+}
+
+#[test]
+fn asks_for_one_pod_with_all_names_encoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), vec![Script::answer(200, facts("u1"))]);
+    let pod = PodName { namespace: "a b".into(), name: "x&y".into() };
+    assert!(known(&ask(&dir.path().join("agent.sock"), &pod, Some("u/1"), LIMIT).unwrap()));
+    assert!(known(&ask(&dir.path().join("agent.sock"), &web(), None, LIMIT).unwrap()));
+    let requests = agent.requests();
+    assert!(
+        requests[0].starts_with("GET /pod?namespace=a%20b&name=x%26y&uid=u%2F1 HTTP/1.1\r\nHost: "),
+        "{requests:?}"
+    );
+    assert!(requests[0].contains("\r\nConnection: close\r\n"));
+    assert!(requests[1].starts_with("GET /pod?namespace=shop&name=web-0 HTTP/1.1\r\n"), "{requests:?}");
+}
+
+#[test]
+fn chunked_dripping_and_unframed_answers_are_read() {
+    let body = facts("u1");
+    let chunked = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n",
+        &body[..5],
+        body.len() - 5,
+        &body[5..]
+    );
+    let unframed = format!("HTTP/1.1 200 OK\r\n\r\n{body}");
+    let dripping = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    for script in [
+        Script::Send(chunked.clone().into()),
+        Script::Hold(chunked.into()),
+        Script::Send(unframed.into()),
+        Script::Drip(dripping.into(), Duration::ZERO),
+    ] {
+        assert!(known(&ask_once(script).unwrap()));
+    }
+}
+
+#[test]
+fn not_found_means_unknown() {
+    assert_eq!(ask_once(Script::answer(404, "no such pod")).unwrap(), Answer::Unknown);
+}
+
+#[test]
+fn a_failure_of_the_agent_is_told_with_its_words() {
+    let error = ask_once(Script::answer(503, "cache is not filled\n")).unwrap_err();
+    assert!(matches!(error, Error::Status { status: 503, .. }), "{error:?}");
+    assert!(error.to_string().ends_with("answers 503: cache is not filled"), "{error}");
+}
+
+#[test]
+fn without_a_listener_the_agent_is_absent() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
+    let missing = ask(&path, &web(), None, LIMIT).unwrap_err();
+    assert!(matches!(missing, Error::Absent { .. }), "{missing:?}");
+    assert!(
+        missing.to_string().contains(path.to_str().unwrap()) && missing.to_string().contains("ENOENT"),
+        "{missing}"
+    );
+    drop(UnixListener::bind(&path).unwrap());
+    let refused = ask(&path, &web(), None, LIMIT).unwrap_err();
+    assert!(matches!(refused, Error::Absent { .. }) && refused.to_string().contains("ECONNREFUSED"), "{refused:?}");
+}
+
+#[test]
+fn a_path_that_no_socket_can_have_is_an_error() {
+    let long = format!("/{}", "x".repeat(200));
+    let error = ask(Path::new(&long), &web(), None, LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }) && error.to_string().contains("ENAMETOOLONG"), "{error:?}");
+}
+
+#[test]
+fn a_silent_agent_costs_no_more_than_the_limit() {
+    for script in [Script::Hold(vec![]), Script::Hold(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())] {
+        let start = Instant::now();
+        assert!(matches!(failure(script), Http::TimedOut));
+        assert!(start.elapsed() >= LIMIT && start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_dripping_agent_cannot_extend_the_limit() {
+    let start = Instant::now();
+    assert!(matches!(failure(Script::Drip(vec![b'H'; 1000], LIMIT / 6)), Http::TimedOut));
+    assert!(start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_agent_that_accepts_nobody_costs_no_more_than_the_limit() {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    use std::os::fd::AsRawFd;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("agent.sock");
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
+    bind(listener.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let _fills_the_backlog = UnixStream::connect(&path).unwrap();
+    let start = Instant::now();
+    let error = ask(&path, &web(), None, LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Exchange { error: Http::TimedOut, .. }), "{error:?}");
+    assert!(start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_agent_that_dies_midway_is_not_a_slow_one() {
+    for partial in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"uid\""] {
+        match failure(Script::Send(partial.into())) {
+            Http::Closed { received } => assert_eq!(received, partial.len()),
+            other => panic!("{partial:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_oversized_answer_is_refused_as_soon_as_it_shows() {
+    let announced = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LIMITS.body + 1);
+    assert!(matches!(failure(Script::Hold(announced.into())), Http::TooLarge { part: "body", .. }));
+    let head = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(LIMITS.head));
+    assert!(matches!(failure(Script::Hold(head.into())), Http::TooLarge { part: "head", .. }));
+    let unframed = format!("HTTP/1.1 200 OK\r\n\r\n{}", " ".repeat(LIMITS.body + 1));
+    assert!(matches!(failure(Script::Hold(unframed.into())), Http::TooLarge { part: "body", .. }));
+}
+
+#[test]
+fn garbage_is_told() {
+    assert!(matches!(failure(Script::Send(b"SSH-2.0-x\r\n\r\n".to_vec())), Http::Malformed("no status line")));
+    for body in ["", "[]", "{}", "{\"uid\":1}", "<html>"] {
+        let error = ask_once(Script::answer(200, body)).unwrap_err();
+        assert!(matches!(error, Error::Facts { .. }), "{body}: {error:?}");
+        assert!(error.to_string().contains("answers no pod facts: "), "{error}");
+    }
+}

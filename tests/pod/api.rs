@@ -1,0 +1,175 @@
+//! The API server.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use istio_cni::pod::api::{Error, LIMITS, Refusal, get};
+use istio_cni::pod::http::Error as Http;
+use istio_cni::pod::{ExtractError, PodFacts, PodName, kubeconfig};
+use serde_json::json;
+
+use crate::servers::{Api, Authority, Script, pod, run_dir, status, web};
+
+const LIMIT: Duration = Duration::from_millis(800);
+
+fn get_once(script: Script) -> Result<PodFacts, Error> {
+    let authority = Authority::new();
+    let api = Api::start(&authority, vec![script]);
+    let dir = run_dir(api.address, Some(&authority.pem));
+    get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT)
+}
+
+fn answer() -> Script {
+    Script::answer(200, pod("u1").to_string())
+}
+
+#[test]
+fn reads_a_pod_with_the_token_of_the_kubeconfig() {
+    let authority = Authority::new();
+    let api = Api::start(&authority, vec![answer()]);
+    let dir = run_dir(api.address, Some(&authority.pem));
+    let pod = PodName { namespace: "a/b".into(), name: "web 0".into() };
+    let facts = get(&dir.path().join("istio-cni-kubeconfig"), &pod, LIMIT).unwrap();
+    assert_eq!((facts.uid.as_str(), facts.proxy.is_some()), ("u1", true));
+    let request = &api.requests()[0];
+    assert!(request.starts_with("GET /api/v1/namespaces/a%2Fb/pods/web%200 HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains("\r\nAuthorization: Bearer t0ken\r\n"), "{request}");
+    assert!(request.contains(&format!("\r\nHost: {}\r\n", api.address)), "{request}");
+}
+
+#[test]
+fn both_tls_versions_are_spoken() {
+    for version in rustls::ALL_VERSIONS {
+        let authority = Authority::new();
+        let api = Api::start_as(&authority, "127.0.0.1", &[version], vec![answer()]);
+        for ca in [Some(authority.pem.as_str()), None] {
+            let dir = run_dir(api.address, ca);
+            get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_large_chunked_pod_is_read() {
+    let mut large = pod("u1");
+    large["metadata"]["managedFields"] = "x".repeat(1 << 20).into();
+    let text = large.to_string();
+    let mut bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    for chunk in text.as_bytes().chunks(4096) {
+        bytes.extend(format!("{:x}\r\n", chunk.len()).bytes().chain(chunk.iter().copied()).chain(*b"\r\n"));
+    }
+    bytes.extend(b"0\r\n\r\n");
+    assert_eq!(get_once(Script::Hold(bytes)).unwrap().uid, "u1");
+}
+
+#[test]
+fn another_authority_is_not_believed() {
+    let (ours, theirs) = (Authority::new(), Authority::new());
+    let api = Api::start(&theirs, vec![answer()]);
+    let dir = run_dir(api.address, Some(&ours.pem));
+    let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Tls { .. }), "{error:?}");
+    // Both are called alike, as the authorities of two clusters are.
+    assert!(error.to_string().contains("BadSignature"), "{error}");
+    assert_eq!(api.requests(), [""; 0], "no token was sent");
+}
+
+#[test]
+fn a_certificate_for_another_address_is_not_believed() {
+    let authority = Authority::new();
+    let api = Api::start_as(&authority, "127.0.0.2", rustls::ALL_VERSIONS, vec![answer()]);
+    let dir = run_dir(api.address, Some(&authority.pem));
+    let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Tls { .. }) && error.to_string().contains("not valid for name"), "{error}");
+    assert_eq!(api.requests(), [""; 0], "no token was sent");
+}
+
+#[test]
+fn an_authority_bundle_without_certificates_is_named() {
+    let dir = run_dir("127.0.0.1:1".parse().unwrap(), Some("no pem"));
+    let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Authorities(_)), "{error:?}");
+    assert!(error.to_string().contains("certificate-authority-data holds no usable certificate"), "{error}");
+}
+
+#[test]
+fn refusals_are_told_apart_with_the_servers_words() {
+    for (code, expected) in [
+        (401, Refusal::Unauthorized),
+        (403, Refusal::Forbidden),
+        (404, Refusal::NotFound),
+        (409, Refusal::Conflict),
+        (429, Refusal::Throttled),
+        (500, Refusal::Server),
+        (503, Refusal::Server),
+        (302, Refusal::Other),
+    ] {
+        match get_once(status(code, "because of reasons")).unwrap_err() {
+            Error::Refused { refusal, status, message, .. } => {
+                assert_eq!((refusal, status, message.as_str()), (expected, code, "because of reasons"));
+            }
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+    let forbidden = get_once(Script::answer(403, "plain text")).unwrap_err().to_string();
+    assert!(forbidden.contains("answers 403: plain text; check that the service account"), "{forbidden}");
+    assert!(!forbidden.contains("t0ken"));
+}
+
+#[test]
+fn nobody_listening_is_a_refused_connection() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dir = run_dir(address, None);
+    let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
+    assert!(matches!(&error, Error::Connect { error, .. } if error.kind() == std::io::ErrorKind::ConnectionRefused));
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
+fn silence_costs_no_more_than_the_limit() {
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = run_dir(mute.local_addr().unwrap(), None);
+    let start = Instant::now();
+    let handshake = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
+    assert!(matches!(handshake, Error::Exchange { error: Http::TimedOut, .. }), "{handshake:?}");
+    assert!(start.elapsed() >= LIMIT && start.elapsed() < 2 * LIMIT, "{:?}", start.elapsed());
+
+    let start = Instant::now();
+    let dripping = get_once(Script::Drip(vec![b'H'; 1000], LIMIT / 8)).unwrap_err();
+    assert!(matches!(dripping, Error::Exchange { error: Http::TimedOut, .. }), "{dripping:?}");
+    assert!(start.elapsed() < 2 * LIMIT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn broken_and_oversized_answers_are_told() {
+    let closed = get_once(Script::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())).unwrap_err();
+    assert!(matches!(closed, Error::Exchange { error: Http::Closed { received: 39 }, .. }), "{closed:?}");
+    let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LIMITS.body + 1);
+    let large = get_once(Script::Hold(large.into())).unwrap_err();
+    assert!(matches!(large, Error::Exchange { error: Http::TooLarge { part: "body", .. }, .. }), "{large:?}");
+}
+
+#[test]
+fn an_unframed_answer_without_close_notify_is_cut_off() {
+    let error = get_once(Script::Send(format!("HTTP/1.1 200 OK\r\n\r\n{}", pod("u1")).into())).unwrap_err();
+    assert!(matches!(error, Error::Exchange { error: Http::Closed { .. }, .. }), "{error:?}");
+}
+
+#[test]
+fn a_pod_that_is_none_is_told() {
+    let error = get_once(Script::answer(200, "{}")).unwrap_err();
+    assert!(matches!(error, Error::Facts { error: ExtractError::Json(_), .. }), "{error:?}");
+    let mut bad = pod("u1");
+    bad["spec"]["containers"][1]["securityContext"] = json!({"runAsUser": -2});
+    let error = get_once(Script::answer(200, bad.to_string())).unwrap_err();
+    assert!(error.to_string().contains("runAsUser=-2"), "{error}");
+}
+
+#[test]
+fn a_missing_kubeconfig_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("istio-cni-kubeconfig");
+    let error = get(&path, &web(), LIMIT).unwrap_err();
+    assert!(matches!(error, Error::Kubeconfig(kubeconfig::Error::Read { .. })), "{error:?}");
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+}

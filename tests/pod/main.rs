@@ -1,0 +1,10 @@
+//! Pod facts over real sockets and real TLS: each failure of an agent or an API server, and its reason.
+//!
+//! Needs nothing but loopback; every test has its own directory and ports.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::disallowed_methods, reason = "files, clocks and slow servers are what these tests are made of")]
+
+mod agent;
+mod api;
+mod lookup;
+mod servers;

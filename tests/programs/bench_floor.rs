@@ -1,0 +1,42 @@
+//! The floor of an ADD: enters the netns named by its argument, on a thread as the plugin does, sends the batch on
+//! standard input to nf_tables in one `sendto`, reads the one acknowledgement, ends.
+//!
+//! Built with the plugin's profile for the plugin's target. It must do nothing that an ADD could be spared.
+
+#![expect(clippy::disallowed_methods, reason = "enters a netns and ends, as the plugin does")]
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::process::ExitCode;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
+
+/// The largest batch, with room to spare, in bytes.
+const BATCH: usize = 32 << 10;
+/// `NLMSG_ERROR`: an acknowledgement, or an error, by the number that follows the header.
+const NLMSG_ERROR: [u8; 2] = [2, 0];
+
+fn main() -> ExitCode {
+    let replayed = thread::scope(|scope| scope.spawn(replay).join());
+    if matches!(replayed, Ok(Ok(()))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn replay() -> io::Result<()> {
+    let netns = std::env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
+    setns(File::open(netns)?, CloneFlags::CLONE_NEWNET)?;
+    let mut batch = Vec::with_capacity(BATCH);
+    io::stdin().lock().read_to_end(&mut batch)?;
+
+    let nf_tables =
+        socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
+    sendto(nf_tables.as_raw_fd(), &batch, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+    let mut answer = [0; 4096];
+    let length = recv(nf_tables.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+    match answer.get(..length) {
+        Some(ack) if ack.get(4..6) == Some(&NLMSG_ERROR) && ack.get(16..20) == Some(&[0; 4]) => Ok(()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}

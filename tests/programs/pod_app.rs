@@ -1,0 +1,77 @@
+//! The application inside a test pod; also its pause container, and whoever asks another.
+//!
+//! Everyone on the way of a request answers with one line, `WHO from ADDRESS to ADDRESS`, so that the asker sees who
+//! took part. Knows nothing of redirection: that is the point of a sidecar.
+
+use std::error::Error;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app ask ADDRESS:PORT";
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["pause"] => pause(),
+        ["serve", port] => serve(port.parse()?),
+        ["ask", address] => ask(address.parse()?),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// Lives until the sandbox ends.
+fn pause() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// Answers each connection's first line, on both families.
+fn serve(port: u16) -> Result<(), Box<dyn Error>> {
+    // Without V6ONLY, which is Linux's default, this socket takes IPv4 as well.
+    let listener = TcpListener::bind(("::", port))?;
+    announce(&format!("app listens on {port}"))?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        std::thread::spawn(move || {
+            if let Err(e) = answer(&stream) {
+                let _ = announce(&format!("app could not answer: {e}"));
+            }
+        });
+    }
+    Ok(())
+}
+
+fn answer(mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
+    let (from, to) = (plain(stream.peer_addr()?), plain(stream.local_addr()?));
+    let mut question = String::new();
+    BufReader::new(stream).read_line(&mut question)?;
+    let line = format!("app from {from} to {to}");
+    announce(&line)?;
+    writeln!(stream, "{line}")?;
+    Ok(())
+}
+
+/// Prints what comes back from `address`.
+fn ask(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "who is there?")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    std::io::stdout().write_all(answer.as_bytes())?;
+    Ok(())
+}
+
+/// IPv4 addresses as such, not inside IPv6's.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn announce(line: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{line}")
+}

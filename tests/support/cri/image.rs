@@ -1,0 +1,96 @@
+//! An OCI image archive of static programs, without a builder: one uncompressed layer, configuration, manifest, index.
+//!
+//! `ctr images import` reads it; the image's name stands in the index (`io.containerd.image.name`).
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tar::{Builder, EntryType, Header};
+
+const TYPE: &str = "application/vnd.oci.image";
+
+/// Writes the image `name` to `archive`. Its programs lie in `/`; the first is what it runs, with `args`.
+pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> Result<()> {
+    let layer = layer(programs)?;
+    let first = programs.first().and_then(|p| p.file_name()).context("an image needs a program")?;
+    let mut command = vec![format!("/{}", first.to_string_lossy())];
+    command.extend(args.iter().map(|arg| (*arg).to_owned()));
+    // Uncompressed, a layer's digest is its diff id.
+    let config = json!({
+        "architecture": architecture(), "os": "linux",
+        "config": { "Entrypoint": command, "WorkingDir": "/" },
+        "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
+    })
+    .to_string();
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": format!("{TYPE}.manifest.v1+json"),
+        "config": descriptor("config.v1+json", config.as_bytes()),
+        "layers": [descriptor("layer.v1.tar", &layer)],
+    })
+    .to_string();
+    let mut entry = descriptor("manifest.v1+json", manifest.as_bytes());
+    entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+    entry["annotations"] = json!({ "io.containerd.image.name": name });
+    let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
+
+    let file = File::create(archive).with_context(|| archive.display().to_string())?;
+    let mut tar = Builder::new(file);
+    add(&mut tar, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+    add(&mut tar, "index.json", 0o644, index.as_bytes())?;
+    for blob in [layer.as_slice(), config.as_bytes(), manifest.as_bytes()] {
+        add(&mut tar, &format!("blobs/{}", digest(blob).replace(':', "/")), 0o644, blob)?;
+    }
+    tar.into_inner()?.flush()?;
+    Ok(())
+}
+
+fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
+    let mut tar = Builder::new(Vec::new());
+    // What the runtime mounts must be there already.
+    for dir in ["dev", "etc", "proc", "sys", "tmp"] {
+        let mut header = header(0o755, 0);
+        header.set_entry_type(EntryType::Directory);
+        tar.append_data(&mut header, dir, std::io::empty())?;
+    }
+    for program in programs {
+        let content = std::fs::read(program).with_context(|| program.display().to_string())?;
+        let name = program.file_name().context("a program has a name")?.to_string_lossy();
+        add(&mut tar, &name, 0o755, &content)?;
+    }
+    Ok(tar.into_inner()?)
+}
+
+fn add<W: Write>(tar: &mut Builder<W>, name: &str, mode: u32, content: &[u8]) -> Result<()> {
+    Ok(tar.append_data(&mut header(mode, content.len() as u64), name, content)?)
+}
+
+fn header(mode: u32, size: u64) -> Header {
+    let mut header = Header::new_ustar();
+    header.set_mode(mode);
+    header.set_size(size);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header
+}
+
+fn descriptor(kind: &str, blob: &[u8]) -> Value {
+    json!({ "mediaType": format!("{TYPE}.{kind}"), "digest": digest(blob), "size": blob.len() })
+}
+
+fn digest(blob: &[u8]) -> String {
+    let hex: String = Sha256::digest(blob).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        "x86_64" => "amd64",
+        other => other,
+    }
+}

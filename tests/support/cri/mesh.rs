@@ -1,0 +1,103 @@
+//! What a mesh puts on a node: a run directory with kubeconfig and agent, and the plugin's entry in the chain.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Result;
+use istio_cni::contract;
+use serde_json::{Value, json};
+
+use super::agent::Agent;
+use super::api_server::ApiServer;
+use super::cluster::Cluster;
+use super::node::Node;
+use super::pod::Pod;
+
+/// The namespace of the agent's own pods.
+pub const AGENT_NAMESPACE: &str = "istio-system";
+/// A namespace that the mesh leaves alone.
+pub const EXCLUDED_NAMESPACE: &str = "kube-system";
+
+/// Run directory and doubles, until it is dropped.
+pub struct Mesh {
+    run_dir: PathBuf,
+    cluster: Arc<Cluster>,
+    agent: Option<Agent>,
+    api_server: Option<ApiServer>,
+}
+
+impl Mesh {
+    /// A run directory of its own, with nobody to ask.
+    pub fn new(node: &Node) -> Result<Self> {
+        let run_dir = node.new_dir("run")?;
+        Ok(Self { run_dir, cluster: Arc::default(), agent: None, api_server: None })
+    }
+
+    /// The same with the agent.
+    pub fn with_agent(mut self) -> Result<Self> {
+        self.agent = Some(Agent::start(&self.run_dir, self.cluster.clone())?);
+        Ok(self)
+    }
+
+    /// The same with an agent that is behind: it knows of this pod alone.
+    pub fn with_agent_that_knows(mut self, pod: &Pod) -> Result<Self> {
+        let behind = Cluster::default();
+        behind.apply(pod);
+        self.agent = Some(Agent::start(&self.run_dir, Arc::new(behind))?);
+        Ok(self)
+    }
+
+    /// The same with an API server and the kubeconfig that leads to it.
+    pub fn with_api_server(mut self, node: &Node) -> Result<Self> {
+        let server = ApiServer::start(node.netns(), self.cluster.clone())?;
+        server.write_kubeconfig(&self.run_dir)?;
+        self.api_server = Some(server);
+        Ok(self)
+    }
+
+    /// Ends the API server; the kubeconfig stays, as in an outage.
+    pub fn end_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// What can be asked.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The plugin's run directory.
+    pub fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
+    /// The plugin's own log so far.
+    pub fn plugin_log(&self) -> String {
+        fs::read_to_string(self.run_dir.join(contract::LOG_FILE)).unwrap_or_default()
+    }
+
+    /// The plugin's entry in the chain, as the installer writes it.
+    pub fn plugin(&self) -> Value {
+        json!({
+            "type": contract::PLUGIN_NAME,
+            "plugin_log_level": "debug",
+            "cni_agent_run_dir": self.run_dir,
+            "ambient_enabled": false,
+            "enablement_selectors": [],
+            "exclude_namespaces": [EXCLUDED_NAMESPACE],
+            "pod_namespace": AGENT_NAMESPACE,
+            "native_nftables": false,
+            "enable_ambient_detection_retry": false,
+            "capabilities": { contract::POD_ANNOTATIONS_CAPABILITY: true },
+        })
+    }
+
+    /// The same entry without the capability: the plugin then learns annotations from those it asks alone.
+    pub fn plugin_without_capability(&self) -> Value {
+        let mut plugin = self.plugin();
+        if let Some(object) = plugin.as_object_mut() {
+            object.remove("capabilities");
+        }
+        plugin
+    }
+}

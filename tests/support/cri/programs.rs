@@ -1,0 +1,104 @@
+//! The programs that a node of the tests needs, ours and the host's; what is missing is said before anything starts.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use nix::unistd::Uid;
+
+/// What the node runs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The plugin.
+    pub istio_cni: PathBuf,
+    /// Static, for the image.
+    pub pod_app: PathBuf,
+    /// Static, for the image.
+    pub pod_proxy: PathBuf,
+    /// The directory of `ptp`, `host-local` and `loopback`.
+    pub cni_plugins: PathBuf,
+    /// The OCI runtime.
+    pub runc: PathBuf,
+}
+
+impl Programs {
+    /// Finds everything, or says what is missing and how to get it. `istio_cni` is where cargo has built the plugin for
+    /// this run; the environment's `ISTIO_CNI` overrides it, `POD_PROGRAMS` names the directory of the others.
+    pub fn find(istio_cni: Option<&str>) -> Result<Self, String> {
+        if !Uid::effective().is_root() {
+            return Err("namespaces are made by root".to_owned());
+        }
+        for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
+            on_path(tool)?;
+        }
+        let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));
+        Ok(Self {
+            istio_cni: istio_cni.map_or_else(|| built("istio-cni", "cargo build --bin istio-cni"), existing)?,
+            pod_app: pod_program("pod_app")?,
+            pod_proxy: pod_program("pod_proxy")?,
+            cni_plugins: cni_plugins()?,
+            runc: on_path("runc")?,
+        })
+    }
+}
+
+/// An executable of the host.
+pub fn on_path(name: &str) -> Result<PathBuf, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| format!("{name} is not on the PATH"))
+}
+
+fn cni_plugins() -> Result<PathBuf, String> {
+    let needed = ["ptp", "host-local", "loopback"];
+    ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
+        .ok_or_else(|| format!("the CNI plugins {} are not installed (containernetworking-plugins)", needed.join(", ")))
+}
+
+fn pod_program(name: &str) -> Result<PathBuf, String> {
+    if let Some(dir) = env::var_os("POD_PROGRAMS") {
+        return existing(Path::new(&dir).join(name));
+    }
+    let musl = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    built(&format!("examples/{name}"), &format!("cargo build --target {musl} --example {name}")).and_then(|path| {
+        // A program that asks for a dynamic linker finds none in the image.
+        if path.ancestors().any(|dir| dir.ends_with(&musl)) {
+            Ok(path)
+        } else {
+            Err(format!("{name} is not built for {musl}"))
+        }
+    })
+}
+
+/// The newest of the profiles' builds below the target directory, the static ones first.
+fn built(name: &str, command: &str) -> Result<PathBuf, String> {
+    let this = env::current_exe().map_err(|e| e.to_string())?;
+    let target = this
+        .ancestors()
+        .find(|dir| dir.join("CACHEDIR.TAG").is_file())
+        .ok_or("this program is not below cargo's target directory")?;
+    let musl = target.join(format!("{}-unknown-linux-musl", env::consts::ARCH));
+    for root in [musl.as_path(), target] {
+        let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
+        let newest = builds.into_iter().filter_map(|path| Some((modified(&path)?, path))).max();
+        if let Some((_, path)) = newest {
+            return Ok(path);
+        }
+    }
+    Err(format!("{name} is not built; {command}"))
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn existing(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display())) }
+}

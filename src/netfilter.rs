@@ -26,8 +26,9 @@ pub use live::Live;
 
 use std::collections::BTreeSet;
 
-use batch::Change;
-use image::Image;
+use batch::{Batch, Change};
+use expr::Expr;
+use image::{Image, Rule};
 use nix::errno::Errno;
 
 use crate::netlink::{self, Malformed, Protocol, Refusal, Socket};
@@ -93,6 +94,18 @@ pub enum Error {
         /// The kernel's reason.
         refusal: Refusal,
     },
+    /// A rule that asks for a socket's owner, in a netns of another user namespace (`xt_owner.c`, `owner_check`).
+    #[error(
+        "{change}: {refusal}: the network namespace belongs to another user namespace (a pod with hostUsers: false), \
+         from where alone the kernel takes owner matches of iptables; native nftables mode has no such limit; nothing \
+         has been changed"
+    )]
+    OtherUserNamespace {
+        /// The change, as a sentence.
+        change: String,
+        /// The kernel's reason.
+        refusal: Refusal,
+    },
     /// Someone keeps changing the ruleset.
     #[error("the ruleset changed while it was read or compared; try again")]
     Restless,
@@ -136,6 +149,14 @@ impl Plan<'_> {
     /// Nothing is to be done.
     pub fn is_empty(&self) -> bool {
         matches!(self.action, Action::Nothing)
+    }
+
+    /// The netlink messages that carry it out; none where it is empty or goes by iptables-legacy.
+    pub fn messages(&self) -> Result<Vec<u8>, Error> {
+        match &self.action {
+            Action::Transaction(changes, generation) => Ok(encode(changes, *generation)?.bytes),
+            Action::Nothing | Action::Restore(_) => Ok(Vec::new()),
+        }
     }
 }
 
@@ -208,8 +229,12 @@ pub fn apply(plan: &Plan<'_>) -> Result<Outcome, Error> {
     }
 }
 
+fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Error> {
+    batch::encode(changes, generation).map_err(Error::Encoding)
+}
+
 fn transact(changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, Error> {
-    let batch = batch::encode(changes, generation).map_err(Error::Encoding)?;
+    let batch = encode(changes, generation)?;
     let mut socket = Socket::open(Protocol::Netfilter)?;
     let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
         Ok(()) => return Ok(Outcome::Changed),
@@ -226,6 +251,13 @@ fn transact(changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, 
         Some(Change::AddRule(..)) if refusal.errno == Errno::ENOENT => {
             Ok(Outcome::Unsupported { change: sentence, refusal })
         }
+        Some(Change::AddRule(_, _, rule, _)) if refusal.errno == Errno::EINVAL && asks_for_owner(rule) => {
+            Err(Error::OtherUserNamespace { change: sentence, refusal })
+        }
         _ => Err(Error::Refused { change: sentence, refusal }),
     }
+}
+
+fn asks_for_owner(rule: &Rule<'_>) -> bool {
+    rule.body.exprs().iter().any(|e| matches!(e, Expr::Match(xt) if xt.name == "owner"))
 }

@@ -4,7 +4,7 @@
 #![no_main]
 
 use istio_cni::contract::{annotation, proxy_env};
-use istio_cni::netfilter::{self, Backend, restore};
+use istio_cni::netfilter::{self, Backend, Live, restore};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use istio_cni::redirect::annotations::{Asked, from_pod};
 use istio_cni::rules::{self, Family};
@@ -59,6 +59,6 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     for backend in [Backend::IptablesNft, Backend::NativeNft] {
-        drop(netfilter::image(backend, &rules));
+        drop(netfilter::diff(&rules, &Live::fresh(backend)).map(|plan| plan.messages()));
     }
 });

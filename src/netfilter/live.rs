@@ -31,6 +31,13 @@ pub struct Live {
     pub(super) tables: Vec<LiveTable>,
 }
 
+impl Live {
+    /// What a fresh netns holds.
+    pub fn fresh(backend: Backend) -> Self {
+        Self { backend, generation: None, tables: Vec::new() }
+    }
+}
+
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveTable {
@@ -99,8 +106,7 @@ pub(super) fn observe(backend: Backend) -> Result<Live, Error> {
 
 /// `None` where the ruleset changed while it was read.
 fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
-    let live = Live { backend, generation: None, tables: Vec::new() };
-    let mut reader = Reader { live, generation: None, steady: true };
+    let mut reader = Reader { live: Live::fresh(backend), generation: None, steady: true };
     reader.dump(socket, "listing tables", GETTABLE, |_| (), Reader::table)?;
     if reader.live.tables.is_empty() {
         return Ok(reader.steady.then_some(reader.live));

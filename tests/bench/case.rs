@@ -7,9 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use istio_cni::netfilter::batch::{self, Change, Position};
-use istio_cni::netfilter::image::Image;
-use istio_cni::netfilter::{self, Backend, restore};
+use istio_cni::netfilter::{self, Backend, Live, restore};
 use istio_cni::redirect::annotations::{self, Asked};
 use istio_cni::rules::{self, Family};
 
@@ -113,21 +111,9 @@ impl Recording {
         let rules = rules::build(&redirect, case.dual_stack()).rules;
         let families = if case.dual_stack() { &[Family::V4, Family::V6][..] } else { &[Family::V4] };
         let restore = families.iter().map(|family| restore::render(&rules, *family).into_bytes()).collect();
-        let image = netfilter::image(Backend::IptablesNft, &rules)?;
-        let batch = batch::encode(&additions(&image), None)?.bytes;
+        let batch = netfilter::diff(&rules, &Live::fresh(Backend::IptablesNft))?.messages()?;
         Ok(Self { batch, restore })
     }
-}
-
-/// What fills an empty netns: tables, chains, then the rules that may jump to them.
-fn additions<'a>(image: &'a Image<'a>) -> Vec<Change<'a>> {
-    let mut changes: Vec<Change<'_>> = image.tables.iter().map(|table| Change::AddTable(table.id)).collect();
-    let chains = || image.tables.iter().flat_map(|table| table.chains.iter().map(|chain| (table.id, chain)));
-    changes.extend(chains().map(|(table, chain)| Change::AddChain(table, chain)));
-    for (table, chain) in chains() {
-        changes.extend(chain.rules.iter().map(|rule| Change::AddRule(table, chain.name, rule, Position::Last)));
-    }
-    changes
 }
 
 /// Fails unless the netns has the case's rules, counted by `iptables-nft-save`.

@@ -1,6 +1,11 @@
 //! Applying again, mending and removing, by each backend: what is as wanted is left alone, and so is what is not ours.
 
-use istio_cni::netfilter::{self, Backend, Difference, Live, Outcome};
+use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome};
+use istio_cni::netns;
 use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
 use istio_cni::rules::{self, RuleSet};
 use libtest_mimic::Trial;
@@ -49,6 +54,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         leaves_foreign_rules_alone(Backend::IptablesLegacy, "iptables-legacy", saved_legacy);
     }));
     trials.push(support::trial("converge/iptables/a_taken_name_changes_nothing", IPTABLES, taken_name));
+    trials.push(support::trial("converge/iptables/names_another_user_namespace", &["unshare"], other_user_namespace));
     trials.push(support::trial("converge/probe_tells_the_backends_apart", LEGACY, probe));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
     trials
@@ -262,6 +268,28 @@ fn taken_name() {
         assert!(error.starts_with("adding chain ISTIO_OUTPUT of IPv4 table nat: the kernel says EEXIST"), "{error}");
         assert_same(&before, &saved(&netns));
     });
+}
+
+/// What a pod with `hostUsers: false` has: a netns whose user namespace is not ours.
+fn other_user_namespace() {
+    let mut command = Command::new("unshare");
+    command.args(["-U", "-r", "-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Once it echoes, the namespaces are there.
+    child.stdin.as_mut().unwrap().write_all(b".").unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let path = PathBuf::from(format!("/proc/{}/ns/net", child.id()));
+    let apply = |backend| {
+        netns::enter(&path, |_| {
+            let live = netfilter::observe(backend).unwrap();
+            netfilter::apply(&netfilter::diff(&case("empty"), &live).unwrap())
+        })
+    };
+    let error = apply(Backend::IptablesNft).unwrap().unwrap_err();
+    assert!(matches!(&error, Error::OtherUserNamespace { change, .. } if change.contains("owner")), "{error}");
+    assert_eq!(apply(Backend::NativeNft).unwrap().unwrap(), Outcome::Changed);
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
 
 fn probe() {

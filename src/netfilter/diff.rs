@@ -335,3 +335,44 @@ fn middle(rows: usize, columns: usize, equal: impl Fn(usize, usize) -> bool) -> 
     }
     pairs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netfilter::image::Body;
+    use crate::rules::{self, Match, Target};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// A longest common subsequence, by trying everything.
+    fn longest(wanted: &[u8], live: &[u8]) -> usize {
+        match (wanted, live) {
+            ([w, rest_w @ ..], [l, rest_l @ ..]) if w == l => 1 + longest(rest_w, rest_l),
+            ([_, rest_w @ ..], [_, rest_l @ ..]) => longest(rest_w, live).max(longest(wanted, rest_l)),
+            _ => 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn alignment_keeps_as_much_as_can_be_kept(wanted in vec(0..4_u8, 0..8), live in vec(0..4_u8, 0..8)) {
+            let source = rules::Rule::new(rules::Table::Nat, rules::Chain::Output, [Match::tcp()], Target::Return);
+            let body = |b: &u8| Body::Saved(b.to_string());
+            let rule = |b| Rule { body: body(b), protocol: None, source: &source };
+            let image: Vec<_> = wanted.iter().map(rule).collect();
+            let there: Vec<_> = live.iter().map(|b| LiveRule { handle: 0, body: body(b) }).collect();
+            let candidates: Vec<_> = there.iter().enumerate().collect();
+            let pairs = align(&image, &candidates);
+            prop_assert!(pairs.iter().all(|(w, l)| wanted[*w] == live[*l]));
+            prop_assert!(pairs.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1));
+            prop_assert_eq!(pairs.len(), longest(&wanted, &live));
+        }
+    }
+
+    #[test]
+    fn nothing_wanted_and_nothing_there_is_the_same() {
+        let live = Live::fresh(crate::netfilter::Backend::IptablesNft);
+        let comparison = compare(Image::default(), &live);
+        assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));
+    }
+}

@@ -158,7 +158,8 @@ impl Socket {
                     return Err(Error::TooLong { request, limit: DATAGRAM });
                 }
                 Ok(length) => return Ok(length),
-                Err(Errno::EINTR) => (),
+                // After an overrun what fitted is still there, the first refusal included.
+                Err(Errno::EINTR | Errno::ENOBUFS) => (),
                 Err(source) => return Err(Error::Io { request, step: "receiving", source }),
             }
         }

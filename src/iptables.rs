@@ -12,7 +12,7 @@ mod settings;
 pub use etc::Etc;
 pub use flags::Flags;
 pub use run::{World, run};
-pub use settings::{Action, Flavour, Settings};
+pub use settings::{Action, Settings};
 
 use std::io;
 

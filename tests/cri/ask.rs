@@ -12,6 +12,7 @@ use crate::stage::Case;
 
 pub(crate) const CASES: &[Case] = &[
     ("asks_the_api_server_where_there_is_no_agent", no_agent),
+    ("asks_the_api_server_where_the_agent_knows_only_the_predecessor", agent_behind),
     ("asks_of_a_plain_pod_where_the_runtime_hands_over_no_annotations", no_capability),
 ];
 
@@ -26,6 +27,19 @@ fn no_agent(node: &Node) -> Result<()> {
     let here = (sandbox.ip()?, APP_PORT).into();
     let trace = outside::ask(node.netns(), here)?;
     assert_eq!(trace.hops(), [("istio-proxy/inbound", here), ("app", here)]);
+    sandbox.remove()
+}
+
+/// A StatefulSet's pod has its predecessor's name.
+fn agent_behind(node: &Node) -> Result<()> {
+    let predecessor = Pod::injected("shop", "web-0").annotated(annotation::INTERCEPTION_MODE, "NONE");
+    let mesh = Mesh::new(node)?.with_agent_that_knows(&predecessor)?.with_api_server(node)?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let rules = sandbox.netns()?.all_rules()?;
+    assert!(rules.contains("ISTIO_REDIRECT"), "the predecessor's annotations have been followed: {rules:?}");
     sandbox.remove()
 }
 

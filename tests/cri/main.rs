@@ -25,6 +25,7 @@ use stage::Stage;
 fn main() -> ExitCode {
     // One thread, this one: containerd ends with the thread that has started it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
+    runtime::signals::end_nodes();
     let stage = Stage::default();
     let cases = [redirect::CASES, refuse::CASES, skip::CASES, ask::CASES, end::CASES, check::CASES].concat();
     let trials = cases.into_iter().map(|case| stage.trial(case)).collect();

@@ -16,6 +16,7 @@ use crate::stage::Case;
 pub(crate) const CASES: &[Case] = &[
     ("redirects_both_ways_in_ipv4", redirects_ipv4),
     ("redirects_both_ways_in_both_families", redirects_both_families),
+    ("redirects_both_ways_in_tproxy_mode", redirects_tproxy),
     ("a_request_between_two_pods_passes_both_sidecars", between_two_pods),
     ("leaves_excluded_ports_alone", leaves_excluded_ports_alone),
 ];
@@ -52,6 +53,17 @@ fn redirects_both_families(node: &Node) -> Result<()> {
     for ip in ips {
         assert_redirected(node, &sandbox, ip)?;
     }
+    sandbox.remove()
+}
+
+fn redirects_tproxy(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let mut sandbox = started(node, &mesh, &Pod::injected_for_tproxy("shop", "web-0"))?;
+    sandbox.start_containers()?;
+    let rules = sandbox.netns()?.command("iptables-save", &["-t", "mangle"])?;
+    assert!(rules.contains("-j TPROXY"), "{rules}");
+    assert_redirected(node, &sandbox, sandbox.ip()?)?;
     sandbox.remove()
 }
 

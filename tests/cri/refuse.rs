@@ -22,7 +22,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// A kubelet gives the runtime two minutes; the plugin must have given up long before.
-const TIME_LIMIT: Duration = Duration::from_secs(40);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 fn malformed_annotation(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;

@@ -7,8 +7,6 @@
 //! (`cargo build --bin istio-cni`, `cargo build --target x86_64-unknown-linux-musl --example pod_app --example
 //! pod_proxy`) or where `ISTIO_CNI` and `POD_PROGRAMS` point.
 
-#![expect(clippy::disallowed_methods, reason = "finds the logs' place below cargo's target directory")]
-
 #[path = "../support/cri/runtime.rs"]
 mod runtime;
 
@@ -23,10 +21,12 @@ use anyhow::{Result, bail, ensure};
 use page::Page;
 use runtime::node::Node;
 use runtime::programs::Programs;
+use runtime::signals;
 use runtime::wait::timed;
 
 fn main() -> ExitCode {
     let page = Page::default();
+    signals::end_nodes();
     match demo(&page) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
@@ -43,6 +43,7 @@ fn demo(page: &Page) -> Result<()> {
     let node = node?;
     page.done(&node.cri().version()?, &format!("in namespaces of its own, ready after {took:.1?}"));
     if let Err(e) = play::play(page, &node) {
+        signals::check()?;
         let logs = save_logs(&node).map_or_else(|e| format!("not saved: {e:#}"), |dir| dir.display().to_string());
         bail!("{e:#}\n  The logs: {logs}");
     }

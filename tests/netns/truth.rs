@@ -7,7 +7,7 @@ mod table;
 pub(crate) mod topology;
 
 use istio_cni::converge::{self, OnDifference, Options};
-use istio_cni::netfilter::{self, nft, restore};
+use istio_cni::netfilter::{Forced, nft, restore};
 use istio_cni::netns::routes::Routes;
 use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
@@ -27,17 +27,23 @@ struct Backend {
     one_table_for_both: bool,
 }
 
-const BACKENDS: [Backend; 5] = [
+const BACKENDS: [Backend; 6] = [
+    Backend {
+        name: "own-legacy",
+        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
+        load: |pod, redirect, _| converge(pod, false, Forced::Legacy, redirect),
+        one_table_for_both: false,
+    },
     Backend {
         name: "own-iptables",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesNft, redirect),
+        load: |pod, redirect, _| converge(pod, false, Forced::Nft, redirect),
         one_table_for_both: false,
     },
     Backend {
         name: "own-nftables",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, netfilter::Backend::NativeNft, redirect),
+        load: |pod, redirect, _| converge(pod, true, Forced::Nft, redirect),
         one_table_for_both: true,
     },
     Backend {
@@ -68,9 +74,9 @@ const BACKENDS: [Backend; 5] = [
 ];
 
 /// The way of the plugin and of `istio-iptables`: what the pod's addresses say of its families is believed.
-fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
-    let options = Options { backend, on_difference: OnDifference::Refuse };
-    pod.inside(|| converge::apply(redirect, &pod.path(), options)).unwrap();
+fn converge(pod: &TestNetns, native_nftables: bool, forced: Forced, redirect: &Redirect) {
+    let options = Options { native_nftables, forced: Some(forced), on_difference: OnDifference::Refuse };
+    pod.inside(|| converge::apply(redirect, options)).unwrap();
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {

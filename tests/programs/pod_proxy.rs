@@ -16,6 +16,9 @@ use nix::sys::socket::{
     listen, setsockopt, socket, sockopt,
 };
 
+/// The readiness port, which is never redirected.
+const READY: u16 = 15021;
+
 /// Where a connection was on its way.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
@@ -30,7 +33,7 @@ impl Direction {
         match self {
             Self::Inbound => port::INBOUND,
             Self::Outbound => port::OUTBOUND,
-            Self::Ready => 15021,
+            Self::Ready => READY,
         }
     }
 
@@ -76,6 +79,9 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     if address.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+    } else {
+        // For TPROXY, in which mode it has the capability.
+        let _ = setsockopt(&fd, sockopt::IpTransparent, &true);
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
     listen(&fd, Backlog::new(64)?)?;
@@ -84,10 +90,10 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
 
 fn serve(direction: Direction, mut client: &TcpStream) -> Result<(), Box<dyn Error>> {
     let from = client.peer_addr()?;
-    let to = match direction {
-        Direction::Ready => client.local_addr()?,
-        Direction::Inbound | Direction::Outbound => original_destination(client)?,
-    };
+    let local = client.local_addr()?;
+    // TPROXY leaves the destination as it was; REDIRECT has made it the proxy's own port.
+    let redirected = local.port() == direction.port() && direction.port() != READY;
+    let to = if redirected { original_destination(client)? } else { local };
     let line = format!("{} from {from} to {to}", direction.name());
     announce(&line)?;
     writeln!(client, "{line}")?;

@@ -4,6 +4,7 @@
 //! first process ends everything; the kernel does the same when the tests die, however they die.
 
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -13,7 +14,7 @@ use nix::unistd::Pid;
 
 use super::client::Cri;
 use super::netns::Netns;
-use super::wait;
+use super::{signals, wait};
 
 /// The namespaces' first process. Its `/run` and `/var/lib` are empty, and it starts containerd anew whenever that
 /// has ended well, so that a restart does not end the pods.
@@ -40,6 +41,7 @@ pub struct Containerd {
 impl Containerd {
     /// Starts it on the directory, into which its configuration is written, and waits until it answers.
     pub fn start(dir: &Path, sandbox_image: &str, plugins: &Path, runc: &Path) -> Result<Self> {
+        signals::check()?;
         let config = dir.join("config.toml");
         fs::write(&config, configuration(dir, sandbox_image, plugins, runc))?;
         let log = File::create(dir.join("containerd.log"))?;
@@ -49,13 +51,18 @@ impl Containerd {
             .arg(&config)
             .env_clear()
             .env("PATH", PATH)
+            // Ctrl-C is for us; we end it.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
             .context("setpriv")?;
         match Self::answering(dir, &mut unshare) {
-            Ok((first, netns, cri)) => Ok(Self { dir: dir.to_owned(), unshare, first, netns, cri }),
+            Ok((first, netns, cri)) => {
+                signals::running(Some(first));
+                Ok(Self { dir: dir.to_owned(), unshare, first, netns, cri })
+            }
             Err(e) => {
                 let _ = unshare.kill();
                 let _ = unshare.wait();
@@ -138,6 +145,7 @@ impl Drop for Containerd {
             let _ = self.unshare.kill();
         }
         let _ = self.unshare.wait();
+        signals::running(None);
     }
 }
 

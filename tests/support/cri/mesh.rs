@@ -12,6 +12,7 @@ use super::agent::Agent;
 use super::api_server::ApiServer;
 use super::cluster::Cluster;
 use super::node::Node;
+use super::pod::Pod;
 
 /// The namespace of the agent's own pods.
 pub const AGENT_NAMESPACE: &str = "istio-system";
@@ -36,6 +37,14 @@ impl Mesh {
     /// The same with the agent.
     pub fn with_agent(mut self) -> Result<Self> {
         self.agent = Some(Agent::start(&self.run_dir, self.cluster.clone())?);
+        Ok(self)
+    }
+
+    /// The same with an agent that is behind: it knows of this pod alone.
+    pub fn with_agent_that_knows(mut self, pod: &Pod) -> Result<Self> {
+        let behind = Cluster::default();
+        behind.apply(pod);
+        self.agent = Some(Agent::start(&self.run_dir, Arc::new(behind))?);
         Ok(self)
     }
 

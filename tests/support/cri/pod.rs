@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use istio_cni::contract::{annotation, container};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use k8s_cri::v1::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig, LinuxContainerSecurityContext,
-    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata,
+    Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata,
 };
 use serde_json::{Value, json};
 
@@ -25,14 +25,22 @@ pub struct Container {
     pub name: &'static str,
     /// What it runs.
     pub command: &'static [&'static str],
-    /// `runAsUser` and `runAsGroup`.
+    /// `runAsUser`
     pub uid: u32,
+    /// `runAsGroup`
+    pub gid: u32,
+    /// Capabilities beyond the runtime's default.
+    pub capabilities: &'static [&'static str],
 }
 
 /// The application, which knows nothing of a mesh.
-pub const APP: Container = Container { name: "app", command: &["/pod_app", "serve", "8080"], uid: 1000 };
+pub const APP: Container =
+    Container { name: "app", command: &["/pod_app", "serve", "8080"], uid: 1000, gid: 1000, capabilities: &[] };
 /// The sidecar.
-pub const PROXY: Container = Container { name: container::PROXY, command: &["/pod_proxy"], uid: 1337 };
+pub const PROXY: Container =
+    Container { name: container::PROXY, command: &["/pod_proxy"], uid: 1337, gid: 1337, capabilities: &[] };
+/// The sidecar as the injector makes it for TPROXY: root, told by its group.
+pub const TPROXY: Container = Container { uid: 0, capabilities: &["NET_ADMIN"], ..PROXY };
 
 /// A pod.
 #[derive(Debug, Clone)]
@@ -80,6 +88,13 @@ impl Pod {
         pod
     }
 
+    /// The same in TPROXY mode.
+    pub fn injected_for_tproxy(namespace: &str, name: &str) -> Self {
+        let mut pod = Self::injected(namespace, name).annotated(annotation::INTERCEPTION_MODE, "TPROXY");
+        pod.containers = vec![APP, TPROXY];
+        pod
+    }
+
     /// The same with an annotation.
     pub fn annotated(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
@@ -106,20 +121,16 @@ impl Pod {
 
     /// The pod as the API server returns it.
     pub fn object(&self) -> Value {
-        let container = |name: &str, args: &[&str], uid: Option<u32>| {
+        let container = |c: &Container| {
             json!({
-                "name": name, "image": IMAGE, "args": args,
-                "securityContext": uid.map_or(json!({}), |uid| json!({ "runAsUser": uid, "runAsGroup": uid })),
+                "name": c.name, "image": IMAGE,
+                "args": if c.name == container::PROXY { &["proxy", "sidecar"][..] } else { &[] },
+                "securityContext": { "runAsUser": c.uid, "runAsGroup": c.gid },
             })
         };
-        let containers: Vec<Value> = self
-            .containers
-            .iter()
-            .map(|c| {
-                container(c.name, if c.name == container::PROXY { &["proxy", "sidecar"] } else { &[] }, Some(c.uid))
-            })
-            .collect();
-        let init: Vec<Value> = self.init_containers.iter().map(|name| container(name, &[], None)).collect();
+        let containers: Vec<Value> = self.containers.iter().map(container).collect();
+        let init: Vec<Value> =
+            self.init_containers.iter().map(|name| json!({ "name": name, "image": IMAGE })).collect();
         json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -135,7 +146,7 @@ impl Pod {
         let proxy = self.containers.iter().find(|c| c.name == container::PROXY).map(|proxy| ProxyContainer {
             proxy_type: Some("sidecar".to_owned()),
             run_as_user: Some(proxy.uid),
-            run_as_group: Some(proxy.uid),
+            run_as_group: Some(proxy.gid),
             ..ProxyContainer::default()
         });
         PodFacts {
@@ -172,7 +183,8 @@ impl Pod {
 impl Container {
     /// What a kubelet hands to the runtime.
     pub fn config(&self) -> ContainerConfig {
-        let id = Some(Int64Value { value: self.uid.into() });
+        let id = |value: u32| Some(Int64Value { value: value.into() });
+        let add = self.capabilities.iter().map(|name| (*name).to_owned()).collect();
         ContainerConfig {
             metadata: Some(ContainerMetadata { name: self.name.to_owned(), attempt: 0 }),
             image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
@@ -180,8 +192,9 @@ impl Container {
             log_path: self.log_name(),
             linux: Some(LinuxContainerConfig {
                 security_context: Some(LinuxContainerSecurityContext {
-                    run_as_user: id,
-                    run_as_group: id,
+                    run_as_user: id(self.uid),
+                    run_as_group: id(self.gid),
+                    capabilities: Some(Capability { add_capabilities: add, ..Capability::default() }),
                     ..LinuxContainerSecurityContext::default()
                 }),
                 ..LinuxContainerConfig::default()

@@ -27,7 +27,7 @@ impl Programs {
     /// this run; the environment's `ISTIO_CNI` overrides it, `POD_PROGRAMS` names the directory of the others.
     pub fn find(istio_cni: Option<&str>) -> Result<Self, String> {
         if !Uid::effective().is_root() {
-            return Err("needs root".to_owned());
+            return Err("namespaces are made by root".to_owned());
         }
         for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
             on_path(tool)?;
@@ -50,7 +50,7 @@ pub fn on_path(name: &str) -> Result<PathBuf, String> {
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .map(|dir| dir.join(name))
         .find(|candidate| candidate.is_file())
-        .ok_or_else(|| format!("needs {name} on the PATH"))
+        .ok_or_else(|| format!("{name} is not on the PATH"))
 }
 
 fn cni_plugins() -> Result<PathBuf, String> {
@@ -59,7 +59,7 @@ fn cni_plugins() -> Result<PathBuf, String> {
         .into_iter()
         .map(PathBuf::from)
         .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
-        .ok_or_else(|| format!("needs the CNI plugins {} (package containernetworking-plugins)", needed.join(", ")))
+        .ok_or_else(|| format!("the CNI plugins {} are not installed (containernetworking-plugins)", needed.join(", ")))
 }
 
 fn pod_program(name: &str) -> Result<PathBuf, String> {
@@ -72,7 +72,7 @@ fn pod_program(name: &str) -> Result<PathBuf, String> {
         if path.ancestors().any(|dir| dir.ends_with(&musl)) {
             Ok(path)
         } else {
-            Err(format!("needs {name} for {musl}"))
+            Err(format!("{name} is not built for {musl}"))
         }
     })
 }
@@ -80,8 +80,10 @@ fn pod_program(name: &str) -> Result<PathBuf, String> {
 /// The newest of the profiles' builds below the target directory, the static ones first.
 fn built(name: &str, command: &str) -> Result<PathBuf, String> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
-    let target =
-        this.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file()).ok_or("is not below cargo's target")?;
+    let target = this
+        .ancestors()
+        .find(|dir| dir.join("CACHEDIR.TAG").is_file())
+        .ok_or("this program is not below cargo's target directory")?;
     let musl = target.join(format!("{}-unknown-linux-musl", env::consts::ARCH));
     for root in [musl.as_path(), target] {
         let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
@@ -90,7 +92,7 @@ fn built(name: &str, command: &str) -> Result<PathBuf, String> {
             return Ok(path);
         }
     }
-    Err(format!("needs {name}: {command}"))
+    Err(format!("{name} is not built; {command}"))
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {
@@ -98,5 +100,5 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 fn existing(path: PathBuf) -> Result<PathBuf, String> {
-    if path.is_file() { Ok(path) } else { Err(format!("needs {}, which is not there", path.display())) }
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display())) }
 }

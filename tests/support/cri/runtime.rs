@@ -20,5 +20,6 @@ pub mod outside;
 pub mod pod;
 pub mod programs;
 pub mod sandbox;
+pub mod signals;
 pub mod trace;
 pub mod wait;

@@ -100,6 +100,12 @@ pub fn list(mismatches: &[Mismatch]) -> String {
     mismatches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
+/// What a netns is to hold.
+struct Wanted {
+    rules: RuleSet,
+    routes: Routes,
+}
+
 /// How often the rules are compared anew where somebody else changes them meanwhile.
 const ATTEMPTS: usize = 5;
 
@@ -107,19 +113,18 @@ const ATTEMPTS: usize = 5;
 pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
     let host = host(redirect)?;
     let Built { rules, warnings } = rules::build(redirect, host.ipv6);
-    // Before the rules: a packet that TPROXY marks must find its route.
-    Routes::of(redirect, host.ipv6).apply()?;
+    let wanted = Wanted { rules, routes: Routes::of(redirect, host.ipv6) };
     let presumed = netfilter::presume(options.native_nftables, options.forced);
-    let (backend, change) = match bring(&rules, presumed, options.on_difference) {
+    let (backend, change) = match bring(&wanted, presumed, options.on_difference) {
         Ok(Some(change)) => (presumed, change),
-        lacking => second_choice(&rules, presumed, options, lacking)?,
+        lacking => second_choice(&wanted, presumed, options, lacking)?,
     };
     Ok(Outcome { backend, ipv6: host.ipv6, change, warnings })
 }
 
 /// The backend that is left where the presumed one turns out not to work here.
 fn second_choice(
-    rules: &RuleSet,
+    wanted: &Wanted,
     presumed: Backend,
     options: Options,
     lacking: Result<Option<Change>, Error>,
@@ -133,25 +138,27 @@ fn second_choice(
         (true, Err(error)) => Err(error),
         (true, Ok(_)) => Err(Error::Lacking(backend)),
         (false, _) => {
-            let change = bring(rules, backend, options.on_difference)?.ok_or(Error::Lacking(backend))?;
+            let change = bring(wanted, backend, options.on_difference)?.ok_or(Error::Lacking(backend))?;
             Ok((backend, change))
         }
     }
 }
 
 /// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
-fn bring(rules: &RuleSet, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+fn bring(wanted: &Wanted, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
     settled(|| {
         let live = netfilter::observe(backend)?;
-        let plan = netfilter::diff(rules, &live)?;
+        let plan = netfilter::diff(&wanted.rules, &live)?;
         let change = match &plan.difference {
-            Difference::Same => return Ok(Some(Change::None)),
+            Difference::Same => Change::None,
             Difference::Absent => Change::Added,
             Difference::Differs(found) if on_difference == OnDifference::Refuse => {
                 return Err(Error::Differs(found.clone()));
             }
             Difference::Differs(found) => Change::Mended(found.clone()),
         };
+        // Before the rules: a packet that TPROXY marks must find its route.
+        wanted.routes.apply()?;
         Ok(match netfilter::apply(&plan)? {
             netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
             netfilter::Outcome::Unsupported { .. } => None,

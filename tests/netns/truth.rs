@@ -6,14 +6,14 @@ mod invalid;
 mod table;
 pub(crate) mod topology;
 
-use istio_cni::converge::{self, OnDifference, Options};
-use istio_cni::netfilter::{Forced, nft, restore};
+use istio_cni::converge;
+use istio_cni::netfilter::{self, nft, restore};
 use istio_cni::netns::routes::Routes;
 use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{TestNetns, by, trial};
 use table::Case;
 use topology::Topology;
 
@@ -29,22 +29,22 @@ struct Backend {
 
 const BACKENDS: [Backend; 6] = [
     Backend {
-        name: "own-legacy",
-        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
-        load: |pod, redirect, _| converge(pod, false, Forced::Legacy, redirect),
-        one_table_for_both: false,
-    },
-    Backend {
         name: "own-iptables",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, false, Forced::Nft, redirect),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesNft, redirect),
         one_table_for_both: false,
     },
     Backend {
         name: "own-nftables",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, true, Forced::Nft, redirect),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::NativeNft, redirect),
         one_table_for_both: true,
+    },
+    Backend {
+        name: "own-legacy",
+        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesLegacy, redirect),
+        one_table_for_both: false,
     },
     Backend {
         name: "iptables-nft",
@@ -74,9 +74,8 @@ const BACKENDS: [Backend; 6] = [
 ];
 
 /// The way of the plugin and of `istio-iptables`: what the pod's addresses say of its families is believed.
-fn converge(pod: &TestNetns, native_nftables: bool, forced: Forced, redirect: &Redirect) {
-    let options = Options { native_nftables, forced: Some(forced), on_difference: OnDifference::Refuse };
-    pod.inside(|| converge::apply(redirect, options)).unwrap();
+fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
+    pod.inside(|| converge::apply(redirect, by(backend))).unwrap();
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {

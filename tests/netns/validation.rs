@@ -5,11 +5,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use istio_cni::converge::{self, OnDifference, Options};
+use istio_cni::converge;
+use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{TestNetns, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -26,9 +27,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-const IPTABLES: bool = false;
-const NATIVE: bool = true;
-
 /// A pod with an address of each family.
 fn pod() -> TestNetns {
     let pod = TestNetns::new();
@@ -40,10 +38,9 @@ fn pod() -> TestNetns {
     pod
 }
 
-fn load(pod: &TestNetns, native_nftables: bool, redirect: &Redirect, dual_stack: bool) {
+fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, dual_stack: bool) {
     let redirect = Redirect { dual_stack, ..redirect.clone() };
-    let options = Options { native_nftables, forced: None, on_difference: OnDifference::Refuse };
-    pod.inside(|| converge::apply(&redirect, options)).unwrap();
+    pod.inside(|| converge::apply(&redirect, by(backend))).unwrap();
 }
 
 fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {
@@ -83,15 +80,15 @@ fn failed((code, text): (Option<i32>, String), wanted: &[&str]) {
 
 fn proves_each_family() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     proven(validate(&pod));
 }
 
 fn proves_tproxy_and_native_tables() {
     let tproxy = Redirect { mode: InterceptionMode::Tproxy, inbound_ports: PortSelector::All, ..Redirect::default() };
-    for (tables, redirect) in [(IPTABLES, &tproxy), (NATIVE, &Redirect::default())] {
+    for (backend, redirect) in [(Backend::IptablesNft, &tproxy), (Backend::NativeNft, &Redirect::default())] {
         let pod = pod();
-        load(&pod, tables, redirect, true);
+        load(&pod, backend, redirect, true);
         proven(validate(&pod));
     }
 }
@@ -99,7 +96,7 @@ fn proves_tproxy_and_native_tables() {
 /// The kernel gives some connections to the one and some to the other; an attempt that goes astray is repeated.
 fn proves_beside_a_sharing_listener() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let children: [Child; 2] = std::array::from_fn(|_| start(&pod, 1337, "10s"));
     for child in children {
         proven(finish(child));
@@ -109,7 +106,7 @@ fn proves_beside_a_sharing_listener() {
 fn waits_for_rules() {
     let pod = pod();
     let early = start(&pod, 1337, "30s");
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     proven(finish(early));
 }
 
@@ -121,20 +118,20 @@ fn refused_without_rules() {
 
 fn refused_to_another_user() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let refused = ["127.0.0.6:15002 was refused", "[::6]:15002 was refused", "the user that they name"];
     failed(finish(start(&pod, 1000, "300ms")), &refused);
 }
 
 fn one_family_without_rules_is_a_failure() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), false);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), false);
     failed(validate(&pod), &["127.0.0.6:15002 arrived at 127.0.0.1:15006", "IPv6: no connection"]);
 }
 
 fn another_programs_listener_proves_nothing() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let _foreign = pod.inside(|| ["127.0.0.1:15006", "[::1]:15006"].map(|address| TcpListener::bind(address).unwrap()));
     let wanted = [
         "127.0.0.6:15002 was accepted by another program",
@@ -146,7 +143,7 @@ fn another_programs_listener_proves_nothing() {
 
 fn taken_ports_are_named() {
     let pod = pod();
-    load(&pod, IPTABLES, &Redirect::default(), true);
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let _foreign = pod.inside(|| ["[::]:15001", "[::]:15006"].map(|address| TcpListener::bind(address).unwrap()));
     let wanted = [
         "IPv4: no listener could be opened",

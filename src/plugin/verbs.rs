@@ -31,7 +31,8 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     // First, because nothing may be done to a pod whose runtime will not understand the answer.
     let answer = reply::add(conf)?;
     refuse_own_netns(target)?;
-    let elapsed = |begin: Instant| ("elapsed_us", u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX).into());
+    let elapsed =
+        |begin: Instant| ("elapsed_us", u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX).into());
     match decide(target, conf, log)? {
         Decided::Skip(reason) => {
             log.line(LogLevel::Info, "pod left alone", &[("reason", reason.as_str().into()), elapsed(begin)]);
@@ -41,7 +42,11 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             let outcome = netns::enter(&target.netns, |netns| converge::apply(&redirect, netns.path(), options))?;
             let outcome = outcome.map_err(|error| Error::Converge { pod, error })?;
             for difference in outcome.change.mended() {
-                log.line(LogLevel::Warn, "rules differed and were mended", &[("difference", difference.to_string().into())]);
+                log.line(
+                    LogLevel::Warn,
+                    "rules differed and were mended",
+                    &[("difference", difference.to_string().into())],
+                );
             }
             let fields = [
                 ("backend", outcome.backend.as_str().into()),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::Result;
-use istio_cni::contract::annotation;
+use istio_cni::contract::{annotation, proxy_env};
 
 use crate::runtime::conflist::Families;
 use crate::runtime::mesh::Mesh;
@@ -15,7 +15,7 @@ use crate::stage::Case;
 
 pub(crate) const CASES: &[Case] = &[
     ("redirects_both_ways_in_ipv4", redirects_ipv4),
-    ("redirects_both_ways_in_both_families", redirects_both_families),
+    ("redirects_both_ways_in_both_families_of_a_dual_stack_pod", redirects_both_families),
     ("redirects_both_ways_in_tproxy_mode", redirects_tproxy),
     ("a_request_between_two_pods_passes_both_sidecars", between_two_pods),
     ("leaves_excluded_ports_alone", leaves_excluded_ports_alone),
@@ -44,9 +44,8 @@ fn redirects_ipv4(node: &Node) -> Result<()> {
 fn redirects_both_families(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::Dual, Some(&mesh.plugin()))?;
-    let pod = Pod::injected("shop", "web-0");
-    mesh.cluster().apply(&pod);
-    let mut sandbox = node.run(&pod)?;
+    let pod = Pod::injected("shop", "web-0").with_proxy_env(proxy_env::DUAL_STACK, "true");
+    let mut sandbox = started(node, &mesh, &pod)?;
     sandbox.start_containers()?;
     let ips = sandbox.ips()?;
     assert_eq!(ips.iter().map(IpAddr::is_ipv4).collect::<Vec<_>>(), [true, false], "{ips:?}");

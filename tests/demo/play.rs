@@ -1,7 +1,6 @@
 //! What the demo does, and what must come of it.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use istio_cni::contract::annotation;
@@ -53,12 +52,12 @@ fn start<'n>(page: &Page, node: &'n Node, mesh: &Mesh, pod: &Pod, how: &str) -> 
     ensure!(asked.len() == expected, "the plugin should have asked {expected} times for {}: {asked:?}", pod.name);
     sandbox.start_containers()?;
     let ip = sandbox.ip()?;
-    page.done(&format!("{}/{}", pod.namespace, pod.name), &format!("{ip}  sandbox in {}, {how}", milliseconds(took)));
+    let [sandbox_took, add_took] = [took, mesh.add_took(pod)?].map(|took| took.as_secs_f64() * 1e3);
+    page.done(
+        &format!("{}/{}", pod.namespace, pod.name),
+        &format!("{ip}  ADD took {add_took:.1} ms of the sandbox's {sandbox_took:.0}: {how}"),
+    );
     Ok(sandbox)
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{:.0} ms", duration.as_secs_f64() * 1e3)
 }
 
 /// Everyone who takes part.

@@ -105,7 +105,8 @@ fn add_check_mend() {
     let check = pod.call("CHECK", &json!({}));
     assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
 
-    pod.netns.run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
+    pod.netns
+        .run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("ISTIO_INBOUND") && said.contains("--dport 15090"), "{said}");
     let third = pod.call("ADD", &json!({}));

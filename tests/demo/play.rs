@@ -25,7 +25,7 @@ pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
     mesh = mesh.with_agent()?;
     let cart = start(page, node, &mesh, &Pod::injected("shop", "cart-0"), "asked the node's agent")?;
     let plain = Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS);
-    let plain = start(page, node, &mesh, &plain, "no sidecar.istio.io/status: asked nobody")?;
+    let plain = start(page, node, &mesh, &plain, "not injected: asked nobody")?;
 
     let server = Outside::start(node.netns(), SERVER.parse()?)?;
     let cast = Cast { node, server, web, cart, plain };
@@ -52,10 +52,10 @@ fn start<'n>(page: &Page, node: &'n Node, mesh: &Mesh, pod: &Pod, how: &str) -> 
     ensure!(asked.len() == expected, "the plugin should have asked {expected} times for {}: {asked:?}", pod.name);
     sandbox.start_containers()?;
     let ip = sandbox.ip()?;
-    let [sandbox_took, add_took] = [took, mesh.add_took(pod)?].map(|took| took.as_secs_f64() * 1e3);
+    let [sandbox_took, add_took] = [took, mesh.last_add_took()?].map(|took| took.as_secs_f64() * 1e3);
     page.done(
         &format!("{}/{}", pod.namespace, pod.name),
-        &format!("{ip}  ADD took {add_took:.1} ms of the sandbox's {sandbox_took:.0}: {how}"),
+        &format!("{ip}  ADD {add_took:>5.1} ms  sandbox {sandbox_took:>4.0} ms  {how}"),
     );
     Ok(sandbox)
 }

@@ -72,15 +72,13 @@ impl Mesh {
         &self.run_dir
     }
 
-    /// How long the plugin has worked for a pod's ADD, by its own log.
-    pub fn add_took(&self, pod: &Pod) -> Result<Duration> {
+    /// How long the plugin has worked for the last ADD, by its own log.
+    pub fn last_add_took(&self) -> Result<Duration> {
         let path = self.run_dir.join(contract::LOG_FILE);
         let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let name = format!("{}/{}", pod.namespace, pod.name);
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let mut adds = lines.filter(|line| line["pod"] == *name && line["cmd"] == "ADD");
-        let elapsed = adds.find_map(|line| line["elapsed_us"].as_u64());
-        Ok(Duration::from_micros(elapsed.with_context(|| format!("no ADD of {name} with elapsed_us in\n{log}"))?))
+        let adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
+        Ok(Duration::from_micros(adds.last().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
     }
 
     /// The plugin's entry in the chain, as the installer writes it.

@@ -3,19 +3,19 @@
 //! The one place that joins rules, kernel, addresses and routes. `plugin` and `iptables` call it, on a thread that is
 //! in the netns. It does not ask whom it serves, and it enters nothing.
 
-use std::path::Path;
-
-use crate::netfilter::{self, Backend, Difference, Mismatch};
+use crate::netfilter::{self, Backend, Difference, Forced, Mismatch};
 use crate::netns::routes::{self, MarkRoute, Routes};
 use crate::netns::{self, HostAddresses, addresses};
 use crate::redirect::Redirect;
-use crate::rules::{self, Built};
+use crate::rules::{self, Built, RuleSet};
 
 /// How rules get into the kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// By which way.
-    pub backend: Backend,
+    /// Native nftables tables instead of iptables' ones.
+    pub native_nftables: bool,
+    /// The operator's choice of iptables flavour.
+    pub forced: Option<Forced>,
     /// What to do where other rules of Istio's are there already.
     pub on_difference: OnDifference,
 }
@@ -81,6 +81,15 @@ pub enum Error {
     /// The kernel refuses.
     #[error(transparent)]
     Netfilter(#[from] netfilter::Error),
+    /// A rule that no kernel can hold.
+    #[error(transparent)]
+    Unencodable(#[from] netfilter::Unencodable),
+    /// No backend is there.
+    #[error(transparent)]
+    NoBackend(#[from] netfilter::Unavailable),
+    /// The kernel refuses an expression that it said it has.
+    #[error("the kernel lacks what {}'s rules need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
+    Lacking(Backend),
     /// Other rules are there and were to be left.
     #[error("Istio's rules are there already and differ; `--reconcile` replaces them: {}", list(.0))]
     Differs(Vec<Mismatch>),
@@ -95,46 +104,80 @@ pub fn list(mismatches: &[Mismatch]) -> String {
 const ATTEMPTS: usize = 5;
 
 /// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
-pub fn apply(redirect: &Redirect, _netns: &Path, options: Options) -> Result<Outcome, Error> {
+pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
     let host = host(redirect)?;
     let Built { rules, warnings } = rules::build(redirect, host.ipv6);
-    let wanted = netfilter::image(options.backend, &rules)?;
     // Before the rules: a packet that TPROXY marks must find its route.
     Routes::of(redirect, host.ipv6).apply()?;
-    let change = settled(|| {
-        let live = netfilter::observe(options.backend)?;
-        let plan = netfilter::diff(&wanted, &live);
+    let presumed = netfilter::presume(options.native_nftables, options.forced);
+    let (backend, change) = match bring(&rules, presumed, options.on_difference) {
+        Ok(Some(change)) => (presumed, change),
+        lacking => second_choice(&rules, presumed, options, lacking)?,
+    };
+    Ok(Outcome { backend, ipv6: host.ipv6, change, warnings })
+}
+
+/// The backend that is left where the presumed one turns out not to work here.
+fn second_choice(
+    rules: &RuleSet,
+    presumed: Backend,
+    options: Options,
+    lacking: Result<Option<Change>, Error>,
+) -> Result<(Backend, Change), Error> {
+    if let Err(error @ (Error::Differs(_) | Error::Netns(_))) = lacking {
+        return Err(error);
+    }
+    let facts = netfilter::probe()?;
+    let backend = netfilter::choose(options.native_nftables, options.forced, &facts)?;
+    match (backend == presumed, lacking) {
+        (true, Err(error)) => Err(error),
+        (true, Ok(_)) => Err(Error::Lacking(backend)),
+        (false, _) => {
+            let change = bring(rules, backend, options.on_difference)?.ok_or(Error::Lacking(backend))?;
+            Ok((backend, change))
+        }
+    }
+}
+
+/// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
+fn bring(rules: &RuleSet, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+    settled(|| {
+        let live = netfilter::observe(backend)?;
+        let plan = netfilter::diff(rules, &live)?;
         let change = match &plan.difference {
-            Difference::Same => return Ok(Change::None),
+            Difference::Same => return Ok(Some(Change::None)),
             Difference::Absent => Change::Added,
-            Difference::Differs(found) if options.on_difference == OnDifference::Refuse => {
+            Difference::Differs(found) if on_difference == OnDifference::Refuse => {
                 return Err(Error::Differs(found.clone()));
             }
             Difference::Differs(found) => Change::Mended(found.clone()),
         };
-        netfilter::apply(&plan)?;
-        Ok(change)
-    })?;
-    Ok(Outcome { backend: options.backend, ipv6: host.ipv6, change, warnings })
+        Ok(match netfilter::apply(&plan)? {
+            netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
+            netfilter::Outcome::Unsupported { .. } => None,
+        })
+    })
 }
 
 /// How the live rules differ from the intended ones.
-pub fn check(redirect: &Redirect, _netns: &Path, options: Options) -> Result<Difference, Error> {
-    let host = host(redirect)?;
-    let built = rules::build(redirect, host.ipv6);
-    let wanted = netfilter::image(options.backend, &built.rules)?;
-    let live = netfilter::observe(options.backend)?;
-    Ok(netfilter::diff(&wanted, &live).difference)
+pub fn check(redirect: &Redirect, options: Options) -> Result<Difference, Error> {
+    let built = rules::build(redirect, host(redirect)?.ipv6);
+    let live = netfilter::observe(netfilter::presume(options.native_nftables, options.forced))?;
+    Ok(netfilter::diff(&built.rules, &live)?.difference)
 }
 
-/// Takes out whatever [`apply`] may have put in. A netns that holds nothing of it is left as it is.
-pub fn cleanup(redirect: &Redirect, _netns: &Path, options: Options) -> Result<(), Error> {
-    let built = rules::build(redirect, true);
-    let wanted = netfilter::image(options.backend, &built.rules)?;
-    settled(|| {
-        let live = netfilter::observe(options.backend)?;
-        Ok(netfilter::apply(&netfilter::removal(&wanted, &live))?)
-    })?;
+/// Takes out whatever [`apply`] may have put in, by whichever backend. A netns that holds nothing of it is left as it is.
+pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
+    let former = rules::build(redirect, true).rules;
+    let facts = netfilter::probe()?;
+    let nft = [Backend::IptablesNft, Backend::NativeNft].into_iter().filter(|_| facts.nf_tables);
+    let legacy = facts.legacy_in_use.then_some(Backend::IptablesLegacy);
+    for backend in nft.chain(legacy) {
+        settled(|| {
+            let live = netfilter::observe(backend)?;
+            Ok(netfilter::apply(&netfilter::removal(&former, &live)?)?)
+        })?;
+    }
     routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
     Ok(())
 }

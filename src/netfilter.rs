@@ -4,12 +4,14 @@
 //! backends. Deciding ([`choose`], [`diff`], [`removal`]) is pure; [`probe`], [`observe`] and [`apply`] act on the
 //! netns that the calling thread is in, which they never change.
 
-pub mod batch;
+mod batch;
+mod choose;
 mod compat;
 mod describe;
 mod diff;
-pub mod expr;
-pub mod image;
+mod expr;
+mod image;
+mod legacy;
 mod live;
 mod native;
 pub mod nft;
@@ -18,10 +20,14 @@ pub mod restore;
 mod wire;
 mod xt;
 
+pub use choose::{Forced, KernelFacts, Unavailable, choose, presume, probe};
 pub use diff::{Difference, Mismatch, Wrong};
-pub use live::{Live, LiveChain, LiveHook, LiveRule, LiveTable};
-pub use wire::read_all;
+pub use live::Live;
 
+use std::collections::BTreeSet;
+
+use batch::Change;
+use image::Image;
 use nix::errno::Errno;
 
 use crate::netlink::{self, Malformed, Protocol, Refusal, Socket};
@@ -34,6 +40,8 @@ pub enum Backend {
     IptablesNft,
     /// nf_tables, as Istio's native nftables mode writes it.
     NativeNft,
+    /// The programs of iptables-legacy.
+    IptablesLegacy,
 }
 
 impl Backend {
@@ -42,6 +50,7 @@ impl Backend {
         match self {
             Self::IptablesNft => "iptables-nft",
             Self::NativeNft => "nftables",
+            Self::IptablesLegacy => "iptables-legacy",
         }
     }
 }
@@ -60,6 +69,11 @@ pub enum Unencodable {
         /// Ports taken.
         limit: usize,
     },
+}
+
+/// What a fuzzer calls: reads a rule's list of expressions, and says how many there are.
+pub fn read_rule(list: &[u8]) -> Result<usize, Malformed> {
+    wire::read_all(list).map(|exprs| exprs.len())
 }
 
 /// Why the kernel's rules could not be read or changed.
@@ -82,6 +96,20 @@ pub enum Error {
     /// Someone keeps changing the ruleset.
     #[error("the ruleset changed while it was read or compared; try again")]
     Restless,
+    /// A program of iptables-legacy is needed and not there.
+    #[error("{program} is needed, and is neither in PATH nor in the usual sbin directories")]
+    NoProgram {
+        /// The program.
+        program: &'static str,
+    },
+    /// A program of iptables-legacy failed.
+    #[error("{program}: {what}")]
+    Program {
+        /// The program.
+        program: &'static str,
+        /// How, with its own words.
+        what: String,
+    },
     /// A message outgrew its bounds.
     #[error("writing netlink messages: {0}")]
     Encoding(#[source] Malformed),
@@ -92,64 +120,112 @@ pub enum Error {
 pub struct Plan<'a> {
     /// How the netns differs from what is wanted.
     pub difference: Difference,
-    changes: Vec<batch::Change<'a>>,
-    generation: Option<u32>,
+    action: Action<'a>,
+}
+
+#[derive(Debug)]
+enum Action<'a> {
+    Nothing,
+    /// One nf_tables transaction, good for one generation of the ruleset.
+    Transaction(Vec<Change<'a>>, Option<u32>),
+    /// Input for the restore programs of both families; empty text is not restored.
+    Restore([String; 2]),
 }
 
 impl Plan<'_> {
     /// Nothing is to be done.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        matches!(self.action, Action::Nothing)
     }
+}
+
+/// What came of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was empty: nothing was sent.
+    Unchanged,
+    /// It was carried out.
+    Changed,
+    /// The kernel lacks an expression or an extension of iptables that a rule needs. Nothing has been changed; another
+    /// backend may do.
+    Unsupported {
+        /// The change that was refused, as a sentence.
+        change: String,
+        /// The kernel's reason.
+        refusal: Refusal,
+    },
 }
 
 /// What a backend's tables hold in the calling thread's netns.
 pub fn observe(backend: Backend) -> Result<Live, Error> {
-    live::observe(scope(backend))
+    match backend {
+        Backend::IptablesNft | Backend::NativeNft => live::observe(backend),
+        Backend::IptablesLegacy => legacy::observe(),
+    }
 }
 
-/// The rules in the backend's words.
-pub fn image(backend: Backend, wanted: &RuleSet) -> Result<image::Image<'_>, Error> {
-    let image = match backend {
+/// How a netns differs from what is wanted, with the changes that mend it. Owners must be numbers.
+pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
+    let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, live);
+    Ok(Plan { difference, action: action(wanted, wanted, live, changes) })
+}
+
+/// What takes our rules out of a netns. `former` says which rules of built-in chains are ours, besides those that lead
+/// to our chains.
+pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
+    let nothing = RuleSet::default();
+    let changes = removal::changes(&image(former, live.backend)?, live);
+    let difference = diff::compare(image(&nothing, live.backend)?, live).difference;
+    Ok(Plan { difference, action: action(&nothing, former, live, changes) })
+}
+
+fn image(wanted: &RuleSet, backend: Backend) -> Result<Image<'_>, Unencodable> {
+    match backend {
         Backend::IptablesNft => compat::image(wanted),
         Backend::NativeNft => native::image(wanted),
-    };
-    Ok(image?)
-}
-
-/// How a netns differs from what is wanted, with the changes that mend it.
-pub fn diff<'a>(wanted: &'a image::Image<'a>, live: &'a Live) -> Plan<'a> {
-    let diff::Comparison { difference, changes } = diff::compare(wanted, live);
-    Plan { difference, changes, generation: live.generation }
-}
-
-/// What takes our rules out.
-pub fn removal<'a>(wanted: &image::Image<'a>, live: &'a Live) -> Plan<'a> {
-    let changes = removal::changes(wanted, live);
-    let difference = if changes.is_empty() { Difference::Same } else { Difference::Differs(Vec::new()) };
-    Plan { difference, changes, generation: live.generation }
-}
-
-/// Carries a plan out in one transaction, in the calling thread's netns. An empty plan touches nothing.
-pub fn apply(plan: &Plan<'_>) -> Result<(), Error> {
-    if plan.is_empty() {
-        return Ok(());
+        Backend::IptablesLegacy => Ok(legacy::image(wanted)),
     }
-    let batch = batch::encode(&plan.changes, plan.generation).map_err(Error::Encoding)?;
+}
+
+fn action<'a>(wanted: &RuleSet, former: &RuleSet, live: &Live, changes: Vec<Change<'a>>) -> Action<'a> {
+    if changes.is_empty() {
+        return Action::Nothing;
+    }
+    if live.backend != Backend::IptablesLegacy {
+        return Action::Transaction(changes, live.generation);
+    }
+    let tables: BTreeSet<_> = changes.iter().map(Change::table).collect();
+    let tables: Vec<_> = tables.into_iter().collect();
+    Action::Restore(legacy::mend(wanted, former, live, &tables))
+}
+
+/// Carries a plan out in the calling thread's netns. An empty plan touches nothing.
+pub fn apply(plan: &Plan<'_>) -> Result<Outcome, Error> {
+    match &plan.action {
+        Action::Nothing => Ok(Outcome::Unchanged),
+        Action::Transaction(changes, generation) => transact(changes, *generation),
+        Action::Restore(texts) => legacy::restore(texts).map(|()| Outcome::Changed),
+    }
+}
+
+fn transact(changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, Error> {
+    let batch = batch::encode(changes, generation).map_err(Error::Encoding)?;
     let mut socket = Socket::open(Protocol::Netfilter)?;
-    let Err(error) = socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) else { return Ok(()) };
-    let netlink::Error::Refused { refusal, .. } = error else { return Err(error.into()) };
-    if refusal.errno == Errno::ERESTART {
-        return Err(Error::Restless);
-    }
-    let change = batch.change_of(refusal.seq).and_then(|i| plan.changes.get(i));
-    let change = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
-    Err(Error::Refused { change, refusal })
-}
-
-fn scope(backend: Backend) -> live::Scope {
-    match backend {
-        Backend::IptablesNft => live::Scope::Iptables,
-        Backend::NativeNft => live::Scope::Native,
+    let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
+        Ok(()) => return Ok(Outcome::Changed),
+        Err(netlink::Error::Refused { refusal, .. }) if refusal.errno == Errno::ERESTART => {
+            return Err(Error::Restless);
+        }
+        Err(netlink::Error::Refused { refusal, .. }) => refusal,
+        Err(error) => return Err(error.into()),
+    };
+    let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
+    let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
+    match change {
+        // All chains that a rule names are there by then: what is not is one of its expressions.
+        Some(Change::AddRule(..)) if refusal.errno == Errno::ENOENT => {
+            Ok(Outcome::Unsupported { change: sentence, refusal })
+        }
+        _ => Err(Error::Refused { change: sentence, refusal }),
     }
 }

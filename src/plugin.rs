@@ -76,7 +76,10 @@ pub enum Error {
     NobodyToAsk(pod::Unavailable),
     /// STATUS: no way to set rules.
     #[error("ADD cannot be served: {0}")]
-    NoBackend(netfilter::Error),
+    NoBackend(netfilter::Unavailable),
+    /// STATUS: the kernel does not even answer.
+    #[error("ADD cannot be served: {0}")]
+    Kernel(netfilter::Error),
 }
 
 impl Error {
@@ -85,7 +88,7 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
-            Self::NobodyToAsk(_) | Self::NoBackend(_) => Code::Unavailable,
+            Self::NobodyToAsk(_) | Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Netns(_)

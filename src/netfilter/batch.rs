@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::expr::{Expr, Set};
-use super::image::{Chain, Rule, TableFamily, TableId};
+use super::image::{Hook, Rule, TableFamily, TableId};
 use super::wire::{self, SetIds};
 use super::{compat, describe};
 use crate::netlink::{Malformed, Writer, flag};
@@ -27,13 +27,13 @@ const NEWSETELEM: u16 = 12;
 
 /// One step of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change<'a> {
+pub(super) enum Change<'a> {
     /// Make the table, or wake it.
     AddTable(TableId),
     /// Make the chain; one of our own must not be there yet.
-    AddChain(TableId, &'a Chain<'a>),
+    AddChain(TableId, &'static str, Option<Hook>),
     /// Make the rule.
-    AddRule(TableId, &'static str, &'a Rule<'a>, Position),
+    AddRule(TableId, &'static str, Rule<'a>, Position),
     /// Delete one rule.
     DeleteRule(TableId, &'a str, u64),
     /// Delete a chain's rules.
@@ -46,18 +46,29 @@ pub enum Change<'a> {
 
 /// Where in a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Position {
+pub(super) enum Position {
     /// Before the rule with this handle.
     Before(u64),
     /// After all others.
     Last,
 }
 
+impl Change<'_> {
+    /// The table that it changes.
+    pub(super) fn table(&self) -> TableId {
+        match self {
+            Self::AddTable(table) | Self::DeleteTable(table) => *table,
+            Self::AddChain(table, ..) | Self::AddRule(table, ..) | Self::DeleteRule(table, ..) => *table,
+            Self::Flush(table, _) | Self::DeleteChain(table, _) => *table,
+        }
+    }
+}
+
 impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddTable(table) => write!(f, "adding {}", describe::table(*table)),
-            Self::AddChain(table, chain) => write!(f, "adding chain {} of {}", chain.name, describe::table(*table)),
+            Self::AddChain(table, chain, _) => write!(f, "adding chain {chain} of {}", describe::table(*table)),
             Self::AddRule(table, _, rule, _) => {
                 write!(f, "adding rule `{}` to {}", describe::wanted(*table, rule), describe::table(*table))
             }
@@ -73,18 +84,18 @@ impl fmt::Display for Change<'_> {
 
 /// A transaction, ready to be sent.
 #[derive(Debug)]
-pub struct Batch {
+pub(super) struct Batch {
     /// Its messages.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// The sequence number of the message that is acknowledged.
-    pub last: u32,
+    pub(super) last: u32,
     /// For each change, the sequence number of its last message.
     ends: Vec<u32>,
 }
 
 impl Batch {
     /// The place, among the changes, of the one that a message belongs to.
-    pub fn change_of(&self, seq: u32) -> Option<usize> {
+    pub(super) fn change_of(&self, seq: u32) -> Option<usize> {
         let i = self.ends.partition_point(|end| *end < seq);
         (seq > 0 && i < self.ends.len()).then_some(i)
     }
@@ -92,7 +103,7 @@ impl Batch {
 
 /// Writes the transaction. With a `generation` the kernel refuses it (`ERESTART`) if anything has changed since that
 /// was read.
-pub fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Malformed> {
+pub(super) fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Malformed> {
     let mut out = Out::new(changes.len());
     out.begin(generation);
     let mut ends = Vec::with_capacity(changes.len());
@@ -148,7 +159,7 @@ impl Out {
     fn change(&mut self, change: &Change<'_>) {
         match change {
             Change::AddTable(table) => self.message(NEWTABLE, flag::CREATE, *table, |w, _| w.u32_be(2, 0)),
-            Change::AddChain(table, chain) => self.chain(*table, chain),
+            Change::AddChain(table, chain, hook) => self.chain(*table, chain, *hook),
             Change::AddRule(table, chain, rule, position) => self.rule(*table, chain, rule, *position),
             Change::DeleteRule(table, chain, handle) => self.message(DELRULE, 0, *table, |w, _| {
                 w.text(2, chain);
@@ -160,13 +171,13 @@ impl Out {
         }
     }
 
-    fn chain(&mut self, table: TableId, chain: &Chain<'_>) {
+    fn chain(&mut self, table: TableId, chain: &str, hook: Option<Hook>) {
         /// `NF_ACCEPT`
         const ACCEPT: u32 = 1;
-        let flags = if chain.hook.is_some() { flag::CREATE } else { flag::CREATE | flag::EXCL };
+        let flags = if hook.is_some() { flag::CREATE } else { flag::CREATE | flag::EXCL };
         self.message(NEWCHAIN, flags, table, |w, _| {
-            w.text(3, chain.name);
-            if let Some(hook) = chain.hook {
+            w.text(3, chain);
+            if let Some(hook) = hook {
                 w.nested(4, |w| {
                     w.u32_be(1, hook.number);
                     w.attr(2, &hook.priority.to_be_bytes());
@@ -178,7 +189,7 @@ impl Out {
     }
 
     fn rule(&mut self, table: TableId, chain: &str, rule: &Rule<'_>, position: Position) {
-        let anonymous = rule.exprs.iter().filter_map(|e| match e {
+        let anonymous = rule.body.exprs().iter().filter_map(|e| match e {
             Expr::Lookup { set: Set::Ports(ports), .. } => Some(ports),
             _ => None,
         });
@@ -192,8 +203,8 @@ impl Out {
         };
         self.message(NEWRULE, flags, table, |w, sets| {
             w.text(2, chain);
-            w.nested(4, |w| rule.exprs.iter().for_each(|e| wire::write(e, w, sets)));
-            if rule.exprs.iter().any(Expr::is_xt) {
+            w.nested(4, |w| rule.body.exprs().iter().for_each(|e| wire::write(e, w, sets)));
+            if rule.body.exprs().iter().any(Expr::is_xt) {
                 w.nested(5, |w| {
                     w.u32_be(1, rule.protocol.map_or(0, |p| u32::from(compat::number(p))));
                     w.u32_be(2, 0);

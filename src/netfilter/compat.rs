@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::Unencodable;
 use super::expr::{Base, Expr, Meta, Op, Value, Verdict};
-use super::image::{Chain, Hook, Image, Rule, Table, TableId};
+use super::image::{Body, Chain, Hook, Image, Rule, Table, TableId};
 use super::xt::{self, Id};
 use crate::redirect::{Interface, Owner, Port};
 use crate::rules::{self, Family, Match, Proto, RuleSet, Target};
@@ -50,7 +50,7 @@ fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
     }
     exprs.push(Expr::Counter);
     exprs.push(target(&source.target, family));
-    Ok(Rule { exprs, protocol: source.protocol(), source })
+    Ok(Rule { body: Body::Exprs(exprs), protocol: source.protocol(), source })
 }
 
 fn is_in(m: &Match) -> bool {

@@ -1,7 +1,7 @@
 //! Tables, hooks and rules as operators know them.
 
 use super::expr::{Expr, Verdict, Xt};
-use super::image::{Hook, Rule, TableFamily, TableId};
+use super::image::{Body, Hook, Rule, TableFamily, TableId};
 use super::live::{LiveHook, LiveRule};
 use super::restore;
 use crate::rules::Family;
@@ -23,9 +23,12 @@ pub(super) fn wanted(table: TableId, rule: &Rule<'_>) -> String {
 
 /// A rule of the kernel: as `iptables-save` prints it where it is one of these, else expression by expression.
 pub(super) fn live(id: TableId, known: &[Rule<'_>], rule: &LiveRule) -> String {
-    match known.iter().find(|k| k.exprs == rule.exprs) {
-        Some(known) => wanted(id, known),
-        None => rule.exprs.iter().filter(|e| **e != Expr::Counter).map(expression).collect::<Vec<_>>().join(" "),
+    match (&rule.body, known.iter().find(|k| k.body == rule.body)) {
+        (Body::Saved(line), _) => line.clone(),
+        (_, Some(known)) => wanted(id, known),
+        (Body::Exprs(exprs), None) => {
+            exprs.iter().filter(|e| **e != Expr::Counter).map(expression).collect::<Vec<_>>().join(" ")
+        }
     }
 }
 

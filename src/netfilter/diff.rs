@@ -98,16 +98,16 @@ pub(super) struct Comparison<'a> {
 }
 
 /// Compares all tables.
-pub(super) fn compare<'a>(image: &'a Image<'a>, live: &'a Live) -> Comparison<'a> {
+pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::default();
-    for table in &image.tables {
+    for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
+        work.table(Table { id: live.id, chains: Vec::new() }, live);
+    }
+    for table in image.tables {
         match live.tables.iter().find(|l| l.id == table.id) {
-            Some(live) => work.table(Some(table), live),
+            Some(live) => work.table(table, live),
             None => work.add_table(table),
         }
-    }
-    for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
-        work.table(None, live);
     }
     work.finish()
 }
@@ -119,7 +119,7 @@ pub(super) fn is_own(table: TableId, chain: &str) -> bool {
 
 /// Whether a rule leads to a chain of ours.
 pub(super) fn leads_to_own(table: TableId, rule: &LiveRule) -> bool {
-    rule.exprs.iter().filter_map(|e| e.jumps_to()).any(|chain| is_own(table, chain))
+    rule.body.jumps_to().is_some_and(|chain| is_own(table, chain))
 }
 
 #[derive(Default)]
@@ -148,36 +148,35 @@ impl<'a> Work<'a> {
         self.mismatches.push(Mismatch { table: describe::table(table), chain: chain.to_owned(), wrong });
     }
 
-    fn add_table(&mut self, table: &'a Table<'a>) {
+    fn add_table(&mut self, table: Table<'a>) {
         self.added.push(Change::AddTable(table.id));
-        for chain in &table.chains {
+        for chain in table.chains {
             self.add_chain(table.id, chain);
         }
     }
 
-    fn add_chain(&mut self, table: TableId, chain: &'a Chain<'a>) {
+    fn add_chain(&mut self, table: TableId, chain: Chain<'a>) {
         self.wrong(table, chain.name, Wrong::NoChain);
-        self.added.push(Change::AddChain(table, chain));
+        self.added.push(Change::AddChain(table, chain.name, chain.hook));
         let add = |rule| Change::AddRule(table, chain.name, rule, Position::Last);
-        self.added_rules.extend(chain.rules.iter().map(add));
+        self.added_rules.extend(chain.rules.into_iter().map(add));
     }
 
-    fn table(&mut self, wanted: Option<&'a Table<'a>>, live: &'a LiveTable) {
-        if live.dormant && wanted.is_some() {
+    fn table(&mut self, mut wanted: Table<'a>, live: &'a LiveTable) {
+        if live.dormant && !wanted.chains.is_empty() {
             self.wrong(live.id, "", Wrong::Dormant);
             self.added.push(Change::AddTable(live.id));
         }
-        let wanted_chains = wanted.map_or(&[][..], |t| &t.chains);
         for chain in &live.chains {
             self.seen |= is_own(live.id, &chain.name);
-            match wanted_chains.iter().find(|w| w.name == chain.name) {
-                Some(wanted) => self.chain(live.id, wanted, chain),
+            match wanted.chains.iter().position(|w| w.name == chain.name) {
+                Some(i) => self.chain(live.id, &wanted.chains.remove(i), chain),
                 None if is_own(live.id, &chain.name) => self.leftover(live.id, chain),
                 None => self.strays(live.id, chain),
             }
         }
-        for wanted in wanted_chains.iter().filter(|w| live.chains.iter().all(|c| c.name != w.name)) {
-            self.add_chain(live.id, wanted);
+        for absent in wanted.chains {
+            self.add_chain(live.id, absent);
         }
     }
 
@@ -201,10 +200,10 @@ impl<'a> Work<'a> {
         self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
     }
 
-    fn chain(&mut self, table: TableId, wanted: &'a Chain<'a>, live: &'a LiveChain) {
+    fn chain(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
         self.hook(table, wanted, live);
         let own = is_own(table, &live.name);
-        let ours = |r: &LiveRule| own || leads_to_own(table, r) || wanted.rules.iter().any(|w| w.exprs == r.exprs);
+        let ours = |r: &LiveRule| own || leads_to_own(table, r) || wanted.rules.iter().any(|w| w.body == r.body);
         let candidates: Vec<(usize, &LiveRule)> = live.rules.iter().enumerate().filter(|(_, r)| ours(r)).collect();
         let kept = align(&wanted.rules, &candidates);
         self.seen |= !kept.is_empty() || candidates.iter().any(|(_, r)| leads_to_own(table, r));
@@ -219,11 +218,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn hook(&mut self, table: TableId, wanted: &'a Chain<'a>, live: &'a LiveChain) {
+    fn hook(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
         let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref()));
         if wanted_hook != found {
             self.wrong(table, wanted.name, Wrong::Hook { wanted: wanted_hook, found });
-            self.added.push(Change::AddChain(table, wanted));
+            self.added.push(Change::AddChain(table, wanted.name, wanted.hook));
         }
     }
 
@@ -239,7 +238,7 @@ impl<'a> Work<'a> {
                 (None, At::Place(_)) if !own => gap.before_others(live),
                 (None, _) => Position::Last,
             };
-            self.added_rules.push(Change::AddRule(table, wanted.name, rule, position));
+            self.added_rules.push(Change::AddRule(table, wanted.name, rule.clone(), position));
         }
         for (i, (place, rule)) in gap.extra.iter().enumerate() {
             // In a chain of others, a second rule like one of ours may be theirs.
@@ -257,12 +256,12 @@ impl<'a> Work<'a> {
 
 struct Gap<'g, 'a> {
     table: TableId,
-    wanted: &'a Chain<'a>,
+    wanted: &'g Chain<'a>,
     live: &'a LiveChain,
     own: bool,
     /// Index of the first missing rule.
     first: usize,
-    missing: &'a [Rule<'a>],
+    missing: &'g [Rule<'a>],
     extra: &'g [(usize, &'a LiveRule)],
     /// Handle of the kept rule that follows.
     next: Option<u64>,
@@ -274,7 +273,7 @@ impl Gap<'_, '_> {
     /// Whether a live rule is one of ours that will be added again at its place.
     fn replaces(&self, rule: &LiveRule) -> bool {
         let is_kept = |i: usize| self.kept.iter().any(|(w, _)| *w == i);
-        self.wanted.rules.iter().enumerate().any(|(i, w)| w.exprs == rule.exprs && !is_kept(i))
+        self.wanted.rules.iter().enumerate().any(|(i, w)| w.body == rule.body && !is_kept(i))
     }
 
     /// Before the first rule that stays.
@@ -290,7 +289,7 @@ const ALIGN_LIMIT: usize = 4_000_000;
 /// Pairs of indices of equal rules, in order: a longest common subsequence.
 pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(usize, usize)> {
     let equal =
-        |w: usize, l: usize| matches!((wanted.get(w), live.get(l)), (Some(w), Some((_, l))) if w.exprs == l.exprs);
+        |w: usize, l: usize| matches!((wanted.get(w), live.get(l)), (Some(w), Some((_, l))) if w.body == l.body);
     let shorter = wanted.len().min(live.len());
     let head = (0..shorter).take_while(|i| equal(*i, *i)).count();
     let tail = (0..shorter - head).take_while(|i| equal(wanted.len() - 1 - i, live.len() - 1 - i)).count();

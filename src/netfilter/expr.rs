@@ -12,7 +12,7 @@ use crate::rules::Family;
 
 /// One expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expr {
+pub(super) enum Expr {
     /// Load a property of the packet.
     Meta(Meta),
     /// Set a property of the packet.
@@ -67,7 +67,7 @@ pub enum Expr {
 /// Properties of a packet (`nft_meta_keys`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Meta {
+pub(super) enum Meta {
     /// Packet mark.
     Mark = 3,
     /// Name of the interface by which it came.
@@ -87,7 +87,7 @@ pub enum Meta {
 /// Properties of a connection (`nft_ct_keys`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Ct {
+pub(super) enum Ct {
     /// State bits.
     State = 0,
     /// Connection mark.
@@ -99,7 +99,7 @@ pub enum Ct {
 /// Headers of a packet (`nft_payload_bases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Base {
+pub(super) enum Base {
     /// IPv4 or IPv6.
     Network = 1,
     /// TCP or UDP.
@@ -109,7 +109,7 @@ pub enum Base {
 /// Comparisons (`nft_cmp_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Op {
+pub(super) enum Op {
     /// Equal.
     Equal = 0,
     /// Not equal.
@@ -120,12 +120,12 @@ macro_rules! from_number {
     ($name:ident: $($variant:ident),+) => {
         impl $name {
             /// The number that the kernel gives it.
-            pub fn number(self) -> u32 {
+            pub(super) fn number(self) -> u32 {
                 self as u32
             }
 
             /// What the kernel calls by this number, if Istio's rules use it.
-            pub fn from_number(number: u32) -> Option<Self> {
+            pub(super) fn from_number(number: u32) -> Option<Self> {
                 [$(Self::$variant),+].into_iter().find(|v| v.number() == number)
             }
         }
@@ -139,41 +139,41 @@ from_number!(Op: Equal, Unequal);
 
 /// A constant of 1 to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Value {
+pub(super) struct Value {
     bytes: [u8; 16],
     length: u8,
 }
 
 impl Value {
     /// These bytes; more than 16 are no constant of ours.
-    pub fn new(from: &[u8]) -> Option<Self> {
+    pub(super) fn new(from: &[u8]) -> Option<Self> {
         let mut bytes = [0; 16];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Self { bytes, length: u8::try_from(from.len()).ok()? })
     }
 
     /// A byte.
-    pub fn u8(value: u8) -> Self {
+    pub(super) fn u8(value: u8) -> Self {
         Self::array([value])
     }
 
     /// A port, in network order.
-    pub fn port(port: Port) -> Self {
+    pub(super) fn port(port: Port) -> Self {
         Self::array(port.0.to_be_bytes())
     }
 
     /// A number in the host's order: marks, ids, zones.
-    pub fn u32(value: u32) -> Self {
+    pub(super) fn u32(value: u32) -> Self {
         Self::array(value.to_ne_bytes())
     }
 
     /// A number in the host's order: zones.
-    pub fn u16(value: u16) -> Self {
+    pub(super) fn u16(value: u16) -> Self {
         Self::array(value.to_ne_bytes())
     }
 
     /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(super) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()
     }
 
@@ -196,7 +196,7 @@ impl fmt::Debug for Value {
 
 /// What becomes of the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     /// `NF_DROP`
     Drop,
     /// `NF_ACCEPT`
@@ -209,7 +209,7 @@ pub enum Verdict {
 
 /// Where a lookup looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Set {
+pub(super) enum Set {
     /// A set of its own, with these ports.
     Ports(Vec<Port>),
     /// A set of this name.
@@ -218,23 +218,23 @@ pub enum Set {
 
 /// An extension of iptables: name, revision and its C structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Xt {
+pub(super) struct Xt {
     /// Name.
-    pub name: Cow<'static, str>,
+    pub(super) name: Cow<'static, str>,
     /// Revision of the structure.
-    pub revision: u32,
+    pub(super) revision: u32,
     /// The structure, padded as the kernel pads it.
-    pub bytes: Box<[u8]>,
+    pub(super) bytes: Box<[u8]>,
 }
 
 impl Expr {
     /// An extension of iptables is needed to load it.
-    pub fn is_xt(&self) -> bool {
+    pub(super) fn is_xt(&self) -> bool {
         matches!(self, Self::Match(_) | Self::Target(_))
     }
 
     /// The chain to which it sends packets on.
-    pub fn jumps_to(&self) -> Option<&str> {
+    pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Verdict(Verdict::Jump(chain)) => Some(chain),
             _ => None,

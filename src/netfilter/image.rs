@@ -8,7 +8,7 @@ use crate::rules::{self, Family, Proto};
 /// Family of a table (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum TableFamily {
+pub(super) enum TableFamily {
     /// IPv4 and IPv6.
     Inet = 1,
     /// IPv4.
@@ -19,7 +19,7 @@ pub enum TableFamily {
 
 impl TableFamily {
     /// nft's name for it.
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Inet => "inet",
             Self::Ip => "ip",
@@ -28,7 +28,7 @@ impl TableFamily {
     }
 
     /// The family with this number, if a table of ours can have it.
-    pub fn from_number(number: u8) -> Option<Self> {
+    pub(super) fn from_number(number: u8) -> Option<Self> {
         [Self::Inet, Self::Ip, Self::Ip6].into_iter().find(|f| *f as u8 == number)
     }
 }
@@ -44,49 +44,49 @@ impl From<Family> for TableFamily {
 
 /// A table, by what identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TableId {
+pub(super) struct TableId {
     /// Family.
-    pub family: TableFamily,
+    pub(super) family: TableFamily,
     /// Name.
-    pub name: &'static str,
+    pub(super) name: &'static str,
 }
 
 /// All tables that a rule set needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Image<'a> {
+pub(super) struct Image<'a> {
     /// Tables that hold something.
-    pub tables: Vec<Table<'a>>,
+    pub(super) tables: Vec<Table<'a>>,
 }
 
 /// One table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Table<'a> {
+pub(super) struct Table<'a> {
     /// Which.
-    pub id: TableId,
+    pub(super) id: TableId,
     /// Chains, those of the kernel's hooks first.
-    pub chains: Vec<Chain<'a>>,
+    pub(super) chains: Vec<Chain<'a>>,
 }
 
 /// One chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain<'a> {
+pub(super) struct Chain<'a> {
     /// Name.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// Where the kernel calls it, if it does.
-    pub hook: Option<Hook>,
+    pub(super) hook: Option<Hook>,
     /// Rules from first to last.
-    pub rules: Vec<Rule<'a>>,
+    pub(super) rules: Vec<Rule<'a>>,
 }
 
 /// Where the kernel calls a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hook {
+pub(super) struct Hook {
     /// Type of chain: `filter`, `nat`, `route`.
-    pub kind: &'static str,
+    pub(super) kind: &'static str,
     /// Hook number (`NF_INET_*`).
-    pub number: u32,
+    pub(super) number: u32,
     /// Priority.
-    pub priority: i32,
+    pub(super) priority: i32,
 }
 
 /// `NF_INET_PRE_ROUTING`
@@ -112,13 +112,40 @@ impl Hook {
     }
 }
 
+/// What a rule consists of, in its backend's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Body {
+    /// nf_tables.
+    Exprs(Vec<Expr>),
+    /// The line of `iptables-legacy-save`.
+    Saved(String),
+}
+
+impl Body {
+    /// Expressions; a saved line has none.
+    pub(super) fn exprs(&self) -> &[Expr] {
+        match self {
+            Self::Exprs(exprs) => exprs,
+            Self::Saved(_) => &[],
+        }
+    }
+
+    /// The chain to which the rule sends packets on, or, in a saved line, whatever it jumps to.
+    pub(super) fn jumps_to(&self) -> Option<&str> {
+        match self {
+            Self::Exprs(exprs) => exprs.iter().find_map(Expr::jumps_to),
+            Self::Saved(line) => line.rsplit_once(" -j ").and_then(|(_, target)| target.split(' ').next()),
+        }
+    }
+}
+
 /// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule<'a> {
-    /// Its expressions.
-    pub exprs: Vec<Expr>,
+pub(super) struct Rule<'a> {
+    /// What it consists of.
+    pub(super) body: Body,
     /// Its protocol, which extensions of iptables ask for.
-    pub protocol: Option<Proto>,
+    pub(super) protocol: Option<Proto>,
     /// The rule that it stands for.
-    pub source: &'a rules::Rule,
+    pub(super) source: &'a rules::Rule,
 }

@@ -5,8 +5,8 @@
 
 use super::batch::family_header;
 use super::expr::{Expr, Set};
-use super::image::{TableFamily, TableId};
-use super::{Error, nft, wire};
+use super::image::{Body, TableFamily, TableId};
+use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Protocol, Socket, Writer, flag};
 use crate::redirect::Port;
 use crate::rules::Table;
@@ -20,88 +20,77 @@ const GETGEN: u16 = NFTABLES | 16;
 /// How often the reading starts anew before it gives up.
 const ATTEMPTS: usize = 8;
 
-/// Tables of ours in a kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What a netns holds in a backend's tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// The ruleset's generation, where there is a table of ours to read.
-    pub generation: Option<u32>,
+    /// By which way it was read.
+    pub backend: Backend,
+    /// The ruleset's generation, where the backend has one and there is a table to read.
+    pub(super) generation: Option<u32>,
     /// Tables.
-    pub tables: Vec<LiveTable>,
+    pub(super) tables: Vec<LiveTable>,
 }
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveTable {
+pub(super) struct LiveTable {
     /// Which.
-    pub id: TableId,
+    pub(super) id: TableId,
     /// The kernel skips it (`NFT_TABLE_F_DORMANT`).
-    pub dormant: bool,
+    pub(super) dormant: bool,
     /// Things in it: chains, sets, objects.
-    pub uses: u32,
+    pub(super) uses: u32,
     /// Chains.
-    pub chains: Vec<LiveChain>,
+    pub(super) chains: Vec<LiveChain>,
 }
 
 /// A chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveChain {
+pub(super) struct LiveChain {
     /// Name.
-    pub name: String,
+    pub(super) name: String,
     /// Where the kernel calls it, if it does.
-    pub hook: Option<LiveHook>,
+    pub(super) hook: Option<LiveHook>,
     /// Rules from first to last.
-    pub rules: Vec<LiveRule>,
+    pub(super) rules: Vec<LiveRule>,
 }
 
 /// Where the kernel calls a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveHook {
+pub(super) struct LiveHook {
     /// Type of chain.
-    pub kind: String,
+    pub(super) kind: String,
     /// Hook number.
-    pub number: u32,
+    pub(super) number: u32,
     /// Priority.
-    pub priority: i32,
+    pub(super) priority: i32,
     /// What gets to its end is accepted.
-    pub accepts: bool,
+    pub(super) accepts: bool,
 }
 
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LiveRule {
-    /// The kernel's number for it, unique in its table.
-    pub handle: u64,
-    /// Expressions.
-    pub exprs: Vec<Expr>,
+pub(super) struct LiveRule {
+    /// The kernel's number for it, unique in its table; a saved line's place in its chain.
+    pub(super) handle: u64,
+    /// What it consists of.
+    pub(super) body: Body,
 }
 
-/// Whose tables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
-    /// iptables' own, which others use too.
-    Iptables,
-    /// Istio's in family `inet`.
-    Native,
+/// The table of this family and name, if the backend has one.
+pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<TableId> {
+    let native = backend == Backend::NativeNft;
+    let ours = |t: Table| if native { nft::table_name(t) } else { t.as_str() };
+    let family = TableFamily::from_number(family).filter(|f| (*f == TableFamily::Inet) == native)?;
+    let name = [Table::Mangle, Table::Nat, Table::Raw].into_iter().map(ours).find(|n| *n == name)?;
+    Some(TableId { family, name })
 }
 
-impl Scope {
-    /// The table of this family and name, if it concerns us.
-    fn table(self, family: u8, name: &str) -> Option<TableId> {
-        let family = TableFamily::from_number(family)?;
-        let ours = |t: Table| match self {
-            Self::Iptables => t.as_str(),
-            Self::Native => nft::table_name(t),
-        };
-        let name = [Table::Mangle, Table::Nat, Table::Raw].into_iter().map(ours).find(|n| *n == name)?;
-        ((family == TableFamily::Inet) == (self == Self::Native)).then_some(TableId { family, name })
-    }
-}
-
-/// Reads the tables of a scope in the calling thread's netns.
-pub(super) fn observe(scope: Scope) -> Result<Live, Error> {
+/// Reads an nf_tables backend's tables in the calling thread's netns.
+pub(super) fn observe(backend: Backend) -> Result<Live, Error> {
     let mut socket = Socket::open(Protocol::Netfilter)?;
     for _ in 0..ATTEMPTS {
-        if let Some(live) = attempt(&mut socket, scope)? {
+        if let Some(live) = attempt(&mut socket, backend)? {
             return Ok(live);
         }
     }
@@ -109,8 +98,9 @@ pub(super) fn observe(scope: Scope) -> Result<Live, Error> {
 }
 
 /// `None` where the ruleset changed while it was read.
-fn attempt(socket: &mut Socket, scope: Scope) -> Result<Option<Live>, Error> {
-    let mut reader = Reader { scope, live: Live::default(), generation: None, steady: true };
+fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
+    let live = Live { backend, generation: None, tables: Vec::new() };
+    let mut reader = Reader { live, generation: None, steady: true };
     reader.dump(socket, "listing tables", GETTABLE, |_| (), Reader::table)?;
     if reader.live.tables.is_empty() {
         return Ok(reader.steady.then_some(reader.live));
@@ -143,7 +133,6 @@ fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malfor
 }
 
 struct Reader {
-    scope: Scope,
     live: Live,
     /// The lower half of the generation, which each message carries.
     generation: Option<[u8; 2]>,
@@ -183,7 +172,7 @@ impl Reader {
         for attr in Attrs::new(attrs) {
             let attr = attr?;
             match attr.kind {
-                1 => id = self.scope.table(family, attr.text()?),
+                1 => id = table_id(self.live.backend, family, attr.text()?),
                 2 => flags = attr.u32_be()?,
                 3 => uses = attr.u32_be()?,
                 _ => (),
@@ -195,7 +184,7 @@ impl Reader {
     }
 
     fn find(&mut self, family: u8, name: &str) -> Option<&mut LiveTable> {
-        let id = self.scope.table(family, name)?;
+        let id = table_id(self.live.backend, family, name)?;
         self.live.tables.iter_mut().find(|t| t.id == id)
     }
 
@@ -233,7 +222,7 @@ impl Reader {
         }
         let chain = self.find(family, table).and_then(|t| t.chains.iter_mut().find(|c| c.name == chain));
         if let Some(chain) = chain {
-            chain.rules.push(LiveRule { handle, exprs: wire::read_all(list)? });
+            chain.rules.push(LiveRule { handle, body: Body::Exprs(wire::read_all(list)?) });
         }
         Ok(())
     }
@@ -242,7 +231,11 @@ impl Reader {
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
-            for expr in rules.flat_map(|r| &mut r.exprs) {
+            let exprs = rules.flat_map(|r| match &mut r.body {
+                Body::Exprs(exprs) => exprs.iter_mut(),
+                Body::Saved(_) => [].iter_mut(),
+            });
+            for expr in exprs {
                 let Expr::Lookup { set, .. } = expr else { continue };
                 let Set::Named(name) = set else { continue };
                 if let Some(ports) = elements(socket, table.id, name)? {

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::Unencodable;
 use super::compat::{self, Side, compare, op, push};
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict};
-use super::image::{Chain, Hook, Image, Rule, TableFamily, TableId};
+use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
 use super::nft;
 use super::wire::nfproto;
 use crate::redirect::{Interface, Port};
@@ -37,7 +37,7 @@ fn rule(source: &rules::Rule) -> Result<Rule<'_>, Unencodable> {
         out.add(m, source)?;
     }
     out.target(source);
-    Ok(Rule { exprs: out.exprs, protocol: source.protocol(), source })
+    Ok(Rule { body: Body::Exprs(out.exprs), protocol: source.protocol(), source })
 }
 
 /// Expressions so far, and what they have established: nft states a family or protocol once.

@@ -44,7 +44,7 @@ fn from_table<'a>(image: &Image<'_>, table: &'a LiveTable) -> Vec<Change<'a>> {
 }
 
 /// Handles of our rules in a chain that others use too.
-fn ours(table: &LiveTable, chain: &LiveChain, wanted: &[Rule<'_>]) -> Vec<u64> {
+pub(super) fn ours(table: &LiveTable, chain: &LiveChain, wanted: &[Rule<'_>]) -> Vec<u64> {
     let candidates: Vec<_> = chain.rules.iter().enumerate().collect();
     let matched = align(wanted, &candidates);
     let is_ours = |i: usize| matched.iter().any(|(_, l)| *l == i);

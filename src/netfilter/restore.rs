@@ -26,7 +26,7 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
             let _ = writeln!(text, "-N {}", chain.as_str());
         }
         for rule in of_table {
-            let _ = writeln!(text, "{}", line(rule, family, Style::Istio));
+            let _ = writeln!(text, "{}", istio_form(rule, family));
         }
         text.push_str("COMMIT\n");
     }
@@ -40,6 +40,11 @@ pub fn dry_run(rules: &RuleSet) -> String {
     let [v4, v6] = [Family::V4, Family::V6].map(|family| render(rules, family));
     // Before, IPv6 is read even where the pod has none: rules could be left there.
     format!("iptables-save\nip6tables-save\n{v4}{v6}{after}")
+}
+
+/// The rule as a line for `iptables-restore`, in Istio's words.
+pub(super) fn istio_form(rule: &Rule, family: Family) -> String {
+    line(rule, family, Style::Istio)
 }
 
 /// The rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. Owners must be

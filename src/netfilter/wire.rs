@@ -153,7 +153,7 @@ pub(super) fn nfproto(family: Family) -> u32 {
 }
 
 /// The expressions in a rule's list (`NFTA_RULE_EXPRESSIONS`).
-pub fn read_all(list: &[u8]) -> Result<Vec<Expr>, Malformed> {
+pub(super) fn read_all(list: &[u8]) -> Result<Vec<Expr>, Malformed> {
     Attrs::new(list).map(|elem| read(elem?)).collect()
 }
 

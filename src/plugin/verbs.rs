@@ -7,9 +7,9 @@ use serde::de::IgnoredAny;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
-use crate::cni::{self, LogLevel, NetConf, Target, reply};
+use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
-use crate::netfilter::{self, Backend, Difference};
+use crate::netfilter::{self, Difference, Forced};
 use crate::netns;
 use crate::pod::lookup::{LookupBudget, lookup};
 use crate::pod::{self, PodName};
@@ -39,7 +39,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
         }
         Decided::Redirect(pod, redirect) => {
             let options = options(conf, OnDifference::Mend);
-            let outcome = netns::enter(&target.netns, |netns| converge::apply(&redirect, netns.path(), options))?;
+            let outcome = netns::enter(&target.netns, |_| converge::apply(&redirect, options))?;
             let outcome = outcome.map_err(|error| Error::Converge { pod, error })?;
             for difference in outcome.change.mended() {
                 log.line(
@@ -66,7 +66,7 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     refuse_own_netns(target)?;
     let Decided::Redirect(pod, redirect) = decide(target, conf, log)? else { return Ok(String::new()) };
     let options = options(conf, OnDifference::Refuse);
-    let difference = netns::enter(&target.netns, |netns| converge::check(&redirect, netns.path(), options))?;
+    let difference = netns::enter(&target.netns, |_| converge::check(&redirect, options))?;
     match difference.map_err(|error| Error::Converge { pod: pod.clone(), error })? {
         Difference::Same => Ok(String::new()),
         Difference::Absent => Err(Error::Differs { pod, differences: "none of its rules is there".to_owned() }),
@@ -77,7 +77,9 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
 /// Could ADD be served? Asks what ADD would ask: someone who knows pods, and a kernel that takes rules.
 pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
     pod::available(&conf.settings.run_dir, STATUS_PATIENCE).map_err(Error::NobodyToAsk)?;
-    netfilter::observe(backend(conf)).map_err(Error::NoBackend)?;
+    let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
+    let facts = netfilter::probe().map_err(Error::Kernel)?;
+    netfilter::choose(native_nftables, forced, &facts).map_err(Error::NoBackend)?;
     Ok(String::new())
 }
 
@@ -117,9 +119,9 @@ fn refuse_own_netns(target: &Target) -> Result<(), Error> {
 }
 
 fn options(conf: &NetConf<'_>, on_difference: OnDifference) -> converge::Options {
-    converge::Options { backend: backend(conf), on_difference }
-}
-
-fn backend(conf: &NetConf<'_>) -> Backend {
-    if conf.settings.native_nftables { Backend::NativeNft } else { Backend::IptablesNft }
+    let forced = conf.settings.iptables_binary.map(|binary| match binary {
+        IptablesBinary::Legacy => Forced::Legacy,
+        IptablesBinary::Nft => Forced::Nft,
+    });
+    converge::Options { native_nftables: conf.settings.native_nftables, forced, on_difference }
 }

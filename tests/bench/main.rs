@@ -1,58 +1,111 @@
 //! `make bench`: the plugin against its floor and against the commands that Istio's plugin runs.
 //!
-//! Whole processes are measured, from spawn to exit, in one interleaved run of random order, each in a netns of its own.
-//! Nothing is printed of a subject that does not leave the expected rules. The bench never fails because of a figure.
+//! Whole processes are measured, from spawn to exit, interleaved in a random order, each in a netns of its own, while
+//! another programmed netns stays alive. No figure is printed of a subject that does not leave the expected rules. The
+//! bench never fails because of a figure.
 
 #![expect(clippy::disallowed_methods, reason = "starts programs in namespaces, reads recordings, holds the clock")]
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "its report")]
+#![expect(clippy::print_stdout, reason = "its report")]
 
+mod agent;
 mod case;
 mod commands;
+mod measure;
 mod netns;
+mod options;
+mod pod;
+mod report;
 mod run;
+mod subject;
 
-use anyhow::Result;
+#[path = "../pod/servers.rs"]
+#[allow(dead_code, clippy::unwrap_used, reason = "the API server of the lookup's tests; a part of it serves here")]
+mod servers;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+
 use case::{Case, Recording};
-use netns::PodNetns;
-use run::{Start, Step};
+use options::Options;
+use report::Report;
+use servers::{Api, Authority, Script};
+use subject::{Programs, Stage, Subject};
 
 fn main() -> Result<()> {
-    let programs = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_default());
+    let options = Options::parse(std::env::args().skip(1))?;
+    let programs = Programs::find()?;
     netns::isolate()?;
-    let perf = std::path::PathBuf::from("../shared/perf");
-    let keep = PodNetns::new(true)?;
-    let rec = Recording::captured(&perf, Case::DualDns)?;
-    run::run(&keep, Start::Inside, &commands::restores(Case::DualDns, &rec))?;
-    for case in Case::ALL {
-        let rec = Recording::captured(&perf, case)?;
-        for name in ["floor", "restore", "commands"] {
-            let mut walls = Vec::new();
-            let mut cpu = 0;
-            let mut keep = Vec::new();
-            for _ in 0..20 {
-                let netns = PodNetns::new(case.dual_stack())?;
-                let (start, steps) = match name {
-                    "floor" => (
-                        Start::Outside,
-                        vec![Step {
-                            program: programs.join("bench_floor"),
-                            args: vec![netns.path().into()],
-                            stdin: rec.batch.clone(),
-                            ..Step::default()
-                        }],
-                    ),
-                    "restore" => (Start::Inside, commands::restores(case, &rec)),
-                    _ => (Start::Inside, commands::istio(case, &rec)),
-                };
-                let taken = run::run(&netns, start, &steps)?;
-                case::verify(case, &netns)?;
-                walls.push(taken.wall);
-                cpu += taken.cpu.as_micros();
-                keep.push(netns);
-            }
-            walls.sort();
-            println!("{} {name}: p50 {:?} min {:?} cpu {}", case.name(), walls[10], walls[0], cpu / 20);
-        }
+    let perf_dir = std::env::var_os("PERF_DIR").map(PathBuf::from);
+    let perf_dir = perf_dir.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/perf"));
+    let (origin, recordings) = Recording::of_all(&perf_dir)?;
+    let surroundings = Case::ALL.iter().map(|case| Surroundings::new(*case)).collect::<Result<Vec<_>>>()?;
+    let stages: Vec<Stage<'_>> = (surroundings.iter().zip(&recordings))
+        .map(|(around, recording)| Stage {
+            case: around.case,
+            programs: &programs,
+            recording,
+            agent_dir: around.agent.path(),
+            api_dir: around.api.path(),
+        })
+        .collect();
+
+    // Rules somewhere on the node: the kernel's hooks are patched in, as they are wherever a second pod starts.
+    let other_pod = stages[0].prepare(Subject::Restore)?;
+    other_pod.run().context("the pod that lives throughout")?;
+    let peaks = verified(&stages)?;
+    netns::settle()?;
+
+    let mut shuffle = measure::Shuffle::new();
+    let alone = measure::alone(&stages, options.runs, &mut shuffle)?;
+    let rounds = measure::at_once(&stages, options.parallel_runs, &mut shuffle)?;
+    drop(other_pod);
+
+    let report = Report {
+        origin,
+        cases: Case::ALL.to_vec(),
+        alone: report::figures(&alone),
+        rates: report::rates(&rounds),
+        peaks,
+        binary: std::fs::metadata(&programs.plugin)?.len(),
+    };
+    if options.json {
+        println!("{:#}", report.json())
+    } else {
+        print!("{}", report.text())
     }
     Ok(())
+}
+
+/// Lets each subject happen, fails where one leaves other rules than it should, and returns the peaks of their memory.
+fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
+    let mut peaks = BTreeMap::new();
+    for (at, stage) in stages.iter().enumerate() {
+        for subject in Subject::ALL {
+            stage.verify(subject)?;
+            peaks.insert((at, subject), stage.peak(subject)?);
+        }
+    }
+    Ok(peaks)
+}
+
+/// The doubles that a case's plugin asks. They serve until the bench ends.
+struct Surroundings {
+    case: Case,
+    agent: TempDir,
+    api: TempDir,
+    _server: Api,
+}
+
+impl Surroundings {
+    fn new(case: Case) -> Result<Self> {
+        let agent = tempfile::tempdir()?;
+        agent::start(agent.path(), &pod::facts(case)?)?;
+        let authority = Authority::new();
+        let server = Api::start(&authority, vec![Script::answer(200, pod::object(case).to_string())]);
+        let api = servers::run_dir(server.address, Some(&authority.pem));
+        Ok(Self { case, agent, api, _server: server })
+    }
 }

@@ -2,16 +2,23 @@
 //!
 //! The bench works in a network and a mount namespace of its own, so that nothing of the machine is touched.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+
+/// The other end of a pod's interface, in the bench's netns, is called so, with a number.
+const HOST_END: &str = "pod";
+static MADE: AtomicUsize = AtomicUsize::new(0);
+static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Leaves the machine's network and mounts. To be called before any thread is started.
 pub(crate) fn isolate() -> Result<()> {
@@ -24,6 +31,30 @@ pub(crate) fn isolate() -> Result<()> {
     ip("link set lo up\n")
 }
 
+/// Waits until the kernel has taken down all namespaces that were dropped: that is work on the same cores.
+pub(crate) fn settle() -> Result<()> {
+    until_gone()?;
+    // The kernel takes them down one batch after the other: once this one is gone, so is what came before it.
+    drop(PodNetns::new(false)?);
+    until_gone()
+}
+
+/// Waits until only the living have a veth that ends in the bench's netns.
+fn until_gone() -> Result<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let clock = Instant::now();
+    loop {
+        let devices = fs::read_to_string("/proc/self/net/dev")?;
+        let pods = devices.lines().filter(|line| line.trim_start().starts_with(HOST_END)).count();
+        let left = pods.saturating_sub(ALIVE.load(Ordering::Relaxed));
+        if left == 0 {
+            return Ok(());
+        }
+        ensure!(clock.elapsed() < PATIENCE, "{left} namespaces are still being taken down after {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// A pod's network namespace; it ends with the value.
 pub(crate) struct PodNetns {
     file: File,
@@ -34,15 +65,20 @@ impl PodNetns {
     pub(crate) fn new(dual_stack: bool) -> Result<Self> {
         let made = in_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
-            let mut plan = String::from("link set lo up\nlink add eth0 type veth peer name host0\nlink set eth0 up\n");
-            plan.push_str("link set host0 up\naddr add 10.222.0.3/24 dev eth0\n");
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let bench = std::process::id();
+            let mut plan =
+                format!("link set lo up\nlink add eth0 type veth peer name {HOST_END}{number} netns {bench}\n");
+            plan.push_str("link set eth0 up\naddr add 10.222.0.3/24 dev eth0\n");
             if dual_stack {
                 plan.push_str("addr add fd00:222::3/64 dev eth0 nodad\n");
             }
             ip(&plan)?;
             Ok(File::open("/proc/thread-self/ns/net")?)
         });
-        Ok(Self { file: made.context("a netns for a run")? })
+        let file = made.context("a netns for a run")?;
+        ALIVE.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { file })
     }
 
     /// `CNI_NETNS`; good as long as the value lives.
@@ -56,6 +92,12 @@ impl PodNetns {
             setns(&self.file, CloneFlags::CLONE_NEWNET)?;
             visit()
         })
+    }
+}
+
+impl Drop for PodNetns {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{PipeReader, Read as _, Write as _, pipe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -112,22 +112,23 @@ impl Ready {
 }
 
 /// Peak resident memory of one program, in KiB, as `bench_peak` sees it.
-pub(crate) fn peak(asker: &std::path::Path, netns: &PodNetns, step: &Step) -> Result<u64> {
+pub(crate) fn peak(asker: &Path, netns: &PodNetns, start: Start, step: &Step) -> Result<u64> {
     let mut asked = Step { program: asker.to_owned(), args: vec![step.program.clone().into()], ..step.clone() };
     asked.args.extend(step.args.iter().cloned());
-    let child = |step: &Step| -> Result<String> {
-        let mut ready = Ready::new(step)?;
+    let ask = || {
+        let mut ready = Ready::new(&asked)?;
         ready.command.stdout(Stdio::null());
-        if !ready.run() {
-            bail!("{step:?} failed: {}", ready.said());
+        let well = ready.run();
+        let said = ready.said();
+        match said.trim().parse() {
+            Ok(peak) if well => Ok(peak),
+            _ => bail!("{asked:?} failed: {said}"),
         }
-        drop(ready.command);
-        let mut text = String::new();
-        ready.stderr.read_to_string(&mut text)?;
-        Ok(text)
     };
-    let text = netns.inside(|| child(&asked))?;
-    text.trim().parse().with_context(|| format!("bench_peak said {text:?}"))
+    match start {
+        Start::Outside => in_thread(ask),
+        Start::Inside => netns.inside(ask),
+    }
 }
 
 fn cpu_of_children() -> Result<Duration> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use istio_cni::netfilter::{self, Backend, nft, restore};
+use istio_cni::netfilter::{self, Backend, Outcome, nft, restore};
 use istio_cni::redirect::{Owner, OwnerGroups, Redirect};
 use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
@@ -75,12 +75,11 @@ fn numbered(redirect: Redirect) -> Redirect {
 }
 
 /// Programs rules the way the plugin does.
-pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) {
+pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Outcome {
     netns.inside(|| {
-        let image = netfilter::image(backend, wanted).unwrap();
         let live = netfilter::observe(backend).unwrap();
-        netfilter::apply(&netfilter::diff(&image, &live)).unwrap();
-    });
+        netfilter::apply(&netfilter::diff(wanted, &live).unwrap()).unwrap()
+    })
 }
 
 fn iptables(wanted: &RuleSet) {

@@ -15,6 +15,8 @@ mod plugin_call;
 
 mod encoder;
 mod plugin;
+mod truth;
+mod validation;
 mod visit;
 
 use std::process::ExitCode;
@@ -22,6 +24,9 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [encoder::trials(), plugin::trials(), visit::trials()].into_iter().flatten().collect();
+    let trials = [encoder::trials(), plugin::trials(), truth::trials(), validation::trials(), visit::trials()]
+        .into_iter()
+        .flatten()
+        .collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

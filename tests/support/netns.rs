@@ -60,6 +60,8 @@ impl TestNetns {
         self.inside(|| {
             let command = Command::new(program)
                 .args(args)
+                // iptables-legacy's lock is the machine's unless told otherwise.
+                .env("XTABLES_LOCKFILE", self.path())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())

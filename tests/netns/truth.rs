@@ -1,0 +1,127 @@
+//! The truth table: who answers a connection, and where it had been going, under each backend alike.
+//!
+//! `table` says what must be so, `topology` makes a pod and a world around it; here rules are loaded and questions asked.
+
+mod invalid;
+mod table;
+pub(crate) mod topology;
+
+use istio_cni::netfilter::{self, nft, restore};
+use istio_cni::netns::routes::Routes;
+use istio_cni::redirect::{Owner, Redirect};
+use istio_cni::rules::{self, Family};
+use libtest_mimic::Trial;
+
+use crate::support::{TestNetns, trial};
+use table::Case;
+use topology::Topology;
+
+/// A way for rules to get into a kernel.
+#[derive(Clone, Copy)]
+struct Backend {
+    name: &'static str,
+    programs: &'static [&'static str],
+    load: fn(&TestNetns, &Redirect, bool),
+    /// Istio's native tables hold rules for both families, whichever the pod has: IPv6 is redirected in an IPv4 pod too.
+    one_table_for_both: bool,
+}
+
+const BACKENDS: [Backend; 5] = [
+    Backend {
+        name: "own-iptables",
+        programs: &[],
+        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::IptablesNft, redirect, ipv6),
+        one_table_for_both: false,
+    },
+    Backend {
+        name: "own-nftables",
+        programs: &[],
+        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::NativeNft, redirect, ipv6),
+        one_table_for_both: true,
+    },
+    Backend {
+        name: "iptables-nft",
+        one_table_for_both: false,
+        programs: &["iptables-nft-restore", "ip6tables-nft-restore"],
+        load: |pod, redirect, ipv6| {
+            feed_restore(pod, ["iptables-nft-restore", "ip6tables-nft-restore"], redirect, ipv6);
+        },
+    },
+    Backend {
+        name: "iptables-legacy",
+        one_table_for_both: false,
+        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
+        load: |pod, redirect, ipv6| {
+            feed_restore(pod, ["iptables-legacy-restore", "ip6tables-legacy-restore"], redirect, ipv6);
+        },
+    },
+    Backend {
+        name: "nft",
+        one_table_for_both: true,
+        programs: &["nft"],
+        load: |pod, redirect, ipv6| {
+            let text = nft::render(&rules::build(redirect, ipv6).rules);
+            pod.feed("nft", &["-f", "-"], &text);
+        },
+    },
+];
+
+fn encode(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect, ipv6: bool) {
+    let rules = rules::build(redirect, ipv6).rules;
+    pod.inside(|| {
+        let wanted = netfilter::image(backend, &rules).unwrap();
+        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
+    });
+}
+
+fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {
+    let rules = rules::build(redirect, ipv6).rules;
+    for (program, family) in programs.into_iter().zip([Family::V4, Family::V6]) {
+        pod.feed(program, &["--noflush"], &restore::render(&rules, family));
+    }
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let invalid = |backend: Backend| {
+        let name = format!("truth::invalid_packets_are_dropped_when_asked::{}", backend.name);
+        trial(name, backend.programs, move || invalid::are_dropped_when_asked(backend))
+    };
+    let mut trials: Vec<Trial> = BACKENDS.map(invalid).into();
+    for case in table::cases() {
+        for backend in BACKENDS {
+            if backend.one_table_for_both && !case.ipv6 {
+                continue;
+            }
+            let case = case.clone();
+            let name = format!("truth::{}::{}", case.name, backend.name);
+            trials.push(trial(name, backend.programs, move || hold(&case, backend)));
+        }
+    }
+    trials
+}
+
+/// Asks every row's question in every family that it has, and names all that were answered wrongly.
+fn hold(case: &Case, backend: Backend) {
+    let topology = Topology::new();
+    (backend.load)(&topology.pod, &case.redirect, case.ipv6);
+    topology.pod.inside(|| Routes::of(&case.redirect, case.ipv6).apply()).unwrap();
+    let _servers = topology.serve(proxy_id(&case.redirect));
+    let mut wrong = Vec::new();
+    for row in &case.rows {
+        for family in [Family::V4, Family::V6] {
+            let Some(wanted) = row.wanted(family) else { continue };
+            let answer = topology.ask(row, family);
+            if !answer.starts_with(&wanted) {
+                wrong.push(format!("{}\n    wanted {wanted:?}\n    but it is {answer:?}", row.describe(family)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} under {}:\n{}", case.name, backend.name, wrong.join("\n"));
+}
+
+fn proxy_id(redirect: &Redirect) -> u32 {
+    match redirect.proxy_uids[..] {
+        [Owner::Id(id), ..] => id,
+        _ => panic!("a proxy's user by number, not {:?}", redirect.proxy_uids),
+    }
+}

@@ -1,0 +1,40 @@
+//! Packets that conntrack calls invalid: of a connection that it did not see begin. No row of the table can hold that.
+
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use istio_cni::redirect::Redirect;
+use istio_cni::rules::Family;
+
+use super::Backend;
+use super::table::Place;
+use super::topology::Topology;
+
+/// Invalid packets arrive, or with `drop_invalid` they do not.
+pub(crate) fn are_dropped_when_asked(backend: Backend) {
+    for drop_invalid in [false, true] {
+        let topology = Topology::new();
+        let mut connections = [Family::V4, Family::V6].map(|family| connection(&topology, family));
+        (backend.load)(&topology.pod, &Redirect { drop_invalid, ..Redirect::default() }, true);
+        let strict = || fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0");
+        topology.pod.inside(strict).unwrap();
+        for (client, server) in &mut connections {
+            client.write_all(b"x").unwrap();
+            // Sent again after a fifth of a second: whoever has nothing by now gets nothing.
+            server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let arrived = server.read(&mut [0]).map_err(|error| error.kind());
+            let wanted = if drop_invalid { Err(ErrorKind::WouldBlock) } else { Ok(1) };
+            assert_eq!(arrived, wanted, "{}, drop_invalid={drop_invalid}, {server:?}", backend.name);
+        }
+    }
+}
+
+/// A connection from the world to the pod, both ends in our hands.
+fn connection(topology: &Topology, family: Family) -> (TcpStream, TcpStream) {
+    let to = SocketAddr::new(Place::Pod.ip(family).unwrap(), 7000);
+    let listener = topology.pod.inside(|| TcpListener::bind(to)).unwrap();
+    let client = topology.world.inside(|| TcpStream::connect(to)).unwrap();
+    (client, listener.accept().unwrap().0)
+}

@@ -1,0 +1,158 @@
+//! A pod, a world, two wires between them, and programs that ask and answer.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, ErrorKind};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use istio_cni::rules::Family;
+
+use super::table::{Place, Row};
+use crate::support::TestNetns;
+
+/// `eth0` leads to everything but [`super::table::Place::Beyond`], which is behind `eth1`.
+pub(crate) struct Topology {
+    pub(crate) pod: TestNetns,
+    pub(crate) world: TestNetns,
+}
+
+/// Ends its program when it is dropped.
+pub(crate) struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Topology {
+    pub(crate) fn new() -> Self {
+        let (pod, world) = (TestNetns::new(), TestNetns::new());
+        let world_path = world.path();
+        let wire = |name: &str| format!("link add {name} type veth peer name {name} netns {}\n", world_path.display());
+        let batch = wire("eth0")
+            + &wire("eth1")
+            + "address add 10.0.0.2/24 dev eth0
+               address add fd00::2/64 dev eth0 nodad
+               address add 10.0.1.2/24 dev eth1
+               address add fd01::2/64 dev eth1 nodad
+               link set eth0 up
+               link set eth1 up\n";
+        pod.feed("ip", &["-batch", "-"], &batch);
+        world.feed(
+            "ip",
+            &["-batch", "-"],
+            "address add 10.0.0.1/24 dev eth0
+             address add fd00::1/64 dev eth0 nodad
+             address add 10.0.1.1/24 dev eth1
+             address add fd01::1/64 dev eth1 nodad
+             address add 198.51.100.7/32 dev lo
+             address add 198.51.100.8/32 dev lo
+             address add 203.0.113.9/32 dev lo
+             address add 2001:db8::7/128 dev lo nodad
+             address add 2001:db8::8/128 dev lo nodad
+             address add 2001:db8:1::9/128 dev lo nodad
+             link set eth0 up
+             link set eth1 up\n",
+        );
+        // Asked for a link, newer kernels bring its state up to date at once instead of within a second.
+        for netns in [&world, &pod] {
+            netns.feed("ip", &["-batch", "-"], "link show dev eth0\nlink show dev eth1\n");
+        }
+        pod.feed(
+            "ip",
+            &["-batch", "-"],
+            "route add default via 10.0.0.1
+             route add 203.0.113.0/24 via 10.0.1.1
+             route add default via fd00::1
+             route add 2001:db8:1::/64 via fd01::1\n",
+        );
+        for netns in [&pod, &world] {
+            netns.inside(|| fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")).unwrap();
+        }
+        let topology = Self { pod, world };
+        topology.wait_for_wires();
+        topology
+    }
+
+    /// A link that is up carries IPv6 a little later; it does once a port where nobody listens refuses.
+    fn wait_for_wires(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for (place, family) in [
+            (Place::Remote, Family::V4),
+            (Place::Remote, Family::V6),
+            (Place::Beyond, Family::V4),
+            (Place::Beyond, Family::V6),
+        ] {
+            let to = SocketAddr::new(place.ip(family).unwrap(), 1);
+            let patience = Duration::from_millis(50);
+            self.pod.inside(|| {
+                loop {
+                    let seen = TcpStream::connect_timeout(&to, patience).map(|_| ());
+                    if seen.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
+                        return;
+                    }
+                    assert!(Instant::now() < deadline, "the wire to {to} does not work: {seen:?}");
+                }
+            });
+        }
+    }
+
+    /// The proxy and an application in the pod, and a remote service in the world.
+    pub(crate) fn serve(&self, proxy: u32) -> [Server; 3] {
+        let app = ["tcp/8080", "udp/8080", "tcp/9000", "tcp/53", "udp/53", "tcp/15020", "tcp/15021", "tcp/15090"];
+        let envoy =
+            ["tcp/15001", "transparent/15006", "tcp/15008", "tcp/15053", "udp/127.0.0.1:15053", "udp/[::1]:15053"];
+        // A datagram's answer leaves from the address that it was sent to only if the socket has that address.
+        let mut remote: Vec<String> = ["tcp/80", "tcp/9000", "tcp/15020", "tcp/53"].map(str::to_owned).to_vec();
+        for place in [Place::Remote, Place::Other] {
+            for family in [Family::V4, Family::V6] {
+                let ip = place.ip(family).unwrap();
+                remote.extend([53, 80].map(|port| format!("udp/{}", SocketAddr::new(ip, port))));
+            }
+        }
+        [
+            start(&self.pod, "proxy", proxy, &envoy.map(str::to_owned)),
+            start(&self.pod, "app", 1000, &app.map(str::to_owned)),
+            start(&self.world, "remote", 1000, &remote),
+        ]
+    }
+
+    /// The answer to a row's question.
+    pub(crate) fn ask(&self, row: &Row, family: Family) -> String {
+        let netns = if row.asker.in_pod { &self.pod } else { &self.world };
+        let output = netns.inside(|| {
+            let mut command = Command::new(program("ask"));
+            command.args(row.question(family)).uid(row.asker.uid).gid(row.asker.gid);
+            command.output().unwrap()
+        });
+        let stdout = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { stdout } else { format!("{stdout} {stderr}") }
+    }
+}
+
+/// Returns when it listens.
+fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
+    let child = netns.inside(|| {
+        let mut command = Command::new(program("answer"));
+        command.args([name, &id.to_string()]).args(ports).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+    });
+    let mut server = Server(child.unwrap());
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n", "{name} does not listen on {ports:?}; its standard error says why");
+    server
+}
+
+/// Cargo puts examples beside the directory of this very test.
+fn program(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);
+    assert!(path.exists(), "{} is not built: cargo build --examples", path.display());
+    path
+}

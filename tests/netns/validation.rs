@@ -1,0 +1,166 @@
+//! `istio-iptables --run-validation` as the `istio-validation` container runs it: the proxy's user, no capability.
+
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use istio_cni::netfilter::{self, Backend};
+use istio_cni::netns::routes::Routes;
+use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
+use istio_cni::rules;
+use libtest_mimic::Trial;
+
+use crate::support::{TestNetns, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("validation::proves_each_family", &[], proves_each_family),
+        trial("validation::proves_tproxy_and_native_tables", &[], proves_tproxy_and_native_tables),
+        trial("validation::proves_beside_a_proxy_that_shares_its_ports", &[], proves_beside_a_sharing_listener),
+        trial("validation::waits_for_rules", &[], waits_for_rules),
+        trial("validation::refused_without_rules", &[], refused_without_rules),
+        trial("validation::refused_to_another_user", &[], refused_to_another_user),
+        trial("validation::one_family_without_rules_is_a_failure", &[], one_family_without_rules_is_a_failure),
+        trial("validation::another_programs_listener_proves_nothing", &[], another_programs_listener_proves_nothing),
+        trial("validation::taken_ports_are_named", &[], taken_ports_are_named),
+        trial("validation::swallowed_connections_time_out", &["nft"], swallowed_connections_time_out),
+    ]
+}
+
+/// A pod with an address of each family.
+fn pod() -> TestNetns {
+    let pod = TestNetns::new();
+    pod.feed(
+        "ip",
+        &["-batch", "-"],
+        "link add eth0 type veth\naddress add 10.0.0.2/24 dev eth0\naddress add fd00::2/64 dev eth0 nodad\n",
+    );
+    pod
+}
+
+fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, ipv6: bool) {
+    let rules = rules::build(redirect, ipv6).rules;
+    pod.inside(|| {
+        let wanted = netfilter::image(backend, &rules).unwrap();
+        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
+        Routes::of(redirect, ipv6).apply().unwrap();
+    });
+}
+
+fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {
+    let arguments = ["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", timeout];
+    pod.inside(|| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+        command.args(arguments).uid(user).gid(user).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    })
+}
+
+/// Exit code and text.
+fn finish(child: Child) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+fn validate(pod: &TestNetns) -> (Option<i32>, String) {
+    finish(start(pod, 1337, "500ms"))
+}
+
+#[track_caller]
+fn proven((code, text): (Option<i32>, String)) {
+    assert_eq!(code, Some(0), "{text}");
+    for arrival in ["127.0.0.6:15002 arrived at 127.0.0.1:15006", "[::6]:15002 arrived at [::1]:15006"] {
+        assert!(text.contains(arrival), "{arrival} is not in\n{text}");
+    }
+}
+
+#[track_caller]
+fn failed((code, text): (Option<i32>, String), wanted: &[&str]) {
+    assert_eq!(code, Some(126), "{text}");
+    for wanted in wanted.iter().chain(&["cni.repair.deletePods=true"]) {
+        assert!(text.contains(wanted), "{wanted} is not in\n{text}");
+    }
+}
+
+fn proves_each_family() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    proven(validate(&pod));
+}
+
+fn proves_tproxy_and_native_tables() {
+    let tproxy = Redirect { mode: InterceptionMode::Tproxy, inbound_ports: PortSelector::All, ..Redirect::default() };
+    for (backend, redirect) in [(Backend::IptablesNft, &tproxy), (Backend::NativeNft, &Redirect::default())] {
+        let pod = pod();
+        load(&pod, backend, redirect, true);
+        proven(validate(&pod));
+    }
+}
+
+/// The kernel gives some connections to the one and some to the other; an attempt that goes astray is repeated.
+fn proves_beside_a_sharing_listener() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    let children: [Child; 2] = std::array::from_fn(|_| start(&pod, 1337, "10s"));
+    for child in children {
+        proven(finish(child));
+    }
+}
+
+fn waits_for_rules() {
+    let pod = pod();
+    let early = start(&pod, 1337, "30s");
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    proven(finish(early));
+}
+
+fn refused_without_rules() {
+    let start = Instant::now();
+    failed(validate(&pod()), &["connection to 127.0.0.6:15002 was refused", "IPv6: no connection to [::6]:15002"]);
+    assert!(start.elapsed() < Duration::from_secs(3), "asked for 500 ms, took {:?}", start.elapsed());
+}
+
+fn refused_to_another_user() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    let refused = ["127.0.0.6:15002 was refused", "[::6]:15002 was refused", "the user that they name"];
+    failed(finish(start(&pod, 1000, "300ms")), &refused);
+}
+
+fn one_family_without_rules_is_a_failure() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), false);
+    failed(validate(&pod), &["127.0.0.6:15002 arrived at 127.0.0.1:15006", "IPv6: no connection"]);
+}
+
+fn another_programs_listener_proves_nothing() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    let _foreign = pod.inside(|| ["127.0.0.1:15006", "[::1]:15006"].map(|address| TcpListener::bind(address).unwrap()));
+    let wanted = [
+        "127.0.0.6:15002 was accepted by another program",
+        "[::6]:15002 was accepted by another program",
+        "could not listen on 127.0.0.1:15006: Address already in use",
+    ];
+    failed(validate(&pod), &wanted);
+}
+
+fn taken_ports_are_named() {
+    let pod = pod();
+    load(&pod, Backend::IptablesNft, &Redirect::default(), true);
+    let _foreign = pod.inside(|| ["[::]:15001", "[::]:15006"].map(|address| TcpListener::bind(address).unwrap()));
+    let wanted = [
+        "IPv4: no listener could be opened",
+        "could not listen on 127.0.0.1:15001: Address already in use",
+        "could not listen on [::1]:15006: Address already in use",
+    ];
+    failed(validate(&pod), &wanted);
+}
+
+fn swallowed_connections_time_out() {
+    let pod = pod();
+    let rules = "table inet swallow { chain output { type filter hook output priority 0; tcp dport 15002 drop; }\n}";
+    pod.feed("nft", &["-f", "-"], rules);
+    failed(validate(&pod), &["connection to 127.0.0.6:15002 timed out"]);
+}

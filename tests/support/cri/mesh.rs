@@ -77,8 +77,8 @@ impl Mesh {
         let path = self.run_dir.join(contract::LOG_FILE);
         let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
-        Ok(Duration::from_micros(adds.last().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
+        let mut adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
+        Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
     }
 
     /// The plugin's entry in the chain, as the installer writes it.

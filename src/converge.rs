@@ -103,55 +103,57 @@ pub fn list(mismatches: &[Mismatch]) -> String {
 /// How often the rules are compared anew where somebody else changes them meanwhile.
 const ATTEMPTS: usize = 5;
 
+/// What a netns is to hold.
+struct Intent {
+    rules: RuleSet,
+    routes: Routes,
+}
+
 /// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
 pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
-    let host = host(redirect)?;
-    let Built { rules, warnings } = rules::build(redirect, host.ipv6);
-    // Before the rules: a packet that TPROXY marks must find its route.
-    Routes::of(redirect, host.ipv6).apply()?;
+    let HostAddresses { ipv6, .. } = host(redirect)?;
+    let Built { rules, warnings } = rules::build(redirect, ipv6);
+    let intent = Intent { rules, routes: Routes::of(redirect, ipv6) };
     let presumed = netfilter::presume(options.native_nftables, options.forced);
-    let (backend, change) = match bring(&rules, presumed, options.on_difference) {
+    let (backend, change) = match bring(&intent, presumed, options.on_difference) {
         Ok(Some(change)) => (presumed, change),
-        lacking => second_choice(&rules, presumed, options, lacking)?,
+        Err(error @ (Error::Differs(_) | Error::Netns(_))) => return Err(error),
+        lacking => second_choice(&intent, presumed, options, lacking)?,
     };
-    Ok(Outcome { backend, ipv6: host.ipv6, change, warnings })
+    Ok(Outcome { backend, ipv6, change, warnings })
 }
 
 /// The backend that is left where the presumed one turns out not to work here.
 fn second_choice(
-    rules: &RuleSet,
+    intent: &Intent,
     presumed: Backend,
     options: Options,
     lacking: Result<Option<Change>, Error>,
 ) -> Result<(Backend, Change), Error> {
-    if let Err(error @ (Error::Differs(_) | Error::Netns(_))) = lacking {
-        return Err(error);
-    }
     let facts = netfilter::probe()?;
     let backend = netfilter::choose(options.native_nftables, options.forced, &facts)?;
-    match (backend == presumed, lacking) {
-        (true, Err(error)) => Err(error),
-        (true, Ok(_)) => Err(Error::Lacking(backend)),
-        (false, _) => {
-            let change = bring(rules, backend, options.on_difference)?.ok_or(Error::Lacking(backend))?;
-            Ok((backend, change))
-        }
+    if backend == presumed {
+        return Err(lacking.err().unwrap_or(Error::Lacking(backend)));
     }
+    let change = bring(intent, backend, options.on_difference)?;
+    Ok((backend, change.ok_or(Error::Lacking(backend))?))
 }
 
 /// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
-fn bring(rules: &RuleSet, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
     settled(|| {
         let live = netfilter::observe(backend)?;
-        let plan = netfilter::diff(rules, &live)?;
+        let plan = netfilter::diff(&intent.rules, &live)?;
         let change = match &plan.difference {
-            Difference::Same => return Ok(Some(Change::None)),
+            Difference::Same => Change::None,
             Difference::Absent => Change::Added,
             Difference::Differs(found) if on_difference == OnDifference::Refuse => {
                 return Err(Error::Differs(found.clone()));
             }
             Difference::Differs(found) => Change::Mended(found.clone()),
         };
+        // Before the rules: a packet that TPROXY marks must find its route.
+        intent.routes.apply()?;
         Ok(match netfilter::apply(&plan)? {
             netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
             netfilter::Outcome::Unsupported { .. } => None,

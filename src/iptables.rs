@@ -8,16 +8,15 @@ mod etc;
 mod flags;
 mod run;
 mod settings;
-mod stub;
 
 pub use etc::Etc;
 pub use flags::Flags;
 pub use run::{World, run};
-pub use settings::{Action, Flavour, Settings};
+pub use settings::{Action, Settings};
 
 use std::io;
 
-use crate::{netns, redirect};
+use crate::{converge, netns, redirect};
 
 /// Why a run ended early.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +56,7 @@ pub enum Error {
     Netns(#[from] netns::Error),
     /// The rules could not be brought into the kernel, or out of it.
     #[error(transparent)]
-    Converge(#[from] stub::Error),
+    Converge(#[from] converge::Error),
     /// What was to be printed could not be.
     #[error("{path}: the rules cannot be written there")]
     Print {

@@ -93,7 +93,7 @@ pub struct Flags {
     /// Look for an address of each family, instead of letting the first decide (also ISTIO_DUAL_STACK)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub dual_stack: Option<bool>,
-    /// File of the network namespace that this runs in: the lock that iptables-legacy takes
+    /// Accepted for Istio's command lines; the namespace that this runs in is the one that counts
     #[arg(long)]
     pub network_namespace: Option<String>,
     /// Accepted: as a CNI plugin or not, nothing here depends on the image's files

@@ -9,8 +9,8 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use super::stub::{self as converge, OnDifference, Options};
 use super::{Action, Error, Etc, Flags, Settings};
+use crate::converge::{self, Change, OnDifference, Options, Outcome};
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
 use crate::{contract, rules, validate};
@@ -87,17 +87,31 @@ fn act(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write)
     let mut redirect = settings.redirect.clone();
     etc.resolve(&mut redirect)?;
     let options = Options {
-        netns: &settings.netns,
         native_nftables: settings.native_nftables,
-        forced: settings.flavour,
+        forced: settings.forced,
         on_difference: if replace { OnDifference::Mend } else { OnDifference::Refuse },
     };
-    let done = match settings.action {
-        Action::Clean => converge::cleanup(&redirect, &options)?,
-        _ => converge::apply(&redirect, &options)?,
-    };
-    let _ = writeln!(out, "istio-iptables: {done:?}");
+    if settings.action == Action::Clean {
+        converge::cleanup(&redirect)?;
+        let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
+        return Ok(());
+    }
+    let done = converge::apply(&redirect, options)?;
+    for warning in &done.warnings {
+        let _ = writeln!(err, "istio-iptables: warning: {warning}");
+    }
+    let _ = writeln!(out, "{}", sentence(&done));
     Ok(())
+}
+
+/// What was done, for those who read an init container's log.
+fn sentence(done: &Outcome) -> String {
+    let families = if done.ipv6 { "IPv4 and IPv6" } else { "IPv4" };
+    match &done.change {
+        Change::Added => format!("Traffic is redirected ({families})."),
+        Change::Mended(found) => format!("Rules were mended ({families}): {}", converge::list(found)),
+        Change::None => format!("The rules are there already ({families}): nothing was changed."),
+    }
 }
 
 /// The rules as text, with owners as they were named.

@@ -11,14 +11,12 @@ use super::etc::Etc;
 use super::flags::{Flags, parse_bool};
 use super::{Error, duration};
 use crate::contract::{self, proxy_env};
+use crate::netfilter::Forced;
 use crate::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
     parse_cidrs, parse_loopback,
 };
 use crate::validate::Probe;
-
-/// The netns that the program is started in.
-const OWN_NETNS: &str = "/proc/self/ns/net";
 
 /// All that decides a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +30,7 @@ pub struct Settings {
     /// Native nftables tables instead of iptables' ones.
     pub native_nftables: bool,
     /// iptables' flavour, where it is not to be found out.
-    pub flavour: Option<Flavour>,
-    /// File of the network namespace: the lock of iptables-legacy.
-    pub netns: PathBuf,
+    pub forced: Option<Forced>,
     /// Values that were passed over.
     pub warnings: Vec<String>,
 }
@@ -55,15 +51,6 @@ pub enum Action {
     },
 }
 
-/// Flavours of iptables.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
-    /// `iptables-legacy`
-    Legacy,
-    /// `iptables-nft`
-    Nft,
-}
-
 impl Settings {
     /// What flags, environment and files ask for.
     pub fn parse(flags: &Flags, env: &BTreeMap<String, String>, etc: &Etc) -> Result<Self, Error> {
@@ -75,24 +62,18 @@ impl Settings {
             action: action(flags, &mut source),
             validation: validation(flags, &mut source)?,
             native_nftables: source.flag(flags.native_nftables, &["NATIVE_NFTABLES"]),
-            flavour: Flavour::parse(&flavour)?,
-            netns: match source.text(&flags.network_namespace, &["NETWORK_NAMESPACE"], "") {
-                unset if unset.is_empty() => OWN_NETNS.into(),
-                path => path.into(),
-            },
+            forced: forced(&flavour)?,
             warnings: source.warnings,
         })
     }
 }
 
-impl Flavour {
-    fn parse(text: &str) -> Result<Option<Self>, Error> {
-        match text {
-            "" => Ok(None),
-            "legacy" => Ok(Some(Self::Legacy)),
-            "nft" => Ok(Some(Self::Nft)),
-            other => Err(Error::Flavour { given: other.to_owned() }),
-        }
+fn forced(text: &str) -> Result<Option<Forced>, Error> {
+    match text {
+        "" => Ok(None),
+        "legacy" => Ok(Some(Forced::Legacy)),
+        "nft" => Ok(Some(Forced::Nft)),
+        other => Err(Error::Flavour { given: other.to_owned() }),
     }
 }
 

@@ -14,6 +14,7 @@ mod cases;
 mod plugin_call;
 
 mod encoder;
+mod iptables;
 mod plugin;
 mod truth;
 mod validation;
@@ -24,9 +25,13 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = [encoder::trials(), plugin::trials(), truth::trials(), validation::trials(), visit::trials()]
-        .into_iter()
-        .flatten()
-        .collect();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    let trials = [
+        encoder::trials(),
+        iptables::trials(),
+        plugin::trials(),
+        truth::trials(),
+        validation::trials(),
+        visit::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

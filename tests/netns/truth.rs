@@ -6,13 +6,14 @@ mod invalid;
 mod table;
 pub(crate) mod topology;
 
+use istio_cni::converge;
 use istio_cni::netfilter::{self, nft, restore};
 use istio_cni::netns::routes::Routes;
 use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{TestNetns, by, trial};
 use table::Case;
 use topology::Topology;
 
@@ -26,18 +27,24 @@ struct Backend {
     one_table_for_both: bool,
 }
 
-const BACKENDS: [Backend; 5] = [
+const BACKENDS: [Backend; 6] = [
     Backend {
         name: "own-iptables",
         programs: &[],
-        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::IptablesNft, redirect, ipv6),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesNft, redirect),
         one_table_for_both: false,
     },
     Backend {
         name: "own-nftables",
         programs: &[],
-        load: |pod, redirect, ipv6| encode(pod, netfilter::Backend::NativeNft, redirect, ipv6),
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::NativeNft, redirect),
         one_table_for_both: true,
+    },
+    Backend {
+        name: "own-legacy",
+        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
+        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesLegacy, redirect),
+        one_table_for_both: false,
     },
     Backend {
         name: "iptables-nft",
@@ -66,12 +73,9 @@ const BACKENDS: [Backend; 5] = [
     },
 ];
 
-fn encode(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect, ipv6: bool) {
-    let rules = rules::build(redirect, ipv6).rules;
-    pod.inside(|| {
-        let wanted = netfilter::image(backend, &rules).unwrap();
-        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
-    });
+/// The way of the plugin and of `istio-iptables`: what the pod's addresses say of its families is believed.
+fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
+    pod.inside(|| converge::apply(redirect, by(backend))).unwrap();
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {

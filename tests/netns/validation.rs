@@ -5,13 +5,12 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use istio_cni::netfilter::{self, Backend};
-use istio_cni::netns::routes::Routes;
+use istio_cni::converge;
+use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
-use istio_cni::rules;
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{TestNetns, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -39,13 +38,9 @@ fn pod() -> TestNetns {
     pod
 }
 
-fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, ipv6: bool) {
-    let rules = rules::build(redirect, ipv6).rules;
-    pod.inside(|| {
-        let wanted = netfilter::image(backend, &rules).unwrap();
-        netfilter::apply(&netfilter::diff(&wanted, &netfilter::observe(backend).unwrap())).unwrap();
-        Routes::of(redirect, ipv6).apply().unwrap();
-    });
+fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, dual_stack: bool) {
+    let redirect = Redirect { dual_stack, ..redirect.clone() };
+    pod.inside(|| converge::apply(&redirect, by(backend))).unwrap();
 }
 
 fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
+use istio_cni::converge::{OnDifference, Options};
+use istio_cni::netfilter::{Backend, Forced};
 use istio_cni::netns;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
@@ -79,6 +81,12 @@ impl TestNetns {
             Err(format!("{program} {args:?}: {}\n{stdout}{stderr}{input}", output.status))
         })
     }
+}
+
+/// How `converge` is told to use a backend and to leave other rules alone.
+pub(crate) fn by(backend: Backend) -> Options {
+    let forced = (backend == Backend::IptablesLegacy).then_some(Forced::Legacy);
+    Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
 }
 
 /// A trial that is ignored, with the reason, where this machine lacks what it needs, unless `REQUIRE_TIERS` names `netns`.

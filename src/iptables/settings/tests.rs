@@ -28,8 +28,7 @@ fn nothing_given_is_istios_base_configuration() {
     let settings = parse("", &[]).unwrap();
     assert_eq!(settings.redirect, Redirect::default());
     assert_eq!(settings.action, Action::Program { replace: false });
-    assert_eq!((settings.validation, settings.flavour, settings.native_nftables), (None, None, false));
-    assert_eq!(settings.netns, PathBuf::from("/proc/self/ns/net"));
+    assert_eq!((settings.validation, settings.forced, settings.native_nftables), (None, None, false));
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub(crate) fn are_dropped_when_asked(backend: Backend) {
     for drop_invalid in [false, true] {
         let topology = Topology::new();
         let mut connections = [Family::V4, Family::V6].map(|family| connection(&topology, family));
-        (backend.load)(&topology.pod, &Redirect { drop_invalid, ..Redirect::default() }, true);
+        (backend.load)(&topology.pod, &Redirect { drop_invalid, dual_stack: true, ..Redirect::default() }, true);
         let strict = || fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0");
         topology.pod.inside(strict).unwrap();
         for (client, server) in &mut connections {

@@ -189,7 +189,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn case(name: &'static str, redirect: Redirect, rows: Vec<Row>) -> Case {
-    Case { name, redirect, ipv6: true, rows }
+    Case { name, redirect: Redirect { dual_stack: true, ..redirect }, ipv6: true, rows }
 }
 
 /// What the injector asks for.
@@ -264,7 +264,7 @@ fn ipv4_pod() -> Case {
         WORLD.tcp(Pod, 8080).only(Family::V4).by("proxy", 15006),
         WORLD.tcp(Pod, 8080).only(Family::V6).direct("app"),
     ];
-    Case { ipv6: false, ..case("ipv4_pod", usual(), rows) }
+    Case { name: "ipv4_pod", redirect: usual(), ipv6: false, rows }
 }
 
 fn outbound_ranges() -> Case {

@@ -1,0 +1,64 @@
+//! Any pod: refused with a short reason, or turned into rules whose text has no line of the pod's making.
+//!
+//! The input holds the values of `KEYS`, then uid and gid, split by zero bytes; `~` stands for an absent one.
+#![no_main]
+
+use istio_cni::contract::{annotation, proxy_env};
+use istio_cni::netfilter::{self, Backend, restore};
+use istio_cni::pod::{PodFacts, ProxyContainer};
+use istio_cni::redirect::annotations::{Asked, from_pod};
+use istio_cni::rules::{self, Family};
+use libfuzzer_sys::fuzz_target;
+
+const KEYS: [&str; 16] = [
+    annotation::INTERCEPTION_MODE,
+    annotation::INCLUDE_OUTBOUND_CIDRS,
+    annotation::EXCLUDE_OUTBOUND_CIDRS,
+    annotation::INCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::INCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_INTERFACES,
+    annotation::REROUTE_VIRTUAL_INTERFACES,
+    annotation::KUBEVIRT_INTERFACES,
+    proxy_env::DNS_CAPTURE,
+    proxy_env::DUAL_STACK,
+    proxy_env::INVALID_DROP,
+    proxy_env::OWNER_GROUPS,
+    proxy_env::OWNER_GROUPS_EXCLUDE,
+    proxy_env::LOOPBACK_CIDR,
+];
+const OF_THE_POD: usize = 10;
+
+fn pod(input: &[u8]) -> PodFacts {
+    let text = String::from_utf8_lossy(input);
+    let mut values = text.split('\0').map(|value| (value != "~").then(|| value.to_owned()));
+    let mut given: Vec<_> = KEYS.iter().map(|key| (key, values.next().flatten())).collect();
+    let env = given.split_off(OF_THE_POD);
+    let named = |pairs: Vec<(&&str, Option<String>)>| {
+        pairs.into_iter().filter_map(|(key, value)| Some(((*key).to_owned(), value?))).collect()
+    };
+    let mut id = || values.next().flatten()?.parse().ok();
+    let proxy = ProxyContainer { env: named(env), proxy_type: None, run_as_user: id(), run_as_group: id() };
+    PodFacts { annotations: named(given), proxy: Some(proxy), ..PodFacts::default() }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let redirect = match from_pod(&pod(input)) {
+        Err(error) => return assert!(error.to_string().len() < 2000, "{error}"),
+        Ok(Asked::Nothing) => return,
+        Ok(Asked::Redirect { redirect, .. }) => redirect,
+    };
+    let rules = rules::build(&redirect, true).rules;
+    for family in [Family::V4, Family::V6] {
+        for line in restore::render(&rules, family).lines() {
+            assert!(
+                line == "COMMIT" || ["* ", "-N ", "-A ", "-I "].iter().any(|start| line.starts_with(start)),
+                "{line:?}"
+            );
+        }
+    }
+    for backend in [Backend::IptablesNft, Backend::NativeNft] {
+        drop(netfilter::image(backend, &rules));
+    }
+});

@@ -19,6 +19,7 @@ use crate::stage::{Case, Missing};
 
 pub(crate) const CASES: &[Case] = &[
     ("check_passes_after_add_and_names_a_rule_that_is_gone", check),
+    ("a_second_add_changes_nothing_and_hands_on_what_it_was_given", second_add),
     ("del_without_netns_and_previous_result_succeeds_in_silence", bare_del),
     ("cnitool_adds_checks_and_deletes", cnitool),
 ];
@@ -47,6 +48,22 @@ fn check(node: &Node) -> Result<()> {
     for part in ["shop/web-0", "ISTIO_INBOUND"] {
         assert!(message.contains(part), "{part:?} is not in {error}");
     }
+    sandbox.remove()
+}
+
+/// As after a restart of a runtime that does not remember, or with the plugin twice in the chain.
+fn second_add(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0");
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let conf = conf_after_add(node, &mesh, &sandbox)?;
+    let before = sandbox.netns()?.all_rules()?;
+    let added = call(node, "ADD", &sandbox, Some(&sandbox.netns_path()?), &conf)?;
+    assert_eq!(added.status.code(), Some(0), "{added:?}");
+    assert_eq!(text(&added.stdout).trim_end(), conf["prevResult"].to_string());
+    assert_eq!(sandbox.netns()?.all_rules()?, before, "rules after a second ADD");
     sandbox.remove()
 }
 

@@ -2,21 +2,26 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use anyhow::Result;
-use istio_cni::contract::annotation;
+use anyhow::{Context as _, Result};
+use istio_cni::contract::{annotation, proxy_env};
+use serde_json::Value;
 
 use crate::runtime::conflist::Families;
 use crate::runtime::mesh::Mesh;
 use crate::runtime::node::Node;
 use crate::runtime::outside::{self, Outside};
 use crate::runtime::pod::{APP_PORT, Pod};
+use crate::runtime::programs::on_path;
 use crate::runtime::sandbox::Sandbox;
-use crate::stage::Case;
+use crate::stage::{Case, Missing};
 
 pub(crate) const CASES: &[Case] = &[
     ("redirects_both_ways_in_ipv4", redirects_ipv4),
-    ("redirects_both_ways_in_both_families", redirects_both_families),
+    ("redirects_both_ways_in_both_families_of_a_dual_stack_pod", redirects_both_families),
     ("redirects_both_ways_in_tproxy_mode", redirects_tproxy),
+    ("redirects_both_ways_with_native_nftables", redirects_nftables),
+    ("redirects_both_ways_with_iptables_legacy", redirects_legacy),
+    ("redirects_eight_pods_at_once", eight_at_once),
     ("a_request_between_two_pods_passes_both_sidecars", between_two_pods),
     ("leaves_excluded_ports_alone", leaves_excluded_ports_alone),
 ];
@@ -44,9 +49,8 @@ fn redirects_ipv4(node: &Node) -> Result<()> {
 fn redirects_both_families(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::Dual, Some(&mesh.plugin()))?;
-    let pod = Pod::injected("shop", "web-0");
-    mesh.cluster().apply(&pod);
-    let mut sandbox = node.run(&pod)?;
+    let pod = Pod::injected("shop", "web-0").with_proxy_env(proxy_env::DUAL_STACK, "true");
+    let mut sandbox = started(node, &mesh, &pod)?;
     sandbox.start_containers()?;
     let ips = sandbox.ips()?;
     assert_eq!(ips.iter().map(IpAddr::is_ipv4).collect::<Vec<_>>(), [true, false], "{ips:?}");
@@ -65,6 +69,52 @@ fn redirects_tproxy(node: &Node) -> Result<()> {
     assert!(rules.contains("-j TPROXY"), "{rules}");
     assert_redirected(node, &sandbox, sandbox.ip()?)?;
     sandbox.remove()
+}
+
+fn redirects_nftables(node: &Node) -> Result<()> {
+    let rules = redirected_by(node, "native_nftables", &true.into())?;
+    assert!(rules.contains("table inet istio-proxy-nat"), "{rules}");
+    Ok(())
+}
+
+fn redirects_legacy(node: &Node) -> Result<()> {
+    for tool in ["iptables-legacy-restore", "ip6tables-legacy-restore"] {
+        on_path(tool).map_err(Missing)?;
+    }
+    let rules = redirected_by(node, "force_iptables_binary", &"legacy".into())?;
+    assert!(rules.starts_with("nat\n") || rules.contains("\nnat\n"), "no legacy table nat: {rules}");
+    Ok(())
+}
+
+/// With a further key in the plugin's configuration; returns what netfilter then has in the pod.
+fn redirected_by(node: &Node, key: &str, value: &Value) -> Result<String> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    let mut plugin = mesh.plugin();
+    plugin[key] = value.clone();
+    node.load_chain(Families::V4, Some(&plugin))?;
+    let mut sandbox = started(node, &mesh, &Pod::injected("shop", "web-0"))?;
+    sandbox.start_containers()?;
+    let rules = sandbox.netns()?.all_rules()?;
+    assert_redirected(node, &sandbox, sandbox.ip()?).with_context(|| format!("the rules: {rules}"))?;
+    sandbox.remove()?;
+    Ok(rules)
+}
+
+fn eight_at_once(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let life = |name: String| {
+        let mut sandbox = started(node, &mesh, &Pod::injected("shop", &name))?;
+        sandbox.start_containers()?;
+        let here = (sandbox.ip()?, APP_PORT).into();
+        let trace = outside::ask(node.netns(), here)?;
+        assert_eq!(trace.hops(), [(INBOUND, here), ("app", here)], "{name}: {trace}");
+        sandbox.remove()
+    };
+    std::thread::scope(|scope| {
+        let lives: Vec<_> = (0..8).map(|n| scope.spawn(move || life(format!("web-{n}")))).collect();
+        lives.into_iter().try_for_each(|life| life.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn between_two_pods(node: &Node) -> Result<()> {

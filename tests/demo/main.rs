@@ -41,7 +41,8 @@ fn demo(page: &Page) -> Result<()> {
     page.title("istio-cni", &programs.istio_cni.display().to_string());
     let (node, took) = timed(|| Node::start(&programs));
     let node = node?;
-    page.done(&node.cri().version()?, &format!("in namespaces of its own, ready after {took:.1?}"));
+    let ready = format!("in namespaces of its own, ready after {:.1} s", took.as_secs_f64());
+    page.done(&node.cri().version()?, &ready);
     if let Err(e) = play::play(page, &node) {
         signals::check()?;
         let logs = save_logs(&node).map_or_else(|e| format!("not saved: {e:#}"), |dir| dir.display().to_string());

@@ -1,8 +1,9 @@
 //! What the demo prints: aligned, and coloured where a terminal shows it.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the page that a person reads")]
+//!
+//! A reader who leaves early (`| head`) does not keep the demo from checking its claims and cleaning up.
 
 use std::fmt::Display;
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
 /// Standard output, with colours or without.
 pub(crate) struct Page {
@@ -25,17 +26,17 @@ const GREEN: &str = "32";
 impl Page {
     /// The first line.
     pub(crate) fn title(&self, name: &str, detail: &str) {
-        println!("{} {}\n", self.styled(BOLD, name), self.styled(DIM, detail));
+        line(&format!("{} {}\n", self.styled(BOLD, name), self.styled(DIM, detail)));
     }
 
     /// Something has been done.
     pub(crate) fn done(&self, what: &str, detail: &str) {
-        println!("{} {what:<22} {}", self.styled(GREEN, "✓"), self.styled(DIM, detail));
+        line(&format!("{} {what:<22} {}", self.styled(GREEN, "✓"), self.styled(DIM, detail)));
     }
 
     /// What follows.
     pub(crate) fn heading(&self, text: &str) {
-        println!("\n{}", self.styled(BOLD, text));
+        line(&format!("\n{}", self.styled(BOLD, text)));
     }
 
     /// Rows whose columns are as wide as they must be.
@@ -48,28 +49,32 @@ impl Page {
         }
         for row in rows {
             let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-            println!("  {}", cells.join("  ").trim_end());
+            line(&format!("  {}", cells.join("  ").trim_end()));
         }
     }
 
     /// Text that is looked at rather than read.
     pub(crate) fn quote(&self, lines: impl IntoIterator<Item = impl Display>) {
-        for line in lines {
-            println!("  {}", self.styled(DIM, &line.to_string()));
+        for quoted in lines {
+            line(&format!("  {}", self.styled(DIM, &quoted.to_string())));
         }
     }
 
     /// A blank line.
     pub(crate) fn gap(&self) {
-        println!();
+        line("");
     }
 
     /// The last line of a demo that has failed.
     pub(crate) fn failed(&self, why: &str) {
-        eprintln!("{} {why}", self.styled(RED, "✗"));
+        let _ = writeln!(std::io::stderr(), "{} {why}", self.styled(RED, "✗"));
     }
 
     fn styled(&self, code: &str, text: &str) -> String {
         if self.coloured { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+fn line(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -1,7 +1,6 @@
 //! What the demo does, and what must come of it.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use istio_cni::contract::annotation;
@@ -26,7 +25,7 @@ pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
     mesh = mesh.with_agent()?;
     let cart = start(page, node, &mesh, &Pod::injected("shop", "cart-0"), "asked the node's agent")?;
     let plain = Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS);
-    let plain = start(page, node, &mesh, &plain, "no sidecar.istio.io/status: asked nobody")?;
+    let plain = start(page, node, &mesh, &plain, "not injected: asked nobody")?;
 
     let server = Outside::start(node.netns(), SERVER.parse()?)?;
     let cast = Cast { node, server, web, cart, plain };
@@ -53,12 +52,12 @@ fn start<'n>(page: &Page, node: &'n Node, mesh: &Mesh, pod: &Pod, how: &str) -> 
     ensure!(asked.len() == expected, "the plugin should have asked {expected} times for {}: {asked:?}", pod.name);
     sandbox.start_containers()?;
     let ip = sandbox.ip()?;
-    page.done(&format!("{}/{}", pod.namespace, pod.name), &format!("{ip}  sandbox in {}, {how}", milliseconds(took)));
+    let [sandbox_took, add_took] = [took, mesh.last_add_took()?].map(|took| took.as_secs_f64() * 1e3);
+    page.done(
+        &format!("{}/{}", pod.namespace, pod.name),
+        &format!("{ip}  ADD {add_took:>5.1} ms  sandbox {sandbox_took:>4.0} ms  {how}"),
+    );
     Ok(sandbox)
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{:.0} ms", duration.as_secs_f64() * 1e3)
 }
 
 /// Everyone who takes part.

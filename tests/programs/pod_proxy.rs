@@ -10,13 +10,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::thread::{self, JoinHandle};
 
-use istio_cni::contract::port;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, connect, getsockopt,
     listen, setsockopt, socket, sockopt,
 };
 
-/// The readiness port, which is never redirected.
+// Spelled again: a sidecar is another program, and linked to the library this one would be ten times as large.
+const OUTBOUND: u16 = 15001;
+const INBOUND: u16 = 15006;
+/// Never redirected.
 const READY: u16 = 15021;
 
 /// Where a connection was on its way.
@@ -31,8 +33,8 @@ enum Direction {
 impl Direction {
     fn port(self) -> u16 {
         match self {
-            Self::Inbound => port::INBOUND,
-            Self::Outbound => port::OUTBOUND,
+            Self::Inbound => INBOUND,
+            Self::Outbound => OUTBOUND,
             Self::Ready => READY,
         }
     }

@@ -19,20 +19,20 @@ pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> R
     let first = programs.first().and_then(|p| p.file_name()).context("an image needs a program")?;
     let mut command = vec![format!("/{}", first.to_string_lossy())];
     command.extend(args.iter().map(|arg| (*arg).to_owned()));
-    // Uncompressed, a layer's digest is its diff id.
+    let layer = Blob::new("layer.v1.tar", layer);
     let config = json!({
         "architecture": architecture(), "os": "linux",
         "config": { "Entrypoint": command, "WorkingDir": "/" },
-        "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
-    })
-    .to_string();
+        // Uncompressed, a layer's digest is its diff id.
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
+    });
+    let config = Blob::new("config.v1+json", config.to_string().into_bytes());
     let manifest = json!({
         "schemaVersion": 2, "mediaType": format!("{TYPE}.manifest.v1+json"),
-        "config": descriptor("config.v1+json", config.as_bytes()),
-        "layers": [descriptor("layer.v1.tar", &layer)],
-    })
-    .to_string();
-    let mut entry = descriptor("manifest.v1+json", manifest.as_bytes());
+        "config": config.descriptor(), "layers": [layer.descriptor()],
+    });
+    let manifest = Blob::new("manifest.v1+json", manifest.to_string().into_bytes());
+    let mut entry = manifest.descriptor();
     entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
     entry["annotations"] = json!({ "io.containerd.image.name": name });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
@@ -41,11 +41,30 @@ pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> R
     let mut tar = Builder::new(file);
     add(&mut tar, "oci-layout", 0o644, br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     add(&mut tar, "index.json", 0o644, index.as_bytes())?;
-    for blob in [layer.as_slice(), config.as_bytes(), manifest.as_bytes()] {
-        add(&mut tar, &format!("blobs/{}", digest(blob).replace(':', "/")), 0o644, blob)?;
+    for blob in [layer, config, manifest] {
+        add(&mut tar, &format!("blobs/sha256/{}", blob.digest), 0o644, &blob.content)?;
     }
     tar.into_inner()?.flush()?;
     Ok(())
+}
+
+/// A part of the image, named by its digest.
+struct Blob {
+    kind: &'static str,
+    digest: String,
+    content: Vec<u8>,
+}
+
+impl Blob {
+    fn new(kind: &'static str, content: Vec<u8>) -> Self {
+        let digest = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { kind, digest, content }
+    }
+
+    fn descriptor(&self) -> Value {
+        let Self { kind, digest, content } = self;
+        json!({ "mediaType": format!("{TYPE}.{kind}"), "digest": format!("sha256:{digest}"), "size": content.len() })
+    }
 }
 
 fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
@@ -76,15 +95,6 @@ fn header(mode: u32, size: u64) -> Header {
     header.set_gid(0);
     header.set_mtime(0);
     header
-}
-
-fn descriptor(kind: &str, blob: &[u8]) -> Value {
-    json!({ "mediaType": format!("{TYPE}.{kind}"), "digest": digest(blob), "size": blob.len() })
-}
-
-fn digest(blob: &[u8]) -> String {
-    let hex: String = Sha256::digest(blob).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
 }
 
 fn architecture() -> &'static str {

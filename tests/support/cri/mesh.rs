@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use istio_cni::contract;
 use serde_json::{Value, json};
 
@@ -71,9 +72,13 @@ impl Mesh {
         &self.run_dir
     }
 
-    /// The plugin's own log so far.
-    pub fn plugin_log(&self) -> String {
-        fs::read_to_string(self.run_dir.join(contract::LOG_FILE)).unwrap_or_default()
+    /// How long the plugin has worked for the last ADD, by its own log.
+    pub fn last_add_took(&self) -> Result<Duration> {
+        let path = self.run_dir.join(contract::LOG_FILE);
+        let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
+        Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
     }
 
     /// The plugin's entry in the chain, as the installer writes it.

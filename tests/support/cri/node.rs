@@ -2,11 +2,11 @@
 //!
 //! Dropping it ends all that it started and removes all that it made.
 
-use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail};
 use istio_cni::contract;
@@ -29,7 +29,7 @@ pub const IMAGE: &str = "test.local/pod:1";
 pub struct Node {
     containerd: Containerd,
     cgroup: Cgroup,
-    dirs: Cell<u32>,
+    dirs: AtomicU32,
     dir: TempDir,
 }
 
@@ -50,7 +50,7 @@ impl Node {
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
-        Ok(Self { containerd, cgroup: Cgroup { name }, dirs: Cell::new(0), dir })
+        Ok(Self { containerd, cgroup: Cgroup { name }, dirs: AtomicU32::new(0), dir })
     }
 
     /// The container runtime interface.
@@ -97,7 +97,7 @@ impl Node {
 
     /// A new directory of its own.
     pub fn new_dir(&self, prefix: &str) -> Result<PathBuf> {
-        let number = self.dirs.replace(self.dirs.get() + 1);
+        let number = self.dirs.fetch_add(1, Ordering::Relaxed);
         let dir = self.dir().join(format!("{prefix}-{number}"));
         fs::create_dir(&dir).with_context(|| dir.display().to_string())?;
         Ok(dir)

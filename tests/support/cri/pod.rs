@@ -55,6 +55,8 @@ pub struct Pod {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
+    /// Environment of the sidecar: described, not set.
+    pub proxy_env: BTreeMap<String, String>,
     /// Names of init containers: described, not run.
     pub init_containers: Vec<&'static str>,
     /// Containers.
@@ -70,6 +72,7 @@ impl Pod {
             uid: format!("{namespace}-{name}-{}", nanoseconds()),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            proxy_env: BTreeMap::new(),
             init_containers: Vec::new(),
             containers: vec![APP],
         }
@@ -113,6 +116,12 @@ impl Pod {
         self
     }
 
+    /// The same with a variable in the sidecar's environment.
+    pub fn with_proxy_env(mut self, name: &str, value: &str) -> Self {
+        self.proxy_env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     /// The same with an init container in front.
     pub fn with_init_container(mut self, name: &'static str) -> Self {
         self.init_containers.insert(0, name);
@@ -121,12 +130,17 @@ impl Pod {
 
     /// The pod as the API server returns it.
     pub fn object(&self) -> Value {
+        let env: Vec<Value> =
+            self.proxy_env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
         let container = |c: &Container| {
-            json!({
-                "name": c.name, "image": IMAGE,
-                "args": if c.name == container::PROXY { &["proxy", "sidecar"][..] } else { &[] },
-                "securityContext": { "runAsUser": c.uid, "runAsGroup": c.gid },
-            })
+            let mut object = json!({
+                "name": c.name, "image": IMAGE, "securityContext": { "runAsUser": c.uid, "runAsGroup": c.gid },
+            });
+            if c.name == container::PROXY {
+                object["args"] = json!(["proxy", "sidecar"]);
+                object["env"] = json!(env);
+            }
+            object
         };
         let containers: Vec<Value> = self.containers.iter().map(container).collect();
         let init: Vec<Value> =
@@ -144,10 +158,10 @@ impl Pod {
     /// What the agent makes of it.
     pub fn facts(&self) -> PodFacts {
         let proxy = self.containers.iter().find(|c| c.name == container::PROXY).map(|proxy| ProxyContainer {
+            env: self.proxy_env.clone(),
             proxy_type: Some("sidecar".to_owned()),
             run_as_user: Some(proxy.uid),
             run_as_group: Some(proxy.gid),
-            ..ProxyContainer::default()
         });
         PodFacts {
             uid: self.uid.clone(),

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::SystemTime;
 
 use nix::unistd::Uid;
@@ -32,6 +33,7 @@ impl Programs {
         for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
             on_path(tool)?;
         }
+        may_make_namespaces()?;
         let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));
         Ok(Self {
             istio_cni: istio_cni.map_or_else(|| built("istio-cni", "cargo build --bin istio-cni"), existing)?,
@@ -41,6 +43,13 @@ impl Programs {
             runc: on_path("runc")?,
         })
     }
+}
+
+/// Root in a container often may not.
+fn may_make_namespaces() -> Result<(), String> {
+    let tried = Command::new("unshare").args(["--net", "--mount", "--pid", "--fork", "true"]).output();
+    let output = tried.map_err(|e| format!("unshare: {e}"))?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
 }
 
 /// An executable of the host.

@@ -7,6 +7,8 @@ PACKAGES := iptables nftables containerd runc containernetworking-plugins iprout
             procps musl-tools protobuf-compiler gcc
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
+# Tests and demo run the very binary that is shipped.
+export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 SUITES   := golden cli oracle pod netns cri
@@ -19,23 +21,25 @@ help:
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make lint    format, clippy, licences and bans'
 
-demo: programs
+demo: build programs
 	cargo run --quiet --example demo
 
-test: programs cnitool
+test: build programs cnitool
 	cargo test --quiet --lib --bins
 	cargo test --quiet $(SUITES:%=--test %)
 
-bench: programs
+bench: build
+	cargo build --quiet --profile plugin --target $(MUSL) --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
 	cargo build --quiet --profile plugin --target $(MUSL) --bins
 
-# Programs that tests run inside namespaces and pods.
-programs: build
-	cargo build --quiet --profile plugin --target $(MUSL) --examples
+# What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
+programs: setup
+	cargo build --quiet --example answer --example ask
+	cargo build --quiet --target $(MUSL) --example pod_app --example pod_proxy
 
 lint: fmt deny
 	cargo clippy --quiet --all-targets -- -D warnings

@@ -17,6 +17,8 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use crate::netlink;
+
 /// Why a netns could not be visited, read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -66,30 +68,12 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
-    /// A request to the kernel's routing subsystem failed.
-    #[error("rtnetlink: {attempt}")]
-    Rtnetlink {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: Errno,
-    },
-    /// The kernel's answer makes no sense.
-    #[error("rtnetlink: {attempt}: the kernel's answer cannot be read: {detail}")]
-    Answer {
-        /// What was tried.
-        attempt: &'static str,
-        /// What was wrong with the answer.
-        detail: String,
-    },
+    /// A conversation with the kernel's routing subsystem failed.
+    #[error(transparent)]
+    Netlink(#[from] netlink::Error),
     /// The pod has IPv6 addresses, but IPv6 is turned off where it is needed.
-    #[error("rtnetlink: {attempt}: IPv6 is disabled in this netns (see net.ipv6.conf.lo.disable_ipv6)")]
-    Ipv6Disabled {
-        /// What was tried.
-        attempt: &'static str,
-        /// Why.
-        source: Errno,
-    },
+    #[error("IPv6 is disabled in this netns (see net.ipv6.conf.lo.disable_ipv6)")]
+    Ipv6Disabled(#[source] netlink::Error),
     /// Only loopback and link-local addresses, or none.
     #[error("no valid local IP address found: the netns has only {seen:?}; is the pod's interface configured yet?")]
     NoAddress {

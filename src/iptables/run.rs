@@ -13,6 +13,7 @@ use super::{Action, Error, Etc, Flags, Settings};
 use crate::converge::{self, Change, OnDifference, Options, Outcome};
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
+use crate::redirect::{InterceptionMode, Redirect};
 use crate::{contract, rules, validate};
 
 /// All that a run knows of the world, the netns that its thread is in aside.
@@ -78,25 +79,41 @@ fn follow(
 }
 
 fn act(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
-    let replace = match &settings.action {
-        Action::Leave => return Ok(()),
-        Action::Print(file) => return print(settings, file.as_deref(), out, err),
-        Action::Clean => true,
-        Action::Program { replace } => *replace,
-    };
+    match &settings.action {
+        Action::Leave => Ok(()),
+        Action::Print(file) => print(settings, file.as_deref(), out, err),
+        Action::Clean => clean(resolved(settings, etc)?, out),
+        Action::Program { replace } => program(settings, &resolved(settings, etc)?, *replace, out, err),
+    }
+}
+
+/// With ids in the place of names.
+fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
     let mut redirect = settings.redirect.clone();
     etc.resolve(&mut redirect)?;
+    Ok(redirect)
+}
+
+/// TPROXY has REDIRECT's rules in the built-in chains, and more: so they all go, whichever mode they were made for.
+fn clean(redirect: Redirect, out: &mut dyn Write) -> Result<(), Error> {
+    converge::cleanup(&Redirect { mode: InterceptionMode::Tproxy, ..redirect })?;
+    let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
+    Ok(())
+}
+
+fn program(
+    settings: &Settings,
+    redirect: &Redirect,
+    replace: bool,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<(), Error> {
     let options = Options {
         native_nftables: settings.native_nftables,
         forced: settings.forced,
         on_difference: if replace { OnDifference::Mend } else { OnDifference::Refuse },
     };
-    if settings.action == Action::Clean {
-        converge::cleanup(&redirect)?;
-        let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
-        return Ok(());
-    }
-    let done = converge::apply(&redirect, options)?;
+    let done = converge::apply(redirect, options)?;
     for warning in &done.warnings {
         let _ = writeln!(err, "istio-iptables: warning: {warning}");
     }

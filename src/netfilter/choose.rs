@@ -1,13 +1,7 @@
 //! Which backend: what the kernel and the netns are like, and what follows.
 
-#![expect(clippy::disallowed_methods, reason = "the netns' facts are files under /proc")]
-
-use std::fs;
-use std::io::ErrorKind;
-
 use nix::errno::Errno;
 
-use super::batch::family_header;
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
 
@@ -22,8 +16,6 @@ pub struct KernelFacts {
     pub nf_tables: bool,
     /// nf_tables knows the extensions of iptables (`CONFIG_NFT_COMPAT`).
     pub compat: bool,
-    /// The kernel has IPv6.
-    pub ipv6: bool,
 }
 
 /// A backend that the user insists on.
@@ -92,13 +84,7 @@ fn legacy_in_use() -> bool {
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    Ok(KernelFacts {
-        legacy_in_use: legacy_in_use(),
-        legacy_programs: legacy::is_installed(),
-        nf_tables,
-        compat,
-        ipv6: fs::metadata("/proc/thread-self/net/if_inet6").map_or_else(|e| e.kind() != ErrorKind::NotFound, |_| true),
-    })
+    Ok(KernelFacts { legacy_in_use: legacy_in_use(), legacy_programs: legacy::is_installed(), nf_tables, compat })
 }
 
 /// Whether the kernel has nf_tables, and with it iptables' owner match, without which no rule set of ours is.
@@ -127,16 +113,13 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             Err(error) => Err(Error::from(error)),
         }
     };
-    let [unspecified, ..] = family_header(None);
-    if !has(&mut socket, GETGEN, unspecified, |_| ())? {
-        return Ok((false, false));
-    }
+    // Who answers this has the other.
     let compat = has(&mut socket, COMPAT_GET, NFPROTO_IPV4, |w| {
         w.text(1, "owner");
         w.u32_be(2, 1);
         w.u32_be(3, 0);
     })?;
-    Ok((true, compat))
+    Ok((compat || has(&mut socket, GETGEN, 0, |_| ())?, compat))
 }
 
 #[cfg(test)]
@@ -144,7 +127,7 @@ mod tests {
     use super::*;
 
     const NODE: KernelFacts =
-        KernelFacts { legacy_in_use: false, legacy_programs: true, nf_tables: true, compat: true, ipv6: true };
+        KernelFacts { legacy_in_use: false, legacy_programs: true, nf_tables: true, compat: true };
 
     #[test]
     fn legacy_only_where_it_is_in_use_or_nothing_else_is_there() {

@@ -1,7 +1,8 @@
 //! What is wanted against what is there: the differences, and the least changes that mend them.
 //!
 //! Istio's own chains are compared exactly. In chains that others use too, our rules must be there in their order;
-//! what stands between them is none of our business. Pure.
+//! what stands between them is none of our business, unless it leads to a chain of ours. A rule there that an earlier
+//! configuration wanted and that leads nowhere of ours cannot be told from anyone else's, and stays. Pure.
 
 use std::fmt;
 

@@ -18,15 +18,6 @@ pub(super) enum TableFamily {
 }
 
 impl TableFamily {
-    /// nft's name for it.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Inet => "inet",
-            Self::Ip => "ip",
-            Self::Ip6 => "ip6",
-        }
-    }
-
     /// The family with this number, if a table of ours can have it.
     pub(super) fn from_number(number: u8) -> Option<Self> {
         [Self::Inet, Self::Ip, Self::Ip6].into_iter().find(|f| *f as u8 == number)

@@ -109,7 +109,11 @@ fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error>
     reader.dump(socket, "listing chains", GETCHAIN, |_| (), Reader::chain)?;
     reader.dump(socket, "listing rules", GETRULE, |_| (), Reader::rule)?;
     reader.sets(socket)?;
-    let same = reader.live.generation.map(|g| g.to_be_bytes()).map(|[.., a, b]| [a, b]) == reader.generation;
+    let lower_half = reader.live.generation.map(|g| {
+        let [.., a, b] = g.to_be_bytes();
+        [a, b]
+    });
+    let same = lower_half == reader.generation;
     Ok((reader.steady && same).then_some(reader.live))
 }
 

@@ -22,7 +22,7 @@ pub struct HostAddresses {
 /// All addresses in the calling thread's netns, in the kernel's order: IPv4 first, by interface.
 pub fn read() -> Result<Vec<IpAddr>, Error> {
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let answers = Rtnl::open()?.dump("list addresses", &request)?;
+    let answers = Rtnl::open()?.dump("listing addresses", request)?;
     Ok(answers.iter().filter_map(own_address).collect())
 }
 

@@ -5,8 +5,7 @@
 
 use std::net::Ipv6Addr;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -14,6 +13,7 @@ use nix::errno::Errno;
 
 use super::Error;
 use super::rtnl::Rtnl;
+use crate::netlink::{self, flag};
 use crate::redirect::{InterceptionMode, PortSelector, Redirect};
 
 /// Source address of inbound connections that the proxy makes in an IPv6 pod; unlike 127.0.0.6 it needs an interface.
@@ -56,19 +56,19 @@ impl Routes {
         }
         let mut rtnl = Rtnl::open()?;
         let mut changed =
-            self.ipv6 && add(&mut rtnl, "add ::6/128 to lo", &passthrough(RouteNetlinkMessage::NewAddress))?;
+            self.ipv6 && add(&mut rtnl, "adding ::6/128 to lo", passthrough(RouteNetlinkMessage::NewAddress))?;
         let Some(route) = self.tproxy else { return Ok(changed) };
         let families = [Some(AddressFamily::Inet), self.ipv6.then_some(AddressFamily::Inet6)];
         for family in families.into_iter().flatten() {
             if rules_of(&mut rtnl, family, route)?.is_empty() {
                 changed |= add(
                     &mut rtnl,
-                    "add the rule for TPROXY's mark",
-                    &RouteNetlinkMessage::NewRule(route.rule(family)),
+                    "adding the rule for TPROXY's mark",
+                    RouteNetlinkMessage::NewRule(route.rule(family)),
                 )?;
             }
             let local = RouteNetlinkMessage::NewRoute(route.local_default(family));
-            changed |= add(&mut rtnl, "add TPROXY's local default route (is lo up?)", &local)?;
+            changed |= add(&mut rtnl, "adding TPROXY's local default route (is lo up?)", local)?;
         }
         Ok(changed)
     }
@@ -109,13 +109,13 @@ impl MarkRoute {
 /// Removes all that [`Routes::apply`] may have added for this mark and table, in both families.
 pub fn remove(route: MarkRoute) -> Result<bool, Error> {
     let mut rtnl = Rtnl::open()?;
-    let mut changed = delete(&mut rtnl, "remove ::6/128 from lo", &passthrough(RouteNetlinkMessage::DelAddress))?;
+    let mut changed = delete(&mut rtnl, "removing ::6/128 from lo", passthrough(RouteNetlinkMessage::DelAddress))?;
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         for rule in rules_of(&mut rtnl, family, route)? {
-            changed |= delete(&mut rtnl, "remove the rule for TPROXY's mark", &RouteNetlinkMessage::DelRule(rule))?;
+            changed |= delete(&mut rtnl, "removing the rule for TPROXY's mark", RouteNetlinkMessage::DelRule(rule))?;
         }
         let local = RouteNetlinkMessage::DelRoute(route.local_default(family));
-        changed |= delete(&mut rtnl, "remove TPROXY's local default route", &local)?;
+        changed |= delete(&mut rtnl, "removing TPROXY's local default route", local)?;
     }
     Ok(changed)
 }
@@ -123,9 +123,9 @@ pub fn remove(route: MarkRoute) -> Result<bool, Error> {
 fn rules_of(rtnl: &mut Rtnl, family: AddressFamily, route: MarkRoute) -> Result<Vec<RuleMessage>, Error> {
     let mut request = RuleMessage::default();
     request.header.family = family;
-    let answer = rtnl.dump("list routing rules", &RouteNetlinkMessage::GetRule(request));
+    let answer = rtnl.dump("listing routing rules", RouteNetlinkMessage::GetRule(request));
     let answer = match answer {
-        Err(Error::Rtnetlink { source, .. }) if has_no_family(source) => Vec::new(),
+        Err(error) if errno(&error).is_some_and(has_no_family) => Vec::new(),
         answer => answer?,
     };
     let rules = answer.into_iter().filter_map(|message| match message {
@@ -139,6 +139,8 @@ fn passthrough(verb: fn(AddressMessage) -> RouteNetlinkMessage) -> RouteNetlinkM
     let mut address = AddressMessage::default();
     address.header.family = AddressFamily::Inet6;
     address.header.prefix_len = 128;
+    // Without it the address is tentative, hence unusable, until a worker of the kernel has looked at it.
+    address.header.flags = AddressHeaderFlags::Nodad;
     address.header.index = LO;
     address.attributes =
         vec![AddressAttribute::Local(PASSTHROUGH_V6.into()), AddressAttribute::Address(PASSTHROUGH_V6.into())];
@@ -146,22 +148,30 @@ fn passthrough(verb: fn(AddressMessage) -> RouteNetlinkMessage) -> RouteNetlinkM
 }
 
 /// False where it was there already.
-fn add(rtnl: &mut Rtnl, attempt: &'static str, message: &RouteNetlinkMessage) -> Result<bool, Error> {
-    match rtnl.change(attempt, message, NLM_F_CREATE | NLM_F_EXCL)? {
-        Ok(()) => Ok(true),
-        Err(Errno::EEXIST) => Ok(false),
-        Err(source) if has_no_family(source) => Err(Error::Ipv6Disabled { attempt, source }),
-        Err(source) => Err(Error::Rtnetlink { attempt, source }),
+fn add(rtnl: &mut Rtnl, request: &'static str, message: RouteNetlinkMessage) -> Result<bool, Error> {
+    let Err(error) = rtnl.change(request, message, flag::CREATE | flag::EXCL) else { return Ok(true) };
+    match errno(&error) {
+        Some(Errno::EEXIST) => Ok(false),
+        Some(errno) if has_no_family(errno) => Err(Error::Ipv6Disabled(error)),
+        _ => Err(error.into()),
     }
 }
 
 /// False where it was not there. Linux says so with one error for each kind: address, rule, route.
-fn delete(rtnl: &mut Rtnl, attempt: &'static str, message: &RouteNetlinkMessage) -> Result<bool, Error> {
-    match rtnl.change(attempt, message, 0)? {
-        Ok(()) => Ok(true),
-        Err(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => Ok(false),
-        Err(source) if has_no_family(source) => Ok(false),
-        Err(source) => Err(Error::Rtnetlink { attempt, source }),
+fn delete(rtnl: &mut Rtnl, request: &'static str, message: RouteNetlinkMessage) -> Result<bool, Error> {
+    let Err(error) = rtnl.change(request, message, 0) else { return Ok(true) };
+    match errno(&error) {
+        Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => Ok(false),
+        Some(errno) if has_no_family(errno) => Ok(false),
+        _ => Err(error.into()),
+    }
+}
+
+/// What the kernel refused with.
+fn errno(error: &netlink::Error) -> Option<Errno> {
+    match error {
+        netlink::Error::Refused { refusal, .. } => Some(refusal.errno),
+        _ => None,
     }
 }
 

@@ -1,124 +1,71 @@
-//! One rtnetlink conversation in the calling thread's netns: dumps, and changes with their acknowledgement.
+//! rtnetlink in the calling thread's netns: the packets of `netlink-packet-route` over our own socket.
 //!
-//! Blocking, and only on the kernel, which answers at once. Knows nothing of what it carries.
+//! `addresses` and `routes` ask through it. It knows nothing of what it carries.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NetlinkDeserializable as _, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 
-use super::Error;
+use crate::netlink::{Dumped, Error, Kind, Malformed, Protocol, Socket, flag};
 
-/// The largest part of a dump that Linux sends at once.
-const ANSWER: usize = 32 * 1024;
 /// How often a dump that changes under our eyes is begun anew.
 const ATTEMPTS: usize = 5;
+/// One request is under way at a time.
+const SEQUENCE: u32 = 1;
 
-pub(super) struct Rtnl {
-    socket: OwnedFd,
-    buffer: Vec<u8>,
-    sequence: u32,
-}
+pub(super) struct Rtnl(Socket);
 
 impl Rtnl {
     pub(super) fn open() -> Result<Self, Error> {
-        let kind = (AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute);
-        let socket = socket(kind.0, kind.1, kind.2, kind.3)
-            .map_err(|source| Error::Rtnetlink { attempt: "open a socket", source })?;
-        Ok(Self { socket, buffer: vec![0; ANSWER], sequence: 0 })
+        Socket::open(Protocol::Route).map(Self)
     }
 
-    /// All messages that answer `request`, in the kernel's order. A dump that the kernel calls inconsistent is repeated.
+    /// All messages that answer `message`, in the kernel's order. A dump that the kernel calls inconsistent is repeated.
     pub(super) fn dump(
         &mut self,
-        attempt: &'static str,
-        request: &RouteNetlinkMessage,
+        request: &'static str,
+        message: RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, Error> {
+        let bytes = encode(message, flag::DUMP);
         for _ in 0..ATTEMPTS {
-            self.send(attempt, request, NLM_F_DUMP)?;
-            if let Some(messages) = self.receive_dump(attempt)? {
-                return Ok(messages);
+            let mut all = Vec::new();
+            let dumped = self.0.dump(request, &bytes, |message| {
+                if let Kind::Other(kind) = message.kind {
+                    all.push(decode(kind, message.body)?);
+                }
+                Ok(())
+            })?;
+            if dumped == Dumped::Whole {
+                return Ok(all);
             }
         }
-        Err(Error::Rtnetlink { attempt, source: Errno::EINTR })
+        Err(Error::Io { request, step: "receiving a dump that holds still", source: Errno::EINTR })
     }
 
-    /// One change and the kernel's verdict on it. `flags`: `NLM_F_CREATE`, `NLM_F_EXCL`.
+    /// One change. `flags`: [`flag::CREATE`], [`flag::EXCL`].
     pub(super) fn change(
         &mut self,
-        attempt: &'static str,
-        request: &RouteNetlinkMessage,
+        request: &'static str,
+        message: RouteNetlinkMessage,
         flags: u16,
-    ) -> Result<Result<(), Errno>, Error> {
-        self.send(attempt, request, NLM_F_ACK | flags)?;
-        for message in self.receive(attempt)? {
-            if let NetlinkPayload::Error(verdict) = message.payload {
-                return Ok(errno(verdict.raw_code()));
-            }
-        }
-        Err(Error::Answer { attempt, detail: "no acknowledgement".to_owned() })
-    }
-
-    /// `None`: the dump was interrupted by a change.
-    fn receive_dump(&mut self, attempt: &'static str) -> Result<Option<Vec<RouteNetlinkMessage>>, Error> {
-        let mut all = Vec::new();
-        let mut consistent = true;
-        loop {
-            for message in self.receive(attempt)? {
-                consistent &= message.header.flags & NLM_F_DUMP_INTR == 0;
-                let verdict = match message.payload {
-                    NetlinkPayload::InnerMessage(inner) => {
-                        all.push(inner);
-                        continue;
-                    }
-                    NetlinkPayload::Done(done) => done.code,
-                    NetlinkPayload::Error(error) => error.raw_code(),
-                    _ => continue,
-                };
-                errno(verdict).map_err(|source| Error::Rtnetlink { attempt, source })?;
-                return Ok(consistent.then_some(all));
-            }
-        }
-    }
-
-    fn send(&mut self, attempt: &'static str, request: &RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
-        self.sequence += 1;
-        let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | flags;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request.clone()));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty())
-            .map_err(|source| Error::Rtnetlink { attempt, source })?;
-        Ok(())
-    }
-
-    /// One datagram's messages, those that answer an earlier request left out.
-    fn receive(&mut self, attempt: &'static str) -> Result<Vec<NetlinkMessage<RouteNetlinkMessage>>, Error> {
-        let length = recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::empty())
-            .map_err(|source| Error::Rtnetlink { attempt, source })?;
-        let mut rest = self.buffer.get(..length).unwrap_or_default();
-        let mut messages = Vec::new();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                .map_err(|error| Error::Answer { attempt, detail: error.to_string() })?;
-            let next = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(next..).unwrap_or_default();
-            if message.header.sequence_number == self.sequence {
-                messages.push(message);
-            }
-        }
-        Ok(messages)
+    ) -> Result<(), Error> {
+        self.0.ask(request, &encode(message, flag::ACK | flags), SEQUENCE, |_| Ok(()))
     }
 }
 
-/// The kernel sends errors negated, and 0 for success.
-fn errno(code: i32) -> Result<(), Errno> {
-    if code == 0 { Ok(()) } else { Err(Errno::from_raw(-code)) }
+fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flag::REQUEST | flags;
+    header.sequence_number = SEQUENCE;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+fn decode(kind: u16, body: &[u8]) -> Result<RouteNetlinkMessage, Malformed> {
+    let mut header = NetlinkHeader::default();
+    header.message_type = kind;
+    RouteNetlinkMessage::deserialize(&header, body).map_err(|_| Malformed("a message that rtnetlink does not send"))
 }

@@ -23,10 +23,12 @@ use crate::rules::Family;
 /// How long one attempt may take, and how long the next waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
+/// More than a clock can count is as good as this.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Tries until it is proven or the time is over.
 pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
-    let deadline = Instant::now() + probe.timeout;
+    let deadline = Instant::now() + probe.timeout.min(FOREVER);
     let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
     for address in probe.listen(family) {
         match listener(address) {

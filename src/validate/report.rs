@@ -123,7 +123,7 @@ impl fmt::Display for FamilyReport {
             Family::V4 => "IPv4",
             Family::V6 => "IPv6",
         };
-        write!(f, "{family}: {} ({} attempts)", self.outcome, self.attempts)?;
+        write!(f, "{family}: {}; attempts: {}", self.outcome, self.attempts)?;
         for (address, errno) in &self.unopened {
             write!(f, "; could not listen on {address}: {}", errno.desc())?;
         }

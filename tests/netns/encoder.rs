@@ -8,14 +8,22 @@ use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
 
 use crate::cases::configuration;
+use crate::random;
 use crate::support::{self, TestNetns};
 
 const IPTABLES: &[&str] =
     &["iptables-nft-restore", "iptables-nft-save", "ip6tables-nft-restore", "ip6tables-nft-save", "nft"];
 const NFT: &[&str] = &["nft"];
+pub(crate) const LEGACY: &[&str] = &[
+    "iptables-legacy",
+    "iptables-legacy-save",
+    "iptables-legacy-restore",
+    "ip6tables-legacy-save",
+    "ip6tables-legacy-restore",
+];
 
 /// Istio's capture cases.
-const CASES: [&str; 28] = [
+pub(crate) const CASES: [&str; 28] = [
     "empty",
     "ipv6-empty-inbound-ports",
     "ip-range",
@@ -51,7 +59,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     for name in CASES {
         trials.push(support::trial(format!("encoder/iptables/{name}"), IPTABLES, move || iptables(&case(name))));
         trials.push(support::trial(format!("encoder/nft/{name}"), NFT, move || native(&case(name))));
+        trials.push(support::trial(format!("encoder/legacy/{name}"), LEGACY, move || legacy(&case(name))));
     }
+    trials.push(support::trial("encoder/iptables/random", IPTABLES, || random::check(iptables)));
+    trials.push(support::trial("encoder/nft/random", NFT, || random::check(native)));
     trials
 }
 
@@ -87,7 +98,19 @@ fn iptables(wanted: &RuleSet) {
     program(&ours, Backend::IptablesNft, wanted);
     theirs.feed("iptables-nft-restore", &["--noflush"], &restore::render(wanted, Family::V4));
     theirs.feed("ip6tables-nft-restore", &["--noflush"], &restore::render(wanted, Family::V6));
-    assert_same(&saved(&theirs), &saved(&ours));
+    let expected = saved(&theirs);
+    assert!(expected.contains("-A ISTIO_OUTPUT "), "the tools loaded nothing:\n{expected}");
+    assert_same(&expected, &saved(&ours));
+}
+
+fn legacy(wanted: &RuleSet) {
+    let (ours, theirs) = (TestNetns::new(), TestNetns::new());
+    program(&ours, Backend::IptablesLegacy, wanted);
+    theirs.feed("iptables-legacy-restore", &["--noflush"], &restore::render(wanted, Family::V4));
+    if wanted.ipv6 {
+        theirs.feed("ip6tables-legacy-restore", &["--noflush"], &restore::render(wanted, Family::V6));
+    }
+    assert_same(&saved_legacy(&theirs), &saved_legacy(&ours));
 }
 
 fn native(wanted: &RuleSet) {
@@ -109,6 +132,12 @@ pub(crate) fn saved(netns: &TestNetns) -> String {
         }
     }
     text
+}
+
+/// The same of iptables-legacy.
+pub(crate) fn saved_legacy(netns: &TestNetns) -> String {
+    let texts = ["iptables-legacy-save", "ip6tables-legacy-save"].map(|program| netns.run(program, &[]));
+    texts.concat().lines().filter(|l| !l.starts_with('#')).map(|l| format!("{l}\n")).collect()
 }
 
 /// Headings of nft's netlink listing end with numbers that depend on the order of creation.

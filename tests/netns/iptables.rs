@@ -8,13 +8,13 @@ use libtest_mimic::Trial;
 use crate::support::{TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
-    const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save"];
+    const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
     vec![
         trial("iptables::second_run_changes_nothing", SAVE, second_run_changes_nothing),
         trial("iptables::other_rules_are_left_without_reconcile", SAVE, other_rules_are_left_without_reconcile),
         trial("iptables::force_apply_never_refuses", SAVE, force_apply_never_refuses),
         trial("iptables::cleanup_leaves_the_netns_as_it_was", SAVE, cleanup_leaves_the_netns_as_it_was),
-        trial("iptables::cleanup_needs_no_flags_after_redirect_mode", SAVE, cleanup_needs_no_flags_after_redirect_mode),
+        trial("iptables::cleanup_needs_no_flags", SAVE, cleanup_needs_no_flags),
         trial("iptables::dry_run_prints_and_changes_nothing", SAVE, dry_run_prints_and_changes_nothing),
         trial("iptables::exit_codes_tell_usage_from_error", &[], exit_codes_tell_usage_from_error),
     ]
@@ -61,6 +61,7 @@ fn picture(pod: &TestNetns) -> String {
         let saved = pod.run(save, &[]);
         text.extend(saved.lines().filter(|line| line.starts_with('-')).flat_map(|line| [line, "\n"]));
     }
+    text += &pod.run("nft", &["list", "tables", "inet"]);
     for arguments in [&["-4", "rule"][..], &["-6", "rule"], &["address", "show", "dev", "lo"]] {
         text += &pod.run("ip", arguments);
     }
@@ -124,14 +125,16 @@ fn cleanup_leaves_the_netns_as_it_was() {
     same(&picture(&pod), &before);
 }
 
-/// What is only a jump away from a chain of Istio's needs no flags to be found.
-fn cleanup_needs_no_flags_after_redirect_mode() {
-    let pod = pod();
-    let before = picture(&pod);
+fn cleanup_needs_no_flags() {
     let dns: &[&str] = &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--dual-stack"];
-    done(&run(&pod, &[dns], &[]), "redirected");
-    done(&run(&pod, &[&["--cleanup-only"]], &[]), "removed");
-    same(&picture(&pod), &before);
+    for (arguments, env) in [(dns, &[][..]), (SIDECAR, &[]), (SIDECAR, &[("NATIVE_NFTABLES", "true")])] {
+        let pod = pod();
+        let before = picture(&pod);
+        done(&run(&pod, &[arguments], env), "redirected");
+        assert_ne!(picture(&pod), before);
+        done(&run(&pod, &[&["--cleanup-only"]], &[]), "removed");
+        same(&picture(&pod), &before);
+    }
 }
 
 fn dry_run_prints_and_changes_nothing() {

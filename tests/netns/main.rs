@@ -13,9 +13,11 @@ mod cases;
 #[path = "../support/plugin.rs"]
 mod plugin_call;
 
+mod converge;
 mod encoder;
 mod iptables;
 mod plugin;
+mod random;
 mod truth;
 mod validation;
 mod visit;
@@ -26,6 +28,7 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let trials = [
+        converge::trials(),
         encoder::trials(),
         iptables::trials(),
         plugin::trials(),

@@ -108,7 +108,7 @@ fn istios_own_rule_is_enough() {
         pod.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "133", "priority", "77"]);
         pod.run("ip", &[family, "route", "add", "local", "default", "dev", "lo", "table", "133"]);
     }
-    pod.run("ip", &["address", "add", "::6/128", "dev", "lo"]);
+    pod.run("ip", &["address", "add", "::6/128", "dev", "lo", "nodad"]);
     let before = picture(&pod);
     assert!(!pod.inside(|| BOTH.apply()).unwrap());
     assert_eq!(picture(&pod), before);

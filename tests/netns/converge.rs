@@ -1,0 +1,282 @@
+//! Applying again, mending and removing, by each backend: what is as wanted is left alone, and so is what is not ours.
+
+use istio_cni::netfilter::{self, Backend, Difference, Live, Outcome};
+use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
+use istio_cni::rules::{self, RuleSet};
+use libtest_mimic::Trial;
+
+use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
+use crate::random;
+use crate::support::{self, TestNetns};
+
+const IPTABLES: &[&str] = &["iptables-nft", "iptables-nft-save", "ip6tables-nft-save", "nft"];
+const BACKENDS: [(Backend, &str, &[&str]); 3] = [
+    (Backend::IptablesNft, "iptables", IPTABLES),
+    (Backend::NativeNft, "nft", &["nft"]),
+    (Backend::IptablesLegacy, "legacy", LEGACY),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (backend, word, programs) in BACKENDS {
+        for name in CASES {
+            let title = format!("converge/{word}/twice_is_once/{name}");
+            trials.push(support::trial(title, programs, move || twice_is_once(backend, &case(name))));
+        }
+        trials.push(support::trial(format!("converge/{word}/twice_is_once/random"), programs, move || {
+            random::check(|wanted| twice_is_once(backend, wanted));
+        }));
+        trials.push(support::trial(format!("converge/{word}/removes_all_that_is_ours"), programs, move || {
+            removes_all_that_is_ours(backend);
+        }));
+    }
+    for (name, damage) in [
+        ("a_deleted_rule", deleted as fn()),
+        ("a_changed_rule", changed),
+        ("a_moved_rule", moved),
+        ("an_added_rule", added),
+        ("a_second_jump", second_jump),
+        ("a_leftover_chain", leftover),
+        ("another_configuration", reconfigured),
+        ("a_moved_rule_of_a_built_in_chain", moved_in_built_in),
+    ] {
+        trials.push(support::trial(format!("converge/iptables/mends/{name}"), IPTABLES, damage));
+    }
+    trials.push(support::trial("converge/iptables/leaves_foreign_rules_alone", IPTABLES, || {
+        leaves_foreign_rules_alone(Backend::IptablesNft, "iptables-nft", saved);
+    }));
+    trials.push(support::trial("converge/legacy/leaves_foreign_rules_alone", LEGACY, || {
+        leaves_foreign_rules_alone(Backend::IptablesLegacy, "iptables-legacy", saved_legacy);
+    }));
+    trials.push(support::trial("converge/iptables/a_taken_name_changes_nothing", IPTABLES, taken_name));
+    trials.push(support::trial("converge/probe_tells_the_backends_apart", LEGACY, probe));
+    trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
+    trials
+}
+
+fn observe(netns: &TestNetns, backend: Backend) -> Live {
+    netns.inside(|| netfilter::observe(backend).unwrap())
+}
+
+fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Difference {
+    netfilter::diff(wanted, &observe(netns, backend)).unwrap().difference
+}
+
+/// The sentences that tell an operator what is wrong.
+fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
+    match difference(netns, Backend::IptablesNft, wanted) {
+        Difference::Differs(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
+        other => panic!("nothing differs: {other:?}"),
+    }
+}
+
+fn twice_is_once(backend: Backend, wanted: &RuleSet) {
+    let netns = TestNetns::new();
+    assert_eq!(difference(&netns, backend, wanted), Difference::Absent);
+    assert_eq!(program(&netns, backend, wanted), Outcome::Changed);
+    assert_eq!(difference(&netns, backend, wanted), Difference::Same);
+    let before = observe(&netns, backend);
+    assert_eq!(program(&netns, backend, wanted), Outcome::Unchanged);
+    assert_eq!(observe(&netns, backend), before, "the second time changed something");
+}
+
+/// TPROXY, DNS, an excluded and a virtual interface: rules of ours in every built-in chain.
+fn everything() -> RuleSet {
+    let nic = |name| vec![Interface::parse("test", name).unwrap()];
+    let redirect = Redirect {
+        mode: InterceptionMode::Tproxy,
+        inbound_ports: PortSelector::All,
+        dns: istio_cni::redirect::DnsCapture::All,
+        exclude_interfaces: nic("eth9"),
+        virtual_interfaces: nic("tap0"),
+        drop_invalid: true,
+        ..Redirect::default()
+    };
+    rules::build(&redirect, true).rules
+}
+
+fn remove(netns: &TestNetns, backend: Backend, former: &RuleSet) -> Outcome {
+    netns.inside(|| {
+        let live = netfilter::observe(backend).unwrap();
+        netfilter::apply(&netfilter::removal(former, &live).unwrap()).unwrap()
+    })
+}
+
+fn removes_all_that_is_ours(backend: Backend) {
+    let netns = TestNetns::new();
+    assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
+    program(&netns, backend, &everything());
+    assert_eq!(remove(&netns, backend, &everything()), Outcome::Changed);
+    if backend == Backend::IptablesLegacy {
+        let left = saved_legacy(&netns);
+        assert!(!left.contains("-A ") && !left.contains("ISTIO_"), "{left}");
+    } else {
+        assert_eq!(netns.run("nft", &["list", "ruleset"]), "");
+    }
+    assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
+}
+
+/// Programs, damages, finds the damage named, mends, and finds the very rules of before, all but the damaged untouched.
+fn mends(damage: &[&[&str]], says: &str, new_rules: usize) {
+    let netns = TestNetns::new();
+    let wanted = case("tproxy");
+    program(&netns, Backend::IptablesNft, &wanted);
+    let (before, handles) = (saved(&netns), handles(&netns));
+    for args in damage {
+        netns.run("iptables-nft", args);
+    }
+    let sentences = sentences(&netns, &wanted);
+    assert!(sentences.iter().any(|s| s.contains(says)), "no sentence says {says:?}: {sentences:#?}");
+    program(&netns, Backend::IptablesNft, &wanted);
+    assert_same(&before, &saved(&netns));
+    assert_eq!(difference(&netns, Backend::IptablesNft, &wanted), Difference::Same);
+    let after = self::handles(&netns);
+    let new = after.iter().filter(|line| !handles.contains(line)).count();
+    assert_eq!(new, new_rules, "rules that were as wanted were replaced");
+}
+
+/// Every rule of the kernel with its handle, less its counts.
+fn handles(netns: &TestNetns) -> Vec<String> {
+    netns
+        .run("nft", &["-a", "-s", "list", "ruleset"])
+        .lines()
+        .filter(|l| l.contains("counter"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn deleted() {
+    mends(
+        &[&["-t", "nat", "-D", "ISTIO_OUTPUT", "2"]],
+        "IPv4 table nat should have rule 2 `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m multiport ! --dports \
+         53,15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT`, and has it not there",
+        1,
+    );
+}
+
+fn changed() {
+    mends(
+        &[&["-t", "nat", "-R", "ISTIO_REDIRECT", "1", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15002"]],
+        "should have rule 1 `-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001`, and has `",
+        1,
+    );
+}
+
+fn moved() {
+    let rule = ["-s", "127.0.0.6/32", "-o", "lo", "-j", "RETURN"];
+    let delete = [&["-t", "nat", "-D", "ISTIO_OUTPUT"][..], &rule].concat();
+    let append = [&["-t", "nat", "-A", "ISTIO_OUTPUT"][..], &rule].concat();
+    mends(&[&delete, &append], "should have rule 1 `-A ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN`", 1);
+}
+
+fn moved_in_built_in() {
+    let rule = ["-p", "tcp", "-j", "ISTIO_INBOUND"];
+    let delete = [&["-t", "mangle", "-D", "PREROUTING"][..], &rule].concat();
+    let append = [&["-t", "mangle", "-A", "PREROUTING"][..], &rule].concat();
+    mends(&[&delete, &append], "chain PREROUTING of IPv4 table mangle should have rule 2", 1);
+}
+
+fn added() {
+    mends(
+        &[&["-t", "nat", "-I", "ISTIO_OUTPUT", "3", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"]],
+        "has rule 3 `Meta(Protocol) Cmp(Equal, 0x06)",
+        0,
+    );
+}
+
+fn second_jump() {
+    mends(
+        &[&["-t", "nat", "-A", "OUTPUT", "-j", "ISTIO_OUTPUT"]],
+        "has rule 3 `-A OUTPUT -j ISTIO_OUTPUT`, which is not",
+        0,
+    );
+}
+
+fn leftover() {
+    mends(
+        &[
+            &["-t", "mangle", "-N", "ISTIO_OLD"],
+            &["-t", "mangle", "-A", "ISTIO_OLD", "-j", "DROP"],
+            &["-t", "mangle", "-A", "OUTPUT", "-j", "ISTIO_OLD"],
+        ],
+        "IPv4 table mangle has a chain ISTIO_OLD that is not wanted",
+        0,
+    );
+}
+
+fn reconfigured() {
+    let netns = TestNetns::new();
+    for name in ["dns-uid-gid", "ipv6-inbound-ports", "drop-invalid", "inbound-ports-wildcard", "dns-uid-gid"] {
+        program(&netns, Backend::IptablesNft, &case(name));
+        assert_eq!(difference(&netns, Backend::IptablesNft, &case(name)), Difference::Same, "{name}");
+    }
+    let fresh = TestNetns::new();
+    program(&fresh, Backend::IptablesNft, &case("dns-uid-gid"));
+    let rules = |n: &TestNetns| saved(n).lines().filter(|l| l.starts_with("-A")).collect::<Vec<_>>().join("\n");
+    assert_same(&rules(&fresh), &rules(&netns));
+}
+
+fn leaves_foreign_rules_alone(backend: Backend, tool: &str, saved: fn(&TestNetns) -> String) {
+    let netns = TestNetns::new();
+    for args in [
+        &["-t", "nat", "-N", "THEIRS"][..],
+        &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "THEIRS"],
+        &["-t", "mangle", "-A", "PREROUTING", "-i", "eth7", "-j", "ACCEPT"],
+        &["-t", "filter", "-A", "INPUT", "-p", "tcp", "--dport", "9", "-j", "DROP"],
+    ] {
+        netns.run(tool, args);
+    }
+    let before = saved(&netns);
+    program(&netns, backend, &everything());
+    netns.run(tool, &["-t", "nat", "-I", "OUTPUT", "2", "-d", "10.1.2.4", "-j", "THEIRS"]);
+    assert_eq!(difference(&netns, backend, &everything()), Difference::Same);
+    // Ours at a place stand before theirs, the others behind.
+    let with_ours = saved(&netns);
+    program(&netns, backend, &case("empty"));
+    program(&netns, backend, &everything());
+    let sorted = |text: &str| {
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.join("\n")
+    };
+    assert_same(&sorted(&with_ours), &sorted(&saved(&netns)));
+    remove(&netns, backend, &everything());
+    netns.run(tool, &["-t", "nat", "-D", "OUTPUT", "-d", "10.1.2.4", "-j", "THEIRS"]);
+    let after: String = saved(&netns);
+    let rules = |text: &str| {
+        text.lines().filter(|l| l.starts_with("-A") || l.contains(" - ")).map(|l| format!("{l}\n")).collect::<String>()
+    };
+    assert_same(&rules(&before), &rules(&after));
+}
+
+/// A chain of ours that someone made between observation and application: all or nothing.
+fn taken_name() {
+    let netns = TestNetns::new();
+    netns.inside(|| {
+        let wanted = case("empty");
+        let live = netfilter::observe(Backend::IptablesNft).unwrap();
+        let plan = netfilter::diff(&wanted, &live).unwrap();
+        netns.run("iptables-nft", &["-t", "nat", "-N", "ISTIO_OUTPUT"]);
+        let before = saved(&netns);
+        let error = netfilter::apply(&plan).unwrap_err().to_string();
+        assert!(error.starts_with("adding chain ISTIO_OUTPUT of IPv4 table nat: the kernel says EEXIST"), "{error}");
+        assert_same(&before, &saved(&netns));
+    });
+}
+
+fn probe() {
+    let netns = TestNetns::new();
+    let facts = |n: &TestNetns| n.inside(|| netfilter::probe().unwrap());
+    let fresh = facts(&netns);
+    assert!(fresh.nf_tables && fresh.compat && !fresh.legacy_in_use, "{fresh:?}");
+    netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT"]);
+    let facts = facts(&netns);
+    assert_eq!(netfilter::choose(false, None, &facts), Ok(Backend::IptablesLegacy), "{facts:?}");
+}
+
+/// More than a socket sends by default.
+fn many() {
+    let ports = (1..=1500).map(istio_cni::redirect::Port).collect();
+    let redirect = Redirect { outbound_ports_exclude: ports, ..Redirect::default() };
+    twice_is_once(Backend::IptablesNft, &rules::build(&redirect, true).rules);
+}

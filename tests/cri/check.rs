@@ -81,8 +81,9 @@ fn bare_del(node: &Node) -> Result<()> {
 
 /// The attachment's life through the reference library, in a netns that no pod has.
 fn cnitool(node: &Node) -> Result<()> {
-    let tool = std::env::var_os("CNITOOL").map(PathBuf::from).filter(|path| path.is_file());
-    let tool = tool.map_or_else(|| on_path("cnitool"), Ok).map_err(|why| Missing(format!("{why}, or CNITOOL")))?;
+    let named = std::env::var_os("CNITOOL").map(PathBuf::from).filter(|path| path.is_file());
+    let missing = || Missing("cnitool is neither named by CNITOOL nor on the PATH".to_owned());
+    let tool = named.or_else(|| on_path("cnitool").ok()).ok_or_else(missing)?;
     let mesh = Mesh::new(node)?.with_agent()?;
     let pod = Pod::injected("shop", "by-hand");
     mesh.cluster().apply(&pod);

@@ -24,7 +24,7 @@ pub(crate) const CASES: &[Case] = &[
 /// What the agent's DaemonSet names its pods.
 const AGENT_POD: &str = "istio-cni-node-x2v9k";
 /// A kubelet gives the runtime two minutes; the plugin must have given up long before.
-const TIME_LIMIT: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(40);
 
 fn malformed_annotation(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;

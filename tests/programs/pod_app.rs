@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app ask ADDRESS:PORT";
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

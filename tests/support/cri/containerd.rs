@@ -61,7 +61,8 @@ impl Containerd {
         match Self::answering(dir, &mut unshare) {
             Ok((first, netns, cri)) => {
                 signals::running(Some(first));
-                Ok(Self { dir: dir.to_owned(), unshare, first, netns, cri })
+                let containerd = Self { dir: dir.to_owned(), unshare, first, netns, cri };
+                signals::check().map(|()| containerd)
             }
             Err(e) => {
                 let _ = unshare.kill();

@@ -13,7 +13,7 @@ use super::netns::Netns;
 use super::trace::Trace;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server that says who has reached it, until it is dropped.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
+use istio_cni::contract::PLUGIN_NAME;
 use nix::unistd::Uid;
 
 /// What the node runs.
@@ -36,7 +37,7 @@ impl Programs {
         may_make_namespaces()?;
         let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));
         Ok(Self {
-            istio_cni: istio_cni.map_or_else(|| built("istio-cni", "cargo build --bin istio-cni"), existing)?,
+            istio_cni: istio_cni.map_or_else(plugin, existing)?,
             pod_app: pod_program("pod_app")?,
             pod_proxy: pod_program("pod_proxy")?,
             cni_plugins: cni_plugins()?,
@@ -71,37 +72,38 @@ fn cni_plugins() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("the CNI plugins {} are not installed (containernetworking-plugins)", needed.join(", ")))
 }
 
+/// A program that asks for a dynamic linker finds none in the image: only static builds will do.
 fn pod_program(name: &str) -> Result<PathBuf, String> {
     if let Some(dir) = env::var_os("POD_PROGRAMS") {
         return existing(Path::new(&dir).join(name));
     }
-    let musl = format!("{}-unknown-linux-musl", env::consts::ARCH);
-    built(&format!("examples/{name}"), &format!("cargo build --target {musl} --example {name}")).and_then(|path| {
-        // A program that asks for a dynamic linker finds none in the image.
-        if path.ancestors().any(|dir| dir.ends_with(&musl)) {
-            Ok(path)
-        } else {
-            Err(format!("{name} is not built for {musl}"))
-        }
-    })
+    newest(&target()?.join(musl()), &format!("examples/{name}"))
+        .ok_or_else(|| format!("{name} is not built; cargo build --target {} --example {name}", musl()))
 }
 
-/// The newest of the profiles' builds below the target directory, the static ones first.
-fn built(name: &str, command: &str) -> Result<PathBuf, String> {
+/// What a node would run is the static build; the host's libraries are there for the other.
+fn plugin() -> Result<PathBuf, String> {
+    let target = target()?;
+    newest(&target.join(musl()), PLUGIN_NAME)
+        .or_else(|| newest(&target, PLUGIN_NAME))
+        .ok_or_else(|| format!("{PLUGIN_NAME} is not built; cargo build --bin {PLUGIN_NAME}"))
+}
+
+fn musl() -> String {
+    format!("{}-unknown-linux-musl", env::consts::ARCH)
+}
+
+/// Cargo's target directory, below which this program lies.
+fn target() -> Result<PathBuf, String> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
-    let target = this
-        .ancestors()
-        .find(|dir| dir.join("CACHEDIR.TAG").is_file())
-        .ok_or("this program is not below cargo's target directory")?;
-    let musl = target.join(format!("{}-unknown-linux-musl", env::consts::ARCH));
-    for root in [musl.as_path(), target] {
-        let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
-        let newest = builds.into_iter().filter_map(|path| Some((modified(&path)?, path))).max();
-        if let Some((_, path)) = newest {
-            return Ok(path);
-        }
-    }
-    Err(format!("{name} is not built; {command}"))
+    let target = this.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    Ok(target.ok_or("this program is not below cargo's target directory")?.to_owned())
+}
+
+/// The newest of the profiles' builds.
+fn newest(root: &Path, name: &str) -> Option<PathBuf> {
+    let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
+    builds.into_iter().filter_map(|path| Some((modified(&path)?, path))).max().map(|(_, path)| path)
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {

@@ -107,11 +107,10 @@ impl<'n> Sandbox<'n> {
         self.node.cri().stop_sandbox(&self.id)
     }
 
-    /// Stops and removes it.
+    /// Stops and removes it, and says whether that went well. Drop's second removal of what is gone is fine by the CRI.
     pub fn remove(self) -> Result<()> {
         self.stop()?;
         self.node.cri().remove_sandbox(&self.id)
-        // What follows is Drop's second removal, of something that is gone: fine by the CRI.
     }
 
     fn status(&self) -> Result<PodSandboxStatusResponse> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// Long enough for a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks every few milliseconds until `probe` yields a value; its refusals say what was seen instead.
 pub fn until<T, E: Display>(what: &str, mut probe: impl FnMut() -> Result<T, E>) -> Result<T> {

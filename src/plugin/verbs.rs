@@ -91,12 +91,15 @@ pub(super) fn del(stdin: &[u8]) -> Result<String, cni::Error> {
 }
 
 fn decide(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<Decided, Error> {
-    let pod = match verdict::before_lookup(&target.pod, conf) {
+    let args = &target.pod;
+    if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
+        log.label("pod", format!("{namespace}/{name}"));
+    }
+    let pod = match verdict::before_lookup(args, conf) {
         Early::Skip(reason) => return Ok(Decided::Skip(reason)),
         Early::Ask(pod) => pod,
     };
-    log.label("pod", pod.to_string());
-    let found = lookup(&conf.settings.run_dir, &pod, target.pod.uid.as_deref(), LookupBudget::default());
+    let found = lookup(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
     let found = found.map_err(|error| Error::Lookup(Box::new(error)))?;
     log.label("source", found.source.to_string());
     match verdict::of_pod(&found.facts).map_err(|error| Error::Annotation { pod: pod.clone(), error })? {

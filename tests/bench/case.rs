@@ -1,18 +1,13 @@
 //! The two pods that are measured, and the rules that they get, as bytes and as text.
 //!
-//! A directory of recordings holds batches and rule files captured from iptables-nft; where there is none, the plugin's
-//! own encoder makes them.
+//! The bytes are those of iptables-nft, so that the floor does not move with the plugin's own encoder.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use istio_cni::netfilter::{self, Backend, Live, restore};
-use istio_cni::redirect::annotations::{self, Asked};
-use istio_cni::rules::{self, Family};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::netns::PodNetns;
-use crate::pod;
 use crate::run::{self, Step};
 
 /// A pod.
@@ -62,15 +57,6 @@ impl Case {
     }
 }
 
-/// Where a recording comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// iptables-nft, whose batches were captured.
-    Captured,
-    /// The plugin's own encoder.
-    Encoded,
-}
-
 /// The rules of a case, to be replayed and restored.
 #[derive(Debug, Clone)]
 pub(crate) struct Recording {
@@ -81,38 +67,17 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Of all cases: what was captured, where the directory is there, else what the encoder makes.
-    pub(crate) fn of_all(perf_dir: &Path) -> Result<(Origin, [Self; 2])> {
-        let [dual, v4] = Case::ALL;
-        if perf_dir.join("batch").is_dir() {
-            return Ok((Origin::Captured, [Self::captured(perf_dir, dual)?, Self::captured(perf_dir, v4)?]));
-        }
-        Ok((Origin::Encoded, [Self::encoded(dual)?, Self::encoded(v4)?]))
-    }
-
-    fn captured(perf_dir: &Path, case: Case) -> Result<Self> {
+    /// Reads what was recorded for a case.
+    pub(crate) fn read(dir: &Path, case: Case) -> Result<Self> {
+        let (batch, restore) = match case {
+            Case::DualDns => ("batch/std-real.v46", &["rules/std-real.v4", "rules/std-real.v6"][..]),
+            Case::V4 => ("batch/nodns-real.v4", &["rules/nodns-real.v4"][..]),
+        };
         let read = |name: &str| {
-            let path = perf_dir.join(name);
+            let path = dir.join(name);
             fs::read(&path).with_context(|| path.display().to_string())
         };
-        Ok(match case {
-            Case::DualDns => Self {
-                batch: read("batch/std-real.v46")?,
-                restore: vec![read("rules/std-real.v4")?, read("rules/std-real.v6")?],
-            },
-            Case::V4 => Self { batch: read("batch/nodns-real.v4")?, restore: vec![read("rules/nodns-real.v4")?] },
-        })
-    }
-
-    fn encoded(case: Case) -> Result<Self> {
-        let Asked::Redirect { redirect, .. } = annotations::from_pod(&pod::facts(case)?)? else {
-            bail!("{}: the pod asks for nothing", case.name());
-        };
-        let rules = rules::build(&redirect, case.dual_stack()).rules;
-        let families = if case.dual_stack() { &[Family::V4, Family::V6][..] } else { &[Family::V4] };
-        let restore = families.iter().map(|family| restore::render(&rules, *family).into_bytes()).collect();
-        let batch = netfilter::diff(&rules, &Live::fresh(Backend::IptablesNft))?.messages()?;
-        Ok(Self { batch, restore })
+        Ok(Self { batch: read(batch)?, restore: restore.iter().map(|name| read(name)).collect::<Result<_>>()? })
     }
 }
 

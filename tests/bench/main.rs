@@ -23,7 +23,7 @@ mod subject;
 mod servers;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
@@ -38,9 +38,9 @@ fn main() -> Result<()> {
     let options = Options::parse(std::env::args().skip(1))?;
     let programs = Programs::find()?;
     netns::isolate()?;
-    let perf_dir = std::env::var_os("PERF_DIR").map(PathBuf::from);
-    let perf_dir = perf_dir.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/perf"));
-    let (origin, recordings) = Recording::of_all(&perf_dir)?;
+    let recordings_dir = recordings_dir();
+    let recordings = Case::ALL.map(|case| Recording::read(&recordings_dir, case));
+    let recordings = recordings.into_iter().collect::<Result<Vec<_>>>()?;
     let surroundings = Case::ALL.iter().map(|case| Surroundings::new(*case)).collect::<Result<Vec<_>>>()?;
     let stages: Vec<Stage<'_>> = (surroundings.iter().zip(&recordings))
         .map(|(around, recording)| Stage {
@@ -60,11 +60,11 @@ fn main() -> Result<()> {
 
     let mut shuffle = measure::Shuffle::new();
     let alone = measure::alone(&stages, options.runs, &mut shuffle)?;
-    let rounds = measure::at_once(&stages, options.parallel_runs, &mut shuffle)?;
+    let rounds = measure::at_once(&stages, 4 * options.runs, &mut shuffle)?;
     drop(other_pod);
 
     let report = Report {
-        origin,
+        recordings: recordings_dir,
         cases: Case::ALL.to_vec(),
         alone: report::figures(&alone),
         rates: report::rates(&rounds),
@@ -72,11 +72,18 @@ fn main() -> Result<()> {
         binary: std::fs::metadata(&programs.plugin)?.len(),
     };
     if options.json {
-        println!("{:#}", report.json())
+        println!("{:#}", report.json());
     } else {
-        print!("{}", report.text())
+        print!("{}", report.text());
     }
     Ok(())
+}
+
+/// `PERF_DIR`, a directory of recordings beside the checkout, or the project's own.
+fn recordings_dir() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let given = std::env::var_os("PERF_DIR").map_or_else(|| root.join("../shared/perf"), PathBuf::from);
+    if given.join("batch").is_dir() { given } else { root.join("tests/data/bench") }
 }
 
 /// Lets each subject happen, fails where one leaves other rules than it should, and returns the peaks of their memory.

@@ -5,10 +5,8 @@ use anyhow::{Result, bail};
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Timed runs of each subject.
+    /// Timed runs of each subject alone; of each rate four times as many.
     pub(crate) runs: usize,
-    /// Runs of each rate.
-    pub(crate) parallel_runs: usize,
     /// Print JSON instead of tables.
     pub(crate) json: bool,
 }
@@ -16,16 +14,15 @@ pub(crate) struct Options {
 impl Options {
     const USAGE: &'static str = "bench [--runs N] [--quick] [--json]";
 
-    /// Reads the words after the program's name. Cargo's own `--bench` is passed over.
+    /// Reads the words after the program's name.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
-        let mut options = Self { runs: 40, parallel_runs: 192, json: false };
+        let mut options = Self { runs: 40, json: false };
         while let Some(word) = words.next() {
             match word.as_str() {
-                "--quick" => (options.runs, options.parallel_runs) = (7, 32),
+                "--quick" => options.runs = 7,
                 "--json" => options.json = true,
-                "--bench" => {}
-                "--runs" => match words.next().and_then(|n| n.parse::<usize>().ok()) {
-                    Some(runs) if runs > 0 => (options.runs, options.parallel_runs) = (runs, 32 * runs.div_ceil(8)),
+                "--runs" => match words.next().and_then(|n| n.parse().ok()) {
+                    Some(runs) if runs > 0 => options.runs = runs,
                     _ => bail!("--runs takes a number from 1: {}", Self::USAGE),
                 },
                 _ => bail!("{word:?} is unknown: {}", Self::USAGE),

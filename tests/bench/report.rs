@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, Origin};
+use crate::case::Case;
 use crate::measure::{Alone, AtOnce, WIDTHS};
 use crate::subject::Subject;
 
 /// What was measured.
 pub(crate) struct Report {
-    pub(crate) origin: Origin,
+    /// Where the floor's batches were read.
+    pub(crate) recordings: PathBuf,
     /// By place, as in the keys of the figures.
     pub(crate) cases: Vec<Case>,
     pub(crate) alone: BTreeMap<(usize, Subject), Figures>,
@@ -128,12 +130,9 @@ impl Report {
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
-        let origin = match self.origin {
-            Origin::Captured => "captured from iptables-nft",
-            Origin::Encoded => "made by the plugin's own encoder (no recordings in PERF_DIR)",
-        };
         let _ = writeln!(out, "Whole processes, from spawn to exit, interleaved in random order, each in a new netns.");
-        let _ = writeln!(out, "The floor's batches are {origin}. Every subject left the expected rules.\n");
+        let _ =
+            writeln!(out, "Every subject left the expected rules. The floor replays {}.\n", self.recordings.display());
         for (at, case) in self.cases.iter().enumerate() {
             self.alone_table(&mut out, at, *case);
             self.rates_table(&mut out, at);
@@ -202,7 +201,7 @@ impl Report {
         let cases: serde_json::Map<String, Value> = self.cases.iter().enumerate().map(case).collect();
         let target = |t: Target| json!({"target": t.text, "measured": t.measured, "met": t.met});
         json!({
-            "captured": self.origin == Origin::Captured, "cases": cases, "binary_bytes": self.binary,
+            "recordings": self.recordings, "cases": cases, "binary_bytes": self.binary,
             "targets": self.targets().into_iter().map(target).collect::<Vec<_>>(),
         })
     }

@@ -8,20 +8,20 @@ use serde_json::Value;
 
 /// What came back from one call.
 #[derive(Debug)]
-pub struct Answer {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Answer {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Answer {
     /// Standard output as one JSON document; text before or after it is a failure, as it is for a runtime.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}: {self:?}"))
     }
 
     /// The error that the call must have ended with.
-    pub fn error(&self, code: u64) -> String {
+    pub(crate) fn error(&self, code: u64) -> String {
         assert_eq!(self.code, 1, "exit code: {self:?}");
         let json = self.json();
         assert_eq!(json["code"], code, "{self:?}");
@@ -30,14 +30,14 @@ impl Answer {
 }
 
 /// One call of the plugin.
-pub struct Call {
+pub(crate) struct Call {
     env: Vec<(String, String)>,
     stdin: Vec<u8>,
 }
 
 impl Call {
     /// A call with the variables that containerd sets, for the pod `shop/web-0`.
-    pub fn new(verb: &str, netns: &str, stdin: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(verb: &str, netns: &str, stdin: impl Into<Vec<u8>>) -> Self {
         let call = Self { env: Vec::new(), stdin: stdin.into() };
         call.env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", "0123456789abcdef")
@@ -48,20 +48,14 @@ impl Call {
     }
 
     /// Sets a variable, in place of an earlier value.
-    pub fn env(mut self, key: &str, value: &str) -> Self {
+    pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
         self.env.retain(|(k, _)| k != key);
         self.env.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Takes a variable away.
-    pub fn without(mut self, key: &str) -> Self {
-        self.env.retain(|(k, _)| k != key);
-        self
-    }
-
     /// Runs the plugin.
-    pub fn run(self) -> Answer {
+    pub(crate) fn run(self) -> Answer {
         let mut child = Command::new(env!("CARGO_BIN_EXE_istio-cni"))
             .env_clear()
             .envs(self.env)
@@ -82,7 +76,7 @@ impl Call {
 }
 
 /// A network configuration as the runtime hands it over, with further keys.
-pub fn conf(version: &str, run_dir: &Path, more: &Value) -> String {
+pub(crate) fn conf(version: &str, run_dir: &Path, more: &Value) -> String {
     let mut conf = serde_json::json!({
         "cniVersion": version, "name": "k8s-pod-network", "type": "istio-cni",
         "cni_agent_run_dir": run_dir, "exclude_namespaces": ["kube-system"], "pod_namespace": "istio-system",

@@ -133,11 +133,14 @@ fn a_call_without_its_variables_names_them() {
     assert!(said.contains("CNI_NETNS") && said.contains("CNI_CONTAINERID"), "{said}");
     let said = Call::new("PATCH", "", stdin.clone()).run().error(4);
     assert!(said.contains("PATCH"), "{said}");
-    for (key, value) in
-        [("CNI_CONTAINERID", "../x"), ("CNI_IFNAME", "a/b"), ("CNI_IFNAME", "sixteen-letters-"), ("CNI_ARGS", "a=b=c")]
-    {
+    for (key, value, words) in [
+        ("CNI_CONTAINERID", "../x", "containerID ../x"),
+        ("CNI_IFNAME", "a/b", "CNI_IFNAME"),
+        ("CNI_IFNAME", "sixteen-letters-", "at most 15"),
+        ("CNI_ARGS", "a=b=c", "a=b=c"),
+    ] {
         let said = Call::new("ADD", "/var/run/netns/none", stdin.clone()).env(key, value).run().error(4);
-        assert!(said.contains(key), "{key}={value}: {said}");
+        assert!(said.contains(words), "{key}={value}: {said}");
     }
 }
 

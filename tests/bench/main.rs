@@ -36,7 +36,8 @@ use subject::{Programs, Stage, Subject};
 
 fn main() -> Result<()> {
     let options = Options::parse(std::env::args().skip(1))?;
-    let programs = Programs::find()?;
+    let installed = tempfile::tempdir()?;
+    let programs = Programs::installed(installed.path())?;
     netns::isolate()?;
     let recordings_dir = recordings_dir();
     let recordings = Case::ALL.map(|case| Recording::read(&recordings_dir, case));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use crate::case::{self, Case, Recording};
 use crate::netns::PodNetns;
@@ -93,20 +93,23 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks in the target directory that the bench itself was built into.
-    pub(crate) fn find() -> Result<Self> {
+    /// Copies them from the target directory that the bench itself was built into, as an installer copies the plugin: a
+    /// linker's output lies in the page cache in single pages, and each costs a fault that an installed file does not.
+    pub(crate) fn installed(to: &Path) -> Result<Self> {
         let own = std::env::current_exe()?;
         let target = own.ancestors().nth(3).context("the bench is not in a target directory")?;
-        let dir = target.join(format!("{}-unknown-linux-musl/plugin", std::env::consts::ARCH));
-        let programs = Self {
-            plugin: dir.join("istio-cni"),
-            floor: dir.join("examples/bench_floor"),
-            peak: dir.join("examples/bench_peak"),
+        let built = target.join(format!("{}-unknown-linux-musl/plugin", std::env::consts::ARCH));
+        let install = |name: &str| -> Result<PathBuf> {
+            let from = built.join(name);
+            let to = to.join(from.file_name().context("a program has a name")?);
+            std::fs::copy(&from, &to).with_context(|| format!("{}: make programs", from.display()))?;
+            Ok(to)
         };
-        for program in [&programs.plugin, &programs.floor, &programs.peak] {
-            ensure!(program.exists(), "{} is missing: make programs", program.display());
-        }
-        Ok(programs)
+        Ok(Self {
+            plugin: install("istio-cni")?,
+            floor: install("examples/bench_floor")?,
+            peak: install("examples/bench_peak")?,
+        })
     }
 }
 

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use istio_cni::plugin;
 
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
         // The runtime reads standard output: even the last words are an answer.

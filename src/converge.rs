@@ -3,8 +3,10 @@
 //! The one place that joins rules, kernel, addresses and routes. `plugin` and `iptables` call it, on a thread that is
 //! in the netns. It does not ask whom it serves, and it enters nothing.
 
+use std::fmt;
+
 use crate::netfilter::{self, Backend, Difference, Forced, Mismatch};
-use crate::netns::routes::{self, MarkRoute, Routes};
+use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::netns::{self, HostAddresses, addresses};
 use crate::redirect::Redirect;
 use crate::rules::{self, Built, RuleSet};
@@ -42,13 +44,34 @@ pub struct Outcome {
     pub warnings: Vec<rules::Warning>,
 }
 
-/// What had to be changed for the rules to be there.
+/// One way in which a netns is not as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Deviation {
+    /// None of Istio's rules is there.
+    NoRules,
+    /// A rule or a chain differs.
+    Rule(Mismatch),
+    /// What the rules need beside them is missing.
+    Route(Entry),
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRules => f.write_str("none of its rules is there"),
+            Self::Rule(mismatch) => mismatch.fmt(f),
+            Self::Route(entry) => write!(f, "{entry} is missing"),
+        }
+    }
+}
+
+/// What had to be changed for all to be there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// None was there: all were added.
+    /// No rule was there: all were added.
     Added,
-    /// These differed and were mended.
-    Mended(Vec<Mismatch>),
+    /// These were found and mended.
+    Mended(Vec<Deviation>),
     /// Nothing.
     None,
 }
@@ -64,9 +87,9 @@ impl Change {
     }
 
     /// What differed.
-    pub fn mended(&self) -> &[Mismatch] {
+    pub fn mended(&self) -> &[Deviation] {
         match self {
-            Self::Mended(mismatches) => mismatches,
+            Self::Mended(deviations) => deviations,
             Self::Added | Self::None => &[],
         }
     }
@@ -92,12 +115,12 @@ pub enum Error {
     Lacking(Backend),
     /// Other rules are there and were to be left.
     #[error("Istio's rules are there already and differ; `--reconcile` replaces them: {}", list(.0))]
-    Differs(Vec<Mismatch>),
+    Differs(Vec<Deviation>),
 }
 
-/// Differences as one sentence.
-pub fn list(mismatches: &[Mismatch]) -> String {
-    mismatches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+/// Deviations as one sentence.
+pub fn list(deviations: &[Deviation]) -> String {
+    deviations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// How often the rules are compared anew where somebody else changes them meanwhile.
@@ -144,16 +167,17 @@ fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Resu
     settled(|| {
         let live = netfilter::observe(backend)?;
         let plan = netfilter::diff(&intent.rules, &live)?;
-        let change = match &plan.difference {
-            Difference::Same => Change::None,
-            Difference::Absent => Change::Added,
-            Difference::Differs(found) if on_difference == OnDifference::Refuse => {
-                return Err(Error::Differs(found.clone()));
-            }
-            Difference::Differs(found) => Change::Mended(found.clone()),
-        };
+        let mut deviations = deviations(&plan.difference);
+        if on_difference == OnDifference::Refuse && matches!(plan.difference, Difference::Differs(_)) {
+            return Err(Error::Differs(deviations));
+        }
         // Before the rules: a packet that TPROXY marks must find its route.
-        intent.routes.apply()?;
+        deviations.extend(intent.routes.apply()?.into_iter().map(Deviation::Route));
+        let change = match plan.difference {
+            Difference::Absent => Change::Added,
+            _ if deviations.is_empty() => Change::None,
+            _ => Change::Mended(deviations),
+        };
         Ok(match netfilter::apply(&plan)? {
             netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
             netfilter::Outcome::Unsupported { .. } => None,
@@ -161,11 +185,22 @@ fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Resu
     })
 }
 
-/// How the live rules differ from the intended ones.
-pub fn check(redirect: &Redirect, options: Options) -> Result<Difference, Error> {
-    let built = rules::build(redirect, host(redirect)?.ipv6);
+/// How the calling thread's netns is not as asked for; nothing where it is.
+pub fn check(redirect: &Redirect, options: Options) -> Result<Vec<Deviation>, Error> {
+    let HostAddresses { ipv6, .. } = host(redirect)?;
+    let built = rules::build(redirect, ipv6);
     let live = netfilter::observe(netfilter::presume(options.native_nftables, options.forced))?;
-    Ok(netfilter::diff(&built.rules, &live)?.difference)
+    let mut deviations = deviations(&netfilter::diff(&built.rules, &live)?.difference);
+    deviations.extend(Routes::of(redirect, ipv6).missing()?.into_iter().map(Deviation::Route));
+    Ok(deviations)
+}
+
+fn deviations(difference: &Difference) -> Vec<Deviation> {
+    match difference {
+        Difference::Same => Vec::new(),
+        Difference::Absent => vec![Deviation::NoRules],
+        Difference::Differs(found) => found.iter().cloned().map(Deviation::Rule).collect(),
+    }
 }
 
 /// Takes out whatever [`apply`] may have put in, by whichever backend. A netns that holds nothing of it is left as it is.

@@ -126,7 +126,7 @@ fn sentence(done: &Outcome) -> String {
     let families = if done.ipv6 { "IPv4 and IPv6" } else { "IPv4" };
     match &done.change {
         Change::Added => format!("Traffic is redirected ({families})."),
-        Change::Mended(found) => format!("Rules were mended ({families}): {}", converge::list(found)),
+        Change::Mended(found) => format!("Redirection was mended ({families}): {}", converge::list(found)),
         Change::None => format!("The rules are there already ({families}): nothing was changed."),
     }
 }

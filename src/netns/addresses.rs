@@ -4,11 +4,13 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-
 use super::Error;
-use super::rtnl::Rtnl;
+use super::rtnl::{self, Object, Rtnl};
+use crate::netlink::Malformed;
+
+/// Attributes of an address (`linux/if_addr.h`).
+pub(super) const IFA_ADDRESS: u16 = 1;
+pub(super) const IFA_LOCAL: u16 = 2;
 
 /// What a pod's addresses say of its families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,24 +23,25 @@ pub struct HostAddresses {
 
 /// All addresses in the calling thread's netns, in the kernel's order: IPv4 first, by interface.
 pub fn read() -> Result<Vec<IpAddr>, Error> {
-    let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let answers = Rtnl::open()?.dump("listing addresses", request)?;
-    Ok(answers.iter().filter_map(own_address).collect())
+    let addresses = Rtnl::open()?.dump("listing addresses", Object::Address, None, own_address)?;
+    Ok(addresses.into_iter().map(|(_, ip)| ip).collect())
 }
 
-/// Of a point-to-point interface `Address` is the peer's and `Local` the own; IPv6 sends `Address` alone.
-fn own_address(message: &RouteNetlinkMessage) -> Option<IpAddr> {
-    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-    let local = message.attributes.iter().find_map(|attribute| match attribute {
-        AddressAttribute::Local(ip) => Some(*ip),
-        _ => None,
-    });
-    local.or_else(|| {
-        message.attributes.iter().find_map(|attribute| match attribute {
-            AddressAttribute::Address(ip) => Some(*ip),
-            _ => None,
-        })
-    })
+/// An address and the index of its interface. Of a point-to-point interface `IFA_ADDRESS` is the peer's and `IFA_LOCAL`
+/// the own; IPv6 sends `IFA_ADDRESS` alone.
+pub(super) fn own_address(body: &[u8]) -> Result<Option<(u32, IpAddr)>, Malformed> {
+    let header = body.split_first_chunk().ok_or(Malformed("an address's header is cut off"))?;
+    let (&[_family, _prefix, _flags, _scope, i0, i1, i2, i3], attrs) = header;
+    let own = match rtnl::find(attrs, IFA_LOCAL)? {
+        Some(local) => Some(local),
+        None => rtnl::find(attrs, IFA_ADDRESS)?,
+    };
+    own.map(|bytes| Ok((u32::from_ne_bytes([i0, i1, i2, i3]), parse(bytes)?))).transpose()
+}
+
+fn parse(bytes: &[u8]) -> Result<IpAddr, Malformed> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed("an address is of no family"))
 }
 
 /// Istio's choice: loopback and link-local addresses do not count; the first of the others decides whether the pod is
@@ -61,6 +64,7 @@ fn is_usable(ip: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::Writer;
 
     fn decide(addresses: &[&str], dual_stack: bool) -> Option<(String, bool)> {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
@@ -69,6 +73,24 @@ mod tests {
 
     fn some(host_ip: &str, ipv6: bool) -> Option<(String, bool)> {
         Some((host_ip.to_owned(), ipv6))
+    }
+
+    #[test]
+    fn the_own_end_is_told_from_the_peer() {
+        let message = |attrs: &[(u16, &[u8])]| {
+            let mut w = Writer::default();
+            w.raw(&[2, 32, 0, 0]);
+            w.raw(&7_u32.to_ne_bytes());
+            attrs.iter().for_each(|(kind, value)| w.attr(*kind, value));
+            w.into_bytes().unwrap()
+        };
+        let (peer, own) = ((IFA_ADDRESS, [10, 0, 0, 9].as_slice()), (IFA_LOCAL, [10, 0, 0, 1].as_slice()));
+        let ip = |last| IpAddr::from([10, 0, 0, last]);
+        assert_eq!(own_address(&message(&[peer, own])), Ok(Some((7, ip(1)))));
+        assert_eq!(own_address(&message(&[peer])), Ok(Some((7, ip(9)))));
+        assert_eq!(own_address(&message(&[])), Ok(None));
+        assert_eq!(own_address(&message(&[(IFA_LOCAL, &[1])])), Err(Malformed("an address is of no family")));
+        assert_eq!(own_address(&[2, 32]), Err(Malformed("an address's header is cut off")));
     }
 
     #[test]

@@ -1,20 +1,19 @@
 //! What redirection needs beside rules: `::6` on `lo`, and TPROXY's routing rule and table.
 //!
-//! [`Routes::of`] decides; [`Routes::apply`] and [`remove`] act on the calling thread's netns. A second `apply` changes
-//! nothing, and `remove` does not mind what is not there.
+//! [`Routes::of`] decides; [`Routes::missing`] looks; [`Routes::apply`] and [`remove`] act on the calling thread's netns.
+//! A second `apply` changes nothing, and `remove` does not mind what is not there.
 
+use std::fmt;
 use std::net::Ipv6Addr;
 
-use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
 use super::Error;
-use super::rtnl::Rtnl;
-use crate::netlink::{self, flag};
+use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
+use super::rtnl::{Object, Rtnl, find, number};
+use crate::netlink::{self, Malformed, Writer};
 use crate::redirect::{InterceptionMode, PortSelector, Redirect};
+use crate::rules::Family;
 
 /// Source address of inbound connections that the proxy makes in an IPv6 pod; unlike 127.0.0.6 it needs an interface.
 const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
@@ -22,6 +21,25 @@ const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 const LO: u32 = 1;
 /// The priority that the kernel gives to a netns' first rule where none is asked for, as in Istio's `ip rule add`.
 const PRIORITY: u32 = 32765;
+
+/// Without this flag of `linux/if_addr.h` an address is tentative, hence unusable, until a worker of the kernel has
+/// looked at it.
+const IFA_F_NODAD: u8 = 0x02;
+
+/// Attributes of a route, and values of its header (`linux/rtnetlink.h`).
+const RTA_OIF: u16 = 4;
+const RTA_TABLE: u16 = 15;
+const RTPROT_BOOT: u8 = 3;
+const RT_SCOPE_HOST: u8 = 254;
+const RTN_LOCAL: u8 = 2;
+
+/// Attributes of a routing rule, and values of its header (`linux/fib_rules.h`).
+const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
+const FRA_TABLE: u16 = 15;
+const FRA_FWMASK: u16 = 16;
+const FR_ACT_TO_TBL: u8 = 1;
+const FIB_RULE_INVERT: u32 = 2;
 
 /// TPROXY: packets with this mark are delivered locally, by way of this table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +59,17 @@ pub struct Routes {
     pub tproxy: Option<MarkRoute>,
 }
 
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// `ip address add ::6/128 dev lo`
+    Passthrough,
+    /// `ip rule add fwmark <mark> lookup <table>`
+    Rule(Family, MarkRoute),
+    /// `ip route add local default dev lo table <table>`
+    Route(Family, MarkRoute),
+}
+
 impl Routes {
     /// What `redirect` needs in a netns with or without IPv6.
     pub fn of(redirect: &Redirect, ipv6: bool) -> Self {
@@ -49,121 +78,203 @@ impl Routes {
         Self { ipv6, tproxy: tproxy.then_some(route) }
     }
 
-    /// Adds what is missing, and says whether anything was.
-    pub fn apply(&self) -> Result<bool, Error> {
-        if !self.ipv6 && self.tproxy.is_none() {
-            return Ok(false);
+    /// Adds what is missing, and says what was.
+    pub fn apply(&self) -> Result<Vec<Entry>, Error> {
+        self.filter(Entry::add)
+    }
+
+    /// What [`Routes::apply`] would add; changes nothing.
+    pub fn missing(&self) -> Result<Vec<Entry>, Error> {
+        self.filter(|entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let families = [Some(Family::V4), self.ipv6.then_some(Family::V6)].into_iter().flatten();
+        let tproxy = self.tproxy.map(|route| families.flat_map(move |family| route.entries(family)));
+        self.ipv6.then_some(Entry::Passthrough).into_iter().chain(tproxy.into_iter().flatten()).collect()
+    }
+
+    fn filter(&self, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, Error>) -> Result<Vec<Entry>, Error> {
+        let entries = self.entries();
+        if entries.is_empty() {
+            return Ok(entries);
         }
         let mut rtnl = Rtnl::open()?;
-        let mut changed =
-            self.ipv6 && add(&mut rtnl, "adding ::6/128 to lo", passthrough(RouteNetlinkMessage::NewAddress))?;
-        let Some(route) = self.tproxy else { return Ok(changed) };
-        let families = [Some(AddressFamily::Inet), self.ipv6.then_some(AddressFamily::Inet6)];
-        for family in families.into_iter().flatten() {
-            if rules_of(&mut rtnl, family, route)?.is_empty() {
-                changed |= add(
-                    &mut rtnl,
-                    "adding the rule for TPROXY's mark",
-                    RouteNetlinkMessage::NewRule(route.rule(family)),
-                )?;
+        let mut kept = Vec::new();
+        for entry in entries {
+            if keep(entry, &mut rtnl)? {
+                kept.push(entry);
             }
-            let local = RouteNetlinkMessage::NewRoute(route.local_default(family));
-            changed |= add(&mut rtnl, "adding TPROXY's local default route (is lo up?)", local)?;
         }
-        Ok(changed)
+        Ok(kept)
     }
 }
 
 impl MarkRoute {
-    /// `ip rule add fwmark <mark> lookup <table>`
-    fn rule(self, family: AddressFamily) -> RuleMessage {
-        let mut rule = RuleMessage::default();
-        rule.header.family = family;
-        rule.header.action = RuleAction::ToTable;
-        rule.header.table = short_table(self.table);
-        rule.attributes =
-            vec![RuleAttribute::Priority(PRIORITY), RuleAttribute::FwMark(self.mark), RuleAttribute::Table(self.table)];
-        rule
-    }
-
-    /// Whoever wrote the rule, at whatever priority.
-    fn is_rule(self, rule: &RuleMessage) -> bool {
-        let has = |attribute| rule.attributes.contains(&attribute);
-        let table = has(RuleAttribute::Table(self.table)) || u32::from(rule.header.table) == self.table;
-        rule.header.action == RuleAction::ToTable && table && has(RuleAttribute::FwMark(self.mark))
-    }
-
-    /// `ip route add local default dev lo table <table>`
-    fn local_default(self, family: AddressFamily) -> RouteMessage {
-        let mut route = RouteMessage::default();
-        route.header.address_family = family;
-        route.header.table = short_table(self.table);
-        route.header.protocol = RouteProtocol::Boot;
-        route.header.scope = RouteScope::Host;
-        route.header.kind = RouteType::Local;
-        route.attributes = vec![RouteAttribute::Table(self.table), RouteAttribute::Oif(LO)];
-        route
+    fn entries(self, family: Family) -> [Entry; 2] {
+        [Entry::Rule(family, self), Entry::Route(family, self)]
     }
 }
 
-/// Removes all that [`Routes::apply`] may have added for this mark and table, in both families.
+/// Removes all that [`Routes::apply`] may have added for this mark and table, in both families, and says whether
+/// anything was there.
 pub fn remove(route: MarkRoute) -> Result<bool, Error> {
     let mut rtnl = Rtnl::open()?;
-    let mut changed = delete(&mut rtnl, "removing ::6/128 from lo", passthrough(RouteNetlinkMessage::DelAddress))?;
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        for rule in rules_of(&mut rtnl, family, route)? {
-            changed |= delete(&mut rtnl, "removing the rule for TPROXY's mark", RouteNetlinkMessage::DelRule(rule))?;
-        }
-        let local = RouteNetlinkMessage::DelRoute(route.local_default(family));
-        changed |= delete(&mut rtnl, "removing TPROXY's local default route", local)?;
+    let mut changed = false;
+    for entry in (Routes { ipv6: true, tproxy: Some(route) }).entries() {
+        changed |= entry.remove(&mut rtnl)?;
     }
     Ok(changed)
 }
 
-fn rules_of(rtnl: &mut Rtnl, family: AddressFamily, route: MarkRoute) -> Result<Vec<RuleMessage>, Error> {
-    let mut request = RuleMessage::default();
-    request.header.family = family;
-    let answer = rtnl.dump("listing routing rules", RouteNetlinkMessage::GetRule(request));
-    let answer = match answer {
-        Err(error) if errno(&error).is_some_and(has_no_family) => Vec::new(),
-        answer => answer?,
-    };
-    let rules = answer.into_iter().filter_map(|message| match message {
-        RouteNetlinkMessage::NewRule(rule) => Some(rule),
-        _ => None,
-    });
-    Ok(rules.filter(|rule| rule.header.family == family && route.is_rule(rule)).collect())
-}
-
-fn passthrough(verb: fn(AddressMessage) -> RouteNetlinkMessage) -> RouteNetlinkMessage {
-    let mut address = AddressMessage::default();
-    address.header.family = AddressFamily::Inet6;
-    address.header.prefix_len = 128;
-    // Without it the address is tentative, hence unusable, until a worker of the kernel has looked at it.
-    address.header.flags = AddressHeaderFlags::Nodad;
-    address.header.index = LO;
-    address.attributes =
-        vec![AddressAttribute::Local(PASSTHROUGH_V6.into()), AddressAttribute::Address(PASSTHROUGH_V6.into())];
-    verb(address)
-}
-
-/// False where it was there already.
-fn add(rtnl: &mut Rtnl, request: &'static str, message: RouteNetlinkMessage) -> Result<bool, Error> {
-    let Err(error) = rtnl.change(request, message, flag::CREATE | flag::EXCL) else { return Ok(true) };
-    match errno(&error) {
-        Some(Errno::EEXIST) => Ok(false),
-        Some(errno) if has_no_family(errno) => Err(Error::Ipv6Disabled(error)),
-        _ => Err(error.into()),
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |family| match family {
+            Family::V4 => "IPv4",
+            Family::V6 => "IPv6",
+        };
+        match self {
+            Self::Passthrough => f.write_str("address ::6/128 of lo"),
+            Self::Rule(family, MarkRoute { mark, table }) => {
+                write!(f, "{} routing rule `fwmark {mark:#x} lookup {table}`", said(*family))
+            }
+            Self::Route(family, MarkRoute { table, .. }) => {
+                write!(f, "{} route `local default dev lo` of table {table}", said(*family))
+            }
+        }
     }
 }
 
-/// False where it was not there. Linux says so with one error for each kind: address, rule, route.
-fn delete(rtnl: &mut Rtnl, request: &'static str, message: RouteNetlinkMessage) -> Result<bool, Error> {
-    let Err(error) = rtnl.change(request, message, 0) else { return Ok(true) };
-    match errno(&error) {
-        Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => Ok(false),
-        Some(errno) if has_no_family(errno) => Ok(false),
-        _ => Err(error.into()),
+impl Entry {
+    fn object(self) -> Object {
+        match self {
+            Self::Passthrough => Object::Address,
+            Self::Rule(..) => Object::Rule,
+            Self::Route(..) => Object::Route,
+        }
+    }
+
+    fn family(self) -> Family {
+        match self {
+            Self::Passthrough => Family::V6,
+            Self::Rule(family, _) | Self::Route(family, _) => family,
+        }
+    }
+
+    /// False where it was there already.
+    fn add(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
+        // The kernel's own answer is enough, except for a rule: one at another priority would be another one.
+        if matches!(self, Self::Rule(..)) && !self.found(rtnl)?.is_empty() {
+            return Ok(false);
+        }
+        let request = match self {
+            Self::Passthrough => "adding ::6/128 to lo",
+            Self::Rule(..) => "adding the rule for TPROXY's mark",
+            Self::Route(..) => "adding TPROXY's local default route (is lo up?)",
+        };
+        let Err(error) = rtnl.add(request, self.object(), &self.body(request)?) else { return Ok(true) };
+        match errno(&error) {
+            Some(Errno::EEXIST) => Ok(false),
+            Some(errno) if has_no_family(errno) => Err(Error::Ipv6Disabled(error)),
+            _ => Err(error.into()),
+        }
+    }
+
+    /// False where it was not there. All rules that do the same go, whoever wrote them.
+    fn remove(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
+        let request = match self {
+            Self::Passthrough => "removing ::6/128 from lo",
+            Self::Rule(..) => "removing the rule for TPROXY's mark",
+            Self::Route(..) => "removing TPROXY's local default route",
+        };
+        let bodies = match self {
+            Self::Rule(..) => self.found(rtnl)?,
+            Self::Passthrough | Self::Route(..) => vec![self.body(request)?],
+        };
+        let mut changed = false;
+        for body in bodies {
+            let Err(error) = rtnl.delete(request, self.object(), &body) else {
+                changed = true;
+                continue;
+            };
+            match errno(&error) {
+                // Linux says that it was not there with one error for each kind: address, rule, route.
+                Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => {}
+                Some(errno) if has_no_family(errno) => {}
+                _ => return Err(error.into()),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What the netns has that does the same, as messages' bodies.
+    fn found(self, rtnl: &mut Rtnl) -> Result<Vec<Vec<u8>>, Error> {
+        let request = match self {
+            Self::Passthrough => "listing addresses",
+            Self::Rule(..) => "listing routing rules",
+            Self::Route(..) => "listing routes",
+        };
+        let read = |body: &[u8]| Ok(self.is(body)?.then(|| body.to_vec()));
+        match rtnl.dump(request, self.object(), Some(self.family()), read) {
+            Err(error) if errno(&error).is_some_and(has_no_family) => Ok(Vec::new()),
+            found => Ok(found?),
+        }
+    }
+
+    /// The message that adds it, or deletes it: header, attributes.
+    fn body(self, request: &'static str) -> Result<Vec<u8>, Error> {
+        let mut w = Writer::default();
+        let family = number(Some(self.family()));
+        match self {
+            Self::Passthrough => {
+                w.raw(&[family, 128, IFA_F_NODAD, 0]);
+                w.raw(&LO.to_ne_bytes());
+                w.attr(IFA_LOCAL, &PASSTHROUGH_V6.octets());
+                w.attr(IFA_ADDRESS, &PASSTHROUGH_V6.octets());
+            }
+            Self::Rule(_, MarkRoute { mark, table }) => {
+                w.raw(&[family, 0, 0, 0, short(table), 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0]);
+                w.attr(FRA_PRIORITY, &PRIORITY.to_ne_bytes());
+                w.attr(FRA_FWMARK, &mark.to_ne_bytes());
+                w.attr(FRA_TABLE, &table.to_ne_bytes());
+            }
+            Self::Route(_, MarkRoute { table, .. }) => {
+                w.raw(&[family, 0, 0, 0, short(table), RTPROT_BOOT, RT_SCOPE_HOST, RTN_LOCAL, 0, 0, 0, 0]);
+                w.attr(RTA_TABLE, &table.to_ne_bytes());
+                w.attr(RTA_OIF, &LO.to_ne_bytes());
+            }
+        }
+        w.into_bytes().map_err(|source| netlink::Error::Malformed { request, source }.into())
+    }
+
+    /// Whether a message of the kernel's describes it, or what does the same: whoever wrote a rule, at whatever priority.
+    fn is(self, body: &[u8]) -> Result<bool, Malformed> {
+        const CUT: Malformed = Malformed("a route's or a rule's header is cut off");
+        // A kernel without the family answers with all that it has.
+        if body.first() != Some(&number(Some(self.family()))) {
+            return Ok(false);
+        }
+        match self {
+            Self::Passthrough => Ok(own_address(body)? == Some((LO, PASSTHROUGH_V6.into()))),
+            Self::Rule(_, MarkRoute { mark, table }) => {
+                let (&[_, dst, src, tos, _table, _, _, action, f0, f1, f2, f3], attrs) =
+                    body.split_first_chunk().ok_or(CUT)?;
+                let inverted = u32::from_ne_bytes([f0, f1, f2, f3]) & FIB_RULE_INVERT != 0;
+                let mask = find(attrs, FRA_FWMASK)?.is_none_or(|mask| mask == u32::MAX.to_ne_bytes());
+                Ok([dst, src, tos, action] == [0, 0, 0, FR_ACT_TO_TBL]
+                    && !inverted
+                    && mask
+                    && find(attrs, FRA_FWMARK)? == Some(&mark.to_ne_bytes())
+                    && find(attrs, FRA_TABLE)? == Some(&table.to_ne_bytes()))
+            }
+            Self::Route(_, MarkRoute { table, .. }) => {
+                let (&[_, dst, src, tos, _table, _, _, kind, _, _, _, _], attrs) =
+                    body.split_first_chunk().ok_or(CUT)?;
+                Ok([dst, src, tos, kind] == [0, 0, 0, RTN_LOCAL]
+                    && find(attrs, RTA_TABLE)? == Some(&table.to_ne_bytes())
+                    && find(attrs, RTA_OIF)? == Some(&LO.to_ne_bytes()))
+            }
+        }
     }
 }
 
@@ -181,8 +292,8 @@ fn has_no_family(errno: Errno) -> bool {
 }
 
 /// The header has eight bits for the table; a larger number is in the attribute alone.
-fn short_table(table: u32) -> u8 {
-    u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC)
+fn short(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -209,14 +320,50 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_of_another_mark_or_table_is_not_ours() {
+    fn what_does_the_same_is_told_from_what_does_not() {
         let other = MarkRoute { mark: 1338, ..ROUTE };
         let elsewhere = MarkRoute { table: 134, ..ROUTE };
         let wide = MarkRoute { table: 1000, ..ROUTE };
+        let ours = Entry::Rule(Family::V4, ROUTE);
         for route in [ROUTE, other, elsewhere, wide] {
-            let rule = route.rule(AddressFamily::Inet);
-            assert_eq!(ROUTE.is_rule(&rule), route == ROUTE, "{route:?}");
-            assert!(route.is_rule(&rule), "{route:?}");
+            let body = Entry::Rule(Family::V4, route).body("").unwrap();
+            assert_eq!(ours.is(&body), Ok(route == ROUTE), "{route:?}");
+            assert_eq!(Entry::Rule(Family::V4, route).is(&body), Ok(true), "{route:?}");
+            assert_eq!(Entry::Rule(Family::V6, route).is(&body), Ok(false), "{route:?}");
         }
+        let body = ours.body("").unwrap();
+        for (at, what) in [(1, "to a prefix"), (2, "from a prefix"), (3, "of a tos"), (7, "blackhole"), (8, "inverted")]
+        {
+            let mut narrower = body.clone();
+            narrower[at] ^= 2;
+            assert_eq!(ours.is(&narrower), Ok(false), "{what}");
+        }
+        let mut masked = Writer::default();
+        masked.raw(&body);
+        masked.attr(FRA_FWMASK, &0xffff_u32.to_ne_bytes());
+        assert_eq!(ours.is(&masked.into_bytes().unwrap()), Ok(false), "of a part of the mark");
+    }
+
+    #[test]
+    fn each_entry_reads_what_it_writes_and_refuses_what_is_cut_off() {
+        for entry in (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries() {
+            let body = entry.body("").unwrap();
+            assert_eq!(entry.is(&body), Ok(true), "{entry}");
+            assert!(entry.is(&body[..7]).is_err(), "{entry}");
+        }
+    }
+
+    #[test]
+    fn entries_are_named_as_an_operator_would_look_for_them() {
+        let said =
+            (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries().iter().map(Entry::to_string).collect::<Vec<_>>();
+        let expected = [
+            "address ::6/128 of lo",
+            "IPv4 routing rule `fwmark 0x539 lookup 133`",
+            "IPv4 route `local default dev lo` of table 133",
+            "IPv6 routing rule `fwmark 0x539 lookup 133`",
+            "IPv6 route `local default dev lo` of table 133",
+        ];
+        assert_eq!(said, expected);
     }
 }

@@ -1,17 +1,59 @@
-//! rtnetlink in the calling thread's netns: the packets of `netlink-packet-route` over our own socket.
+//! rtnetlink in the calling thread's netns: what is asked about addresses, routes and routing rules, and changed.
 //!
-//! `addresses` and `routes` ask through it. It knows nothing of what it carries.
+//! `addresses` and `routes` ask through it. It knows how a message of each is framed, not what one is for.
 
-use netlink_packet_core::{NetlinkDeserializable as _, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
 
-use crate::netlink::{Dumped, Error, Kind, Malformed, Protocol, Socket, flag};
+use crate::netlink::{Attrs, Dumped, Error, Kind, Malformed, Protocol, Socket, Writer, flag};
+use crate::rules::Family;
 
 /// How often a dump that changes under our eyes is begun anew.
 const ATTEMPTS: usize = 5;
 /// One request is under way at a time.
 const SEQUENCE: u32 = 1;
+
+/// What rtnetlink keeps, by the first of its message types (`RTM_NEW…` of `linux/rtnetlink.h`): there are four of each,
+/// for new, deleted, asked for and changed ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Object {
+    /// `RTM_NEWADDR`; `struct ifaddrmsg`
+    Address = 20,
+    /// `RTM_NEWROUTE`; `struct rtmsg`
+    Route = 24,
+    /// `RTM_NEWRULE`; `struct fib_rule_hdr`
+    Rule = 32,
+}
+
+impl Object {
+    fn added(self) -> u16 {
+        self as u16
+    }
+
+    fn deleted(self) -> u16 {
+        self as u16 + 1
+    }
+
+    fn asked(self) -> u16 {
+        self as u16 + 2
+    }
+
+    /// Bytes before the attributes.
+    fn header(self) -> usize {
+        match self {
+            Self::Address => 8,
+            Self::Route | Self::Rule => 12,
+        }
+    }
+}
+
+/// The number of a family: `AF_INET`, `AF_INET6`; 0 asks for all.
+pub(super) fn number(family: Option<Family>) -> u8 {
+    match family {
+        None => 0,
+        Some(Family::V4) => 2,
+        Some(Family::V6) => 10,
+    }
+}
 
 pub(super) struct Rtnl(Socket);
 
@@ -20,18 +62,27 @@ impl Rtnl {
         Socket::open(Protocol::Route).map(Self)
     }
 
-    /// All messages that answer `message`, in the kernel's order. A dump that the kernel calls inconsistent is repeated.
-    pub(super) fn dump(
+    /// All objects of a family that `read` makes something of, in the kernel's order; it is given header and attributes.
+    /// A dump that the kernel calls inconsistent is repeated.
+    pub(super) fn dump<T>(
         &mut self,
         request: &'static str,
-        message: RouteNetlinkMessage,
-    ) -> Result<Vec<RouteNetlinkMessage>, Error> {
-        let bytes = encode(message, flag::DUMP);
+        object: Object,
+        family: Option<Family>,
+        read: impl Fn(&[u8]) -> Result<Option<T>, Malformed>,
+    ) -> Result<Vec<T>, Error> {
+        let bytes = message(request, object.asked(), flag::DUMP, |w| {
+            let mut header = vec![0; object.header()];
+            if let Some(first) = header.first_mut() {
+                *first = number(family);
+            }
+            w.raw(&header);
+        })?;
         for _ in 0..ATTEMPTS {
             let mut all = Vec::new();
             let dumped = self.0.dump(request, &bytes, |message| {
-                if let Kind::Other(kind) = message.kind {
-                    all.push(decode(kind, message.body)?);
+                if message.kind == Kind::Other(object.added()) {
+                    all.extend(read(message.body)?);
                 }
                 Ok(())
             })?;
@@ -42,30 +93,35 @@ impl Rtnl {
         Err(Error::Io { request, step: "receiving a dump that holds still", source: Errno::EINTR })
     }
 
-    /// One change. `flags`: [`flag::CREATE`], [`flag::EXCL`].
-    pub(super) fn change(
-        &mut self,
-        request: &'static str,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<(), Error> {
-        self.0.ask(request, &encode(message, flag::ACK | flags), SEQUENCE, |_| Ok(()))
+    /// Adds what must not be there yet.
+    pub(super) fn add(&mut self, request: &'static str, object: Object, body: &[u8]) -> Result<(), Error> {
+        self.change(request, object.added(), flag::CREATE | flag::EXCL, body)
+    }
+
+    /// Removes what is like this.
+    pub(super) fn delete(&mut self, request: &'static str, object: Object, body: &[u8]) -> Result<(), Error> {
+        self.change(request, object.deleted(), 0, body)
+    }
+
+    fn change(&mut self, request: &'static str, kind: u16, flags: u16, body: &[u8]) -> Result<(), Error> {
+        let bytes = message(request, kind, flag::ACK | flags, |w| w.raw(body))?;
+        self.0.ask(request, &bytes, SEQUENCE, |_| Ok(()))
     }
 }
 
-fn encode(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
-    let mut header = NetlinkHeader::default();
-    header.flags = flag::REQUEST | flags;
-    header.sequence_number = SEQUENCE;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    bytes
+fn message(request: &'static str, kind: u16, flags: u16, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Error> {
+    let mut w = Writer::default();
+    w.message(kind, flag::REQUEST | flags, SEQUENCE, body);
+    w.into_bytes().map_err(|source| Error::Malformed { request, source })
 }
 
-fn decode(kind: u16, body: &[u8]) -> Result<RouteNetlinkMessage, Malformed> {
-    let mut header = NetlinkHeader::default();
-    header.message_type = kind;
-    RouteNetlinkMessage::deserialize(&header, body).map_err(|_| Malformed("a message that rtnetlink does not send"))
+/// The value of the first attribute of this type.
+pub(super) fn find(attrs: &[u8], kind: u16) -> Result<Option<&[u8]>, Malformed> {
+    for attr in Attrs::new(attrs) {
+        let attr = attr?;
+        if attr.kind == kind {
+            return Ok(Some(attr.value));
+        }
+    }
+    Ok(None)
 }

@@ -9,7 +9,7 @@ use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
-use crate::netfilter::{self, Difference, Forced};
+use crate::netfilter::{self, Forced};
 use crate::netns;
 use crate::pod::lookup::{LookupBudget, lookup};
 use crate::pod::{self, PodName};
@@ -44,7 +44,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             for difference in outcome.change.mended() {
                 log.line(
                     LogLevel::Warn,
-                    "rules differed and were mended",
+                    "redirection differed and was mended",
                     &[("difference", difference.to_string().into())],
                 );
             }
@@ -60,17 +60,16 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     Ok(answer)
 }
 
-/// Compares the live rules with the intended ones.
+/// Compares rules, address and routes with the intended ones.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     refuse_own_netns(target)?;
     let Decided::Redirect(pod, redirect) = decide(target, conf, log)? else { return Ok(String::new()) };
     let options = options(conf, OnDifference::Refuse);
-    let difference = netns::enter(&target.netns, |_| converge::check(&redirect, options))?;
-    match difference.map_err(|error| Error::Converge { pod: pod.clone(), error })? {
-        Difference::Same => Ok(String::new()),
-        Difference::Absent => Err(Error::Differs { pod, differences: "none of its rules is there".to_owned() }),
-        Difference::Differs(found) => Err(Error::Differs { pod, differences: converge::list(&found) }),
+    let found = netns::enter(&target.netns, |_| converge::check(&redirect, options))?;
+    match found.map_err(|error| Error::Converge { pod: pod.clone(), error })?.as_slice() {
+        [] => Ok(String::new()),
+        found => Err(Error::Differs { pod, differences: converge::list(found) }),
     }
 }
 

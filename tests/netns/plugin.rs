@@ -20,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     const LEGACY: &[&str] = &["iptables-legacy-save", "iptables-legacy", "ip6tables-legacy-save"];
     vec![
         trial("plugin/add_twice_then_check_then_mend", NFT, add_check_mend),
+        trial("plugin/tproxy_without_its_routing_is_named_and_mended", NFT, tproxy_routing),
         trial("plugin/native_nftables_by_configuration", NFT, native_nftables),
         trial("plugin/legacy_by_configuration", LEGACY, legacy),
         trial("plugin/dual_stack_with_dns", NFT, dual_stack),
@@ -113,6 +114,28 @@ fn add_check_mend() {
     assert!(third.code == 0 && third.stderr.contains(r#""change":"mended""#), "{third:?}");
     assert_eq!(without_counters(&pod.netns.run("iptables-nft-save", &[])), without_counters(&save));
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+}
+
+fn tproxy_routing() {
+    let tproxy = json!({"sidecar.istio.io/interceptionMode": "TPROXY"});
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&tproxy, &json!({})));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+    let rules = pod.netns.run("ip", &["rule"]);
+    for (undo, named) in [
+        (["rule", "del", "fwmark", "1337"], "IPv4 routing rule `fwmark 0x539 lookup 133` is missing"),
+        (["route", "flush", "table", "133"], "IPv4 route `local default dev lo` of table 133 is missing"),
+    ] {
+        pod.netns.run("ip", &undo);
+        let said = pod.call("CHECK", &json!({})).error(999);
+        assert!(said.contains(named), "{said}");
+        let mended = pod.call("ADD", &json!({}));
+        assert!(mended.code == 0 && mended.stderr.contains(r#""change":"mended""#), "{mended:?}");
+        assert!(mended.stderr.contains(named), "{mended:?}");
+        assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+    }
+    assert_eq!(pod.netns.run("ip", &["rule"]), rules);
+    assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
 }
 
 fn without_counters(save: &str) -> Vec<String> {

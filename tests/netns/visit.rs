@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use istio_cni::netns::{self, Error, addresses, routes};
+use istio_cni::rules::Family;
 use libtest_mimic::Trial;
 
 use crate::support::{TestNetns, trial};
@@ -19,6 +20,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("addresses::come_in_the_kernels_order", &[], come_in_the_kernels_order),
         trial("addresses::own_end_of_a_point_to_point_link", &[], own_end_of_a_point_to_point_link),
         trial("routes::second_run_changes_nothing", &[], second_run_changes_nothing),
+        trial("routes::what_is_missing_is_named_and_comes_back", &[], what_is_missing_is_named_and_comes_back),
+        trial(
+            "routes::a_narrower_rule_and_another_route_are_not_enough",
+            &[],
+            a_narrower_rule_and_another_route_are_not_enough,
+        ),
         trial("routes::istios_own_rule_is_enough", &[], istios_own_rule_is_enough),
         trial("routes::removal_leaves_nothing_and_minds_nothing", &[], removal_leaves_nothing_and_minds_nothing),
         trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[], ipv6_disabled_matters_only_to_ipv6_pods),
@@ -93,13 +100,52 @@ fn picture(pod: &TestNetns) -> String {
 
 fn second_run_changes_nothing() {
     let pod = TestNetns::new();
-    assert!(pod.inside(|| BOTH.apply()).unwrap());
+    let added = pod.inside(|| BOTH.apply()).unwrap();
+    assert_eq!(added.len(), 5, "{added:?}");
     let first = picture(&pod);
     for wanted in ["inet6 ::6/128", "from all fwmark 0x539 lookup 133", "local default dev lo"] {
         assert!(first.contains(wanted), "{wanted} is not in\n{first}");
     }
-    assert!(!pod.inside(|| BOTH.apply()).unwrap());
+    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
     assert_eq!(picture(&pod), first);
+}
+
+fn what_is_missing_is_named_and_comes_back() {
+    let pod = TestNetns::new();
+    let all = pod.inside(|| BOTH.missing()).unwrap();
+    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), all);
+    let whole = picture(&pod);
+    let table = ["table", "133"];
+    for (undo, entry) in [
+        (vec!["address", "del", "::6/128", "dev", "lo"], routes::Entry::Passthrough),
+        (vec!["-4", "rule", "del", "fwmark", "1337"], routes::Entry::Rule(Family::V4, MARK_ROUTE)),
+        (vec!["-6", "rule", "del", "fwmark", "1337"], routes::Entry::Rule(Family::V6, MARK_ROUTE)),
+        ([&["-4", "route", "flush"], &table[..]].concat(), routes::Entry::Route(Family::V4, MARK_ROUTE)),
+        ([&["-6", "route", "flush"], &table[..]].concat(), routes::Entry::Route(Family::V6, MARK_ROUTE)),
+    ] {
+        assert_eq!(pod.inside(|| BOTH.missing()).unwrap(), []);
+        pod.run("ip", &undo);
+        for looked in [|| BOTH.missing(), || BOTH.apply()] {
+            assert_eq!(pod.inside(looked).unwrap(), [entry], "{undo:?}");
+        }
+        assert_eq!(picture(&pod), whole, "{undo:?}");
+    }
+}
+
+/// They look like ours and do something else.
+fn a_narrower_rule_and_another_route_are_not_enough() {
+    let pod = TestNetns::new();
+    let ipv4 = routes::Routes { ipv6: false, ..BOTH };
+    pod.run("ip", &["rule", "add", "not", "fwmark", "1337", "lookup", "133", "priority", "77"]);
+    pod.run("ip", &["rule", "add", "fwmark", "1337/0xffff", "lookup", "133"]);
+    pod.run("ip", &["rule", "add", "from", "10.0.0.0/8", "fwmark", "1337", "lookup", "133"]);
+    pod.run("ip", &["route", "add", "blackhole", "default", "table", "133", "metric", "7"]);
+    pod.run("ip", &["route", "add", "local", "10.0.0.0/8", "dev", "lo", "table", "133"]);
+    let before = picture(&pod);
+    assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
+    assert_eq!(pod.inside(|| ipv4.missing()).unwrap(), []);
+    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert_eq!(picture(&pod), before);
 }
 
 fn istios_own_rule_is_enough() {
@@ -110,7 +156,7 @@ fn istios_own_rule_is_enough() {
     }
     pod.run("ip", &["address", "add", "::6/128", "dev", "lo", "nodad"]);
     let before = picture(&pod);
-    assert!(!pod.inside(|| BOTH.apply()).unwrap());
+    assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
     assert_eq!(picture(&pod), before);
 }
 
@@ -130,7 +176,7 @@ fn ipv6_disabled_matters_only_to_ipv6_pods() {
     let pod = TestNetns::new();
     pod.inside(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1")).unwrap();
     let ipv4 = routes::Routes { ipv6: false, ..BOTH };
-    assert!(pod.inside(|| ipv4.apply()).unwrap());
+    assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
     let error = pod.inside(|| BOTH.apply()).unwrap_err();
     assert!(matches!(error, Error::Ipv6Disabled { .. }), "{error:?}");
     assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());

@@ -153,8 +153,13 @@ fn second_choice(
     options: Options,
     lacking: Result<Option<Change>, Error>,
 ) -> Result<(Backend, Change), Error> {
-    let facts = netfilter::probe()?;
-    let backend = netfilter::choose(options.native_nftables, options.forced, &facts)?;
+    let backend = match &lacking {
+        // nf_tables' own match of owners goes by the netns' user namespace, whoever writes it.
+        Err(Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) if options.forced.is_none() => {
+            Backend::NativeNft
+        }
+        _ => netfilter::choose(options.native_nftables, options.forced, &netfilter::probe()?)?,
+    };
     if backend == presumed {
         return Err(lacking.err().unwrap_or(Error::Lacking(backend)));
     }
@@ -189,10 +194,21 @@ fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Resu
 pub fn check(redirect: &Redirect, options: Options) -> Result<Vec<Deviation>, Error> {
     let HostAddresses { ipv6, .. } = host(redirect)?;
     let built = rules::build(redirect, ipv6);
-    let live = netfilter::observe(netfilter::presume(options.native_nftables, options.forced))?;
-    let mut deviations = deviations(&netfilter::diff(&built.rules, &live)?.difference);
+    let mut deviations = deviations(&difference(&built.rules, options)?);
     deviations.extend(Routes::of(redirect, ipv6).missing()?.into_iter().map(Deviation::Route));
     Ok(deviations)
+}
+
+/// Where the presumed backend has nothing, what [`apply`] fell back to for a netns of another user namespace counts.
+fn difference(rules: &RuleSet, options: Options) -> Result<Difference, Error> {
+    let by = |backend| -> Result<Difference, Error> {
+        Ok(netfilter::diff(rules, &netfilter::observe(backend)?)?.difference)
+    };
+    let presumed = netfilter::presume(options.native_nftables, options.forced);
+    match by(presumed)? {
+        Difference::Absent if presumed == Backend::IptablesNft && options.forced.is_none() => by(Backend::NativeNft),
+        difference => Ok(difference),
+    }
 }
 
 fn deviations(difference: &Difference) -> Vec<Deviation> {

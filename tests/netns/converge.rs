@@ -1,18 +1,13 @@
 //! Applying again, mending and removing, by each backend: what is as wanted is left alone, and so is what is not ours.
 
-use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
 use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome};
-use istio_cni::netns;
 use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
 use istio_cni::rules::{self, RuleSet};
 use libtest_mimic::Trial;
 
 use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
 use crate::random;
-use crate::support::{self, TestNetns};
+use crate::support::{self, TestNetns, Users};
 
 const IPTABLES: &[&str] = &["iptables-nft", "iptables-nft-save", "ip6tables-nft-save", "nft"];
 const BACKENDS: [(Backend, &str, &[&str]); 3] = [
@@ -270,26 +265,17 @@ fn taken_name() {
     });
 }
 
-/// What a pod with `hostUsers: false` has: a netns whose user namespace is not ours.
 fn other_user_namespace() {
-    let mut command = Command::new("unshare");
-    command.args(["-U", "-r", "-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // Once it echoes, the namespaces are there.
-    child.stdin.as_mut().unwrap().write_all(b".").unwrap();
-    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let path = PathBuf::from(format!("/proc/{}/ns/net", child.id()));
+    let (_users, pod) = Users::with_netns();
     let apply = |backend| {
-        netns::enter(&path, |_| {
+        pod.inside(|| {
             let live = netfilter::observe(backend).unwrap();
             netfilter::apply(&netfilter::diff(&case("empty"), &live).unwrap())
         })
     };
-    let error = apply(Backend::IptablesNft).unwrap().unwrap_err();
+    let error = apply(Backend::IptablesNft).unwrap_err();
     assert!(matches!(&error, Error::OtherUserNamespace { change, .. } if change.contains("owner")), "{error}");
-    assert_eq!(apply(Backend::NativeNft).unwrap().unwrap(), Outcome::Changed);
-    drop(child.stdin.take());
-    child.wait().unwrap();
+    assert_eq!(apply(Backend::NativeNft).unwrap(), Outcome::Changed);
 }
 
 fn probe() {

@@ -1,6 +1,7 @@
 //! The plugin's binary against a real netns and a socket that answers as the agent does, or as none should.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::plugin_call::{Answer, Call, conf};
-use crate::support::{TestNetns, trial};
+use crate::support::{TestNetns, Users, trial};
 
 /// No call may take longer than this, whatever the agent and the API server do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,6 +22,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("plugin/add_twice_then_check_then_mend", NFT, add_check_mend),
         trial("plugin/tproxy_without_its_routing_is_named_and_mended", NFT, tproxy_routing),
+        trial("plugin/a_pod_with_users_of_its_own_is_redirected", &["nft", "nsenter", "setpriv"], users_of_its_own),
         trial("plugin/native_nftables_by_configuration", NFT, native_nftables),
         trial("plugin/legacy_by_configuration", LEGACY, legacy),
         trial("plugin/dual_stack_with_dns", NFT, dual_stack),
@@ -40,7 +42,10 @@ struct Pod {
 
 impl Pod {
     fn new(addresses: &[&str]) -> Self {
-        let netns = TestNetns::new();
+        Self::within(TestNetns::new(), addresses)
+    }
+
+    fn within(netns: TestNetns, addresses: &[&str]) -> Self {
         netns.run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "peer0"]);
         netns.run("ip", &["link", "set", "eth0", "up"]);
         for address in addresses {
@@ -141,6 +146,38 @@ fn tproxy_routing() {
 fn without_counters(save: &str) -> Vec<String> {
     let lines = save.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
+}
+
+/// `hostUsers: false`. The kernel refuses iptables' owner matches there; which user is the proxy must be told all the same.
+fn users_of_its_own() {
+    let (users, netns) = Users::with_netns();
+    let pod = Pod::within(netns, &["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    for change in ["added", "none"] {
+        let answer = pod.call("ADD", &json!({}));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        for said in [r#""backend":"nftables""#.to_owned(), format!(r#""change":"{change}""#)] {
+            assert!(answer.stderr.contains(&said), "{answer:?}");
+        }
+    }
+    // A call of the proxy to the pod's own address is inbound, one of the application is not redirected.
+    let inbound = pod.netns.inside(|| TcpListener::bind(("0.0.0.0", contract::port::INBOUND)).unwrap());
+    inbound.set_nonblocking(true).unwrap();
+    for (id, arrives) in [("1337", true), ("1000", false)] {
+        let connect = ["bash", "-c", "exec 3<>/dev/tcp/10.9.0.2/8080"];
+        let connected = pod.netns.inside(|| users.command(id, &connect).output().unwrap());
+        assert_eq!((connected.status.success(), inbound.accept().is_ok()), (arrives, arrives), "{id}: {connected:?}");
+    }
+
+    assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+    pod.netns.run("nft", &["flush", "chain", "inet", "istio-proxy-nat", "istio-in-redirect"]);
+    let said = pod.call("CHECK", &json!({})).error(999);
+    assert!(said.contains("istio-in-redirect"), "{said}");
+    let mended = pod.call("ADD", &json!({}));
+    assert!(mended.stderr.contains(r#""change":"mended""#), "{mended:?}");
+    assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+
+    let said = pod.call("ADD", &json!({"force_iptables_binary": "nft"})).error(999);
+    assert!(said.contains("hostUsers: false"), "{said}");
 }
 
 fn native_nftables() {

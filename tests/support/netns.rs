@@ -3,11 +3,11 @@
 //! A [`TestNetns`] has no name anywhere: it ends with its last descriptor and process, so that tests run beside each
 //! other and leave nothing behind.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use istio_cni::converge::{OnDifference, Options};
@@ -80,6 +80,43 @@ impl TestNetns {
             }
             Err(format!("{program} {args:?}: {}\n{stdout}{stderr}{input}", output.status))
         })
+    }
+}
+
+/// The user namespace of a pod with `hostUsers: false`; it lasts as long as the value.
+pub(crate) struct Users(Child);
+
+impl Users {
+    /// With a netns that it owns.
+    pub(crate) fn with_netns() -> (Self, TestNetns) {
+        let mut command = Command::new("unshare");
+        command.args(["-U", "-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        // Once it echoes, the namespaces are there.
+        process.stdin.as_mut().unwrap().write_all(b".").unwrap();
+        process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let proc = PathBuf::from(format!("/proc/{}", process.id()));
+        for map in ["uid_map", "gid_map"] {
+            fs::write(proc.join(map), "0 100000 65536").unwrap();
+        }
+        let netns = TestNetns { file: File::open(proc.join("ns/net")).unwrap() };
+        netns.run("ip", &["link", "set", "lo", "up"]);
+        (Self(process), netns)
+    }
+
+    /// Runs a program in the calling thread's netns as this user of theirs.
+    pub(crate) fn command(&self, id: &str, program: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--user=/proc/{}/ns/user", self.0.id())).args(["setpriv", "--clear-groups"]);
+        command.args(["--reuid", id, "--regid", id]).args(program);
+        command
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
     }
 }
 

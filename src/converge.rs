@@ -137,7 +137,7 @@ pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
     let HostAddresses { ipv6, .. } = host(redirect)?;
     let Built { rules, warnings } = rules::build(redirect, ipv6);
     let intent = Intent { rules, routes: Routes::of(redirect, ipv6) };
-    let presumed = netfilter::presume(options.native_nftables, options.forced);
+    let presumed = netfilter::presume(options.native_nftables, options.forced, ipv6);
     let (backend, change) = match bring(&intent, presumed, options.on_difference) {
         Ok(Some(change)) => (presumed, change),
         Err(error @ (Error::Differs(_) | Error::Netns(_))) => return Err(error),
@@ -204,7 +204,7 @@ fn difference(rules: &RuleSet, options: Options) -> Result<Difference, Error> {
     let by = |backend| -> Result<Difference, Error> {
         Ok(netfilter::diff(rules, &netfilter::observe(backend)?)?.difference)
     };
-    let presumed = netfilter::presume(options.native_nftables, options.forced);
+    let presumed = netfilter::presume(options.native_nftables, options.forced, rules.ipv6);
     match by(presumed)? {
         Difference::Absent if presumed == Backend::IptablesNft && options.forced.is_none() => by(Backend::NativeNft),
         difference => Ok(difference),

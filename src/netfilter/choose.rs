@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
+use crate::rules::Family;
 
 /// What decides the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,26 +66,27 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
     }
 }
 
-/// The backend that a usual kernel has, found with no question but whether legacy is in use: a look at two files.
-/// Where the kernel turns out to lack something, [`probe`] and [`choose`] say what is left.
-pub fn presume(native: bool, forced: Option<Forced>) -> Backend {
+/// The backend that a usual kernel has, found with no question but whether legacy is in use in the pod's families: a
+/// look at a file each. Where the kernel turns out to lack something, [`probe`] and [`choose`] say what is left.
+pub fn presume(native: bool, forced: Option<Forced>, ipv6: bool) -> Backend {
     match forced {
         _ if native => Backend::NativeNft,
         Some(Forced::Nft) => Backend::IptablesNft,
         Some(Forced::Legacy) => Backend::IptablesLegacy,
-        None if legacy_in_use() => Backend::IptablesLegacy,
+        None if legacy_in_use(ipv6) => Backend::IptablesLegacy,
         None => Backend::IptablesNft,
     }
 }
 
-fn legacy_in_use() -> bool {
-    legacy::FAMILIES.iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
+fn legacy_in_use(ipv6: bool) -> bool {
+    let families = legacy::FAMILIES.iter().filter(|f| ipv6 || f.family == Family::V4);
+    families.into_iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    Ok(KernelFacts { legacy_in_use: legacy_in_use(), legacy_programs: legacy::is_installed(), nf_tables, compat })
+    Ok(KernelFacts { legacy_in_use: legacy_in_use(true), legacy_programs: legacy::is_installed(), nf_tables, compat })
 }
 
 /// Whether the kernel has nf_tables, and with it iptables' owner match, without which no rule set of ours is.

@@ -44,9 +44,9 @@ pub fn enter<T: Send>(path: &Path, visit: impl FnOnce(&Netns) -> T + Send) -> Re
     })
 }
 
-/// Whether `path` is the network namespace that the calling thread is in.
+/// Whether `path` is the network namespace of this process: of its first thread, which never changes it.
 pub fn same_as_own(path: &Path) -> Result<bool, Error> {
-    const OWN: &str = "/proc/thread-self/ns/net";
+    const OWN: &str = "/proc/self/ns/net";
     let theirs = stat(path).map_err(|errno| unopened(path, errno))?;
     let own = stat(OWN).map_err(|errno| unopened(Path::new(OWN), errno))?;
     Ok((theirs.st_dev, theirs.st_ino) == (own.st_dev, own.st_ino))

@@ -50,11 +50,8 @@ impl Writer {
     /// One message; `body` writes what follows the header.
     pub fn message(&mut self, kind: u16, flags: u16, seq: u32, body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 4]);
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
-        self.bytes.extend_from_slice(&flags.to_ne_bytes());
-        self.bytes.extend_from_slice(&seq.to_ne_bytes());
-        self.bytes.extend_from_slice(&[0; 4]);
+        let ([k0, k1], [f0, f1], [s0, s1, s2, s3]) = (kind.to_ne_bytes(), flags.to_ne_bytes(), seq.to_ne_bytes());
+        self.put([0, 0, 0, 0, k0, k1, f0, f1, s0, s1, s2, s3, 0, 0, 0, 0]);
         body(self);
         let length = u32::try_from(self.bytes.len() - start);
         self.too_long |= length.is_err();
@@ -79,15 +76,16 @@ impl Writer {
     pub fn attr(&mut self, kind: u16, value: &[u8]) {
         let length = u16::try_from(value.len() + 4);
         self.too_long |= length.is_err();
-        self.bytes.extend_from_slice(&length.unwrap_or_default().to_ne_bytes());
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        let ([l0, l1], [k0, k1]) = (length.unwrap_or_default().to_ne_bytes(), kind.to_ne_bytes());
+        self.put([l0, l1, k0, k1]);
         self.bytes.extend_from_slice(value);
         self.pad();
     }
 
-    /// A 32-bit number in network order.
+    /// A 32-bit number in network order: most of what a rule consists of, hence written in one piece.
     pub fn u32_be(&mut self, kind: u16, value: u32) {
-        self.attr(kind, &value.to_be_bytes());
+        let ([l0, l1], [k0, k1], [v0, v1, v2, v3]) = (8_u16.to_ne_bytes(), kind.to_ne_bytes(), value.to_be_bytes());
+        self.put([l0, l1, k0, k1, v0, v1, v2, v3]);
     }
 
     /// A 64-bit number in network order.
@@ -133,9 +131,15 @@ impl Writer {
 
     fn open(&mut self, kind: u16) -> usize {
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 2]);
-        self.bytes.extend_from_slice(&kind.to_ne_bytes());
+        let [k0, k1] = kind.to_ne_bytes();
+        self.put([0, 0, k0, k1]);
         start
+    }
+
+    /// Bytes whose number is known here: moved, not copied by a call.
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.bytes.extend_from_slice(&bytes);
     }
 
     fn close(&mut self, start: usize) {

@@ -11,17 +11,24 @@ use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
 use crate::netfilter::{self, Forced};
 use crate::netns;
-use crate::pod::lookup::{LookupBudget, lookup};
+use crate::pod::lookup::{Found, LookupBudget, Question};
 use crate::pod::{self, PodName};
-use crate::redirect::Redirect;
+use crate::redirect::{self, Redirect};
 
 /// How long STATUS waits for the agent and for the API server: runtimes ask every few seconds.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a pod's facts, or their needlessness, lead to.
-enum Decided {
-    Skip(SkipReason),
-    Redirect(PodName, Box<Redirect>),
+/// What became of a pod.
+enum Done<T> {
+    Skipped(SkipReason),
+    /// It is to be redirected; what was done or seen in its netns.
+    Visited(PodName, T),
+}
+
+/// The same, as it comes out of the netns: with what is still to be logged.
+enum Followed<T> {
+    Skipped(SkipReason),
+    Visited(Vec<redirect::Error>, Result<T, converge::Error>),
 }
 
 /// Programs the pod's netns, or leaves the pod alone; either way the answer is prevResult.
@@ -30,29 +37,23 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     log.label("cmd", "ADD");
     // First, because nothing may be done to a pod whose runtime will not understand the answer.
     let answer = reply::add(conf)?;
-    refuse_own_netns(target)?;
-    let elapsed =
-        |begin: Instant| ("elapsed_us", u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX).into());
-    match decide(target, conf, log)? {
-        Decided::Skip(reason) => {
-            log.line(LogLevel::Info, "pod left alone", &[("reason", reason.as_str().into()), elapsed(begin)]);
+    let options = options(conf, OnDifference::Mend);
+    let done = visit(target, conf, log, |redirect| converge::apply(redirect, options))?;
+    let elapsed = ("elapsed_us", u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX).into());
+    match done {
+        Done::Skipped(reason) => {
+            log.line(LogLevel::Info, "pod left alone", &[("reason", reason.as_str().into()), elapsed]);
         }
-        Decided::Redirect(pod, redirect) => {
-            let options = options(conf, OnDifference::Mend);
-            let outcome = netns::enter(&target.netns, |_| converge::apply(&redirect, options))?;
-            let outcome = outcome.map_err(|error| Error::Converge { pod, error })?;
+        Done::Visited(_, outcome) => {
             for difference in outcome.change.mended() {
-                log.line(
-                    LogLevel::Warn,
-                    "redirection differed and was mended",
-                    &[("difference", difference.to_string().into())],
-                );
+                let difference = ("difference", difference.to_string().into());
+                log.line(LogLevel::Warn, "redirection differed and was mended", &[difference]);
             }
             let fields = [
                 ("backend", outcome.backend.as_str().into()),
                 ("change", outcome.change.as_str().into()),
                 ("ipv6", outcome.ipv6.into()),
-                elapsed(begin),
+                elapsed,
             ];
             log.line(LogLevel::Info, "pod redirected", &fields);
         }
@@ -63,13 +64,11 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
 /// Compares rules, address and routes with the intended ones.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
-    refuse_own_netns(target)?;
-    let Decided::Redirect(pod, redirect) = decide(target, conf, log)? else { return Ok(String::new()) };
     let options = options(conf, OnDifference::Refuse);
-    let found = netns::enter(&target.netns, |_| converge::check(&redirect, options))?;
-    match found.map_err(|error| Error::Converge { pod: pod.clone(), error })?.as_slice() {
-        [] => Ok(String::new()),
-        found => Err(Error::Differs { pod, differences: converge::list(found) }),
+    match visit(target, conf, log, |redirect| converge::check(redirect, options))? {
+        Done::Skipped(_) => Ok(String::new()),
+        Done::Visited(_, found) if found.is_empty() => Ok(String::new()),
+        Done::Visited(pod, found) => Err(Error::Differs { pod, differences: converge::list(&found) }),
     }
 }
 
@@ -89,25 +88,52 @@ pub(super) fn del(stdin: &[u8]) -> Result<String, cni::Error> {
     Ok(String::new())
 }
 
-fn decide(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<Decided, Error> {
+/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` in its netns.
+///
+/// The agent answers while the netns is being entered: the two take about as long. Where it does not, the API server is
+/// asked from the node's netns, and the pod's is entered a second time.
+fn visit<T: Send>(
+    target: &Target,
+    conf: &NetConf<'_>,
+    log: &mut Log,
+    act: impl Fn(&Redirect) -> Result<T, converge::Error> + Sync,
+) -> Result<Done<T>, Error> {
     let args = &target.pod;
     if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
         log.label("pod", format!("{namespace}/{name}"));
     }
     let pod = match verdict::before_lookup(args, conf) {
-        Early::Skip(reason) => return Ok(Decided::Skip(reason)),
+        Early::Skip(reason) => return Ok(Done::Skipped(reason)),
         Early::Ask(pod) => pod,
     };
-    let found = lookup(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
-    let found = found.map_err(|error| Error::Lookup(Box::new(error)))?;
-    log.label("source", found.source.to_string());
-    match verdict::of_pod(&found.facts).map_err(|error| Error::Annotation { pod: pod.clone(), error })? {
-        Verdict::Skip(reason) => Ok(Decided::Skip(reason)),
-        Verdict::Redirect { redirect, warnings } => {
+    let follow = |found: &Found| -> Result<Followed<T>, redirect::Error> {
+        Ok(match verdict::of_pod(&found.facts)? {
+            Verdict::Skip(reason) => Followed::Skipped(reason),
+            Verdict::Redirect { redirect, warnings } => Followed::Visited(warnings, act(&redirect)),
+        })
+    };
+    let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
+    refuse_own_netns(target)?;
+    let early = netns::enter(&target.netns, |_| question.answer().map(|found| (found.source, follow(&found))))?;
+    let (source, followed) = match early {
+        Ok(followed) => followed,
+        Err(unanswered) => {
+            let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
+            (found.source, netns::enter(&target.netns, |_| follow(&found))?)
+        }
+    };
+    log.label("source", source.to_string());
+    match followed {
+        Err(error) => Err(Error::Annotation { pod, error }),
+        Ok(Followed::Skipped(reason)) => Ok(Done::Skipped(reason)),
+        Ok(Followed::Visited(warnings, outcome)) => {
             for warning in warnings {
                 log.line(LogLevel::Warn, "value passed over", &[("warning", warning.to_string().into())]);
             }
-            Ok(Decided::Redirect(pod, redirect))
+            match outcome {
+                Ok(outcome) => Ok(Done::Visited(pod, outcome)),
+                Err(error) => Err(Error::Converge { pod, error }),
+            }
         }
     }
 }

@@ -75,20 +75,41 @@ pub enum Error {
     },
 }
 
-/// Asks for a pod; `uid` lets the agent tell a pod from its namesake. Takes at most `limit`, connecting included.
-pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Answer, Error> {
-    let exchange = |error: http::Error| Error::Exchange { path: path.to_owned(), error };
+/// A question that is on its way.
+#[derive(Debug)]
+pub struct Asked {
+    path: PathBuf,
+    stream: Timed<UnixStream>,
+}
+
+/// Asks for a pod; `uid` lets the agent tell a pod from its namesake. Question and answer take at most `limit`,
+/// connecting included.
+pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Asked, Error> {
     let deadline = Deadline::after(limit);
-    let stream = connect_to(path, limit)?;
+    let mut stream = Timed { stream: connect_to(path, limit)?, deadline };
     let request = http::get(&target(pod, uid), "agent", "");
-    let mut stream = Timed { stream, deadline };
-    let response = http::exchange(&mut stream, request.as_bytes(), LIMITS).map_err(exchange)?;
-    match response.status {
-        200 => serde_json::from_slice(&response.body)
-            .map(Answer::Known)
-            .map_err(|error| Error::Facts { path: path.to_owned(), error }),
-        404 => Ok(Answer::Unknown),
-        status => Err(Error::Status { path: path.to_owned(), status, message: http::excerpt(&response.body) }),
+    let path = path.to_owned();
+    match http::send(&mut stream, request.as_bytes()) {
+        Ok(()) => Ok(Asked { path, stream }),
+        Err(error) => Err(Error::Exchange { path, error }),
+    }
+}
+
+impl Asked {
+    /// Waits for the answer. The connection is there already, so it may be read in any netns.
+    pub fn answer(self) -> Result<Answer, Error> {
+        let Self { path, mut stream } = self;
+        let response = match http::receive(&mut stream, LIMITS) {
+            Ok(response) => response,
+            Err(error) => return Err(Error::Exchange { path, error }),
+        };
+        match response.status {
+            200 => {
+                serde_json::from_slice(&response.body).map(Answer::Known).map_err(|error| Error::Facts { path, error })
+            }
+            404 => Ok(Answer::Unknown),
+            status => Err(Error::Status { path, status, message: http::excerpt(&response.body) }),
+        }
     }
 }
 

@@ -59,12 +59,23 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Sends one request and reads the answer to its end. An agent's answer usually comes with the first read.
+/// Sends one request and reads the answer to its end.
 pub(super) fn exchange(stream: &mut (impl Read + Write), request: &[u8], limits: Limits) -> Result<Response, Error> {
+    send(stream, request)?;
+    receive(stream, limits)
+}
+
+/// Sends one request.
+pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error> {
+    stream
+        .write_all(request)
+        .and_then(|()| stream.flush())
+        .map_err(|error| if is_closed(&error) { Error::Closed { received: 0 } } else { error.into() })
+}
+
+/// Reads the answer to its end. An agent's usually comes with the first read.
+pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
     let mut received = Vec::new();
-    if let Err(error) = stream.write_all(request).and_then(|()| stream.flush()) {
-        return Err(if is_closed(&error) { Error::Closed { received: 0 } } else { error.into() });
-    }
     let mut chunk = [0; 8 << 10];
     loop {
         let count = match stream.read(&mut chunk) {

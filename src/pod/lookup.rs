@@ -1,7 +1,7 @@
 //! A pod's facts from whoever has them: the agent first, then the API server, again until the budget is spent.
 //!
-//! `plugin` calls [`lookup`] for pods that may have a sidecar. [`Patience`] decides whether another round is worth
-//! it and knows no clock; `lookup` asks and waits. It fails closed: no facts is an error, never "no sidecar".
+//! `plugin` puts a [`Question`] for pods that may have a sidecar, and insists where the agent has no answer. [`Patience`]
+//! decides whether another round is worth it and knows no clock. It fails closed: no facts is an error, never "no sidecar".
 
 use std::fmt;
 use std::path::Path;
@@ -115,36 +115,79 @@ pub struct Error {
     pub api: Box<ApiMiss>,
 }
 
-/// Asks agent and API server, whose socket and kubeconfig are in `run_dir`. With a `uid`, facts of a namesake are
-/// not facts.
-pub fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
-    let watch = Stopwatch::start();
-    let left = || budget.total.saturating_sub(watch.elapsed());
-    let (socket, kubeconfig) = (run_dir.join(contract::AGENT_SOCKET), run_dir.join(contract::KUBECONFIG));
-    let mut patience = Patience::new(budget);
-    loop {
-        let attempts = patience.attempts + 1;
-        let agent = match ask_agent(&socket, pod, uid, budget.agent.min(left())) {
-            Ok(facts) => return Ok(Found { facts, source: Source::Agent, attempts }),
-            Err(miss) => miss,
-        };
-        let api = match ask_api(&kubeconfig, pod, uid, budget.per_request.min(left())) {
-            Ok(facts) => return Ok(Found { facts, source: Source::Api, attempts }),
-            Err(miss) => miss,
-        };
-        let elapsed = watch.elapsed();
-        match patience.after(api.outlook(), elapsed) {
-            Step::Again(wait) => pause(wait),
-            Step::GiveUp => {
-                let (agent, api) = (Box::new(agent), Box::new(api));
-                return Err(Error { pod: pod.clone(), uid: uid.map(Into::into), attempts, elapsed, agent, api });
+/// A question about a pod, put to the agent: its answer comes while the asker does something else.
+#[derive(Debug)]
+pub struct Question<'a> {
+    run_dir: &'a Path,
+    pod: &'a PodName,
+    uid: Option<&'a str>,
+    budget: LookupBudget,
+    watch: Stopwatch,
+    asked: Result<agent::Asked, agent::Error>,
+}
+
+impl<'a> Question<'a> {
+    /// Asks the agent, whose socket is in `run_dir`. With a `uid`, facts of a namesake are not facts.
+    pub fn put(run_dir: &'a Path, pod: &'a PodName, uid: Option<&'a str>, budget: LookupBudget) -> Self {
+        let watch = Stopwatch::start();
+        let asked = agent::ask(&run_dir.join(contract::AGENT_SOCKET), pod, uid, budget.agent);
+        Self { run_dir, pod, uid, budget, watch, asked }
+    }
+
+    /// The agent's answer. Makes no connection, so that the calling thread may be in any netns.
+    pub fn answer(self) -> Result<Found, Unanswered<'a>> {
+        let Self { run_dir, pod, uid, budget, watch, asked } = self;
+        match facts_of(asked, uid) {
+            Ok(facts) => Ok(Found { facts, source: Source::Agent, attempts: 1 }),
+            Err(miss) => Err(Unanswered { run_dir, pod, uid, budget, watch, miss: Box::new(miss) }),
+        }
+    }
+}
+
+/// A question to which the agent had no answer, yet.
+#[derive(Debug)]
+pub struct Unanswered<'a> {
+    run_dir: &'a Path,
+    pod: &'a PodName,
+    uid: Option<&'a str>,
+    budget: LookupBudget,
+    watch: Stopwatch,
+    miss: Box<AgentMiss>,
+}
+
+impl Unanswered<'_> {
+    /// Asks the API server, with the kubeconfig in the run directory, and then both in turns. Connects from the calling
+    /// thread's netns, which must be the node's.
+    pub fn insist(self) -> Result<Found, Error> {
+        let Self { run_dir, pod, uid, budget, watch, miss: mut agent } = self;
+        let left = || budget.total.saturating_sub(watch.elapsed());
+        let (socket, kubeconfig) = (run_dir.join(contract::AGENT_SOCKET), run_dir.join(contract::KUBECONFIG));
+        let mut patience = Patience::new(budget);
+        loop {
+            let attempts = patience.attempts + 1;
+            let api = match ask_api(&kubeconfig, pod, uid, budget.per_request.min(left())) {
+                Ok(facts) => return Ok(Found { facts, source: Source::Api, attempts }),
+                Err(miss) => miss,
+            };
+            let elapsed = watch.elapsed();
+            match patience.after(api.outlook(), elapsed) {
+                Step::Again(wait) => pause(wait),
+                Step::GiveUp => {
+                    let api = Box::new(api);
+                    return Err(Error { pod: pod.clone(), uid: uid.map(Into::into), attempts, elapsed, agent, api });
+                }
+            }
+            let attempts = patience.attempts + 1;
+            match facts_of(agent::ask(&socket, pod, uid, budget.agent.min(left())), uid) {
+                Ok(facts) => return Ok(Found { facts, source: Source::Agent, attempts }),
+                Err(miss) => *agent = miss,
             }
         }
     }
 }
 
-fn ask_agent(socket: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<PodFacts, AgentMiss> {
-    match agent::ask(socket, pod, uid, limit).map_err(AgentMiss::Failed)? {
+fn facts_of(asked: Result<agent::Asked, agent::Error>, uid: Option<&str>) -> Result<PodFacts, AgentMiss> {
+    match asked.and_then(agent::Asked::answer).map_err(AgentMiss::Failed)? {
         agent::Answer::Known(facts) if is_of(&facts, uid) => Ok(facts),
         agent::Answer::Known(facts) => Err(AgentMiss::OtherUid(facts.uid)),
         agent::Answer::Unknown => Err(AgentMiss::Unknown),

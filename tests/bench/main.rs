@@ -109,7 +109,8 @@ struct Surroundings {
 
 impl Surroundings {
     fn new(case: Case) -> Result<Self> {
-        let agent = tempfile::tempdir()?;
+        // A run directory is on a tmpfs, as /var/run is.
+        let agent = tempfile::tempdir_in("/run")?;
         agent::start(agent.path(), &pod::facts(case)?)?;
         let authority = Authority::new();
         let server = Api::start(&authority, vec![Script::answer(200, pod::object(case).to_string())]);

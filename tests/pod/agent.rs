@@ -5,12 +5,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::pod::PodName;
-use istio_cni::pod::agent::{Answer, Error, LIMITS, ask};
+use istio_cni::pod::agent::{self, Answer, Error, LIMITS};
 use istio_cni::pod::http::Error as Http;
 
 use crate::servers::{Agent, Script, facts, web};
 
 const LIMIT: Duration = Duration::from_millis(300);
+
+fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Answer, Error> {
+    agent::ask(path, pod, uid, limit)?.answer()
+}
 
 fn ask_once(script: Script) -> Result<Answer, Error> {
     let dir = tempfile::tempdir().unwrap();

@@ -4,11 +4,15 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::pod::http::Error as Http;
-use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, LookupBudget, Source, lookup};
-use istio_cni::pod::{agent, api};
+use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, LookupBudget, Question, Source, Unanswered};
+use istio_cni::pod::{PodName, agent, api};
 use tempfile::TempDir;
 
 use crate::servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
+
+fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
+    Question::put(run_dir, pod, uid, budget).answer().or_else(Unanswered::insist)
+}
 
 const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

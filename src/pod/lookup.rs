@@ -135,11 +135,11 @@ impl<'a> Question<'a> {
     }
 
     /// The agent's answer. Makes no connection, so that the calling thread may be in any netns.
-    pub fn answer(self) -> Result<Found, Unanswered<'a>> {
+    pub fn answer(self) -> Result<Found, Box<Unanswered<'a>>> {
         let Self { run_dir, pod, uid, budget, watch, asked } = self;
         match facts_of(asked, uid) {
             Ok(facts) => Ok(Found { facts, source: Source::Agent, attempts: 1 }),
-            Err(miss) => Err(Unanswered { run_dir, pod, uid, budget, watch, miss: Box::new(miss) }),
+            Err(miss) => Err(Box::new(Unanswered { run_dir, pod, uid, budget, watch, miss })),
         }
     }
 }
@@ -152,7 +152,7 @@ pub struct Unanswered<'a> {
     uid: Option<&'a str>,
     budget: LookupBudget,
     watch: Stopwatch,
-    miss: Box<AgentMiss>,
+    miss: AgentMiss,
 }
 
 impl Unanswered<'_> {
@@ -173,14 +173,14 @@ impl Unanswered<'_> {
             match patience.after(api.outlook(), elapsed) {
                 Step::Again(wait) => pause(wait),
                 Step::GiveUp => {
-                    let api = Box::new(api);
+                    let (agent, api) = (Box::new(agent), Box::new(api));
                     return Err(Error { pod: pod.clone(), uid: uid.map(Into::into), attempts, elapsed, agent, api });
                 }
             }
             let attempts = patience.attempts + 1;
             match facts_of(agent::ask(&socket, pod, uid, budget.agent.min(left())), uid) {
                 Ok(facts) => return Ok(Found { facts, source: Source::Agent, attempts }),
-                Err(miss) => *agent = miss,
+                Err(miss) => agent = miss,
             }
         }
     }

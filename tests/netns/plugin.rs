@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plugin/dual_stack_with_dns", NFT, dual_stack),
         trial("plugin/what_cannot_be_leaves_no_rules", NFT, bad_input),
         trial("plugin/an_agent_that_misbehaves_does_not_let_a_pod_through", NFT, bad_agent),
+        trial("plugin/a_pod_that_nobody_knows_does_not_start", NFT, nobody_to_ask),
         trial("plugin/a_netns_that_is_none", &[], bad_netns),
         trial("plugin/its_own_netns_is_refused", &[], own_netns),
         trial("plugin/status_is_well_with_an_agent", &[], status),
@@ -248,20 +249,41 @@ fn bad_agent() {
     let good = ok(&injected(&json!({}), &json!({})).to_string());
     let huge = format!("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{}", "x".repeat(1 << 20));
     let stranger = ok(&injected(&json!({}), &json!({})).to_string().replace("uid-1", "uid-2"));
-    for (agent, words) in [
+    let rows = [
         (good.as_bytes()[..good.len() - 20].to_vec(), "agent"),
         (b"\x00\x01garbage".to_vec(), "agent"),
         (huge.into_bytes(), "agent"),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(), "500"),
         (ok("{\"uid\":7}").into_bytes(), "agent"),
         (stranger.into_bytes(), "uid"),
-    ] {
-        let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
-        let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
-        let said = pod.call("ADD", &json!({})).error(999);
-        assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
-        assert_eq!(pod.ruleset(), "", "{shown:?}");
-    }
+    ];
+    // Each waits for its look-up's time to run out.
+    std::thread::scope(|scope| {
+        rows.into_iter().for_each(|(agent, words)| {
+            scope.spawn(move || refused(agent, words));
+        });
+    });
+}
+
+fn refused(agent: Vec<u8>, words: &str) {
+    let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
+    let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
+    let said = pod.call("ADD", &json!({})).error(999);
+    assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
+    assert_eq!(pod.ruleset(), "", "{shown:?}");
+}
+
+fn nobody_to_ask() {
+    let pod = Pod::new(&["10.9.0.2/24"]);
+    let said = pod.call("ADD", &json!({})).error(999);
+    assert!(said.contains("shop/web-0"), "{said}");
+    assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
+    assert_eq!(pod.ruleset(), "");
+    // The agent's own pods are known by name and namespace: a name alone opens nothing.
+    let netns = pod.netns.path();
+    let call = Call::new("ADD", netns.to_str().unwrap(), conf("1.0.0", pod.run_dir.path(), &json!({})));
+    let said = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(999);
+    assert!(said.contains("shop/istio-cni-node-x7k2p"), "{said}");
 }
 
 fn call_at(netns: &str, pod: &Pod) -> Answer {

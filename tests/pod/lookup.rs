@@ -4,14 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::pod::http::Error as Http;
-use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, LookupBudget, Question, Source, Unanswered};
+use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, LookupBudget, Question, Source};
 use istio_cni::pod::{PodName, agent, api};
 use tempfile::TempDir;
 
 use crate::servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
 
 fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
-    Question::put(run_dir, pod, uid, budget).answer().or_else(Unanswered::insist)
+    Question::put(run_dir, pod, uid, budget).answer().or_else(|unanswered| unanswered.insist())
 }
 
 const fn ms(milliseconds: u64) -> Duration {

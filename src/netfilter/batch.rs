@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::expr::{Expr, Set};
-use super::image::{Hook, Rule, TableFamily, TableId};
+use super::image::{Hook, Rule, TableId, family_header};
 use super::wire::{self, SetIds};
 use super::{compat, describe};
 use crate::netlink::{Malformed, Writer, flag};
@@ -240,9 +240,4 @@ impl Out {
             });
         });
     }
-}
-
-/// `struct nfgenmsg`
-pub(super) fn family_header(family: Option<TableFamily>) -> [u8; 4] {
-    [family.map_or(0, |f| f as u8), 0, 0, 0]
 }

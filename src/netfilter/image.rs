@@ -24,6 +24,11 @@ impl TableFamily {
     }
 }
 
+/// `struct nfgenmsg`, with which each message starts.
+pub(super) fn family_header(family: Option<TableFamily>) -> [u8; 4] {
+    [family.map_or(0, |f| f as u8), 0, 0, 0]
+}
+
 impl From<Family> for TableFamily {
     fn from(family: Family) -> Self {
         match family {

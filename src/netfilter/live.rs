@@ -3,9 +3,8 @@
 //! A fresh netns costs one dump. All that is read belongs to one generation of the ruleset; a change in between starts
 //! the reading anew.
 
-use super::batch::family_header;
 use super::expr::{Expr, Set};
-use super::image::{Body, TableFamily, TableId};
+use super::image::{Body, TableFamily, TableId, family_header};
 use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Protocol, Socket, Writer, flag};
 use crate::redirect::Port;

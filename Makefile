@@ -4,7 +4,7 @@ ARCH     := $(shell uname -m)
 MUSL     := $(ARCH)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
-            procps musl-tools protobuf-compiler gcc
+            procps musl-tools protobuf-compiler gcc g++
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
 # Tests and demo run the very binary that is shipped.
@@ -13,7 +13,7 @@ export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 SUITES   := golden cli oracle pod netns cri
 
-.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target cnitool clean
+.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=netns,cri fails where a tier cannot run)'
@@ -55,12 +55,14 @@ $(HOME)/.cargo/bin/cargo-deny:
 
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS  = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
-fuzz: $(HOME)/.cargo/bin/cargo-fuzz
+fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
 	for target in $(FUZZ_TARGETS); do \
 	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 || exit 1; done
 
+nightly:
+	@rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
+
 $(HOME)/.cargo/bin/cargo-fuzz:
-	rustup toolchain install nightly --profile minimal
 	cargo install --quiet --locked cargo-fuzz
 
 setup: packages target

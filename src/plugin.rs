@@ -167,3 +167,27 @@ fn answer(
         Call::Gc | Call::Version | Call::Del { .. } => Ok(String::new()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_answer_that_a_runtime_can_read() {
+        let answer: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
+        assert_eq!(answer["code"], 999);
+        assert!(answer["msg"].as_str().unwrap().contains("panicked"), "{answer}");
+    }
+
+    #[test]
+    fn an_error_says_code_message_and_causes_once() {
+        let gone = Error::Netns(netns::Error::Gone { path: "/x".into() });
+        let failure = gone.failure();
+        assert_eq!((failure.code.number(), failure.details.as_str()), (3, ""));
+        assert_eq!(failure.msg, "netns /x: nothing is there (any more)");
+        let source = nix::errno::Errno::EPERM;
+        let refused = Error::Netns(netns::Error::Enter { path: "/x".into(), source }).failure();
+        assert_eq!((refused.code.number(), refused.msg.as_str()), (999, "netns /x: cannot be entered"));
+        assert!(refused.details.contains("EPERM"), "{}", refused.details);
+    }
+}

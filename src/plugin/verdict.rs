@@ -130,3 +130,115 @@ fn skip_reason(facts: &PodFacts) -> Option<SkipReason> {
     }
     (!facts.annotations.contains_key(annotation::STATUS)).then_some(SkipReason::NoSidecarStatus)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::ProxyContainer;
+
+    fn args(namespace: &str, name: &str) -> PodArgs {
+        let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        PodArgs { namespace: given(namespace), name: given(name), ..PodArgs::default() }
+    }
+
+    fn early(args: &PodArgs, runtime_config: &str) -> Early {
+        let json = format!(
+            r#"{{"name":"n","cniVersion":"1.0.0","pod_namespace":"istio-system","exclude_namespaces":["kube-system"],
+                "runtimeConfig":{runtime_config}}}"#
+        );
+        before_lookup(args, &NetConf::parse(json.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn what_needs_no_facts_is_settled_without_any() {
+        let ask = |namespace: &str, name: &str| {
+            Early::Ask(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+        };
+        for (namespace, name, expected) in [
+            ("", "web-0", Early::Skip(SkipReason::NotKubernetes)),
+            ("shop", "", Early::Skip(SkipReason::NotKubernetes)),
+            ("istio-system", "istio-cni-node-x7k2p", Early::Skip(SkipReason::AgentPod)),
+            ("istio-system", "istiod-0", ask("istio-system", "istiod-0")),
+            ("shop", "istio-cni-node-x7k2p", ask("shop", "istio-cni-node-x7k2p")),
+            ("kube-system", "dns-0", Early::Skip(SkipReason::ExcludedNamespace)),
+            ("shop", "web-0", ask("shop", "web-0")),
+        ] {
+            assert_eq!(early(&args(namespace, name), "{}"), expected, "{namespace}/{name}");
+        }
+    }
+
+    #[test]
+    fn annotations_of_the_runtime_settle_a_pod_that_was_not_injected_and_no_other() {
+        let with = |annotations: &str| {
+            early(&args("shop", "web-0"), &format!(r#"{{"io.kubernetes.cri.pod-annotations":{annotations}}}"#))
+        };
+        assert_eq!(with(r#"{"a":"b"}"#), Early::Skip(SkipReason::NoSidecarStatus));
+        assert_eq!(with("{}"), Early::Skip(SkipReason::NoSidecarStatus));
+        assert!(matches!(with(r#"{"sidecar.istio.io/status":"{}"}"#), Early::Ask(_)));
+        assert!(matches!(with("null"), Early::Ask(_)), "a runtime that hands over nothing says nothing");
+    }
+
+    /// An injected pod, changed.
+    fn pod(change: impl Fn(&mut PodFacts, &mut ProxyContainer)) -> PodFacts {
+        let mut facts = PodFacts::default();
+        let mut proxy = ProxyContainer { proxy_type: Some("sidecar".into()), ..ProxyContainer::default() };
+        facts.annotations.insert(annotation::STATUS.into(), "{}".into());
+        change(&mut facts, &mut proxy);
+        facts.proxy = Some(proxy);
+        facts
+    }
+
+    fn reason(facts: &PodFacts) -> Option<SkipReason> {
+        match of_pod(facts).unwrap() {
+            Verdict::Skip(reason) => Some(reason),
+            Verdict::Redirect { .. } => None,
+        }
+    }
+
+    #[test]
+    fn an_injected_pod_is_redirected() {
+        assert_eq!(reason(&pod(|_, _| ())), None);
+        assert_eq!(reason(&pod(|_, proxy| proxy.proxy_type = None)), None, "no arguments, no type");
+    }
+
+    #[test]
+    fn each_reason_to_leave_a_pod_alone() {
+        let inject = |label: Option<&'static str>, annotated: Option<&'static str>| {
+            pod(move |facts, _| {
+                facts.inject_label = label.map(Into::into);
+                facts.annotations.extend(annotated.map(|value| (annotation::INJECT.into(), value.into())));
+            })
+        };
+        let env = |value: &'static str| {
+            pod(move |_, proxy| drop(proxy.env.insert(proxy_env::DISABLE_ENVOY.into(), value.into())))
+        };
+        for (facts, expected) in [
+            (pod(|facts, _| facts.has_init = true), Some(SkipReason::HasIstioInit)),
+            (PodFacts { proxy: None, ..pod(|_, _| ()) }, Some(SkipReason::NoProxy)),
+            (pod(|_, proxy| proxy.proxy_type = Some("router".into())), Some(SkipReason::NotSidecar)),
+            (pod(|_, proxy| proxy.proxy_type = Some("waypoint".into())), Some(SkipReason::NotSidecar)),
+            (env("True"), Some(SkipReason::EnvoyDisabled)),
+            (env("yes"), None),
+            (inject(None, Some("false")), Some(SkipReason::InjectDeclined)),
+            (inject(Some("false"), Some("true")), Some(SkipReason::InjectDeclined)),
+            (inject(Some("true"), Some("false")), None),
+            (inject(None, Some("enabled")), None),
+            (pod(|facts, _| facts.annotations.clear()), Some(SkipReason::NoSidecarStatus)),
+            (
+                pod(|facts, _| drop(facts.annotations.insert(annotation::INTERCEPTION_MODE.into(), "NONE".into()))),
+                Some(SkipReason::InterceptionNone),
+            ),
+        ] {
+            assert_eq!(reason(&facts), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_meant_is_no_reason_but_an_error() {
+        let facts = pod(|facts, _| {
+            facts.annotations.insert(annotation::INCLUDE_INBOUND_PORTS.into(), "80;443".into());
+        });
+        let error = of_pod(&facts).unwrap_err();
+        assert_eq!((error.key.as_str(), error.value.as_str()), (annotation::INCLUDE_INBOUND_PORTS, "80;443"));
+    }
+}

@@ -2,7 +2,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests make namespaces, run programs and read the environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
-#![expect(clippy::print_stdout, reason = "measured figures are worth reading")]
 
 #[path = "../support/netns.rs"]
 mod support;

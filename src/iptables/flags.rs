@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::duration;
+use crate::redirect::annotations;
 
 /// Redirects a pod's traffic to its proxy, in the network namespace that it is started in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Parser)]
@@ -155,13 +156,9 @@ fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     Ok(argv)
 }
 
-/// As Go's `strconv.ParseBool`.
+/// A switch, read as annotations' are.
 pub(super) fn parse_bool(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
-        _ => Err("neither true nor false"),
-    }
+    annotations::parse_bool(text).ok_or("neither true nor false")
 }
 
 #[cfg(test)]

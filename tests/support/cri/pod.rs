@@ -182,7 +182,7 @@ impl Pod {
                 attempt: 0,
             }),
             hostname: self.name.clone(),
-            log_directory: format!("{logs}/{}_{}", self.namespace, self.name),
+            log_directory: format!("{logs}/{}_{}_{}", self.namespace, self.name, self.uid),
             labels: map(&self.labels),
             annotations: map(&self.annotations),
             linux: Some(LinuxPodSandboxConfig {

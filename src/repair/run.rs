@@ -24,7 +24,7 @@ use crate::serve::shutdown::Shutdown;
 
 /// Actions at a time: a server that is slow to answer is not helped by more.
 const MOST_AT_ONCE: usize = 16;
-/// Pods in a page of a list, where the server pages at all.
+/// Pods in a page of a list of all nodes' pods.
 const PAGE: u32 = 250;
 
 /// Finds broken pods and does what `settings` say about them, until the end is wished. API servers that are away, refuse
@@ -161,13 +161,16 @@ impl Patrol {
     }
 }
 
-/// The watch cache serves the list: it knows pods by their nodes, while the store behind it would read all pods.
+/// One node's pods come from the API server's watch cache, which knows pods by their nodes, while the store behind it
+/// would read all of them; `kube` asks the cache only where it does not ask for pages. All nodes' pods come in pages.
 fn config(settings: &Settings) -> watcher::Config {
-    watcher::Config::default()
-        .any_semantic()
-        .page_size(PAGE)
-        .labels(&settings.label_selector)
-        .fields(&settings.field_selector)
+    let mut config =
+        watcher::Config::default().labels(&settings.label_selector).fields(&settings.field_selector).page_size(PAGE);
+    if !settings.node.is_empty() {
+        config = config.any_semantic();
+        config.page_size = None;
+    }
+    config
 }
 
 fn log(step: &Step) {

@@ -168,7 +168,8 @@ impl Tracker {
         let history = &mut entry.history;
         let failed = |history: &mut History, wait: Option<Duration>| {
             history.failures = history.failures.saturating_add(1);
-            history.not_before = now + wait.map_or_else(|| back_off(history.failures), |wait| wait.min(PATIENCE));
+            history.not_before =
+                now + wait.map_or_else(|| back_off(history.failures), |wait| wait.clamp(SHORTEST, PATIENCE));
         };
         let mut due = Some(now);
         match outcome {

@@ -7,5 +7,7 @@
 mod api;
 
 mod double;
+mod faults;
 mod modes;
 mod stage;
+mod storm;

@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use crate::api::Api;
 
 #[derive(clap::Parser)]
+#[command(args_override_self = true)]
 struct Program {
     #[command(flatten)]
     flags: Flags,

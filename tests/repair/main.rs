@@ -6,8 +6,10 @@
 #[path = "../support/api/server.rs"]
 mod api;
 
+#[path = "../support/repair.rs"]
+mod stage;
+
 mod double;
 mod faults;
 mod modes;
-mod stage;
 mod storm;

@@ -207,3 +207,24 @@ async fn an_outage_is_survived_and_the_broken_are_found_afterwards() {
     evictions(&api, 1).await;
     controller.end().await;
 }
+
+#[tokio::test]
+async fn a_namesake_is_not_mended_in_the_place_of_the_broken_pod() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("GET", "/pods/web-0").slow(Duration::from_millis(300)).times(1));
+    let controller =
+        Controller::start(&api, "--repair-mode repair --repair-proc /nowhere --repair-netns-dirs /nowhere");
+    let count = |result: &str| format!(r#"istio_cni_repair_pods_repaired_total{{type="repair",result="{result}"}} 1"#);
+    api.until("a look at the pod", |api| api.requests_to("GET", "/pods/web-0").into_iter().next()).await;
+    api.remove("pods", "shop", "web-0");
+    let mut namesake = broken("web-0", 1);
+    namesake["metadata"]["uid"] = json!("another");
+    api.put(namesake);
+    api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
+    // The other one is broken, too, and has its own turn: no netns is found for it.
+    api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;
+    let told = events(&api, 1).await;
+    assert!(told[0].1.contains("none of 0 network namespaces"), "{told:?}");
+    assert_eq!(api.list("events")[0]["involvedObject"]["uid"], "another");
+}

@@ -12,4 +12,5 @@ mod stage;
 mod double;
 mod faults;
 mod modes;
+mod program;
 mod storm;

@@ -29,6 +29,9 @@ const PAGE: u32 = 250;
 
 /// Finds broken pods and does what `settings` say about them, until the end is wished. API servers that are away, refuse
 /// or forget are asked again, ever more slowly; nothing that they do ends it.
+///
+/// `client` must not repeat requests by itself (`kube::Config::default_retry`), or it would do so behind the back of
+/// back-off and budget.
 pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     if !settings.enabled {
         tracing::info!("repair is off");
@@ -117,10 +120,8 @@ impl Patrol {
             Ok(Event::InitDone) => self.tracker.listed(),
             Err(error) => {
                 self.metrics.watch_failed();
-                tracing::warn!(
-                    error = chain(&error),
-                    "pods cannot be watched; trying again (needs `list` and `watch` on `pods`)"
-                );
+                let needs = if is_forbidden(&error) { "the role must allow `list` and `watch` of `pods`" } else { "" };
+                tracing::warn!(error = chain(&error), needs, "pods cannot be watched; trying again");
             }
         }
     }
@@ -141,10 +142,10 @@ impl Patrol {
             match step.decision {
                 Decision::Nothing(Reason::Labelled) if step.news => self.metrics.acted("label", Counted::Skip),
                 Decision::Nothing(_) | Decision::Later(..) => {}
-                Decision::Evict | Decision::Delete | Decision::Label | Decision::Reprogram => {
+                Decision::Act(action) => {
                     let actor = self.actor.clone();
                     self.acting.spawn(async move {
-                        let outcome = actor.act(&step).await;
+                        let outcome = actor.act(&step, action).await;
                         (step, outcome)
                     });
                 }
@@ -171,6 +172,14 @@ fn config(settings: &Settings) -> watcher::Config {
         config.page_size = None;
     }
     config
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error as E;
+    let (E::InitialListFailed(cause) | E::WatchStartFailed(cause) | E::WatchFailed(cause)) = error else {
+        return false;
+    };
+    matches!(cause, kube::Error::Api(status) if status.is_forbidden())
 }
 
 fn log(step: &Step) {

@@ -1,10 +1,12 @@
 //! A pod's network namespace: entering it, and the addresses and routes in it.
 //!
-//! `plugin` and `repair` [`enter`]; `converge` reads [`addresses`] and applies [`routes`] in whatever netns its thread
-//! is in. A netns is entered on a thread that ends with the visit: there is no way back to forget.
+//! `plugin` and `repair` [`enter`], and `repair` has to [`find`] one first; `converge` reads [`addresses`] and applies
+//! [`routes`] in whatever netns its thread is in. A netns is entered on a thread that ends with the visit: there is no
+//! way back to forget.
 
 pub mod addresses;
 mod enter;
+pub mod find;
 pub mod routes;
 mod rtnl;
 

@@ -1,3 +1,31 @@
 //! Finds pods that started without redirection, and mends, evicts, deletes or labels them.
 //!
-//! `daemon` and `istio-cni-repair` start it. Deciding is pure; only `act` touches a pod.
+//! ```text
+//! list, watch ─ pod ─▶ Pod ─ broken ─▶ Broken ─ decide ─▶ Decision ─ act ─▶ Outcome ─▶ History of the pod
+//!                             └─ Sound(reason)     └─ Later, Nothing(reason)
+//! ```
+//!
+//! `daemon` and `istio-cni-repair` start [`run`]. Deciding is pure; only `act` touches a pod, and only with its UID and
+//! version as preconditions. Nothing here delays or ends the daemon: whatever fails is tried again.
+
+mod act;
+mod broken;
+mod budget;
+mod calls;
+mod decide;
+mod event;
+mod flags;
+mod metrics;
+mod netns;
+mod pod;
+mod run;
+mod settings;
+mod tracker;
+
+pub use broken::{Broken, Evidence, Owner, Sound, detect};
+pub use decide::{Acted, Action, Decision, History, Reason, decide};
+pub use flags::Flags;
+pub use metrics::Metrics;
+pub use pod::Pod;
+pub use run::run;
+pub use settings::{Error as SettingsError, Mode, Settings};

@@ -1,0 +1,47 @@
+//! `istio-cni-repair`: the repair controller as a process of its own.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use istio_cni::repair::{Flags, Metrics, Settings, run};
+use istio_cni::serve::shutdown::Shutdown;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Finds pods that started without redirection, and mends, evicts, deletes or labels them.
+#[derive(clap::Parser)]
+#[command(name = "istio-cni-repair", args_override_self = true)]
+struct Program {
+    #[command(flatten)]
+    repair: Flags,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_env_filter(filter).init();
+    match start(Program::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn start(program: Program) -> anyhow::Result<()> {
+    let settings = Settings::parse(&program.repair)?;
+    let mut config = kube::Config::infer().await.context("no way to the API server")?;
+    // The controller has a back-off and a budget of its own.
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).context("no client of the API server")?;
+    let (trigger, shutdown) = Shutdown::new();
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        trigger.wish();
+    });
+    run(client, settings, Metrics::default(), shutdown).await;
+    Ok(())
+}

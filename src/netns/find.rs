@@ -1,0 +1,171 @@
+//! Finding a pod's netns on its node: by the runtime's bind mounts, and by processes, matched by the pod's addresses.
+//!
+//! In-place repair calls it. Each namespace is entered once, however many names it has; the node's own and the caller's
+//! are never looked into, let alone returned. Pods can give themselves any address, and namespaces outlive their pods:
+//! where several match, the one counts in which processes of the pod run, by their cgroup.
+
+#![expect(clippy::disallowed_methods, reason = "lists the directories of bind mounts and the node's procfs")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::stat;
+
+use super::{addresses, enter};
+
+/// A line for each hierarchy, a path each.
+const LARGEST_CGROUP: u64 = 64 << 10;
+
+/// Where network namespaces are named, as the caller sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Directories of bind mounts (`/run/netns`, `/var/run/docker/netns`).
+    pub dirs: Vec<PathBuf>,
+    /// The node's procfs.
+    pub proc: PathBuf,
+}
+
+/// The pod whose netns is looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// All its addresses.
+    pub ips: &'a [IpAddr],
+    /// The UID by which the kubelet knows it.
+    pub uid: &'a str,
+}
+
+/// Which file system and inode a namespace is: the same whatever its name.
+type Identity = (u64, u64);
+
+/// Why no netns could be told to be the pod's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Every netns would match.
+    #[error("the pod has no address yet, by which its netns could be told")]
+    NoAddress,
+    /// No netns has them all.
+    #[error(
+        "none of {looked} network namespaces has all of {wanted:?}; are the node's /proc and its directory of network \
+         namespaces mounted here?"
+    )]
+    NotFound {
+        /// How many were looked into.
+        looked: usize,
+        /// The addresses.
+        wanted: Vec<IpAddr>,
+    },
+    /// More than one has them all, and no process tells which is the pod's.
+    #[error(
+        "several network namespaces have all of {wanted:?}, and no process of the pod tells which is its own: {found:?}"
+    )]
+    Ambiguous {
+        /// The addresses.
+        wanted: Vec<IpAddr>,
+        /// Their paths.
+        found: Vec<PathBuf>,
+    },
+}
+
+/// The one netns that has all the pod's addresses. No process of it needs to live, where a bind mount exists.
+pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
+    if wanted.ips.is_empty() {
+        return Err(Error::NoAddress);
+    }
+    let mut found = candidates(places);
+    let looked = found.len();
+    found.retain(|_, path| matches(path, wanted.ips));
+    if found.len() > 1 {
+        let theirs = namespaces_of(&places.proc, wanted.uid);
+        if found.keys().any(|identity| theirs.contains(identity)) {
+            found.retain(|identity, _| theirs.contains(identity));
+        }
+    }
+    let mut paths: Vec<PathBuf> = found.into_values().collect();
+    match (paths.pop(), paths.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (Some(last), false) => {
+            paths.push(last);
+            Err(Error::Ambiguous { wanted: wanted.ips.to_vec(), found: paths })
+        }
+        (None, _) => Err(Error::NotFound { looked, wanted: wanted.ips.to_vec() }),
+    }
+}
+
+/// Whether the netns of the calling thread has all the addresses `wanted`.
+pub fn has_all(wanted: &[IpAddr]) -> Result<bool, super::Error> {
+    let present: BTreeSet<IpAddr> = addresses::read()?.iter().map(IpAddr::to_canonical).collect();
+    Ok(wanted.iter().all(|ip| present.contains(&ip.to_canonical())))
+}
+
+/// One that is gone meanwhile, is no namespace or cannot be entered is not the one.
+fn matches(path: &Path, wanted: &[IpAddr]) -> bool {
+    matches!(enter(path, |_| has_all(wanted)), Ok(Ok(true)))
+}
+
+/// Each namespace by its first name: bind mounts outlive processes, so they come first.
+fn candidates(places: &Places) -> BTreeMap<Identity, PathBuf> {
+    let own = [PathBuf::from("/proc/self/ns/net"), places.proc.join("1/ns/net")];
+    let excluded: BTreeSet<Identity> = own.iter().filter_map(|path| identity(path)).collect();
+    let mounts = places.dirs.iter().flat_map(|dir| entries(dir));
+    let mut candidates = BTreeMap::new();
+    for path in mounts.chain(processes(&places.proc).map(|path| path.join("ns/net"))) {
+        if let Some(identity) = identity(&path).filter(|identity| !excluded.contains(identity)) {
+            candidates.entry(identity).or_insert(path);
+        }
+    }
+    candidates
+}
+
+/// The namespaces of a pod's processes: their cgroups name its UID, some runtimes with `_` for `-`.
+fn namespaces_of(proc: &Path, uid: &str) -> BTreeSet<Identity> {
+    let spellings = [format!("pod{uid}"), format!("pod{}", uid.replace('-', "_"))];
+    let of_pod = |path: &PathBuf| {
+        let cgroup = read_start(&path.join("cgroup")).unwrap_or_default();
+        !uid.is_empty() && spellings.iter().any(|spelling| cgroup.contains(spelling))
+    };
+    processes(proc).filter(of_pod).filter_map(|path| identity(&path.join("ns/net"))).collect()
+}
+
+fn read_start(path: &Path) -> io::Result<String> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LARGEST_CGROUP).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(proc).filter(|path| is_process(path))
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(dir).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
+}
+
+fn is_process(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    stat(path).ok().map(|found| (found.st_dev, found.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_without_address_matches_no_netns() {
+        let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
+        assert_eq!(find(&places, &Wanted { ips: &[], uid: "u" }), Err(Error::NoAddress));
+    }
+
+    #[test]
+    fn nowhere_to_look_is_said() {
+        let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
+        let wanted = vec!["10.0.0.1".parse().unwrap()];
+        let found = find(&places, &Wanted { ips: &wanted, uid: "u" });
+        assert_eq!(found, Err(Error::NotFound { looked: 0, wanted }));
+    }
+}

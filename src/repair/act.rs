@@ -1,0 +1,158 @@
+//! Carries out a decision: one request, or one visit of a netns; then counts it, logs it and tells it as an event.
+
+use std::time::Duration;
+
+use super::broken::{Broken, detect};
+use super::calls::{Calls, Error};
+use super::decide::Action;
+use super::event::event;
+use super::metrics::{Counted, Metrics};
+use super::netns;
+use super::pod::Pod;
+use super::settings::Settings;
+use super::tracker::Step;
+use crate::converge;
+
+/// How an action ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The pod is being evicted or deleted.
+    Ended,
+    /// It has the label.
+    Labelled,
+    /// Its netns is as it should be; attempts up to `restarts` began before.
+    Reprogrammed { restarts: u32, done: converge::Outcome },
+    /// There is no such pod any more, or it is sound by now.
+    Gone,
+    /// It has changed since.
+    Conflict,
+    /// It can never be reprogrammed.
+    Hopeless(String),
+    /// Again later: at the time that the server asks for, or after a while.
+    Failed { error: String, wait: Option<Duration> },
+    /// Nothing was done, as asked.
+    DryRun,
+}
+
+/// What acting needs.
+#[derive(Clone)]
+pub(super) struct Actor {
+    pub(super) calls: Calls,
+    pub(super) settings: std::sync::Arc<Settings>,
+    pub(super) metrics: Metrics,
+}
+
+/// What people are told of an action: an event's reason, and its message.
+struct Words {
+    reason: &'static str,
+    done: &'static str,
+    failed: &'static str,
+}
+
+fn words(action: Action) -> Words {
+    let (reason, done, failed) = match action {
+        Action::Evict => ("EvictBrokenPod", "evicted", "evict"),
+        Action::Delete => ("DeleteBrokenPod", "deleted", "delete"),
+        Action::Label => ("LabelBrokenPod", "labelled", "label"),
+        Action::Reprogram => ("RepairBrokenPod", "redirection set up", "set up redirection"),
+    };
+    Words { reason, done, failed }
+}
+
+impl Actor {
+    /// Does what was decided. Whatever happens is in the outcome.
+    pub(super) async fn act(&self, step: &Step, action: Action) -> Outcome {
+        if self.settings.dry_run {
+            tracing::info!(pod = %step.broken.pod, action = action.as_str(), "dry run: broken pod is left as it is");
+            return Outcome::DryRun;
+        }
+        let outcome = self.attempt(&step.broken, action).await;
+        self.report(step, action, &outcome).await;
+        outcome
+    }
+
+    async fn attempt(&self, broken: &Broken, action: Action) -> Outcome {
+        let Settings { label_key, label_value, .. } = self.settings.as_ref();
+        let (done, outcome) = match action {
+            Action::Evict => (self.calls.evict(broken).await, Outcome::Ended),
+            Action::Delete => (self.calls.delete(broken).await, Outcome::Ended),
+            Action::Label => (self.calls.label(broken, label_key, label_value).await, Outcome::Labelled),
+            Action::Reprogram => return self.reprogram(broken).await,
+        };
+        done.map_or_else(|error| refused(&error), |()| outcome)
+    }
+
+    /// The pod is read anew: the watch carries no containers, and what was broken a moment ago may be another pod now.
+    async fn reprogram(&self, known: &Broken) -> Outcome {
+        let bytes = match self.calls.get(known).await {
+            Ok(bytes) => bytes,
+            Err(error) => return refused(&error),
+        };
+        let Ok(pod) = serde_json::from_slice::<Pod>(&bytes) else {
+            return Outcome::Failed { error: "the API server sends no pod".to_owned(), wait: None };
+        };
+        let broken = match detect(&pod, &self.settings) {
+            Ok(broken) if broken.uid == known.uid && !broken.deleting => broken,
+            _ => return Outcome::Gone,
+        };
+        let (restarts, settings) = (broken.restarts, self.settings.clone());
+        let work = tokio::task::spawn_blocking(move || netns::reprogram(&broken, &bytes, &settings));
+        match work.await {
+            Ok(Ok(done)) => Outcome::Reprogrammed { restarts, done },
+            Ok(Err(error)) if error.is_hopeless() => Outcome::Hopeless(chain(&error)),
+            Ok(Err(error)) => Outcome::Failed { error: chain(&error), wait: None },
+            Err(error) => Outcome::Failed { error: error.to_string(), wait: None },
+        }
+    }
+
+    /// Later failures of the same action are counted and logged, but not told again: a pod may be held for hours by a
+    /// disruption budget.
+    async fn report(&self, step: &Step, action: Action, outcome: &Outcome) {
+        let (pod, words) = (&step.broken.pod, words(action));
+        let message = match outcome {
+            Outcome::Ended | Outcome::Labelled | Outcome::Reprogrammed { .. } => {
+                self.metrics.acted(action.as_str(), Counted::Success);
+                let change = if let Outcome::Reprogrammed { done, .. } = outcome { done.change.as_str() } else { "" };
+                tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");
+                format!("pod detected as broken, {}", words.done)
+            }
+            Outcome::Gone | Outcome::Conflict | Outcome::DryRun => {
+                self.metrics.acted(action.as_str(), Counted::Skip);
+                return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod has changed meanwhile");
+            }
+            Outcome::Hopeless(error) | Outcome::Failed { error, .. } => {
+                self.metrics.acted(action.as_str(), Counted::Fail);
+                tracing::warn!(%pod, action = action.as_str(), %error, "cannot act on broken pod");
+                if !step.first {
+                    return;
+                }
+                format!("pod detected as broken, but failed to {}: {error}", words.failed)
+            }
+        };
+        let node = if self.settings.node.is_empty() { &step.broken.node } else { &self.settings.node };
+        let event = event(&step.broken, node, words.reason, &message, jiff::Timestamp::now());
+        if let Err(error) = self.calls.tell(&pod.namespace, &event).await {
+            tracing::warn!(%pod, error = chain(&error), "no event could be written");
+        }
+    }
+}
+
+fn refused(error: &Error) -> Outcome {
+    match error {
+        Error::Refused { status: 404, .. } => Outcome::Gone,
+        Error::Refused { status: 409, .. } => Outcome::Conflict,
+        Error::Refused { wait, .. } => Outcome::Failed { error: chain(error), wait: *wait },
+        Error::Unreachable { .. } | Error::TimedOut { .. } => Outcome::Failed { error: chain(error), wait: None },
+    }
+}
+
+/// An error and all that caused it, on one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}

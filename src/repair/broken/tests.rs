@@ -1,0 +1,184 @@
+//! Pods as the API server sends them, and whether they are broken.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::repair::settings::tests::settings;
+
+/// An injected pod whose validation container has this status.
+fn pod(status: &Value) -> Value {
+    let mut container = json!({
+        "name": "istio-validation", "restartCount": 3, "ready": false, "image": "proxyv2", "imageID": "",
+        "state": {}, "lastState": {},
+    });
+    json_patch::merge(&mut container, status);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": "web-0", "uid": "u1", "resourceVersion": "42",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": { "sidecar.istio.io/status": "{}", "other": "x" },
+            "labels": { "app": "web" },
+            "managedFields": [{ "manager": "kubelet", "fieldsV1": { "f:status": {} } }],
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true }],
+        },
+        "spec": { "nodeName": "n1", "restartPolicy": "Always", "containers": [{ "name": "web", "image": "web" }] },
+        "status": {
+            "phase": "Pending", "podIP": "10.0.0.7", "podIPs": [{ "ip": "10.0.0.7" }, { "ip": "fd00::7" }],
+            "initContainerStatuses": [container],
+            "containerStatuses": [{ "name": "web", "state": { "waiting": { "reason": "PodInitializing" } } }],
+        },
+    })
+}
+
+fn ended(code: i32) -> Value {
+    json!({ "terminated": {
+        "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "message": "no redirection\n",
+        "startedAt": "2026-01-01T00:00:01Z", "finishedAt": "2026-01-01T00:00:06Z", "containerID": "containerd://c",
+    }})
+}
+
+fn waiting() -> Value {
+    json!({ "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 10s" } })
+}
+
+fn running() -> Value {
+    json!({ "running": { "startedAt": "2026-01-01T00:00:16Z" } })
+}
+
+fn look(pod: Value, line: &str) -> Result<Broken, Sound> {
+    detect(&serde_json::from_value(pod).unwrap(), &settings(line).unwrap())
+}
+
+/// Where the failure stands and at which attempt it was, or why there is none.
+fn judge(pod: Value, line: &str) -> Result<(Evidence, u32), Sound> {
+    look(pod, line).map(|broken| (broken.evidence, broken.attempt))
+}
+
+#[test]
+fn the_last_and_the_current_termination_count_each_with_its_attempt() {
+    for (what, status, expected) in [
+        ("waits for its next attempt", json!({ "state": waiting(), "lastState": ended(126) }), (Evidence::Last, 3)),
+        ("makes its next attempt", json!({ "state": running(), "lastState": ended(126) }), (Evidence::Last, 2)),
+        ("has just ended again", json!({ "state": ended(126), "lastState": ended(126) }), (Evidence::Current, 3)),
+        ("has ended for the first time", json!({ "state": ended(126), "restartCount": 0 }), (Evidence::Current, 0)),
+        (
+            "was killed at the last attempt",
+            json!({ "state": ended(137), "lastState": ended(126) }),
+            (Evidence::Last, 2),
+        ),
+    ] {
+        assert_eq!(judge(pod(&status), ""), Ok(expected), "{what}");
+    }
+}
+
+#[test]
+fn sound_pods_are_left_alone_with_the_reason() {
+    for (what, status, reason) in [
+        ("passed at once", json!({ "state": ended(0), "restartCount": 0 }), Sound::Recovered),
+        ("failed, then passed", json!({ "state": ended(0), "lastState": ended(126) }), Sound::Recovered),
+        ("runs for the first time", json!({ "state": running() }), Sound::NotEnded),
+        ("was not started yet", json!({ "state": { "waiting": { "reason": "PodInitializing" } } }), Sound::NotEnded),
+        ("failed otherwise", json!({ "state": waiting(), "lastState": ended(55) }), Sound::OtherExitCode),
+        ("fails otherwise", json!({ "state": ended(121) }), Sound::OtherExitCode),
+        ("another container", json!({ "name": "istio-init", "state": ended(126) }), Sound::NoContainer),
+    ] {
+        assert_eq!(judge(pod(&status), ""), Err(reason), "{what}");
+    }
+}
+
+#[test]
+fn what_a_pod_is_decides_before_its_status_does() {
+    let broken = || pod(&json!({ "state": ended(126) }));
+    let mut bare = broken();
+    bare["metadata"]["annotations"] = json!({ "other": "x" });
+    assert_eq!(judge(bare.clone(), ""), Err(Sound::NoAnnotation));
+    assert!(judge(bare.clone(), "--repair-sidecar-annotation=").is_ok(), "the filter is off");
+    assert!(judge(bare, "--repair-sidecar-annotation=other").is_ok(), "another annotation");
+    let mut of_node = broken();
+    of_node["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(judge(of_node, ""), Err(Sound::HostNetwork));
+    let mut empty = broken();
+    empty["status"] = json!({});
+    assert_eq!(judge(empty, ""), Err(Sound::NoContainer));
+    let mut without = broken();
+    without.as_object_mut().unwrap().remove("status");
+    assert_eq!(judge(without, ""), Err(Sound::NoContainer));
+    let mut null = broken();
+    null["metadata"]["annotations"] = Value::Null;
+    assert_eq!(judge(null, ""), Err(Sound::NoAnnotation));
+}
+
+#[test]
+fn the_message_is_compared_without_blanks_around_it() {
+    const FLAG: &str = "--repair-init-container-termination-message";
+    let broken = || pod(&json!({ "state": waiting(), "lastState": ended(126) }));
+    let judged = |message: &str| {
+        let mut settings = settings("").unwrap();
+        settings.message = message.to_owned();
+        detect(&serde_json::from_value(broken()).unwrap(), &settings).map(|_| ())
+    };
+    assert_eq!(judged("no redirection"), Ok(()));
+    assert_eq!(judged("  no redirection "), Ok(()));
+    assert_eq!(judged("no"), Err(Sound::OtherMessage));
+    assert_eq!(judge(broken(), &format!("{FLAG}=no")), Err(Sound::OtherMessage));
+}
+
+#[test]
+fn linkerds_validator_is_found_by_its_name_and_code() {
+    const LINKERD: &str = "--repair-init-container-name linkerd-network-validator --repair-init-container-exit-code 95 \
+                           --repair-sidecar-annotation linkerd.io/proxy-version";
+    let mut broken = pod(&json!({ "name": "linkerd-network-validator", "state": waiting(), "lastState": ended(95) }));
+    broken["metadata"]["annotations"] = json!({ "linkerd.io/proxy-version": "edge" });
+    assert_eq!(judge(broken.clone(), LINKERD), Ok((Evidence::Last, 3)));
+    assert_eq!(judge(broken, ""), Err(Sound::NoAnnotation));
+}
+
+#[test]
+fn any_name_and_any_code_find_the_first_that_failed() {
+    let mut two = pod(&json!({ "state": ended(0) }));
+    two["status"]["initContainerStatuses"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "migrate", "restartCount": 1, "state": ended(7), "lastState": ended(7) }));
+    let any = "--repair-init-container-name= --repair-init-container-exit-code 0";
+    assert_eq!(look(two.clone(), any).unwrap().container, "migrate");
+    assert_eq!(judge(two, ""), Err(Sound::Recovered));
+}
+
+#[test]
+fn all_that_acting_needs_is_there() {
+    let broken = look(pod(&json!({ "state": ended(126) })), "").unwrap();
+    assert_eq!(broken.pod.to_string(), "shop/web-0");
+    assert!(!broken.validating);
+    assert!(look(pod(&json!({ "state": running(), "lastState": ended(126) })), "").unwrap().validating);
+    assert_eq!((broken.uid.as_str(), broken.version.as_str(), broken.node.as_str()), ("u1", "42", "n1"));
+    assert_eq!(broken.ips, ["10.0.0.7", "fd00::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
+    assert_eq!(
+        (broken.owner, broken.deleting, broken.retries, broken.labelled),
+        (Owner::Controller, false, true, false)
+    );
+
+    let mut other = pod(&json!({ "state": ended(126) }));
+    other["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    other["metadata"]["labels"] = json!({ "cni.istio.io/uninitialized": "" });
+    other["metadata"]["ownerReferences"] = json!([{ "kind": "Node", "name": "n1", "controller": true }]);
+    other["spec"]["restartPolicy"] = json!("Never");
+    other["status"]["podIPs"] = Value::Null;
+    let broken = look(other.clone(), "").unwrap();
+    assert_eq!((broken.owner, broken.deleting, broken.retries, broken.labelled), (Owner::Node, true, false, true));
+    assert_eq!(broken.ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+
+    other["metadata"]["ownerReferences"] = json!([{ "kind": "Thing", "name": "t" }]);
+    other["spec"]["restartPolicy"] = json!("OnFailure");
+    other["status"]["phase"] = json!("Failed");
+    other["status"]["podIP"] = json!("nonsense");
+    let broken = look(other, "").unwrap();
+    assert_eq!((broken.owner, broken.retries, broken.ips.len()), (Owner::Nobody, false, 0));
+}
+
+#[test]
+fn a_pod_in_flight_is_small() {
+    let size = size_of::<Broken>();
+    assert!(size <= 256, "{size} bytes");
+}

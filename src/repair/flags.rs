@@ -1,0 +1,147 @@
+//! The command line and environment of repair: Istio's names, and the new ones. `install-cni` and `istio-cni-repair`
+//! flatten them into their own. Nothing is decided here: `settings` reads them.
+
+use std::str::FromStr;
+
+use crate::contract::{annotation, container};
+use crate::redirect::annotations;
+
+/// A value, or none where the flag or variable is missing or empty, as a ConfigMap's keys may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Given<T>(pub Option<T>);
+
+/// How broken pods are found, and what becomes of them.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Repair")]
+pub struct Flags {
+    /// Look for broken pods at all
+    #[arg(long, env, default_value = "true", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_enabled: Given<bool>,
+    /// `evict`, `delete`, `label`, `repair` (in place), `repair-or-evict`, or `observe` [evict, unless one of the next three is set]
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub repair_mode: String,
+    /// Istio's name for mode `repair`; goes before the next two
+    #[arg(long, env, default_value = "", hide_default_value = true, value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_repair_pods: Given<bool>,
+    /// Istio's name for mode `delete`; goes before the next one
+    #[arg(long, env, default_value = "", hide_default_value = true, value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_delete_pods: Given<bool>,
+    /// Istio's name for mode `label`
+    #[arg(long, env, default_value = "", hide_default_value = true, value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_label_pods: Given<bool>,
+    /// Say what would be done, and do nothing
+    #[arg(long, env, default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_dry_run: Given<bool>,
+    /// Evict or delete pods, too, that no controller replaces
+    #[arg(long, env, default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_standalone_pods: Given<bool>,
+    /// Actions in a minute, at most
+    #[arg(long, env, default_value = "120", value_parser = number::<u32>)]
+    pub repair_budget: Given<u32>,
+    /// Key of the label of mode `label`
+    #[arg(long, env, default_value = "cni.istio.io/uninitialized")]
+    pub repair_broken_pod_label_key: String,
+    /// Value of the label of mode `label`
+    #[arg(long, env, default_value = "true")]
+    pub repair_broken_pod_label_value: String,
+    /// The node whose pods are looked at; empty: those of all nodes, which cannot be repaired in place
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub repair_node_name: String,
+    /// Annotation of pods with a sidecar; empty: all pods
+    #[arg(long, env, default_value = annotation::STATUS)]
+    pub repair_sidecar_annotation: String,
+    /// The init container that validates; empty: any
+    #[arg(long, env, default_value = container::VALIDATION)]
+    pub repair_init_container_name: String,
+    /// What its termination message must be; empty: anything
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub repair_init_container_termination_message: String,
+    /// The exit code that says "no redirection"; 0: any but success
+    #[arg(long, env, default_value = "126", value_parser = number::<i32>, allow_negative_numbers = true)]
+    pub repair_init_container_exit_code: Given<i32>,
+    /// Labels of the pods that are looked at
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub repair_label_selectors: String,
+    /// Fields of the pods that are looked at, besides the node's name
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub repair_field_selectors: String,
+    /// The node's procfs
+    #[arg(long, env, default_value = "/host/proc")]
+    pub repair_proc: String,
+    /// Where the runtime binds network namespaces, as mounted here
+    #[arg(long, env, default_value = "/host/var/run/netns,/host/run/netns,/host/var/run/docker/netns")]
+    pub repair_netns_dirs: String,
+    /// Native nftables tables where a pod is repaired in place
+    #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub repair_native_nftables: Given<bool>,
+    /// `legacy` or `nft` where a pod is repaired in place, instead of what its netns uses
+    #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", hide_default_value = true)]
+    pub repair_force_iptables_binary: String,
+}
+
+/// A switch, read as Go's programs read theirs.
+fn switch(text: &str) -> Result<Given<bool>, &'static str> {
+    if text.is_empty() {
+        return Ok(Given(None));
+    }
+    annotations::parse_bool(text).map(|on| Given(Some(on))).ok_or("neither true nor false")
+}
+
+fn number<T: FromStr>(text: &str) -> Result<Given<T>, T::Err> {
+    if text.is_empty() { Ok(Given(None)) } else { text.trim().parse().map(|number| Given(Some(number))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn is_a_sound_command_with_istios_variables() {
+        let command = Program::command();
+        command.clone().debug_assert();
+        let named: Vec<_> = command.get_arguments().filter_map(|a| a.get_env()?.to_str()).collect();
+        for variable in [
+            "REPAIR_ENABLED",
+            "REPAIR_MODE",
+            "REPAIR_REPAIR_PODS",
+            "REPAIR_DELETE_PODS",
+            "REPAIR_LABEL_PODS",
+            "REPAIR_BROKEN_POD_LABEL_KEY",
+            "REPAIR_BROKEN_POD_LABEL_VALUE",
+            "REPAIR_NODE_NAME",
+            "REPAIR_SIDECAR_ANNOTATION",
+            "REPAIR_INIT_CONTAINER_NAME",
+            "REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE",
+            "REPAIR_INIT_CONTAINER_EXIT_CODE",
+            "REPAIR_LABEL_SELECTORS",
+            "REPAIR_FIELD_SELECTORS",
+            "REPAIR_DRY_RUN",
+            "REPAIR_BUDGET",
+            "REPAIR_STANDALONE_PODS",
+            "NATIVE_NFTABLES",
+            "FORCE_IPTABLES_BINARY",
+        ] {
+            assert!(named.contains(&variable), "{variable} is not among {named:?}");
+        }
+    }
+
+    #[test]
+    fn empty_is_not_given() {
+        let line = ["x", "--repair-delete-pods=", "--repair-label-pods=F", "--repair-repair-pods", "--repair-budget="];
+        let flags = Program::parse_from(line).flags;
+        assert_eq!(flags.repair_delete_pods, Given(None));
+        assert_eq!(flags.repair_label_pods, Given(Some(false)));
+        assert_eq!(flags.repair_repair_pods, Given(Some(true)));
+        assert_eq!(flags.repair_budget, Given(None));
+        assert!(Program::try_parse_from(["x", "--repair-delete-pods=maybe"]).is_err());
+        assert!(Program::try_parse_from(["x", "--repair-budget", "many"]).is_err());
+    }
+}

@@ -1,0 +1,60 @@
+//! What repair counts, under Istio's names.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Counters of one controller; clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    repaired: Family<Labels, Counter>,
+    broken: Gauge,
+    watch_errors: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    /// `evict`, `delete`, `label`, `repair`
+    r#type: &'static str,
+    /// `success`, `skip`, `fail`
+    result: &'static str,
+}
+
+/// How an action ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    Success,
+    Skip,
+    Fail,
+}
+
+impl Metrics {
+    /// Registers `istio_cni_repair_pods_repaired_total{type,result}` and what is new beside it.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let of_repair = registry.sub_registry_with_prefix("istio_cni_repair");
+        of_repair.register("pods_repaired", "Pods on which repair acted", metrics.repaired.clone());
+        of_repair.register("broken_pods", "Pods known to be broken now", metrics.broken.clone());
+        of_repair.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
+        metrics
+    }
+
+    pub(super) fn acted(&self, r#type: &'static str, counted: Counted) {
+        let result = match counted {
+            Counted::Success => "success",
+            Counted::Skip => "skip",
+            Counted::Fail => "fail",
+        };
+        self.repaired.get_or_create(&Labels { r#type, result }).inc();
+    }
+
+    pub(super) fn known(&self, broken: usize) {
+        self.broken.set(i64::try_from(broken).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn watch_failed(&self) {
+        self.watch_errors.inc();
+    }
+}

@@ -1,0 +1,157 @@
+//! What repair reads of a pod. All else that the API server sends is not even decoded: a watch may carry thousands.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::NamespaceResourceScope;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::pod::PodName;
+
+/// A pod, as far as it matters whether it is broken. Of its metadata, kube is shown name, namespace, UID and version.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "Wire")]
+pub struct Pod {
+    shown: ObjectMeta,
+    pub(super) metadata: Metadata,
+    pub(super) spec: Spec,
+    pub(super) status: Status,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+/// The keys of labels and annotations matter, not the values.
+type Keys = BTreeMap<String, IgnoredAny>;
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
+    pub(super) deletion_timestamp: Option<IgnoredAny>,
+    pub(super) annotations: Option<Keys>,
+    pub(super) labels: Option<Keys>,
+    pub(super) owner_references: Option<Vec<OwnerReference>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct OwnerReference {
+    pub(super) kind: String,
+    pub(super) controller: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Spec {
+    pub(super) node_name: String,
+    pub(super) restart_policy: String,
+    pub(super) host_network: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Status {
+    pub(super) phase: String,
+    #[serde(rename = "podIP")]
+    pub(super) pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub(super) pod_ips: Option<Vec<Address>>,
+    pub(super) init_container_statuses: Option<Vec<Container>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Address {
+    pub(super) ip: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) restart_count: u32,
+    pub(super) state: State,
+    pub(super) last_state: State,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct State {
+    pub(super) running: Option<IgnoredAny>,
+    pub(super) terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Terminated {
+    pub(super) exit_code: i32,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+impl From<Wire> for Pod {
+    fn from(Wire { metadata, spec, status }: Wire) -> Self {
+        let shown = ObjectMeta {
+            name: Some(metadata.name.clone()),
+            namespace: Some(metadata.namespace.clone()),
+            uid: Some(metadata.uid.clone()),
+            resource_version: Some(metadata.resource_version.clone()),
+            ..ObjectMeta::default()
+        };
+        Self { shown, metadata, spec, status }
+    }
+}
+
+impl Pod {
+    /// `metadata.uid`
+    pub(super) fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// Namespace and name.
+    pub(super) fn pod_name(&self) -> PodName {
+        PodName { namespace: self.metadata.namespace.clone(), name: self.metadata.name.clone() }
+    }
+}
+
+impl Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.shown
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.shown
+    }
+}

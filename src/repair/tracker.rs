@@ -1,0 +1,218 @@
+//! The broken pods that are known, each by its UID, what was done about them, and when each is due.
+//!
+//! A plain value: `run` tells it what the watch says and how actions ended, and asks what is to be done now. It holds
+//! no pod twice, no sound pod, and no more than [`MOST`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::act::Outcome;
+use super::broken::Broken;
+use super::budget::Budget;
+use super::decide::{Acted, Decision, History, decide};
+use super::settings::Settings;
+
+/// Pods that are known at a time. What is beyond is found again by a new list, once there is room.
+const MOST: usize = 4096;
+/// After the first failure; doubled with each further one.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// Between two tries, at most, unless the server asks for more.
+const LONGEST: Duration = Duration::from_secs(300);
+/// A server may ask for so much, at most.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A broken pod and what is decided about it.
+#[derive(Debug, Clone)]
+pub(super) struct Step {
+    pub(super) broken: Broken,
+    pub(super) decision: Decision,
+    /// The first try of this action.
+    pub(super) first: bool,
+    /// Another decision than the last one about this pod, or one for another reason.
+    pub(super) news: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    broken: Broken,
+    history: History,
+    /// When it is to be looked at; none: not before something happens to it.
+    due: Option<Duration>,
+    acting: bool,
+    /// It is known only because something is being done about it.
+    gone: bool,
+    /// The last decision, without its time.
+    last: Option<Decision>,
+    /// The list in which it was seen last.
+    seen: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Tracker {
+    settings: Settings,
+    pods: BTreeMap<String, Entry>,
+    due: BTreeSet<(Duration, String)>,
+    budget: Budget,
+    list: u64,
+    overflowed: bool,
+}
+
+impl Tracker {
+    pub(super) fn new(settings: Settings) -> Self {
+        let budget = Budget::new(settings.budget);
+        Self { settings, pods: BTreeMap::new(), due: BTreeSet::new(), budget, list: 0, overflowed: false }
+    }
+
+    /// How many pods are known to be broken.
+    pub(super) fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether a pod is known to be broken.
+    pub(super) fn knows(&self, uid: &str) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    /// A list begins.
+    pub(super) fn listing(&mut self) {
+        self.list += 1;
+        self.overflowed = false;
+    }
+
+    /// A list has ended: what it did not name is gone.
+    pub(super) fn listed(&mut self) {
+        let gone: Vec<String> =
+            self.pods.iter().filter(|(_, entry)| entry.seen < self.list).map(|(uid, _)| uid.clone()).collect();
+        for uid in gone {
+            self.forget(&uid);
+        }
+    }
+
+    /// A pod is broken, or still is.
+    pub(super) fn broken(&mut self, broken: Broken, now: Duration) {
+        if self.pods.len() >= MOST && !self.pods.contains_key(&broken.uid) {
+            self.overflowed = true;
+            return;
+        }
+        let uid = broken.uid.clone();
+        let history = History::default();
+        let fresh = || Entry {
+            broken: broken.clone(),
+            history,
+            due: None,
+            acting: false,
+            gone: false,
+            last: None,
+            seen: self.list,
+        };
+        let entry = self.pods.entry(uid.clone()).or_insert_with(fresh);
+        entry.broken = broken;
+        entry.gone = false;
+        entry.seen = self.list;
+        self.schedule(&uid, Some(now));
+    }
+
+    /// A pod is sound, or has ended. While something is done about it, it stays known, so that nothing is done twice.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.schedule(uid, None);
+        match self.pods.get_mut(uid) {
+            Some(entry) if entry.acting => entry.gone = true,
+            _ => {
+                self.pods.remove(uid);
+            }
+        }
+    }
+
+    /// There is room again for what did not find any: a new list would find it.
+    pub(super) fn wants_list(&self) -> bool {
+        self.overflowed && self.pods.len() < MOST / 2
+    }
+
+    /// When something is due next.
+    pub(super) fn next(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// What is decided about the next pod that is due. An action counts as begun.
+    pub(super) fn take(&mut self, now: Duration) -> Option<Step> {
+        let (due, uid) = self.due.first().filter(|(due, _)| *due <= now)?.clone();
+        self.due.remove(&(due, uid.clone()));
+        let room = self.budget.room();
+        let entry = self.pods.get_mut(&uid)?;
+        entry.due = None;
+        entry.history.room = room;
+        let decision = decide(&entry.broken, &entry.history, &self.settings, now);
+        let news = entry.last.replace(timeless(decision)) != Some(timeless(decision));
+        let step = Step { broken: entry.broken.clone(), decision, first: entry.history.failures == 0, news };
+        match decision {
+            Decision::Later(when, _) => self.schedule(&uid, Some(when)),
+            Decision::Nothing(_) => {}
+            Decision::Act(_) => {
+                entry.acting = true;
+                if !self.settings.dry_run {
+                    self.budget.spend(now);
+                }
+            }
+        }
+        Some(step)
+    }
+
+    /// An action has ended.
+    pub(super) fn ended(&mut self, step: &Step, outcome: &Outcome, now: Duration) {
+        let Some(entry) = self.pods.get_mut(&step.broken.uid) else { return };
+        entry.acting = false;
+        if entry.gone {
+            return self.forget(&step.broken.uid);
+        }
+        let newer = entry.broken.version != step.broken.version;
+        let history = &mut entry.history;
+        let failed = |history: &mut History, wait: Option<Duration>| {
+            history.failures = history.failures.saturating_add(1);
+            history.not_before =
+                now + wait.map_or_else(|| back_off(history.failures), |wait| wait.clamp(SHORTEST, PATIENCE));
+        };
+        match outcome {
+            Outcome::Ended => history.acted = Some(Acted::Ended),
+            Outcome::Labelled => history.acted = Some(Acted::Labelled),
+            Outcome::Hopeless(_) => history.acted = Some(Acted::Hopeless),
+            Outcome::Reprogrammed { restarts, .. } => {
+                *history = History { reprogrammed: Some(*restarts), ..History::default() };
+            }
+            Outcome::DryRun => history.acted = Some(Acted::DryRun),
+            Outcome::Gone => return self.forget(&step.broken.uid),
+            // The newer version is here already: that it changed is no failure.
+            Outcome::Conflict if newer => {}
+            Outcome::Conflict => failed(history, None),
+            Outcome::Failed { wait, .. } => failed(history, *wait),
+        }
+        self.schedule(&step.broken.uid, Some(now));
+    }
+
+    fn schedule(&mut self, uid: &str, when: Option<Duration>) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        if let Some(due) = entry.due.take() {
+            self.due.remove(&(due, uid.to_owned()));
+        }
+        if let Some(when) = when
+            && !entry.acting
+        {
+            entry.due = Some(when);
+            self.due.insert((when, uid.to_owned()));
+        }
+    }
+}
+
+fn back_off(failures: u32) -> Duration {
+    SHORTEST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+}
+
+/// For comparisons: what is put off again is no news.
+fn timeless(decision: Decision) -> Decision {
+    match decision {
+        Decision::Later(_, reason) => Decision::Later(Duration::ZERO, reason),
+        decision => decision,
+    }
+}
+
+#[cfg(test)]
+mod tests;

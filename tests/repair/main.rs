@@ -1,0 +1,16 @@
+//! The repair controller against an API server that can be made to fail, over real HTTP.
+
+#![expect(clippy::disallowed_methods, reason = "tests measure time and read files")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+#[path = "../support/api/server.rs"]
+mod api;
+
+#[path = "../support/repair.rs"]
+mod stage;
+
+mod double;
+mod faults;
+mod modes;
+mod program;
+mod storm;

@@ -1,0 +1,99 @@
+//! What goes over the wire: objects, lists, and failures as the API server words them.
+
+use futures::stream::{self, StreamExt as _};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::Response;
+use hyper::body::{Bytes, Frame};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::Never;
+use super::route::Target;
+use super::select::Query;
+use super::store::Store;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, Never>;
+
+/// A `Status` of failure.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) code: u16,
+    pub(super) reason: String,
+    pub(super) message: String,
+    /// Seconds; in the header and in the details, as the API server sends it.
+    pub(super) retry_after: Option<u32>,
+}
+
+impl Failure {
+    pub(super) fn status(code: u16, reason: &str, message: &str) -> Self {
+        Self { code, reason: reason.to_owned(), message: message.to_owned(), retry_after: None }
+    }
+
+    pub(super) fn not_found(what: &str) -> Self {
+        Self::status(404, "NotFound", &format!("{what} not found"))
+    }
+
+    pub(super) fn conflict(message: &str) -> Self {
+        Self::status(409, "Conflict", message)
+    }
+
+    pub(super) fn expired() -> Self {
+        Self::status(410, "Expired", "too old resource version")
+    }
+
+    pub(super) fn object(&self) -> Value {
+        let mut object = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if let Some(seconds) = self.retry_after {
+            object["details"] = json!({ "retryAfterSeconds": seconds });
+        }
+        object
+    }
+
+    pub(super) fn response(&self) -> Response<Body> {
+        let mut response = object(self.code, &self.object());
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(hyper::header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+pub(super) fn object(code: u16, object: &Value) -> Response<Body> {
+    response(code, Full::from(object.to_string()).boxed_unsync())
+}
+
+pub(super) fn list(store: &Store, target: &Target, query: &Query) -> Response<Body> {
+    let namespace = target.namespace.as_deref();
+    let mut items: Vec<&Value> =
+        store.list(&target.resource, namespace).into_iter().filter(|object| query.selects(object)).collect();
+    let mut metadata = json!({ "resourceVersion": store.revision().to_string() });
+    let from = query.number("continue").unwrap_or(0).min(items.len());
+    items.drain(..from);
+    // The watch cache answers version 0 in one piece, whatever the limit.
+    if let Some(limit) = query.number("limit").filter(|limit| query.get("resourceVersion") != Some("0") && *limit > 0)
+        && items.len() > limit
+    {
+        items.truncate(limit);
+        metadata["continue"] = json!((from + limit).to_string());
+    }
+    object(
+        200,
+        &json!({ "kind": target.list_kind(), "apiVersion": target.api_version, "metadata": metadata, "items": items }),
+    )
+}
+
+/// One JSON object a line, until the sender is gone.
+pub(super) fn stream(lines: UnboundedReceiver<String>) -> Response<Body> {
+    let lines = stream::unfold(lines, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
+    let frames = lines.map(|line| Ok(Frame::data(Bytes::from(line + "\n"))));
+    response(200, StreamBody::new(frames).boxed_unsync())
+}
+
+fn response(code: u16, body: Body) -> Response<Body> {
+    let response = Response::builder().status(code).header("content-type", "application/json");
+    response.body(body).expect("a status and a header that HTTP has")
+}

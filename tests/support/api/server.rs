@@ -1,0 +1,283 @@
+//! An API server for tests: real HTTP over TCP, a store with versions and watches, and faults on demand.
+//!
+//! Daemons under test talk to it by `kube::Client`. It keeps any resource by its path, checks preconditions as the real
+//! one does, writes down each request, and knows nothing of what is tested. `#[path = "../support/api/server.rs"] mod api;`
+
+#![allow(dead_code, reason = "every tier uses its part of it")]
+#![allow(clippy::expect_used, reason = "in a test, a panic is the report")]
+
+mod answer;
+mod fault;
+mod route;
+mod select;
+mod store;
+mod watch;
+mod write;
+
+pub(crate) use fault::Fault;
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+
+use answer::{Body, Failure};
+use fault::{Faults, Injected};
+use store::{Key, Store};
+
+/// How long a test waits for what it expects.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One request, as it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
+    pub(crate) content_type: String,
+    pub(crate) authorization: String,
+    /// `null` where none came.
+    pub(crate) body: Value,
+    pub(crate) at: Instant,
+}
+
+impl Seen {
+    /// Method and path, for comparisons that can be read.
+    pub(crate) fn line(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+}
+
+/// Serves until it is dropped; on the runtime that it was started on.
+pub(crate) struct Api {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: AbortHandle,
+}
+
+/// What all connections see.
+struct Shared {
+    store: Mutex<Store>,
+    faults: Mutex<Faults>,
+    seen: Mutex<Vec<Seen>>,
+    changed: Notify,
+}
+
+impl Shared {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Api {
+    /// Listens on a free port of the loopback.
+    pub(crate) async fn start() -> Self {
+        Self::listen((Ipv4Addr::LOCALHOST, 0).into()).await
+    }
+
+    /// Listens on an address, such as that of a server which is gone: an outage has ended.
+    pub(crate) async fn listen(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).await.expect("an address to listen on");
+        let address = listener.local_addr().expect("its address");
+        let shared = Arc::new(Shared {
+            store: Mutex::default(),
+            faults: Mutex::default(),
+            seen: Mutex::default(),
+            changed: Notify::new(),
+        });
+        let accepting = tokio::spawn(accept(listener, shared.clone())).abort_handle();
+        Self { address, shared, accepting }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// For configurations.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A client of its own connections. It does not repeat by itself what was answered 429, 503 or 504.
+    pub(crate) fn client(&self) -> kube::Client {
+        let mut config = kube::Config::new(self.url().parse().expect("a URL"));
+        config.default_retry = false;
+        kube::Client::try_from(config).expect("a client")
+    }
+
+    /// Creates an object or replaces it, as another client would. Its `kind` names the resource.
+    pub(crate) fn put(&self, object: Value) -> Value {
+        let key = Key::of(&object);
+        let stored = self.shared.store().put(key, object);
+        self.shared.changed.notify_waiters();
+        stored
+    }
+
+    /// Ends an object at once, whatever its grace period.
+    pub(crate) fn remove(&self, resource: &str, namespace: &str, name: &str) {
+        self.shared.store().remove(&Key::new(resource, namespace, name));
+        self.shared.changed.notify_waiters();
+    }
+
+    /// An object as it is now. Cluster-scoped ones have no namespace (`""`).
+    pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.shared.store().get(&Key::new(resource, namespace, name)).cloned()
+    }
+
+    /// All objects of a resource.
+    pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
+        self.shared.store().list(resource, None).into_iter().cloned().collect()
+    }
+
+    /// From now on, requests that it matches are answered so; the first of several counts.
+    pub(crate) fn fault(&self, fault: Fault) {
+        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+    }
+
+    /// No more faults.
+    pub(crate) fn heal(&self) {
+        self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Ends all watches, as a load balancer does: without a word.
+    pub(crate) fn break_watches(&self) {
+        self.shared.store().break_watches();
+    }
+
+    /// Forgets all history, as compaction does: watches end with 410, and so do those that resume from before.
+    pub(crate) fn expire_watches(&self) {
+        self.shared.store().expire();
+    }
+
+    /// Tells watches the current version, those that asked for bookmarks.
+    pub(crate) fn bookmark(&self) {
+        self.shared.store().bookmark();
+    }
+
+    /// How many watches of a resource are open.
+    pub(crate) fn watches(&self, resource: &str) -> usize {
+        self.shared.store().watches(resource)
+    }
+
+    /// All requests so far.
+    pub(crate) fn requests(&self) -> Vec<Seen> {
+        self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those with this method whose path ends so.
+    pub(crate) fn requests_to(&self, method: &str, end: &str) -> Vec<Seen> {
+        self.requests().into_iter().filter(|seen| seen.method == method && seen.path.ends_with(end)).collect()
+    }
+
+    /// Waits until `look` finds it; where it does not, panics with `what` it waited for and what came instead.
+    pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let changed = self.shared.changed.notified();
+            if let Some(found) = look(self) {
+                return found;
+            }
+            // A watch or a metric may change without a request: look again soon.
+            let _ = tokio::time::timeout(Duration::from_millis(5), changed).await;
+            let lines = || self.requests().iter().map(Seen::line).collect::<Vec<_>>().join("\n");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited {PATIENCE:?} in vain for: {what}; requests:\n{}",
+                lines()
+            );
+        }
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// The connections end with this task: they are in its set.
+async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((stream, _)) = accepted else { continue };
+                let _ = stream.set_nodelay(true);
+                connections.spawn(connection(stream, shared.clone()));
+            }
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+    let service = service_fn(|request| serve(request, shared.clone()));
+    // Clients come and go as they please.
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// An error here cuts the connection.
+async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, fault::Cut> {
+    let seen = record(request).await;
+    let injected = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).find(&seen);
+    shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen.clone());
+    let respond = || Ok(respond(&seen, &shared).unwrap_or_else(|failure| failure.response()));
+    let response = match injected {
+        Some(Injected::Answer(failure)) => Ok(failure.response()),
+        Some(Injected::Silence) => std::future::pending().await,
+        Some(Injected::Cut) => Err(fault::Cut),
+        Some(Injected::Slow(by)) => {
+            tokio::time::sleep(by).await;
+            respond()
+        }
+        None => respond(),
+    };
+    shared.changed.notify_waiters();
+    response
+}
+
+async fn record(request: Request<Incoming>) -> Seen {
+    let (parts, body) = request.into_parts();
+    let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let header = |name: &str| parts.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    Seen {
+        method: parts.method.to_string(),
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        content_type: header("content-type"),
+        authorization: header("authorization"),
+        body: serde_json::from_slice(&bytes).unwrap_or_default(),
+        at: Instant::now(),
+    }
+}
+
+fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
+    let target = route::parse(&seen.path).ok_or_else(|| Failure::not_found(&seen.path))?;
+    let query = select::Query::parse(&seen.query);
+    let mut store = shared.store();
+    match (seen.method.as_str(), target.key(), target.subresource.as_deref()) {
+        ("GET", None, None) if query.is("watch") => watch::open(&mut store, &target, &query),
+        ("GET", None, None) => Ok(answer::list(&store, &target, &query)),
+        ("GET", Some(key), None | Some("status")) => Ok(answer::object(200, store.known(&key)?)),
+        ("POST", None, None) => write::create(&mut store, &target, seen),
+        ("POST", Some(key), Some("eviction")) => write::evict(&mut store, &key, seen),
+        ("PATCH", Some(key), subresource) => write::patch(&mut store, &key, subresource, seen),
+        ("PUT", Some(key), subresource) => write::replace(&mut store, &key, subresource, seen),
+        ("DELETE", Some(key), None) => write::delete(&mut store, &key, &seen.body),
+        _ => Err(Failure::status(405, "MethodNotAllowed", &seen.line())),
+    }
+}
+
+/// Responses never fail by themselves.
+type Never = Infallible;

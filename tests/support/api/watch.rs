@@ -1,0 +1,96 @@
+//! Watches: from a version on, or with all objects first; each with its selectors.
+
+use hyper::Response;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::answer::{self, Body, Failure};
+use super::route::Target;
+use super::select::Query;
+use super::store::{Change, Store};
+
+/// One open watch.
+pub(super) struct Watch {
+    pub(super) resource: String,
+    namespace: Option<String>,
+    api_version: String,
+    query: Query,
+    lines: UnboundedSender<String>,
+}
+
+impl Watch {
+    pub(super) fn is_open(&self) -> bool {
+        !self.lines.is_closed()
+    }
+
+    /// False once nobody listens.
+    pub(super) fn tell(&self, change: &Change) -> bool {
+        let elsewhere = self.namespace.as_ref().is_some_and(|wanted| *wanted != change.namespace);
+        if change.resource != self.resource || elsewhere {
+            return self.is_open();
+        }
+        let selected = |object: &&Value| self.query.selects(object);
+        let before = change.before.as_ref().filter(selected);
+        let after = change.after.as_ref().filter(selected);
+        let versioned = |object: &Value| {
+            let mut object = object.clone();
+            object["metadata"]["resourceVersion"] = json!(change.revision.to_string());
+            object
+        };
+        match (before, after) {
+            (None, None) => self.is_open(),
+            (None, Some(after)) => self.send("ADDED", after),
+            (Some(_), Some(after)) => self.send("MODIFIED", after),
+            (Some(before), None) => self.send("DELETED", &versioned(before)),
+        }
+    }
+
+    pub(super) fn bookmark(&self, revision: u64, initial_end: bool) -> bool {
+        if !self.query.is("allowWatchBookmarks") {
+            return self.is_open();
+        }
+        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        if initial_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let kind = if self.resource == "pods" { "Pod" } else { "Bookmark" };
+        self.send("BOOKMARK", &json!({ "kind": kind, "apiVersion": self.api_version, "metadata": metadata }))
+    }
+
+    pub(super) fn expire(self) {
+        self.send("ERROR", &Failure::expired().object());
+    }
+
+    fn send(&self, kind: &str, object: &Value) -> bool {
+        self.lines.send(json!({ "type": kind, "object": object }).to_string()).is_ok()
+    }
+}
+
+/// Opens one. The connection ends with the watch.
+pub(super) fn open(store: &mut Store, target: &Target, query: &Query) -> Result<Response<Body>, Failure> {
+    let (lines, receiver) = unbounded_channel();
+    let Target { resource, namespace, api_version, .. } = target;
+    let (resource, namespace, api_version) = (resource.clone(), namespace.clone(), api_version.clone());
+    let watch = Watch { resource, namespace, api_version, query: query.clone(), lines };
+    let version = query.get("resourceVersion").filter(|version| *version != "0");
+    match version {
+        None => {
+            for object in store.list(&watch.resource, watch.namespace.as_deref()) {
+                if query.selects(object) {
+                    watch.send("ADDED", object);
+                }
+            }
+            if query.is("sendInitialEvents") {
+                watch.bookmark(store.revision(), true);
+            }
+        }
+        Some(version) => {
+            let version = version.parse().map_err(|_| Failure::status(400, "BadRequest", "no resource version"))?;
+            for change in store.since(version).ok_or_else(Failure::expired)? {
+                watch.tell(change);
+            }
+        }
+    }
+    store.watch(watch);
+    Ok(answer::stream(receiver))
+}

@@ -1,0 +1,115 @@
+//! A controller that runs against the double of the API server, and pods for it.
+
+#![allow(dead_code, reason = "every tier uses its part of it")]
+
+use clap::Parser as _;
+use istio_cni::repair::{self, Flags, Metrics, Settings};
+use istio_cni::serve::shutdown::{Shutdown, Trigger};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::api::Api;
+
+#[derive(clap::Parser)]
+#[command(args_override_self = true)]
+struct Program {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Settings as of a command line, on node n1.
+pub(crate) fn settings(line: &str) -> Settings {
+    let line = format!("x --repair-node-name n1 {line}");
+    Settings::parse(&Program::parse_from(line.split_whitespace()).flags).unwrap()
+}
+
+/// A running controller; it ends with the value.
+pub(crate) struct Controller {
+    registry: Registry,
+    trigger: Trigger,
+    task: JoinHandle<()>,
+}
+
+impl Controller {
+    pub(crate) fn start(api: &Api, line: &str) -> Self {
+        Self::with(api.client(), settings(line))
+    }
+
+    pub(crate) fn with(client: kube::Client, settings: Settings) -> Self {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let (trigger, shutdown) = Shutdown::new();
+        let task = tokio::spawn(repair::run(client, settings, metrics, shutdown));
+        Self { registry, trigger, task }
+    }
+
+    /// All metrics as a scraper reads them.
+    pub(crate) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// Whether this line is among the metrics.
+    pub(crate) fn counts(&self, line: &str) -> Option<()> {
+        self.metrics().lines().any(|present| present == line).then_some(())
+    }
+
+    /// Wishes the end and waits for it.
+    pub(crate) async fn end(self) {
+        self.trigger.wish();
+        tokio::time::timeout(std::time::Duration::from_secs(5), self.task).await.expect("it ends when told").unwrap();
+    }
+}
+
+/// An injected pod on node n1 that has not been validated yet.
+pub(crate) fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": name, "uid": format!("uid-of-{name}"),
+            "annotations": { "sidecar.istio.io/status": "{}" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true }],
+        },
+        "spec": {
+            "nodeName": "n1", "restartPolicy": "Always",
+            "containers": [{ "name": "istio-proxy", "args": ["proxy", "sidecar"] }],
+        },
+        "status": { "phase": "Pending", "podIP": "10.0.0.7", "podIPs": [{ "ip": "10.0.0.7" }] },
+    })
+}
+
+/// The same pod, whose validation has failed for the `restarts`th time after the first.
+pub(crate) fn broken(name: &str, restarts: u32) -> Value {
+    failing(pod(name), restarts)
+}
+
+/// A pod whose validation waits to be started again.
+pub(crate) fn failing(mut pod: Value, restarts: u32) -> Value {
+    pod["status"]["initContainerStatuses"] = json!([{
+        "name": "istio-validation", "restartCount": restarts,
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+        "lastState": { "terminated": { "exitCode": 126, "reason": "Error" } },
+    }]);
+    pod
+}
+
+/// A pod whose validation has passed.
+pub(crate) fn recovered(mut pod: Value) -> Value {
+    pod["status"]["initContainerStatuses"] = json!([{
+        "name": "istio-validation", "restartCount": 1,
+        "state": { "terminated": { "exitCode": 0, "reason": "Completed" } },
+        "lastState": { "terminated": { "exitCode": 126, "reason": "Error" } },
+    }]);
+    pod
+}
+
+/// Something that repair is asked to look at after everything else; once it has acted on it, it has seen the rest.
+pub(crate) async fn flush(api: &Api, end: (&str, &str)) {
+    api.put(broken("last", 0));
+    api.until("action on the last pod", |api| {
+        api.requests_to(end.0, end.1).iter().any(|seen| seen.path.contains("/last")).then_some(())
+    })
+    .await;
+}

@@ -1,5 +1,12 @@
-//! What every daemon shares: health, metrics, logs, listeners, and the wish to end.
+//! What every daemon shares: health, metrics, logs, listeners, the API server's client, and the wish to end.
 //!
 //! The daemons' rooms and binaries call it. It knows nothing of pods, nodes or meshes.
 
+pub mod cluster;
+pub mod health;
+pub mod http;
+pub mod listen;
+pub mod log;
+pub mod metrics;
 pub mod shutdown;
+pub mod signals;

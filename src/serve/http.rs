@@ -1,0 +1,182 @@
+//! HTTP/1.1 for the daemons, over any listener: bounded in size, time and number of connections, and drained at the end.
+//!
+//! `health`, `metrics` and `agent` hand in what answers a request; it never sees a connection.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{StatusCode, header};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use super::shutdown::Shutdown;
+
+/// A request with its whole body.
+pub type Request = hyper::Request<Bytes>;
+/// An answer with its whole body.
+pub type Response = hyper::Response<Full<Bytes>>;
+
+/// What a peer may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Request line and header fields, bytes; more is answered with 431.
+    pub head: usize,
+    /// The body, bytes; more is answered with 413.
+    pub body: usize,
+    /// Connections at once. Further ones wait to be accepted.
+    pub connections: usize,
+    /// How long a connection may be without a complete request head, at its start and between two requests.
+    pub idle: Duration,
+    /// Reading a body and answering; more is answered with 408.
+    pub request: Duration,
+    /// The whole life of a connection.
+    pub connection: Duration,
+    /// What requests that are under way still get after the wish to end.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    /// For questions without a body.
+    fn default() -> Self {
+        Self {
+            head: 16 << 10,
+            body: 4 << 10,
+            connections: 64,
+            idle: Duration::from_secs(30),
+            request: Duration::from_secs(10),
+            connection: Duration::from_secs(300),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Where connections come from.
+pub trait Listener: Send + Sync + 'static {
+    /// One connection.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    /// The next connection of a peer that may have one.
+    fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// An answer of text.
+pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
+    content(status, header::HeaderValue::from_static("text/plain; charset=utf-8"), text)
+}
+
+/// An answer of any kind.
+pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<Bytes>) -> Response {
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// How long connections that are accepted at the very end have to say what they want.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// After an accept that failed, for want of file descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers until the end is wished, and then what was connected before it: nobody who got through is refused.
+pub async fn serve<L, H, A>(listener: L, limits: Limits, handler: H, shutdown: Shutdown)
+where
+    L: Listener,
+    H: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let server = Server { limits, handler: Arc::new(handler), slots: Arc::new(Semaphore::new(limits.connections)) };
+    let watched = GracefulShutdown::new();
+    loop {
+        let next = async {
+            let slot = Arc::clone(&server.slots).acquire_owned().await;
+            (slot, listener.accept().await)
+        };
+        let (slot, accepted) = tokio::select! {
+            biased;
+            () = shutdown.wished() => break,
+            next = next => next,
+        };
+        match accepted {
+            Ok(stream) => server.spawn(stream, slot.ok(), watched.watcher()),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    while let Some(Ok(stream)) = listener.accept().now_or_never() {
+        server.spawn(stream, None, watched.watcher());
+    }
+    drop(listener);
+    sleep(LAST_WORDS).await;
+    if timeout(limits.drain, watched.shutdown()).await.is_err() {
+        tracing::warn!("connections were still busy at the end and are cut off");
+    }
+}
+
+struct Server<H> {
+    limits: Limits,
+    handler: Arc<H>,
+    slots: Arc<Semaphore>,
+}
+
+impl<H, A> Server<H>
+where
+    H: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    fn spawn<S>(&self, stream: S, slot: Option<OwnedSemaphorePermit>, watcher: Watcher)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let (limits, handler) = (self.limits, Arc::clone(&self.handler));
+        let service = service_fn(move |request| respond(request, limits, Arc::clone(&handler)));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.idle)
+            .max_header_size(limits.head)
+            // The plugin does not wait for an answer to its log lines.
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
+        let connection = watcher.watch(connection);
+        tokio::spawn(async move {
+            // Whatever a peer does to its connection concerns nobody else.
+            let _ = timeout(limits.connection, connection).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn respond<H, A>(
+    request: hyper::Request<Incoming>,
+    limits: Limits,
+    handler: Arc<H>,
+) -> Result<Response, Infallible>
+where
+    H: Fn(Request) -> A,
+    A: Future<Output = Response>,
+{
+    let (head, body) = request.into_parts();
+    let answer = async {
+        match Limited::new(body, limits.body).collect().await {
+            Ok(body) => handler(Request::from_parts(head, body.to_bytes())).await,
+            Err(error) if error.is::<LengthLimitError>() => {
+                text(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {} bytes here\n", limits.body))
+            }
+            Err(error) => text(StatusCode::BAD_REQUEST, format!("the request cannot be read: {error}\n")),
+        }
+    };
+    let late = |_| text(StatusCode::REQUEST_TIMEOUT, "the request took too long\n");
+    Ok(timeout(limits.request, answer).await.unwrap_or_else(late))
+}

@@ -1,0 +1,253 @@
+//! What daemons say: `tracing` events and lines of others, in Istio's shape, with Istio's flags.
+//!
+//! A binary's room starts it once; from then on everybody uses `tracing`'s macros. `agent` hands in the plugin's lines,
+//! which have a time of their own.
+#![expect(clippy::disallowed_methods, reason = "owns the clock of log lines and the files that they go to")]
+
+mod flags;
+mod levels;
+mod record;
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
+use tracing_subscriber::{Layer, Registry};
+
+pub use flags::Flags;
+pub use levels::{Level, Levels};
+pub use record::Record;
+
+/// The scope under which the plugin's lines appear.
+pub const PLUGIN_SCOPE: &str = "cni-plugin";
+/// The scope of the daemon on a node.
+pub const AGENT_SCOPE: &str = "cni-agent";
+
+/// Why logging cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A target cannot be opened.
+    #[error("log target {} cannot be opened: {source}", path.display())]
+    Target {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Somebody logs already.
+    #[error("logging has been started before: {0}")]
+    Started(tracing::subscriber::SetGlobalDefaultError),
+}
+
+/// Where all lines go; clones are the same log.
+#[derive(Clone)]
+pub struct Log(Arc<Inner>);
+
+struct Inner {
+    levels: Levels,
+    json: bool,
+    callers: Vec<String>,
+    targets: Mutex<Vec<Box<dyn Write + Send>>>,
+}
+
+impl Log {
+    /// Opens the targets and takes over all that `tracing`'s macros say in this process.
+    pub fn start(flags: &Flags) -> Result<Self, Error> {
+        let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
+        let log = Self::new(flags, targets);
+        let subscriber = Registry::default().with(Events(log.clone()));
+        tracing::subscriber::set_global_default(subscriber).map_err(Error::Started)?;
+        Ok(log)
+    }
+
+    /// A log that writes there, and takes over nothing.
+    pub fn new(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
+        let callers = flags.log_caller.clone();
+        Self(Arc::new(Inner { levels: flags.levels(), json: flags.log_as_json, callers, targets: Mutex::new(targets) }))
+    }
+
+    /// Adds a line, where its scope's level lets it.
+    pub fn record(&self, record: &Record) {
+        if !self.0.levels.allow(&record.scope, record.level) {
+            return;
+        }
+        let line = if self.0.json { record.to_json() } else { record.to_text() } + "\n";
+        for target in self.0.targets.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
+            // There is nobody to tell that a log cannot be written.
+            let _ = target.write_all(line.as_bytes());
+        }
+    }
+}
+
+fn open(name: &str) -> Result<Box<dyn Write + Send>, Error> {
+    Ok(match name {
+        "stdout" => Box::new(io::stdout()),
+        "stderr" => Box::new(io::stderr()),
+        path => {
+            let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+            Box::new(file.map_err(|source| Error::Target { path: path.into(), source })?)
+        }
+    })
+}
+
+/// `tracing`'s events as records.
+struct Events(Log);
+
+impl<S: Subscriber> Layer<S> for Events {
+    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
+        self.0.0.levels.allow(scope(metadata.target()), metadata.level().into())
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        let scope = scope(metadata.target());
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let Fields { message, mut fields } = fields;
+        if let (Some(file), Some(line)) = (metadata.file(), metadata.line())
+            && self.0.0.callers.iter().any(|wanted| wanted == "all" || wanted == scope)
+        {
+            fields.insert("caller".to_owned(), format!("{file}:{line}").into());
+        }
+        let (level, time) = (metadata.level().into(), jiff::Timestamp::now());
+        self.0.record(&Record { level, time, scope: scope.to_owned(), message, fields });
+    }
+}
+
+/// The scope of an event: a room's, a name that the event itself gives, or the crate it comes from.
+fn scope(target: &str) -> &str {
+    let mut path = target.split("::");
+    let (krate, room) = (path.next().unwrap_or_default(), path.next());
+    match (krate, room) {
+        ("istio_cni", Some("agent" | "daemon" | "serve")) => AGENT_SCOPE,
+        ("istio_cni", Some(room)) => room,
+        ("istio_cni" | "install_cni", None) => "default",
+        (krate, _) => krate,
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    fields: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.fields.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let value = format!("{value:?}");
+        if field.name() == "message" { self.message = value } else { self.put(field, value) }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" { value.clone_into(&mut self.message) } else { self.put(field, value) }
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        let causes = std::iter::successors(Some(value), |error| error.source());
+        self.put(field, causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn said(line: &[&str], say: impl FnOnce()) -> Vec<Value> {
+        let flags = Program::parse_from([&["x", "--log_as_json"], line].concat()).flags;
+        let page = Page::default();
+        let log = Log::new(&flags, vec![Box::new(page.clone())]);
+        tracing::subscriber::with_default(Registry::default().with(Events(log)), say);
+        let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn events_have_istios_keys_and_their_own_fields() {
+        let lines =
+            said(&[], || tracing::info!(target: "install", pod = "shop/web-0", count = 3, "put in {}", "place"));
+        assert_eq!((&lines[0]["level"], &lines[0]["scope"]), (&"info".into(), &"install".into()));
+        assert_eq!((&lines[0]["msg"], &lines[0]["count"]), (&"put in place".into(), &3.into()));
+        assert!(lines[0]["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{lines:?}");
+    }
+
+    #[test]
+    fn levels_hold_for_their_scope_alone() {
+        let lines = said(&["--log_output_level=default:error,repair:debug,kube:none"], || {
+            tracing::debug!(target: "istio_cni::repair::act", "kept");
+            tracing::debug!(target: "istio_cni::agent", "dropped");
+            tracing::info!(target: "istio_cni::daemon", "kept");
+            tracing::error!(target: "kube::client", "dropped");
+            tracing::warn!(target: "istio_cni", "dropped");
+        });
+        let kept: Vec<_> = lines.iter().map(|line| (line["scope"].as_str(), line["msg"].as_str())).collect();
+        assert_eq!(kept, [(Some("repair"), Some("kept")), (Some("cni-agent"), Some("kept"))]);
+    }
+
+    #[test]
+    fn a_caller_is_named_where_it_is_asked_for() {
+        let say = || {
+            tracing::info!(target: "repair", "a");
+            tracing::info!(target: "install", "b");
+        };
+        let lines = said(&["--log_caller=repair"], say);
+        assert!(lines[0]["caller"].as_str().unwrap().contains("log.rs:"), "{lines:?}");
+        assert_eq!(lines[1].get("caller"), None);
+    }
+
+    #[test]
+    fn an_error_comes_with_its_causes() {
+        let error = super::super::listen::Error::Port { port: 1, source: io::Error::other("deep below") };
+        let lines = said(&[], || tracing::warn!(error = &error as &dyn std::error::Error, "no"));
+        assert!(lines[0]["error"].as_str().unwrap().ends_with("deep below"), "{lines:?}");
+    }
+}

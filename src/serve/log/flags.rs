@@ -1,0 +1,69 @@
+//! Istio's flags of logging.
+
+use super::{AGENT_SCOPE, Level, Levels, PLUGIN_SCOPE};
+
+/// How the daemon logs.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Logging")]
+pub struct Flags {
+    /// Where lines go: `stdout`, `stderr` or a file; may be given more than once
+    #[arg(long = "log_target", default_value = "stdout", value_delimiter = ',')]
+    pub log_target: Vec<String>,
+    /// Lines as JSON
+    #[arg(long = "log_as_json", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub log_as_json: bool,
+    /// The least level that is kept, as `scope:level,…`; `all:` is every scope's; debug, info, warn, error, fatal, none
+    #[arg(long = "log_output_level", default_value = "default:info,grpc:none")]
+    pub log_output_level: Levels,
+    /// Accepted for Istio's sake: there are no stack traces
+    #[arg(long = "log_stacktrace_level", default_value = "default:none")]
+    pub log_stacktrace_level: Levels,
+    /// Scopes whose lines name their place in the source; `all` is every scope
+    #[arg(long = "log_caller", default_value = "", hide_default_value = true, value_delimiter = ',')]
+    pub log_caller: Vec<String>,
+}
+
+impl Flags {
+    /// What the plugin is told to keep of its own lines.
+    pub fn plugin_level(&self) -> Level {
+        self.log_output_level.of(PLUGIN_SCOPE)
+    }
+
+    /// The levels of this process. The plugin has applied its own level when its lines come here.
+    pub(super) fn levels(&self) -> Levels {
+        self.log_output_level.clone().alike(PLUGIN_SCOPE, AGENT_SCOPE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn istios_flags_are_accepted() {
+        Program::command().debug_assert();
+        let line = "x --log_target=stdout --log_target stderr --log_as_json --log_output_level=all:debug \
+                    --log_stacktrace_level=default:none --log_caller=install,repair";
+        let flags = Program::parse_from(line.split_whitespace()).flags;
+        assert_eq!(flags.log_target, ["stdout", "stderr"]);
+        assert!(flags.log_as_json);
+        assert_eq!(flags.plugin_level(), Level::Debug);
+        assert_eq!(flags.log_caller, ["install", "repair"]);
+        assert!(!Program::parse_from(["x", "--log_as_json=false"]).flags.log_as_json);
+        assert!(Program::try_parse_from(["x", "--log_output_level=default:loud"]).is_err());
+    }
+
+    #[test]
+    fn the_plugins_lines_are_kept_at_the_agents_level() {
+        let flags = Program::parse_from(["x", "--log_output_level=cni-plugin:error"]).flags;
+        assert_eq!((flags.plugin_level(), flags.levels().of(PLUGIN_SCOPE)), (Level::Error, Level::Info));
+    }
+}

@@ -1,0 +1,136 @@
+//! `scope:level,…` → which lines are kept. Pure.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+/// Istio's levels, silent last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Level {
+    /// Everything.
+    Debug,
+    /// The default.
+    #[default]
+    Info,
+    /// Oddities.
+    Warn,
+    /// Failures.
+    Error,
+    /// Nothing that is said here.
+    Fatal,
+    /// Silence.
+    None,
+}
+
+impl Level {
+    /// Istio's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Fatal => "fatal",
+            Self::None => "none",
+        }
+    }
+
+    /// The level of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Fatal, Self::None];
+        all.into_iter().find(|level| level.as_str() == name)
+    }
+}
+
+impl From<&tracing::Level> for Level {
+    fn from(level: &tracing::Level) -> Self {
+        match *level {
+            tracing::Level::TRACE | tracing::Level::DEBUG => Self::Debug,
+            tracing::Level::INFO => Self::Info,
+            tracing::Level::WARN => Self::Warn,
+            tracing::Level::ERROR => Self::Error,
+        }
+    }
+}
+
+/// The least level of each scope; scopes that are not named are at `info`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Levels {
+    /// Goes before all scopes' own.
+    all: Option<Level>,
+    scopes: BTreeMap<String, Level>,
+}
+
+impl Levels {
+    /// The least level that is kept of a scope.
+    pub fn of(&self, scope: &str) -> Level {
+        self.all.or_else(|| self.scopes.get(scope).copied()).unwrap_or_default()
+    }
+
+    /// Whether a line is kept.
+    pub fn allow(&self, scope: &str, level: Level) -> bool {
+        level >= self.of(scope)
+    }
+
+    /// The same, with one scope at another's level.
+    pub(super) fn alike(mut self, scope: &str, other: &str) -> Self {
+        self.scopes.insert(scope.to_owned(), self.of(other));
+        self
+    }
+}
+
+impl FromStr for Levels {
+    type Err = String;
+
+    /// A level without a scope is that of scope `default`, `all:` is that of every scope.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut levels = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (scope, name) = part.split_once(':').unwrap_or(("default", part));
+            let level = Level::named(name)
+                .ok_or_else(|| format!("{name:?} is none of debug, info, warn, error, fatal and none"))?;
+            if scope == "all" {
+                levels.all = Some(level);
+            } else {
+                levels.scopes.insert(scope.to_owned(), level);
+            }
+        }
+        Ok(levels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(text: &str) -> Levels {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn scopes_have_their_own_and_all_goes_first() {
+        assert_eq!(levels("").of("install"), Level::Info);
+        assert_eq!(levels("warn").of("default"), Level::Warn);
+        assert_eq!(levels("warn").of("install"), Level::Info);
+        assert_eq!(levels("default:info, install:debug").of("install"), Level::Debug);
+        assert_eq!(levels("install:error,all:debug").of("install"), Level::Debug);
+    }
+
+    #[test]
+    fn nothing_is_louder_than_silence() {
+        for level in [Level::Debug, Level::Info, Level::Warn, Level::Error] {
+            assert!(!levels("grpc:none").allow("grpc", level), "{level:?}");
+            assert!(!levels("grpc:fatal").allow("grpc", level), "{level:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_level_is_named() {
+        let error = "install:loud".parse::<Levels>().unwrap_err();
+        assert!(error.contains("\"loud\""), "{error}");
+    }
+
+    #[test]
+    fn one_scope_can_follow_another() {
+        assert_eq!(levels("cni-plugin:debug").alike("cni-plugin", "cni-agent").of("cni-plugin"), Level::Info);
+    }
+}

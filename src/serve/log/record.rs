@@ -1,0 +1,102 @@
+//! One line, as Istio's programs print it. Pure; what comes from elsewhere cannot forge a second line.
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::Level;
+
+/// What one line says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// How grave it is.
+    pub level: Level,
+    /// When it happened.
+    pub time: Timestamp,
+    /// What it is about.
+    pub scope: String,
+    /// The words.
+    pub message: String,
+    /// Further fields.
+    pub fields: Map<String, Value>,
+}
+
+impl Record {
+    /// As JSON, Istio's keys first.
+    pub(super) fn to_json(&self) -> String {
+        let mut line = Map::new();
+        line.insert("level".to_owned(), self.level.as_str().into());
+        line.insert("time".to_owned(), time(self.time).into());
+        line.insert("scope".to_owned(), self.scope.clone().into());
+        line.insert("msg".to_owned(), self.message.clone().into());
+        for (key, value) in &self.fields {
+            line.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        Value::Object(line).to_string()
+    }
+
+    /// As tab-separated text; the scope `default` goes without saying.
+    pub(super) fn to_text(&self) -> String {
+        let mut line = format!("{}\t{}\t", time(self.time), self.level.as_str());
+        if self.scope != "default" {
+            line.push_str(&self.scope);
+            line.push('\t');
+        }
+        line.push_str(&printable(&self.message));
+        for (position, (key, value)) in self.fields.iter().enumerate() {
+            let value = value.as_str().map_or_else(|| value.to_string(), printable);
+            let before = if position == 0 { '\t' } else { ' ' };
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{before}{}={value}", printable(key));
+        }
+        line
+    }
+}
+
+/// RFC 3339 with microseconds.
+fn time(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+fn printable(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut printable, character| {
+        if character.is_control() {
+            printable.extend(character.escape_default());
+        } else {
+            printable.push(character);
+        }
+        printable
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(fields: &Value) -> Record {
+        Record {
+            level: Level::Warn,
+            time: "2026-01-02T03:04:05.5Z".parse().unwrap(),
+            scope: "install".into(),
+            message: "first\nsecond".into(),
+            fields: fields.as_object().unwrap().clone(),
+        }
+    }
+
+    #[test]
+    fn json_has_istios_keys_and_nobody_elses_in_their_place() {
+        let line = record(&json!({"pod": "shop/web-0", "level": "debug"})).to_json();
+        let expected = r#"{"level":"warn","time":"2026-01-02T03:04:05.500000Z","scope":"install","msg":"first\nsecond","pod":"shop/web-0"}"#;
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn text_is_one_line_whatever_is_in_it() {
+        let line = record(&json!({"a": "x\ty\u{1b}[2J", "n": 3, "k\n": null})).to_text();
+        let expected = "2026-01-02T03:04:05.500000Z\twarn\tinstall\tfirst\\nsecond\ta=x\\ty\\u{1b}[2J n=3 k\\n=null";
+        assert_eq!(line, expected);
+    }
+}

@@ -1,3 +1,21 @@
-//! The node's socket: answers the plugin with facts of this node's pods, and takes its log lines.
+//! The node's sockets: answers the plugin with facts of this node's pods, and takes its log lines.
 //!
-//! `daemon` starts it, `pod::agent` in the plugin is its client.
+//! ```text
+//! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ answer ─▶ agent.sock ─ pod::agent in the plugin
+//! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics
+//! ```
+//!
+//! `daemon` binds the [`Sockets`], [`serve`]s them and keeps the [`Cache`] by [`watch`]. Nothing here waits for the API
+//! server before it answers, and a pod that nobody knows is "unknown", never "without a sidecar".
+
+mod answer;
+mod cache;
+mod metrics;
+mod relay;
+mod sockets;
+mod watch;
+
+pub use cache::{Cache, Change, Lookup, Store};
+pub use metrics::Metrics;
+pub use sockets::{Names, Sockets, serve};
+pub use watch::watch;

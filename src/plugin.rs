@@ -97,6 +97,22 @@ impl Error {
         }
     }
 
+    /// Log field and metric label.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::Lookup(_) => "lookup",
+            Self::Annotation { .. } => "annotation",
+            Self::Netns(_) => "netns",
+            Self::OwnNetns(_) => "own_netns",
+            Self::Converge { .. } => "converge",
+            Self::Differs { .. } => "differs",
+            Self::NobodyToAsk(_) => "nobody_to_ask",
+            Self::NoBackend(_) => "no_backend",
+            Self::Kernel(_) => "kernel",
+        }
+    }
+
     fn failure(&self) -> reply::Failure {
         match self {
             Self::Request(error) => error.into(),
@@ -128,7 +144,13 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
         Ok(stdout) => (stdout, true),
         Err(error) => {
             let failure = error.failure();
-            log.line(LogLevel::Error, &failure.msg, &[("code", failure.code.number().into())]);
+            let fields = [
+                ("verdict", "failed".into()),
+                ("reason", error.reason().into()),
+                ("code", failure.code.number().into()),
+                log.elapsed(),
+            ];
+            log.line(LogLevel::Error, &failure.msg, &fields);
             (failure.to_json(version), false)
         }
     };

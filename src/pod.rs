@@ -14,5 +14,5 @@ pub mod kubeconfig;
 pub mod lookup;
 
 pub use available::{Unavailable, available};
-pub use extract::Error as ExtractError;
+pub use extract::{ApiPod, Error as ExtractError};
 pub use facts::{PodFacts, PodName, ProxyContainer};

@@ -23,7 +23,7 @@ mod settings;
 mod tracker;
 
 pub use broken::{Broken, Evidence, Owner, Sound, detect};
-pub use decide::{Acted, Decision, History, Reason, decide};
+pub use decide::{Acted, Action, Decision, History, Reason, decide};
 pub use flags::Flags;
 pub use metrics::Metrics;
 pub use pod::Pod;

@@ -1,18 +1,23 @@
 //! Finding a pod's netns on its node: by the runtime's bind mounts, and by processes, matched by the pod's addresses.
 //!
 //! In-place repair calls it. Each namespace is entered once, however many names it has; the node's own and the caller's
-//! are never looked into, let alone returned.
+//! are never looked into, let alone returned. Pods can give themselves any address, and namespaces outlive their pods:
+//! where several match, the one counts in which processes of the pod run, by their cgroup.
 
 #![expect(clippy::disallowed_methods, reason = "lists the directories of bind mounts and the node's procfs")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use nix::sys::stat::stat;
 
 use super::{addresses, enter};
+
+/// A line for each hierarchy, a path each.
+const LARGEST_CGROUP: u64 = 64 << 10;
 
 /// Where network namespaces are named, as the caller sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +26,15 @@ pub struct Places {
     pub dirs: Vec<PathBuf>,
     /// The node's procfs.
     pub proc: PathBuf,
+}
+
+/// The pod whose netns is looked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// All its addresses.
+    pub ips: &'a [IpAddr],
+    /// The UID by which the kubelet knows it.
+    pub uid: &'a str,
 }
 
 /// Which file system and inode a namespace is: the same whatever its name.
@@ -43,8 +57,10 @@ pub enum Error {
         /// The addresses.
         wanted: Vec<IpAddr>,
     },
-    /// More than one has them all: it would be a guess.
-    #[error("several network namespaces have all of {wanted:?}: {found:?}")]
+    /// More than one has them all, and no process tells which is the pod's.
+    #[error(
+        "several network namespaces have all of {wanted:?}, and no process of the pod tells which is its own: {found:?}"
+    )]
     Ambiguous {
         /// The addresses.
         wanted: Vec<IpAddr>,
@@ -53,21 +69,28 @@ pub enum Error {
     },
 }
 
-/// The one netns that has all the addresses `wanted`. No process of the pod needs to live, where a bind mount exists.
-pub fn find(places: &Places, wanted: &[IpAddr]) -> Result<PathBuf, Error> {
-    if wanted.is_empty() {
+/// The one netns that has all the pod's addresses. No process of it needs to live, where a bind mount exists.
+pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
+    if wanted.ips.is_empty() {
         return Err(Error::NoAddress);
     }
-    let candidates = candidates(places);
-    let looked = candidates.len();
-    let mut found: Vec<PathBuf> = candidates.into_values().filter(|path| matches(path, wanted)).collect();
-    match (found.pop(), found.is_empty()) {
+    let mut found = candidates(places);
+    let looked = found.len();
+    found.retain(|_, path| matches(path, wanted.ips));
+    if found.len() > 1 {
+        let theirs = namespaces_of(&places.proc, wanted.uid);
+        if found.keys().any(|identity| theirs.contains(identity)) {
+            found.retain(|identity, _| theirs.contains(identity));
+        }
+    }
+    let mut paths: Vec<PathBuf> = found.into_values().collect();
+    match (paths.pop(), paths.is_empty()) {
         (Some(only), true) => Ok(only),
         (Some(last), false) => {
-            found.push(last);
-            Err(Error::Ambiguous { wanted: wanted.to_vec(), found })
+            paths.push(last);
+            Err(Error::Ambiguous { wanted: wanted.ips.to_vec(), found: paths })
         }
-        (None, _) => Err(Error::NotFound { looked, wanted: wanted.to_vec() }),
+        (None, _) => Err(Error::NotFound { looked, wanted: wanted.ips.to_vec() }),
     }
 }
 
@@ -87,14 +110,33 @@ fn candidates(places: &Places) -> BTreeMap<Identity, PathBuf> {
     let own = [PathBuf::from("/proc/self/ns/net"), places.proc.join("1/ns/net")];
     let excluded: BTreeSet<Identity> = own.iter().filter_map(|path| identity(path)).collect();
     let mounts = places.dirs.iter().flat_map(|dir| entries(dir));
-    let processes = entries(&places.proc).filter(|path| is_process(path)).map(|path| path.join("ns/net"));
     let mut candidates = BTreeMap::new();
-    for path in mounts.chain(processes) {
+    for path in mounts.chain(processes(&places.proc).map(|path| path.join("ns/net"))) {
         if let Some(identity) = identity(&path).filter(|identity| !excluded.contains(identity)) {
             candidates.entry(identity).or_insert(path);
         }
     }
     candidates
+}
+
+/// The namespaces of a pod's processes: their cgroups name its UID, some runtimes with `_` for `-`.
+fn namespaces_of(proc: &Path, uid: &str) -> BTreeSet<Identity> {
+    let spellings = [format!("pod{uid}"), format!("pod{}", uid.replace('-', "_"))];
+    let of_pod = |path: &PathBuf| {
+        let cgroup = read_start(&path.join("cgroup")).unwrap_or_default();
+        !uid.is_empty() && spellings.iter().any(|spelling| cgroup.contains(spelling))
+    };
+    processes(proc).filter(of_pod).filter_map(|path| identity(&path.join("ns/net"))).collect()
+}
+
+fn read_start(path: &Path) -> io::Result<String> {
+    let mut text = Vec::new();
+    File::open(path)?.take(LARGEST_CGROUP).read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn processes(proc: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    entries(proc).filter(|path| is_process(path))
 }
 
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -116,13 +158,14 @@ mod tests {
     #[test]
     fn a_pod_without_address_matches_no_netns() {
         let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
-        assert_eq!(find(&places, &[]), Err(Error::NoAddress));
+        assert_eq!(find(&places, &Wanted { ips: &[], uid: "u" }), Err(Error::NoAddress));
     }
 
     #[test]
     fn nowhere_to_look_is_said() {
         let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
         let wanted = vec!["10.0.0.1".parse().unwrap()];
-        assert_eq!(find(&places, &wanted), Err(Error::NotFound { looked: 0, wanted: wanted.clone() }));
+        let found = find(&places, &Wanted { ips: &wanted, uid: "u" });
+        assert_eq!(found, Err(Error::NotFound { looked: 0, wanted }));
     }
 }

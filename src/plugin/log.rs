@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
@@ -19,6 +19,7 @@ use crate::contract;
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]
 pub struct Log {
+    begin: Instant,
     threshold: LogLevel,
     labels: Map<String, Value>,
     lines: Vec<String>,
@@ -32,7 +33,7 @@ impl Log {
 
     /// An empty log that keeps lines from `threshold` on.
     pub fn new(threshold: LogLevel) -> Self {
-        Self { threshold, labels: Map::new(), lines: Vec::new() }
+        Self { begin: Instant::now(), threshold, labels: Map::new(), lines: Vec::new() }
     }
 
     /// Changes what is kept of later lines.
@@ -43,6 +44,11 @@ impl Log {
     /// Adds a field to all later lines.
     pub fn label(&mut self, key: &str, value: impl Into<Value>) {
         self.labels.insert(key.to_owned(), value.into());
+    }
+
+    /// The field of how long this invocation has taken so far, in microseconds.
+    pub fn elapsed(&self) -> (&'static str, Value) {
+        ("elapsed_us", u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX).into())
     }
 
     /// Adds a line.

@@ -1,7 +1,6 @@
 //! What ADD, CHECK, STATUS and DEL do, each in a page.
-#![expect(clippy::disallowed_methods, reason = "ADD logs how long it took")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::de::IgnoredAny;
 
@@ -33,16 +32,15 @@ enum Followed<T> {
 
 /// Programs the pod's netns, or leaves the pod alone; either way the answer is prevResult.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
-    let begin = Instant::now();
     log.label("cmd", "ADD");
     // First, because nothing may be done to a pod whose runtime will not understand the answer.
     let answer = reply::add(conf)?;
     let options = options(conf, OnDifference::Mend);
     let done = visit(target, conf, log, |redirect| converge::apply(redirect, options))?;
-    let elapsed = ("elapsed_us", u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX).into());
     match done {
         Done::Skipped(reason) => {
-            log.line(LogLevel::Info, "pod left alone", &[("reason", reason.as_str().into()), elapsed]);
+            let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
+            log.line(LogLevel::Info, "pod left alone", &fields);
         }
         Done::Visited(_, outcome) => {
             for difference in outcome.change.mended() {
@@ -50,10 +48,11 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
                 log.line(LogLevel::Warn, "redirection differed and was mended", &[difference]);
             }
             let fields = [
+                ("verdict", "redirected".into()),
                 ("backend", outcome.backend.as_str().into()),
                 ("change", outcome.change.as_str().into()),
                 ("ipv6", outcome.ipv6.into()),
-                elapsed,
+                log.elapsed(),
             ];
             log.line(LogLevel::Info, "pod redirected", &fields);
         }

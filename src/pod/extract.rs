@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{PodFacts, ProxyContainer};
+use super::{PodFacts, PodName, ProxyContainer};
 use crate::contract::{annotation, container, proxy_env};
 
 /// Written by the kubelet into the API's copy of a static pod: the UID by which the node knows the pod.
@@ -54,14 +54,39 @@ pub enum Error {
 }
 
 impl PodFacts {
-    /// The facts of a Pod in the API's JSON. Init containers are read before containers and the later `istio-proxy`
-    /// counts, so that a native sidecar and an ordinary one are the same to everybody after this.
+    /// The facts of a Pod in the API's JSON.
     pub fn from_pod_json(json: &[u8]) -> Result<Self, Error> {
-        let Pod { metadata, spec } = serde_json::from_slice(json).map_err(Error::Json)?;
+        serde_json::from_slice::<ApiPod>(json).map_err(Error::Json)?.into_facts()
+    }
+}
+
+/// A Pod as the API server sends it, alone or within something else, as far as it matters here.
+#[derive(Deserialize)]
+pub struct ApiPod {
+    metadata: Metadata,
+    spec: Spec,
+}
+
+impl ApiPod {
+    /// Namespace and name.
+    pub fn name(&self) -> PodName {
+        let Metadata { namespace, name, .. } = &self.metadata;
+        PodName { namespace: namespace.clone().unwrap_or_default(), name: name.clone().unwrap_or_default() }
+    }
+
+    /// `metadata.resourceVersion`
+    pub fn version(&self) -> Option<&str> {
+        self.metadata.resource_version.as_deref()
+    }
+
+    /// The facts. Init containers are read before containers and the later `istio-proxy` counts, so that a native
+    /// sidecar and an ordinary one are the same to everybody after this.
+    pub fn into_facts(self) -> Result<PodFacts, Error> {
+        let Self { metadata, spec } = self;
         let mut given = metadata.annotations.unwrap_or_default();
         let containers = || spec.init_containers.iter().flatten().chain(spec.containers.iter().flatten());
         let proxy = containers().rfind(|c| c.name == container::PROXY);
-        Ok(Self {
+        Ok(PodFacts {
             uid: given.remove(MIRROR).or(metadata.uid).unwrap_or_default(),
             annotations: ANNOTATIONS.iter().filter_map(|key| given.remove_entry(*key)).collect(),
             inject_label: metadata.labels.and_then(|mut labels| labels.remove(annotation::INJECT)),
@@ -72,13 +97,11 @@ impl PodFacts {
 }
 
 #[derive(Deserialize)]
-struct Pod {
-    metadata: Metadata,
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
+    namespace: Option<String>,
+    name: Option<String>,
+    resource_version: Option<String>,
     uid: Option<String>,
     annotations: Option<BTreeMap<String, String>>,
     labels: Option<BTreeMap<String, String>>,

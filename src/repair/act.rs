@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::broken::detect;
+use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
-use super::decide::Decision;
+use super::decide::Action;
 use super::event::event;
 use super::metrics::{Counted, Metrics};
 use super::netns;
@@ -42,55 +42,49 @@ pub(super) struct Actor {
     pub(super) metrics: Metrics,
 }
 
-/// Names of an action: metric label and event reason as Istio's, and what the event says.
-struct Names {
-    r#type: &'static str,
+/// What people are told of an action: an event's reason, and its message.
+struct Words {
     reason: &'static str,
     done: &'static str,
     failed: &'static str,
 }
 
-fn names(decision: Decision) -> Option<Names> {
-    let (r#type, reason, done, failed) = match decision {
-        Decision::Evict => ("evict", "EvictBrokenPod", "evicted", "evict"),
-        Decision::Delete => ("delete", "DeleteBrokenPod", "deleted", "delete"),
-        Decision::Label => ("label", "LabelBrokenPod", "labelled", "label"),
-        Decision::Reprogram => ("repair", "RepairBrokenPod", "redirection set up", "set up redirection"),
-        Decision::Later(..) | Decision::Nothing(_) => return None,
+fn words(action: Action) -> Words {
+    let (reason, done, failed) = match action {
+        Action::Evict => ("EvictBrokenPod", "evicted", "evict"),
+        Action::Delete => ("DeleteBrokenPod", "deleted", "delete"),
+        Action::Label => ("LabelBrokenPod", "labelled", "label"),
+        Action::Reprogram => ("RepairBrokenPod", "redirection set up", "set up redirection"),
     };
-    Some(Names { r#type, reason, done, failed })
+    Words { reason, done, failed }
 }
 
 impl Actor {
     /// Does what was decided. Whatever happens is in the outcome.
-    pub(super) async fn act(&self, step: &Step) -> Outcome {
-        let Some(names) = names(step.decision) else { return Outcome::DryRun };
+    pub(super) async fn act(&self, step: &Step, action: Action) -> Outcome {
         if self.settings.dry_run {
-            tracing::info!(pod = %step.broken.pod, action = names.r#type, "dry run: would act on broken pod");
+            tracing::info!(pod = %step.broken.pod, action = action.as_str(), "dry run: broken pod is left as it is");
             return Outcome::DryRun;
         }
-        let outcome = self.attempt(step).await;
-        self.report(step, &names, &outcome).await;
+        let outcome = self.attempt(&step.broken, action).await;
+        self.report(step, action, &outcome).await;
         outcome
     }
 
-    async fn attempt(&self, step: &Step) -> Outcome {
-        let (broken, settings) = (&step.broken, &self.settings);
-        let (done, outcome) = match step.decision {
-            Decision::Evict => (self.calls.evict(broken).await, Outcome::Ended),
-            Decision::Delete => (self.calls.delete(broken).await, Outcome::Ended),
-            Decision::Label => {
-                (self.calls.label(broken, &settings.label_key, &settings.label_value).await, Outcome::Labelled)
-            }
-            Decision::Reprogram => return self.reprogram(step).await,
-            Decision::Later(..) | Decision::Nothing(_) => return Outcome::DryRun,
+    async fn attempt(&self, broken: &Broken, action: Action) -> Outcome {
+        let Settings { label_key, label_value, .. } = self.settings.as_ref();
+        let (done, outcome) = match action {
+            Action::Evict => (self.calls.evict(broken).await, Outcome::Ended),
+            Action::Delete => (self.calls.delete(broken).await, Outcome::Ended),
+            Action::Label => (self.calls.label(broken, label_key, label_value).await, Outcome::Labelled),
+            Action::Reprogram => return self.reprogram(broken).await,
         };
         done.map_or_else(|error| refused(&error), |()| outcome)
     }
 
     /// The pod is read anew: the watch carries no containers, and what was broken a moment ago may be another pod now.
-    async fn reprogram(&self, step: &Step) -> Outcome {
-        let bytes = match self.calls.get(&step.broken).await {
+    async fn reprogram(&self, known: &Broken) -> Outcome {
+        let bytes = match self.calls.get(known).await {
             Ok(bytes) => bytes,
             Err(error) => return refused(&error),
         };
@@ -98,7 +92,7 @@ impl Actor {
             return Outcome::Failed { error: "the API server sends no pod".to_owned(), wait: None };
         };
         let broken = match detect(&pod, &self.settings) {
-            Ok(broken) if broken.uid == step.broken.uid && !broken.deleting => broken,
+            Ok(broken) if broken.uid == known.uid && !broken.deleting => broken,
             _ => return Outcome::Gone,
         };
         let (restarts, settings) = (broken.restarts, self.settings.clone());
@@ -113,30 +107,30 @@ impl Actor {
 
     /// Later failures of the same action are counted and logged, but not told again: a pod may be held for hours by a
     /// disruption budget.
-    async fn report(&self, step: &Step, names: &Names, outcome: &Outcome) {
-        let pod = &step.broken.pod;
+    async fn report(&self, step: &Step, action: Action, outcome: &Outcome) {
+        let (pod, words) = (&step.broken.pod, words(action));
         let message = match outcome {
             Outcome::Ended | Outcome::Labelled | Outcome::Reprogrammed { .. } => {
-                self.metrics.acted(names.r#type, Counted::Success);
+                self.metrics.acted(action.as_str(), Counted::Success);
                 let change = if let Outcome::Reprogrammed { done, .. } = outcome { done.change.as_str() } else { "" };
-                tracing::info!(%pod, action = names.r#type, change, "acted on broken pod");
-                format!("pod detected as broken, {}", names.done)
+                tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");
+                format!("pod detected as broken, {}", words.done)
             }
             Outcome::Gone | Outcome::Conflict | Outcome::DryRun => {
-                self.metrics.acted(names.r#type, Counted::Skip);
-                return tracing::info!(%pod, action = names.r#type, ?outcome, "broken pod has changed meanwhile");
+                self.metrics.acted(action.as_str(), Counted::Skip);
+                return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod has changed meanwhile");
             }
             Outcome::Hopeless(error) | Outcome::Failed { error, .. } => {
-                self.metrics.acted(names.r#type, Counted::Fail);
-                tracing::warn!(%pod, action = names.r#type, %error, "cannot act on broken pod");
+                self.metrics.acted(action.as_str(), Counted::Fail);
+                tracing::warn!(%pod, action = action.as_str(), %error, "cannot act on broken pod");
                 if !step.first {
                     return;
                 }
-                format!("pod detected as broken, but failed to {}: {error}", names.failed)
+                format!("pod detected as broken, but failed to {}: {error}", words.failed)
             }
         };
         let node = if self.settings.node.is_empty() { &step.broken.node } else { &self.settings.node };
-        let event = event(&step.broken, node, names.reason, &message, jiff::Timestamp::now());
+        let event = event(&step.broken, node, words.reason, &message, jiff::Timestamp::now());
         if let Err(error) = self.calls.tell(&pod.namespace, &event).await {
             tracing::warn!(%pod, error = chain(&error), "no event could be written");
         }

@@ -37,6 +37,8 @@ pub struct Broken {
     pub deleting: bool,
     /// The container will be started again.
     pub retries: bool,
+    /// It runs, and might pass this time.
+    pub validating: bool,
     /// It carries the label of broken pods, whatever its value.
     pub labelled: bool,
 }
@@ -170,6 +172,7 @@ fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, 
         owner: owner(pod),
         deleting: metadata.deletion_timestamp.is_some(),
         retries: !finished && spec.restart_policy != "Never",
+        validating: container.state.running.is_some(),
         labelled: metadata.labels.as_ref().is_some_and(|keys| keys.contains_key(&settings.label_key)),
     }
 }

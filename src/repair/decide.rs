@@ -9,6 +9,17 @@ use super::settings::{Mode, Settings};
 /// What becomes of a broken pod now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
+    /// This is done.
+    Act(Action),
+    /// Not before then, and why.
+    Later(Duration, Reason),
+    /// Nothing, and why.
+    Nothing(Reason),
+}
+
+/// What can be done about a broken pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
     /// It is evicted; disruption budgets hold.
     Evict,
     /// It is deleted, whatever the budgets say.
@@ -17,10 +28,18 @@ pub enum Decision {
     Label,
     /// Its netns is brought to what the plugin would have made of it.
     Reprogram,
-    /// Not before then, and why.
-    Later(Duration, Reason),
-    /// Nothing, and why.
-    Nothing(Reason),
+}
+
+impl Action {
+    /// Metric label and log field; Istio's word where it has one.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Evict => "evict",
+            Self::Delete => "delete",
+            Self::Label => "label",
+            Self::Reprogram => "repair",
+        }
+    }
 }
 
 /// Why a broken pod is left alone, now or for good.
@@ -32,6 +51,8 @@ pub enum Reason {
     Ended,
     /// It carries the label.
     Labelled,
+    /// What would be done was logged.
+    DryRun,
     /// No setting asks for more than detection.
     ObserveOnly,
     /// No controller would replace it, and `--repair-standalone-pods` is not set.
@@ -42,6 +63,8 @@ pub enum Reason {
     OtherNode,
     /// Its validation is never run again: rules would come too late.
     NoRetry,
+    /// Its validation runs again right now, and might pass: it is not ended in the middle of that.
+    Validating,
     /// It was reprogrammed; its validation has not been run since.
     AwaitsValidation,
     /// It cannot be reprogrammed, however often one tries.
@@ -59,11 +82,13 @@ impl Reason {
             Self::Deleting => "deleting",
             Self::Ended => "ended",
             Self::Labelled => "labelled",
+            Self::DryRun => "dry_run",
             Self::ObserveOnly => "observe_only",
             Self::Standalone => "standalone",
             Self::StaticPod => "static_pod",
             Self::OtherNode => "other_node",
             Self::NoRetry => "no_retry",
+            Self::Validating => "validating",
             Self::AwaitsValidation => "awaits_validation",
             Self::Hopeless => "hopeless",
             Self::BackOff => "back_off",
@@ -102,6 +127,8 @@ pub enum Acted {
     Labelled,
     /// Found to be beyond reprogramming.
     Hopeless,
+    /// Logged, as a dry run does.
+    DryRun,
 }
 
 /// What is to be done about a broken pod at `now`, since the controller started.
@@ -116,7 +143,7 @@ pub fn decide(broken: &Broken, history: &History, settings: &Settings, now: Dura
     if history.room > now {
         return Decision::Later(history.room, Reason::Budget);
     }
-    action
+    Decision::Act(action)
 }
 
 /// Why nothing is left to do, whatever the mode.
@@ -128,32 +155,33 @@ fn settled(broken: &Broken, history: &History) -> Option<Reason> {
         Acted::Ended => Reason::Ended,
         Acted::Labelled => Reason::Labelled,
         Acted::Hopeless => Reason::Hopeless,
+        Acted::DryRun => Reason::DryRun,
     })
 }
 
-fn remedy(broken: &Broken, history: &History, settings: &Settings) -> Result<Decision, Reason> {
+fn remedy(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
     match settings.mode {
         Mode::Observe => Err(Reason::ObserveOnly),
         Mode::Label if broken.labelled => Err(Reason::Labelled),
-        Mode::Label => Ok(Decision::Label),
-        Mode::Evict => replaceable(broken, settings).map(|()| Decision::Evict),
-        Mode::Delete => replaceable(broken, settings).map(|()| Decision::Delete),
+        Mode::Label => Ok(Action::Label),
+        Mode::Evict => may_end(broken, settings).map(|()| Action::Evict),
+        Mode::Delete => may_end(broken, settings).map(|()| Action::Delete),
         Mode::Repair => in_place(broken, history, settings),
         Mode::RepairOrEvict => repair_or_evict(broken, history, settings),
     }
 }
 
 /// Ending a pod mends it only where another one takes its place.
-fn replaceable(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
+fn may_end(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
     match broken.owner {
-        Owner::Controller => Ok(()),
         Owner::Node => Err(Reason::StaticPod),
-        Owner::Nobody if settings.standalone => Ok(()),
-        Owner::Nobody => Err(Reason::Standalone),
+        Owner::Nobody if !settings.standalone => Err(Reason::Standalone),
+        Owner::Controller | Owner::Nobody if broken.validating => Err(Reason::Validating),
+        Owner::Controller | Owner::Nobody => Ok(()),
     }
 }
 
-fn in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<Decision, Reason> {
+fn in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
     if settings.node != broken.node {
         return Err(Reason::OtherNode);
     }
@@ -162,18 +190,19 @@ fn in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<D
     }
     match history.reprogrammed {
         Some(before) if broken.attempt <= before => Err(Reason::AwaitsValidation),
-        _ => Ok(Decision::Reprogram),
+        _ => Ok(Action::Reprogram),
     }
 }
 
 /// In place first. A validation that fails afterwards, or that is never run again, leaves eviction; where eviction is
 /// out of the question, the pod is reprogrammed again.
-fn repair_or_evict(broken: &Broken, history: &History, settings: &Settings) -> Result<Decision, Reason> {
+fn repair_or_evict(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
     let mended = in_place(broken, history, settings);
     match mended {
         Ok(_) if history.reprogrammed.is_none() => mended,
-        Ok(_) | Err(Reason::NoRetry) => match replaceable(broken, settings) {
-            Ok(()) => Ok(Decision::Evict),
+        Ok(_) | Err(Reason::NoRetry) => match may_end(broken, settings) {
+            Ok(()) => Ok(Action::Evict),
+            Err(Reason::Validating) => Err(Reason::Validating),
             Err(reason) => mended.map_err(|_| reason),
         },
         Err(_) => mended,

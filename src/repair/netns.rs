@@ -4,6 +4,7 @@
 
 use super::broken::Broken;
 use super::settings::Settings;
+use crate::netns::find::Wanted;
 use crate::netns::{self, find};
 use crate::plugin::{SkipReason, Verdict, of_pod};
 use crate::pod::{ExtractError, PodFacts};
@@ -44,15 +45,23 @@ impl Error {
 
 /// Does what the plugin's ADD would have done, for a pod as the API server sends it.
 pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Result<converge::Outcome, Error> {
-    let redirect = match of_pod(&PodFacts::from_pod_json(pod)?)? {
+    let facts = PodFacts::from_pod_json(pod)?;
+    let (redirect, warnings) = match of_pod(&facts)? {
         Verdict::Skip(reason) => return Err(Error::Skip(reason)),
-        Verdict::Redirect { redirect, .. } => redirect,
+        Verdict::Redirect { redirect, warnings } => (redirect, warnings),
     };
-    let path = find::find(&settings.places, &broken.ips)?;
-    netns::enter(&path, |_| {
+    for warning in warnings {
+        tracing::warn!(pod = %broken.pod, %warning, "a value of the pod is passed over");
+    }
+    let path = find::find(&settings.places, &Wanted { ips: &broken.ips, uid: &facts.uid })?;
+    let done: Result<converge::Outcome, Error> = netns::enter(&path, |_| {
         if !find::has_all(&broken.ips)? {
             return Err(Error::Replaced);
         }
         Ok(converge::apply(&redirect, settings.rules)?)
-    })?
+    })?;
+    for warning in done.iter().flat_map(|done| &done.warnings) {
+        tracing::warn!(pod = %broken.pod, %warning, "not all that the pod asks for is among the rules");
+    }
+    done
 }

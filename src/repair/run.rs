@@ -24,11 +24,14 @@ use crate::serve::shutdown::Shutdown;
 
 /// Actions at a time: a server that is slow to answer is not helped by more.
 const MOST_AT_ONCE: usize = 16;
-/// Pods in a page of a list, where the server pages at all.
+/// Pods in a page of a list of all nodes' pods.
 const PAGE: u32 = 250;
 
 /// Finds broken pods and does what `settings` say about them, until the end is wished. API servers that are away, refuse
 /// or forget are asked again, ever more slowly; nothing that they do ends it.
+///
+/// `client` must not repeat requests by itself (`kube::Config::default_retry`), or it would do so behind the back of
+/// back-off and budget.
 pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     if !settings.enabled {
         tracing::info!("repair is off");
@@ -117,10 +120,8 @@ impl Patrol {
             Ok(Event::InitDone) => self.tracker.listed(),
             Err(error) => {
                 self.metrics.watch_failed();
-                tracing::warn!(
-                    error = chain(&error),
-                    "pods cannot be watched; trying again (needs `list` and `watch` on `pods`)"
-                );
+                let needs = if is_forbidden(&error) { "the role must allow `list` and `watch` of `pods`" } else { "" };
+                tracing::warn!(error = chain(&error), needs, "pods cannot be watched; trying again");
             }
         }
     }
@@ -141,10 +142,10 @@ impl Patrol {
             match step.decision {
                 Decision::Nothing(Reason::Labelled) if step.news => self.metrics.acted("label", Counted::Skip),
                 Decision::Nothing(_) | Decision::Later(..) => {}
-                Decision::Evict | Decision::Delete | Decision::Label | Decision::Reprogram => {
+                Decision::Act(action) => {
                     let actor = self.actor.clone();
                     self.acting.spawn(async move {
-                        let outcome = actor.act(&step).await;
+                        let outcome = actor.act(&step, action).await;
                         (step, outcome)
                     });
                 }
@@ -161,13 +162,24 @@ impl Patrol {
     }
 }
 
-/// The watch cache serves the list: it knows pods by their nodes, while the store behind it would read all pods.
+/// One node's pods come from the API server's watch cache, which knows pods by their nodes, while the store behind it
+/// would read all of them; `kube` asks the cache only where it does not ask for pages. All nodes' pods come in pages.
 fn config(settings: &Settings) -> watcher::Config {
-    watcher::Config::default()
-        .any_semantic()
-        .page_size(PAGE)
-        .labels(&settings.label_selector)
-        .fields(&settings.field_selector)
+    let mut config =
+        watcher::Config::default().labels(&settings.label_selector).fields(&settings.field_selector).page_size(PAGE);
+    if !settings.node.is_empty() {
+        config = config.any_semantic();
+        config.page_size = None;
+    }
+    config
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    use watcher::Error as E;
+    let (E::InitialListFailed(cause) | E::WatchStartFailed(cause) | E::WatchFailed(cause)) = error else {
+        return false;
+    };
+    matches!(cause, kube::Error::Api(status) if status.is_forbidden())
 }
 
 fn log(step: &Step) {

@@ -147,7 +147,7 @@ impl Tracker {
         match decision {
             Decision::Later(when, _) => self.schedule(&uid, Some(when)),
             Decision::Nothing(_) => {}
-            Decision::Evict | Decision::Delete | Decision::Label | Decision::Reprogram => {
+            Decision::Act(_) => {
                 entry.acting = true;
                 if !self.settings.dry_run {
                     self.budget.spend(now);
@@ -168,9 +168,9 @@ impl Tracker {
         let history = &mut entry.history;
         let failed = |history: &mut History, wait: Option<Duration>| {
             history.failures = history.failures.saturating_add(1);
-            history.not_before = now + wait.map_or_else(|| back_off(history.failures), |wait| wait.min(PATIENCE));
+            history.not_before =
+                now + wait.map_or_else(|| back_off(history.failures), |wait| wait.clamp(SHORTEST, PATIENCE));
         };
-        let mut due = Some(now);
         match outcome {
             Outcome::Ended => history.acted = Some(Acted::Ended),
             Outcome::Labelled => history.acted = Some(Acted::Labelled),
@@ -178,17 +178,14 @@ impl Tracker {
             Outcome::Reprogrammed { restarts, .. } => {
                 *history = History { reprogrammed: Some(*restarts), ..History::default() };
             }
-            Outcome::DryRun => {
-                history.acted = Some(Acted::Ended);
-                due = None;
-            }
+            Outcome::DryRun => history.acted = Some(Acted::DryRun),
             Outcome::Gone => return self.forget(&step.broken.uid),
             // The newer version is here already: that it changed is no failure.
             Outcome::Conflict if newer => {}
             Outcome::Conflict => failed(history, None),
             Outcome::Failed { wait, .. } => failed(history, *wait),
         }
-        self.schedule(&step.broken.uid, due);
+        self.schedule(&step.broken.uid, Some(now));
     }
 
     fn schedule(&mut self, uid: &str, when: Option<Duration>) {

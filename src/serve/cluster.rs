@@ -40,6 +40,8 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
         Some(path) => from_file(path).await.map_err(|error| Error::Kubeconfig { path: path.to_owned(), error })?,
     };
     config.connect_timeout = Some(CONNECT);
+    // Whoever asks knows how often and for how long it is worth while.
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 

@@ -106,6 +106,11 @@ impl Name {
         identity(&self.path).is_ok_and(|found| found == self.identity)
     }
 
+    /// Whether another process has taken the name.
+    pub fn is_anothers(&self) -> bool {
+        identity(&self.path).is_ok_and(|found| found != self.identity)
+    }
+
     /// Gives the name up. It stays where another process has taken it; without that it goes, once for all.
     pub fn remove(&self) -> io::Result<()> {
         if self.is_ours() { fs::remove_file(&self.path) } else { Ok(()) }

@@ -60,13 +60,14 @@ impl Log {
     /// Opens the targets and takes over all that `tracing`'s macros say in this process.
     pub fn start(flags: &Flags) -> Result<Self, Error> {
         let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
-        let log = Self::to(flags, targets);
+        let log = Self::new(flags, targets);
         let subscriber = Registry::default().with(Events(log.clone()));
         tracing::subscriber::set_global_default(subscriber).map_err(Error::Started)?;
         Ok(log)
     }
 
-    fn to(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
+    /// A log that writes there, and takes over nothing.
+    pub fn new(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
         let callers = flags.log_caller.clone();
         Self(Arc::new(Inner { levels: flags.levels(), json: flags.log_as_json, callers, targets: Mutex::new(targets) }))
     }
@@ -204,7 +205,7 @@ mod tests {
     fn said(line: &[&str], say: impl FnOnce()) -> Vec<Value> {
         let flags = Program::parse_from([&["x", "--log_as_json"], line].concat()).flags;
         let page = Page::default();
-        let log = Log::to(&flags, vec![Box::new(page.clone())]);
+        let log = Log::new(&flags, vec![Box::new(page.clone())]);
         tracing::subscriber::with_default(Registry::default().with(Events(log)), say);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -12,11 +12,19 @@ mod cases;
 #[path = "../support/plugin.rs"]
 mod plugin_call;
 
+#[path = "../support/api/server.rs"]
+mod api;
+
+#[path = "../support/repair.rs"]
+mod stage;
+
 mod converge;
 mod encoder;
+mod find;
 mod iptables;
 mod plugin;
 mod random;
+mod repair;
 mod truth;
 mod validation;
 mod visit;
@@ -29,8 +37,10 @@ fn main() -> ExitCode {
     let trials = [
         converge::trials(),
         encoder::trials(),
+        find::trials(),
         iptables::trials(),
         plugin::trials(),
+        repair::trials(),
         truth::trials(),
         validation::trials(),
         visit::trials(),

@@ -6,6 +6,11 @@
 #[path = "../support/api/server.rs"]
 mod api;
 
-mod double;
-mod modes;
+#[path = "../support/repair.rs"]
 mod stage;
+
+mod double;
+mod faults;
+mod modes;
+mod program;
+mod storm;

@@ -176,3 +176,48 @@ async fn nothing_is_asked_where_repair_is_off() {
     Controller::start(&api, "--repair-enabled=false").end().await;
     assert_eq!(api.requests().len(), 0);
 }
+
+#[tokio::test]
+async fn linkerds_pods_are_selected_by_the_server_and_found_by_their_own_name_and_code() {
+    let api = Api::start().await;
+    let mut linkerd = broken("web-0", 1);
+    linkerd["metadata"]["annotations"] = json!({ "linkerd.io/proxy-version": "edge" });
+    linkerd["metadata"]["labels"] = json!({ "linkerd.io/control-plane-ns": "linkerd" });
+    let container = &mut linkerd["status"]["initContainerStatuses"][0];
+    container["name"] = json!("linkerd-network-validator");
+    container["lastState"]["terminated"]["exitCode"] = json!(95);
+    let mut unlabelled = linkerd.clone();
+    unlabelled["metadata"]["name"] = json!("web-1");
+    unlabelled["metadata"]["uid"] = json!("uid-of-web-1");
+    unlabelled["metadata"]["labels"] = json!({});
+    api.put(unlabelled);
+    api.put(broken("istios", 1));
+    api.put(linkerd);
+    let _controller = Controller::start(
+        &api,
+        "--repair-init-container-name linkerd-network-validator --repair-init-container-exit-code 95 \
+         --repair-sidecar-annotation linkerd.io/proxy-version --repair-label-selectors linkerd.io/control-plane-ns \
+         --repair-field-selectors status.phase!=Succeeded",
+    );
+    first(&api, "POST", EVICTION).await;
+    let queries: Vec<String> =
+        api.requests().into_iter().filter(|s| s.path == "/api/v1/pods").map(|s| s.query).collect();
+    for query in &queries {
+        assert!(query.contains("labelSelector=linkerd.io%2Fcontrol-plane-ns"), "{query}");
+        assert!(query.contains("fieldSelector=status.phase%21%3DSucceeded%2Cspec.nodeName%3Dn1"), "{query}");
+    }
+    assert_eq!(changes(&api), ["POST /api/v1/namespaces/shop/pods/web-0/eviction"]);
+}
+
+#[tokio::test]
+async fn a_validation_that_runs_again_is_waited_for() {
+    let api = Api::start().await;
+    let mut running = broken("web-0", 1);
+    running["status"]["initContainerStatuses"][0]["state"] = json!({ "running": {} });
+    api.put(running.clone());
+    let _controller = Controller::start(&api, "");
+    flush(&api, ("POST", "/last/eviction")).await;
+    assert_eq!(api.requests_to("POST", EVICTION).len(), 0);
+    api.put(failing(running, 1));
+    first(&api, "POST", EVICTION).await;
+}

@@ -150,6 +150,8 @@ fn any_name_and_any_code_find_the_first_that_failed() {
 fn all_that_acting_needs_is_there() {
     let broken = look(pod(&json!({ "state": ended(126) })), "").unwrap();
     assert_eq!(broken.pod.to_string(), "shop/web-0");
+    assert!(!broken.validating);
+    assert!(look(pod(&json!({ "state": running(), "lastState": ended(126) })), "").unwrap().validating);
     assert_eq!((broken.uid.as_str(), broken.version.as_str(), broken.node.as_str()), ("u1", "42", "n1"));
     assert_eq!(broken.ips, ["10.0.0.7", "fd00::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
     assert_eq!(

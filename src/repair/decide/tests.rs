@@ -22,6 +22,7 @@ pub(in crate::repair) fn broken() -> Broken {
         owner: Owner::Controller,
         deleting: false,
         retries: true,
+        validating: false,
         labelled: false,
     }
 }
@@ -32,11 +33,11 @@ fn by(mode: &str, broken: &Broken, history: &History) -> Decision {
 }
 
 const MODES: [(&str, Decision); 6] = [
-    ("evict", Decision::Evict),
-    ("delete", Decision::Delete),
-    ("label", Decision::Label),
-    ("repair", Decision::Reprogram),
-    ("repair-or-evict", Decision::Reprogram),
+    ("evict", Decision::Act(Action::Evict)),
+    ("delete", Decision::Act(Action::Delete)),
+    ("label", Decision::Act(Action::Label)),
+    ("repair", Decision::Act(Action::Reprogram)),
+    ("repair-or-evict", Decision::Act(Action::Reprogram)),
     ("observe", Decision::Nothing(Reason::ObserveOnly)),
 ];
 
@@ -68,20 +69,36 @@ fn what_nobody_replaces_is_ended_only_where_asked() {
         for mode in ["evict", "delete"] {
             assert_eq!(by(mode, &alone, &History::default()), Decision::Nothing(reason), "{mode}");
         }
-        assert_eq!(by("label", &alone, &History::default()), Decision::Label);
-        assert_eq!(by("repair", &alone, &History::default()), Decision::Reprogram);
+        assert_eq!(by("label", &alone, &History::default()), Decision::Act(Action::Label));
+        assert_eq!(by("repair", &alone, &History::default()), Decision::Act(Action::Reprogram));
     }
     let asked = settings("--repair-standalone-pods").unwrap();
     let with = |owner| decide(&Broken { owner, ..broken() }, &History::default(), &asked, NOW);
-    assert_eq!(with(Owner::Nobody), Decision::Evict);
+    assert_eq!(with(Owner::Nobody), Decision::Act(Action::Evict));
     assert_eq!(with(Owner::Node), Decision::Nothing(Reason::StaticPod));
+}
+
+#[test]
+fn a_pod_is_not_ended_while_its_validation_runs_again() {
+    let validating = Broken { validating: true, ..broken() };
+    for mode in ["evict", "delete"] {
+        assert_eq!(by(mode, &validating, &History::default()), Decision::Nothing(Reason::Validating), "{mode}");
+    }
+    assert_eq!(by("label", &validating, &History::default()), Decision::Act(Action::Label));
+    assert_eq!(by("repair-or-evict", &validating, &History::default()), Decision::Act(Action::Reprogram));
+    let mended = History { reprogrammed: Some(2), ..History::default() };
+    assert_eq!(by("repair-or-evict", &validating, &mended), Decision::Nothing(Reason::Validating));
 }
 
 #[test]
 fn a_label_is_set_once() {
     let labelled = Broken { labelled: true, ..broken() };
     assert_eq!(by("label", &labelled, &History::default()), Decision::Nothing(Reason::Labelled));
-    assert_eq!(by("evict", &labelled, &History::default()), Decision::Evict, "a label is no obstacle to other modes");
+    assert_eq!(
+        by("evict", &labelled, &History::default()),
+        Decision::Act(Action::Evict),
+        "a label is no obstacle to other modes"
+    );
 }
 
 #[test]
@@ -92,7 +109,7 @@ fn in_place_needs_the_node_and_another_attempt() {
     }
     let last = Broken { retries: false, ..broken() };
     assert_eq!(by("repair", &last, &History::default()), Decision::Nothing(Reason::NoRetry));
-    assert_eq!(by("repair-or-evict", &last, &History::default()), Decision::Evict);
+    assert_eq!(by("repair-or-evict", &last, &History::default()), Decision::Act(Action::Evict));
     let alone = Broken { owner: Owner::Nobody, ..last };
     assert_eq!(by("repair-or-evict", &alone, &History::default()), Decision::Nothing(Reason::Standalone));
 }
@@ -107,10 +124,14 @@ fn an_attempt_that_began_before_the_repair_says_nothing_about_it() {
             assert_eq!(decision, Decision::Nothing(Reason::AwaitsValidation), "{mode} {attempt}");
         }
     }
-    assert_eq!(by("repair", &at(4), &mended), Decision::Reprogram);
-    assert_eq!(by("repair-or-evict", &at(4), &mended), Decision::Evict);
+    assert_eq!(by("repair", &at(4), &mended), Decision::Act(Action::Reprogram));
+    assert_eq!(by("repair-or-evict", &at(4), &mended), Decision::Act(Action::Evict));
     let alone = Broken { owner: Owner::Nobody, ..at(4) };
-    assert_eq!(by("repair-or-evict", &alone, &mended), Decision::Reprogram, "eviction is out of the question");
+    assert_eq!(
+        by("repair-or-evict", &alone, &mended),
+        Decision::Act(Action::Reprogram),
+        "eviction is out of the question"
+    );
 }
 
 #[test]
@@ -121,7 +142,7 @@ fn back_off_and_budget_put_it_off_until_both_are_over() {
     let spent = History { room: NOW + second, ..History::default() };
     assert_eq!(by("evict", &broken(), &spent), Decision::Later(NOW + second, Reason::Budget));
     let over = History { not_before: NOW, room: NOW, failures: 3, ..History::default() };
-    assert_eq!(by("evict", &broken(), &over), Decision::Evict);
+    assert_eq!(by("evict", &broken(), &over), Decision::Act(Action::Evict));
     let deleting = Broken { deleting: true, ..broken() };
     assert_eq!(by("evict", &deleting, &failed), Decision::Nothing(Reason::Deleting), "what is settled does not wait");
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::converge::Change;
 use crate::netfilter::Backend;
-use crate::repair::decide::Reason;
 use crate::repair::decide::tests::broken;
+use crate::repair::decide::{Action, Reason};
 use crate::repair::settings::tests::settings;
 
 fn second(seconds: u64) -> Duration {
@@ -34,7 +34,7 @@ fn a_pod_is_acted_on_once_however_often_it_is_seen() {
     tracker.broken(pod("a", "1"), second(0));
     tracker.broken(pod("a", "1"), second(0));
     let step = tracker.take(second(0)).unwrap();
-    assert_eq!(step.decision, Decision::Evict);
+    assert_eq!(step.decision, Decision::Act(Action::Evict));
     tracker.broken(pod("a", "2"), second(1));
     assert_eq!(decisions(&mut tracker, second(1)), [], "the first action is not over");
     tracker.ended(&step, &Outcome::Ended, second(1));
@@ -61,7 +61,7 @@ fn a_namesake_with_another_uid_is_another_pod() {
     tracker.ended(&step, &Outcome::Ended, second(0));
     tracker.broken(pod("b", "9"), second(1));
     let again = std::iter::from_fn(|| tracker.take(second(1))).find(|step| step.broken.uid == "b").unwrap();
-    assert_eq!(again.decision, Decision::Evict);
+    assert_eq!(again.decision, Decision::Act(Action::Evict));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn failures_back_off_doubling_up_to_a_limit_and_news_do_not_shorten_it() {
     let mut waits = Vec::new();
     for _ in 0..13 {
         let step = tracker.take(now).unwrap();
-        assert_eq!(step.decision, Decision::Evict);
+        assert_eq!(step.decision, Decision::Act(Action::Evict));
         tracker.ended(&step, &failed(None), now);
         tracker.broken(pod("a", "1"), now);
         let Decision::Later(due, Reason::BackOff) = tracker.take(now).unwrap().decision else { panic!("no back-off") };
@@ -86,13 +86,13 @@ fn failures_back_off_doubling_up_to_a_limit_and_news_do_not_shorten_it() {
 
 #[test]
 fn what_the_server_asks_for_is_waited_for_but_not_for_ever() {
-    for (asked, waited) in [(7, 7), (0, 0), (1 << 40, 3600)] {
+    for (asked, waited) in [(7, 7_000), (0, 500), (1 << 40, 3_600_000)] {
         let mut tracker = tracker("");
         tracker.broken(pod("a", "1"), second(0));
         let step = tracker.take(second(0)).unwrap();
         tracker.ended(&step, &failed(Some(asked)), second(0));
         let _ = tracker.take(second(0));
-        assert_eq!(tracker.next().map_or(0, |due| due.as_secs()), waited, "{asked}");
+        assert_eq!(tracker.next().map(|due| due.as_millis()), Some(waited), "{asked}");
     }
 }
 
@@ -104,7 +104,7 @@ fn a_conflict_with_a_newer_version_is_tried_at_once_and_otherwise_later() {
     tracker.broken(pod("a", "2"), second(0));
     tracker.ended(&step, &Outcome::Conflict, second(0));
     let step = tracker.take(second(0)).unwrap();
-    assert_eq!((step.decision, step.broken.version.as_str()), (Decision::Evict, "2"));
+    assert_eq!((step.decision, step.broken.version.as_str()), (Decision::Act(Action::Evict), "2"));
     tracker.ended(&step, &Outcome::Conflict, second(0));
     assert!(matches!(decisions(&mut tracker, second(0))[..], [Decision::Later(_, Reason::BackOff)]));
 }
@@ -120,7 +120,7 @@ fn the_budget_holds_in_any_minute_and_all_get_their_turn() {
         let now = second(minute * 60);
         let mut acted = 0;
         while let Some(step) = tracker.take(now) {
-            if step.decision == Decision::Evict {
+            if step.decision == Decision::Act(Action::Evict) {
                 acted += 1;
                 tracker.ended(&step, &Outcome::Gone, now);
             }
@@ -182,12 +182,12 @@ fn a_repair_waits_for_validation_and_then_for_eviction() {
     let mut tracker = tracker("--repair-mode repair-or-evict");
     tracker.broken(pod("a", "1"), second(0));
     let step = tracker.take(second(0)).unwrap();
-    assert_eq!(step.decision, Decision::Reprogram);
+    assert_eq!(step.decision, Decision::Act(Action::Reprogram));
     let done = converge_outcome();
     tracker.ended(&step, &Outcome::Reprogrammed { restarts: 3, done }, second(0));
     assert_eq!(decisions(&mut tracker, second(0)), [Decision::Nothing(Reason::AwaitsValidation)]);
     tracker.broken(Broken { attempt: 4, ..pod("a", "2") }, second(9));
-    assert_eq!(decisions(&mut tracker, second(9)), [Decision::Evict]);
+    assert_eq!(decisions(&mut tracker, second(9)), [Decision::Act(Action::Evict)]);
 }
 
 fn converge_outcome() -> crate::converge::Outcome {
@@ -218,8 +218,8 @@ fn a_dry_run_says_it_once_and_spends_nothing() {
     for uid in ["a", "b"] {
         tracker.broken(pod(uid, "1"), second(0));
         let step = tracker.take(second(0)).unwrap();
-        assert_eq!(step.decision, Decision::Evict);
+        assert_eq!(step.decision, Decision::Act(Action::Evict));
         tracker.ended(&step, &Outcome::DryRun, second(0));
-        assert_eq!(decisions(&mut tracker, second(0)), []);
+        assert_eq!(decisions(&mut tracker, second(0)), [Decision::Nothing(Reason::DryRun)]);
     }
 }

@@ -180,7 +180,7 @@ impl Api {
         self.requests().into_iter().filter(|seen| seen.method == method && seen.path.ends_with(end)).collect()
     }
 
-    /// Waits until `look` finds what it looks for; panics with what came instead.
+    /// Waits until `look` finds it; where it does not, panics with `what` it waited for and what came instead.
     pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -191,7 +191,11 @@ impl Api {
             // A watch or a metric may change without a request: look again soon.
             let _ = tokio::time::timeout(Duration::from_millis(5), changed).await;
             let lines = || self.requests().iter().map(Seen::line).collect::<Vec<_>>().join("\n");
-            assert!(tokio::time::Instant::now() < deadline, "no {what} within {PATIENCE:?}; requests:\n{}", lines());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "waited {PATIENCE:?} in vain for: {what}; requests:\n{}",
+                lines()
+            );
         }
     }
 }

@@ -1,4 +1,6 @@
-//! A controller that runs against the double, and pods for it.
+//! A controller that runs against the double of the API server, and pods for it.
+
+#![allow(dead_code, reason = "every tier uses its part of it")]
 
 use clap::Parser as _;
 use istio_cni::repair::{self, Flags, Metrics, Settings};
@@ -10,6 +12,7 @@ use tokio::task::JoinHandle;
 use crate::api::Api;
 
 #[derive(clap::Parser)]
+#[command(args_override_self = true)]
 struct Program {
     #[command(flatten)]
     flags: Flags,

@@ -1,0 +1,102 @@
+//! What the agent counts. Names are Istio's where it has them.
+
+use hyper::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::cache::{Cache, Lookup};
+use super::relay::Sample;
+use crate::serve::log::Level;
+
+/// From half a millisecond, which is an ADD without difficulties, to the plugin's patience with the API server.
+const SECONDS: [f64; 15] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0];
+
+/// Counters of one agent; clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    requests: Family<Answered, Counter>,
+    lookups: Family<LookedUp, Counter>,
+    adds: Family<Added, Histogram, fn() -> Histogram>,
+    lines: Family<Said, Counter>,
+    pods: Gauge,
+    filled: Gauge,
+    watch_errors: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    response_code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookedUp {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Added {
+    verdict: String,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Said {
+    level: &'static str,
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            lookups: Family::default(),
+            adds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            lines: Family::default(),
+            pods: Gauge::default(),
+            filled: Gauge::default(),
+            watch_errors: Counter::default(),
+        };
+        let plugin = registry.sub_registry_with_prefix("istio_cni_plugin");
+        plugin.register("requests", "Requests of the plugin to the agent", metrics.requests.clone());
+        let help = "Time that ADD took, by what became of the pod";
+        plugin.register_with_unit("add_duration", help, Unit::Seconds, metrics.adds.clone());
+        plugin.register("log_lines", "Lines that the plugin has logged", metrics.lines.clone());
+        let agent = registry.sub_registry_with_prefix("istio_cni_agent");
+        agent.register("lookups", "Pods that the plugin has asked for", metrics.lookups.clone());
+        agent.register("pods", "Pods of this node whose facts are known", metrics.pods.clone());
+        agent.register("cache_filled", "1 once this node's pods have been listed", metrics.filled.clone());
+        agent.register("watch_errors", "Errors of the watch of this node's pods", metrics.watch_errors.clone());
+        metrics
+    }
+
+    pub(super) fn answered(&self, status: StatusCode) {
+        self.requests.get_or_create(&Answered { response_code: status.as_u16() }).inc();
+    }
+
+    pub(super) fn looked_up(&self, lookup: &Lookup) {
+        self.lookups.get_or_create(&LookedUp { result: lookup.as_str() }).inc();
+    }
+
+    pub(super) fn added(&self, sample: Sample) {
+        let Sample { verdict, reason, seconds } = sample;
+        self.adds.get_or_create(&Added { verdict, reason }).observe(seconds);
+    }
+
+    pub(super) fn said(&self, level: Level) {
+        self.lines.get_or_create(&Said { level: level.as_str() }).inc();
+    }
+
+    pub(super) fn knows(&self, cache: &Cache) {
+        let (pods, filled) = cache.read(|store| (store.len(), store.is_filled()));
+        self.pods.set(i64::try_from(pods).unwrap_or(i64::MAX));
+        self.filled.set(i64::from(filled));
+    }
+
+    pub(super) fn watch_failed(&self) {
+        self.watch_errors.inc();
+    }
+}

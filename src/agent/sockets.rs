@@ -1,0 +1,99 @@
+//! `agent.sock` and `log.sock` in the run directory: binding, serving, limits.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+
+use super::answer;
+use super::cache::Cache;
+use super::metrics::Metrics;
+use super::relay;
+use crate::contract;
+use crate::serve::http::{self, Limits, Request, Response, text};
+use crate::serve::listen::{Error, Name, PrivateSocket};
+use crate::serve::log::Log;
+use crate::serve::shutdown::Shutdown;
+
+/// Both sockets, bound: from here on connections wait, where they would be refused before.
+#[derive(Debug)]
+pub struct Sockets {
+    agent: PrivateSocket,
+    log: PrivateSocket,
+}
+
+/// The sockets' names, after [`Sockets`] has gone to [`serve`].
+#[derive(Debug, Clone)]
+pub struct Names([Name; 2]);
+
+/// A node starts some hundred pods at once, at worst; a peer that says nothing goes soon.
+const AGENT: Limits = Limits {
+    head: 8 << 10,
+    body: 1 << 10,
+    connections: 512,
+    idle: Duration::from_secs(3),
+    request: Duration::from_secs(3),
+    connection: Duration::from_secs(30),
+    drain: Duration::from_secs(2),
+};
+
+/// A body is what one invocation of the plugin has to say.
+const LOG: Limits = Limits { body: 1 << 20, connections: 64, ..AGENT };
+
+impl Sockets {
+    /// Takes the names over in `run_dir`, which is made if need be.
+    pub fn bind(run_dir: &Path) -> Result<Self, Error> {
+        let bind = |name: &str| PrivateSocket::bind(&run_dir.join(name));
+        Ok(Self { agent: bind(contract::AGENT_SOCKET)?, log: bind(contract::LOG_SOCKET)? })
+    }
+
+    /// Their names.
+    pub fn names(&self) -> Names {
+        Names([self.agent.name(), self.log.name()])
+    }
+}
+
+impl Names {
+    /// Whether another agent has taken them over.
+    pub fn are_anothers(&self) -> bool {
+        self.0.iter().all(Name::is_anothers)
+    }
+
+    /// Removes those that no other agent has taken.
+    pub fn remove(&self) -> Vec<io::Error> {
+        self.0.iter().filter_map(|name| name.remove().err()).collect()
+    }
+}
+
+/// Answers on both sockets until the end is wished.
+pub async fn serve(sockets: Sockets, cache: Cache, metrics: Metrics, log: Log, shutdown: Shutdown) {
+    let Sockets { agent, log: lines } = sockets;
+    let counted = metrics.clone();
+    let asked = move |request| {
+        let (cache, metrics) = (cache.clone(), metrics.clone());
+        async move { answer::answer(request, &cache, &metrics).await }
+    };
+    let said = move |request: Request| std::future::ready(take(&request, &log, &counted));
+    tokio::join!(http::serve(agent, AGENT, asked, shutdown.clone()), http::serve(lines, LOG, said, shutdown));
+}
+
+/// `POST /log`
+fn take(request: &Request, log: &Log, metrics: &Metrics) -> Response {
+    if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
+        return text(StatusCode::NOT_FOUND, "lines are taken by POST /log\n");
+    }
+    let records = match relay::records(request.body(), jiff::Timestamp::now()) {
+        Ok(records) => records,
+        Err(error) => {
+            tracing::warn!(%error, "the plugin's lines are no JSON array of strings");
+            return text(StatusCode::BAD_REQUEST, format!("expected a JSON array of strings: {error}\n"));
+        }
+    };
+    for record in &records {
+        metrics.said(record.level);
+        relay::sample(record).into_iter().for_each(|sample| metrics.added(sample));
+        log.record(record);
+    }
+    text(StatusCode::OK, "")
+}

@@ -1,0 +1,169 @@
+//! The watch of this node's pods, which fills the cache.
+//!
+//! A pod is decoded straight into what is kept of it. Nothing ends this but the wish to end: the API server may be away for
+//! as long as it likes.
+
+use std::borrow::Cow;
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+
+use super::cache::{Cache, Change, Store};
+use super::metrics::Metrics;
+use crate::pod::{ApiPod, PodFacts, PodName};
+use crate::serve::shutdown::Shutdown;
+
+/// Keeps the cache like the API server's pods of this node until the end is wished.
+pub async fn watch(client: Client, node: &str, cache: &Cache, metrics: &Metrics, shutdown: Shutdown) {
+    let pods = Api::all(client);
+    let kept = async {
+        // A pod at a time, where the API server can; a list of all of them at once otherwise.
+        if let Ended::NoStreaming = follow(&pods, selected(node).streaming_lists(), cache, metrics).await {
+            tracing::info!("the API server does not stream lists");
+            follow(&pods, selected(node).any_semantic(), cache, metrics).await;
+        }
+    };
+    tokio::select! {
+        () = shutdown.wished() => {}
+        () = kept => {}
+    }
+}
+
+/// This node's pods, without those that have ended for good.
+fn selected(node: &str) -> Config {
+    Config::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"))
+}
+
+/// Why a watch has ended; others go on for ever.
+enum Ended {
+    NoStreaming,
+    Never,
+}
+
+async fn follow(pods: &Api<NodePod>, config: Config, cache: &Cache, metrics: &Metrics) -> Ended {
+    let mut events = pin!(watcher(pods.clone(), config).default_backoff());
+    loop {
+        match events.try_next().await {
+            Ok(Some(event)) => {
+                let listed = matches!(event, Event::InitDone);
+                change(event).into_iter().for_each(|change| cache.apply(change));
+                metrics.knows(cache);
+                if listed {
+                    tracing::info!(pods = cache.read(Store::len), "the node's pods are listed");
+                }
+            }
+            Ok(None) => return Ended::Never,
+            Err(error) if is_refusal_to_stream(&error) => return Ended::NoStreaming,
+            Err(error) => {
+                metrics.watch_failed();
+                tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
+            }
+        }
+    }
+}
+
+/// `sendInitialEvents` is invalid where the feature is off, and where it is unknown.
+fn is_refusal_to_stream(error: &Error) -> bool {
+    match error {
+        Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
+        Error::WatchError(status) => matches!(status.code, 400 | 422),
+        _ => false,
+    }
+}
+
+fn change(event: Event<NodePod>) -> Option<Change> {
+    let known = |pod: NodePod, change: fn(PodName, PodFacts) -> Change| match pod.facts {
+        Ok(facts) => Some(change(pod.name, facts)),
+        Err(error) => {
+            tracing::warn!(pod = %pod.name, error, "a pod without facts");
+            None
+        }
+    };
+    match event {
+        Event::Init => Some(Change::ListBegins),
+        Event::InitApply(pod) => known(pod, Change::Listed),
+        Event::InitDone => Some(Change::ListEnds),
+        Event::Apply(pod) => known(pod, Change::Applied),
+        Event::Delete(pod) => Some(Change::Gone(pod.name)),
+    }
+}
+
+/// A Pod, decoded into what is kept of it; the metadata is what a watch cannot do without.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "ApiPod")]
+struct NodePod {
+    name: PodName,
+    facts: Result<PodFacts, String>,
+    metadata: ObjectMeta,
+}
+
+impl From<ApiPod> for NodePod {
+    fn from(pod: ApiPod) -> Self {
+        let resource_version = pod.version().map(str::to_owned);
+        let metadata = ObjectMeta { resource_version, ..ObjectMeta::default() };
+        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), metadata }
+    }
+}
+
+impl Resource for NodePod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(json: &str) -> NodePod {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_pod_is_decoded_by_the_plugins_own_rules() {
+        let pod = pod(r#"{"metadata":{"namespace":"shop","name":"web","uid":"api","resourceVersion":"7",
+            "annotations":{"kubernetes.io/config.mirror":"node","x":"y"},"managedFields":[{"manager":"m"}]},
+            "spec":{"containers":[{"name":"istio-proxy"}]}}"#);
+        assert_eq!(pod.name.to_string(), "shop/web");
+        assert_eq!(pod.meta().resource_version.as_deref(), Some("7"));
+        let facts = pod.facts.unwrap();
+        assert_eq!((facts.uid.as_str(), facts.proxy.is_some()), ("node", true));
+    }
+
+    #[test]
+    fn a_pod_whose_facts_cannot_be_is_left_to_the_plugins_fallback() {
+        let odd = pod(
+            r#"{"metadata":{"name":"web"},"spec":{"containers":[{"name":"istio-proxy","securityContext":{"runAsUser":-1}}]}}"#,
+        );
+        assert_eq!(change(Event::Apply(odd)), None);
+    }
+}

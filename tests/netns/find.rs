@@ -1,0 +1,224 @@
+//! Finding a pod's netns by its addresses: in directories of bind mounts, and by processes.
+//!
+//! Each trial has a procfs and a directory of its own, in which only its own namespaces are named.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use istio_cni::netns::find::{Error, Places, Wanted, find};
+use libtest_mimic::Trial;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use tempfile::TempDir;
+
+use crate::support::{TestNetns, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("find::bind_mount_without_any_process", &[], bind_mount_without_any_process),
+        trial("find::process_without_bind_mount", &[], process_without_bind_mount),
+        trial("find::all_addresses_of_both_families_must_be_there", &[], all_addresses_must_be_there),
+        trial("find::each_namespace_is_entered_once", &[], each_namespace_is_entered_once),
+        trial("find::the_nodes_own_netns_is_never_the_pods", &[], the_nodes_own_netns_is_never_the_pods),
+        trial("find::two_with_the_same_address_are_told_by_the_pods_uid", &[], two_are_told_by_the_pods_uid),
+        trial("find::what_is_no_namespace_is_passed_over", &[], what_is_no_namespace_is_passed_over),
+    ]
+}
+
+/// A netns with these addresses.
+pub(crate) fn netns(addresses: &[&str]) -> TestNetns {
+    let netns = TestNetns::new();
+    netns.run("ip", &["link", "add", "eth0", "type", "veth"]);
+    for address in addresses {
+        netns.run("ip", &["address", "add", address, "dev", "eth0"]);
+    }
+    netns
+}
+
+/// What a node names its namespaces by.
+pub(crate) struct Node {
+    dir: TempDir,
+    processes: Vec<Child>,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for part in ["proc", "netns"] {
+            fs::create_dir(dir.path().join(part)).unwrap();
+        }
+        Self { dir, processes: Vec::new() }
+    }
+
+    pub(crate) fn places(&self) -> Places {
+        Places { dirs: vec![self.path("netns"), self.path("nothing")], proc: self.path("proc") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A process in the netns, of a container of the pod with this UID. The runtime's cgroups spell `-` as `_`.
+    pub(crate) fn process(&mut self, netns: &TestNetns, uid: &str) {
+        let mut child =
+            netns.inside(|| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+        // It runs once it echoes.
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b".").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let pid = child.id().to_string();
+        self.processes.push(child);
+        let proc = self.path("proc").join(&pid);
+        fs::create_dir_all(proc.join("ns")).unwrap();
+        symlink(format!("/proc/{pid}/ns/net"), proc.join("ns/net")).unwrap();
+        let slice = uid.replace('-', "_");
+        let group = format!("0::/../kubepods-burstable-pod{slice}.slice/cri-containerd-0a1b.scope\n");
+        fs::write(proc.join("cgroup"), group).unwrap();
+    }
+
+    /// Binds a netns to a name, in the mount namespace of the calling thread.
+    fn bind(&self, name: &str, netns: &TestNetns) {
+        let place = self.path("netns").join(name);
+        File::create(&place).unwrap();
+        let none: Option<&str> = None;
+        mount(Some(&netns.path()), &place, none, MsFlags::MS_BIND, none).unwrap();
+    }
+
+    fn find(&self, addresses: &[&str]) -> Result<PathBuf, Error> {
+        let ips: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+        find(&self.places(), &Wanted { ips: &ips, uid: UID })
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+const UID: &str = "0b0b0b0b-1111-2222-3333-444444444444";
+const OTHER: &str = "0c0c0c0c-1111-2222-3333-444444444444";
+
+/// Runs a body whose mounts nobody else sees, and which end with it.
+fn with_own_mounts(body: impl FnOnce() + Send) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none: Option<&str> = None;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            body();
+        });
+        thread.join().unwrap();
+    });
+}
+
+/// The inode of the netns at a path.
+fn inode(path: &Path) -> u64 {
+    nix::sys::stat::stat(path).unwrap().st_ino
+}
+
+fn not_found(found: Result<PathBuf, Error>) -> usize {
+    match found {
+        Err(Error::NotFound { looked, .. }) => looked,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bind_mount_without_any_process() {
+    with_own_mounts(|| {
+        let node = Node::new();
+        node.bind("cni-1", &netns(&["10.0.0.1/24"]));
+        node.bind("cni-2", &netns(&["10.0.0.2/24"]));
+        assert_eq!(node.find(&["10.0.0.2"]).unwrap(), node.path("netns/cni-2"));
+        assert_eq!(not_found(node.find(&["10.0.0.3"])), 2);
+    });
+}
+
+fn process_without_bind_mount() {
+    let mut node = Node::new();
+    let (one, two) = (netns(&["10.0.0.1/24"]), netns(&["10.0.0.2/24"]));
+    node.process(&one, OTHER);
+    node.process(&two, UID);
+    assert_eq!(inode(&node.find(&["10.0.0.2"]).unwrap()), inode(&two.path()));
+    assert_eq!(not_found(node.find(&["10.0.0.3"])), 2);
+}
+
+fn all_addresses_must_be_there() {
+    let mut node = Node::new();
+    let both = netns(&["10.0.0.2/24", "fd00::2/64"]);
+    node.process(&both, UID);
+    assert_eq!(inode(&node.find(&["10.0.0.2", "fd00::2"]).unwrap()), inode(&both.path()));
+    assert_eq!(inode(&node.find(&["fd00::2"]).unwrap()), inode(&both.path()));
+    assert_eq!(not_found(node.find(&["10.0.0.2", "fd00::3"])), 1);
+    assert_eq!(not_found(node.find(&["10.0.0.3", "fd00::2"])), 1);
+    assert_eq!(node.find(&[]), Err(Error::NoAddress));
+}
+
+fn each_namespace_is_entered_once() {
+    with_own_mounts(|| {
+        let mut node = Node::new();
+        let pod = netns(&["10.0.0.2/24"]);
+        node.bind("cni-1", &pod);
+        node.bind("again", &pod);
+        for _ in 0..3 {
+            node.process(&pod, UID);
+        }
+        node.process(&netns(&["10.0.0.1/24"]), OTHER);
+        assert_eq!(not_found(node.find(&["10.0.0.3"])), 2, "of six names");
+        assert!(node.find(&["10.0.0.2"]).unwrap().starts_with(node.path("netns")), "a mount outlives a process");
+    });
+}
+
+/// Its addresses are those of pods that share it, and of nobody whom rules may be given.
+fn the_nodes_own_netns_is_never_the_pods() {
+    let mut node = Node::new();
+    let host = netns(&["10.0.0.2/24"]);
+    node.process(&host, UID);
+    assert!(node.find(&["10.0.0.2"]).is_ok());
+    // As seen from a container, process 1 is the node's.
+    fs::create_dir_all(node.path("proc/1/ns")).unwrap();
+    symlink(host.path(), node.path("proc/1/ns/net")).unwrap();
+    assert_eq!(not_found(node.find(&["10.0.0.2"])), 0);
+    // The caller's own is none either.
+    let mut node = Node::new();
+    let pid = std::process::id().to_string();
+    fs::create_dir_all(node.path("proc").join(&pid).join("ns")).unwrap();
+    symlink("/proc/self/ns/net", node.path("proc").join(&pid).join("ns/net")).unwrap();
+    assert_eq!(not_found(node.find(&["127.0.0.1"])), 0);
+    node.process(&host, UID);
+    assert!(node.find(&["10.0.0.2"]).is_ok());
+}
+
+/// An address that a former pod's forgotten netns still has, or that another pod gave itself.
+fn two_are_told_by_the_pods_uid() {
+    let (mine, stale, foreign) = (netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]));
+    with_own_mounts(|| {
+        let mut node = Node::new();
+        node.bind("stale", &stale);
+        node.bind("mine", &mine);
+        let ambiguous = node.find(&["10.0.0.2"]);
+        assert!(matches!(&ambiguous, Err(Error::Ambiguous { found, .. }) if found.len() == 2), "{ambiguous:?}");
+        node.process(&foreign, OTHER);
+        assert!(matches!(node.find(&["10.0.0.2"]), Err(Error::Ambiguous { .. })));
+        node.process(&mine, UID);
+        assert_eq!(inode(&node.find(&["10.0.0.2"]).unwrap()), inode(&mine.path()));
+    });
+}
+
+fn what_is_no_namespace_is_passed_over() {
+    let mut node = Node::new();
+    let pod = netns(&["10.0.0.2/24"]);
+    fs::write(node.path("netns/placeholder"), "").unwrap();
+    symlink("/proc/self/ns/mnt", node.path("netns/another-type")).unwrap();
+    nix::unistd::mkfifo(&node.path("netns/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    symlink("/nowhere", node.path("netns/dangling")).unwrap();
+    fs::create_dir(node.path("proc/4194304")).unwrap();
+    node.process(&pod, UID);
+    assert_eq!(inode(&node.find(&["10.0.0.2"]).unwrap()), inode(&pod.path()));
+}

@@ -1,0 +1,188 @@
+//! Repair in place: the controller finds a real netns by what the API server says of its pod, and validation passes then.
+
+use std::future::Future;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use istio_cni::converge::{self, OnDifference, Options};
+use istio_cni::redirect::Redirect;
+use istio_cni::repair::Settings;
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::find::{Node, netns};
+use crate::stage::{Controller, broken, settings};
+use crate::support::{TestNetns, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("repair::validation_passes_afterwards_in_both_families", &[], || run(validation_passes_afterwards())),
+        trial("repair::a_second_controller_changes_nothing", &[], || run(a_second_controller_changes_nothing())),
+        trial("repair::eviction_where_validation_fails_all_the_same", &[], || run(eviction_where_it_fails_again())),
+        trial("repair::a_netns_that_is_not_there_yet_is_looked_for_again", &[], || run(looked_for_again())),
+        trial("repair::a_pod_that_the_plugin_would_refuse_is_given_up", &[], || run(refused_pods_are_given_up())),
+    ]
+}
+
+fn run(body: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(body);
+}
+
+const ADDRESSES: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
+/// By which runtimes name a pod's processes.
+const UID: &str = "uid-of-web-0";
+
+/// A broken pod that lives in a netns with [`ADDRESSES`].
+fn pod(restarts: u32) -> Value {
+    let mut pod = broken("web-0", restarts);
+    pod["status"]["podIP"] = json!("10.0.0.2");
+    pod["status"]["podIPs"] = json!([{ "ip": "10.0.0.2" }, { "ip": "fd00::2" }]);
+    pod["spec"]["containers"][0]["env"] = json!([{ "name": "ISTIO_DUAL_STACK", "value": "true" }]);
+    pod
+}
+
+/// Settings by which the namespaces of `node` are found.
+fn on(node: &Node, mode: &str) -> Settings {
+    Settings { places: node.places(), ..settings(&format!("--repair-mode {mode}")) }
+}
+
+fn counted(result: &str, count: usize) -> String {
+    format!(r#"istio_cni_repair_pods_repaired_total{{type="repair",result="{result}"}} {count}"#)
+}
+
+async fn until_counted(api: &Api, controller: &Controller, result: &str, count: usize) {
+    let line = counted(result, count);
+    api.until(&line, |_| controller.counts(&line)).await;
+}
+
+/// As the pod's `istio-validation` runs it.
+fn validate(pod: &TestNetns) -> (Option<i32>, String) {
+    let output = pod.inside(|| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+        command.args(["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", "500ms"]);
+        command.uid(1337).gid(1337).output().unwrap()
+    });
+    (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// How the netns differs from what the plugin would have made of it.
+fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
+    let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
+    let istio_cni::redirect::annotations::Asked::Redirect { redirect, .. } = redirect else { panic!("no redirection") };
+    let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
+    pod.inside(|| converge::check(&redirect, options)).unwrap()
+}
+
+fn facts() -> istio_cni::pod::PodFacts {
+    istio_cni::pod::PodFacts::from_pod_json(pod(0).to_string().as_bytes()).unwrap()
+}
+
+async fn validation_passes_afterwards() {
+    let netns = netns(&ADDRESSES);
+    let mut node = Node::new();
+    node.process(&netns, UID);
+    let (code, text) = validate(&netns);
+    assert_eq!(code, Some(126), "{text}");
+    let api = Api::start().await;
+    api.put(pod(1));
+    let controller = Controller::with(api.client(), on(&node, "repair"));
+    until_counted(&api, &controller, "success", 1).await;
+    let (code, text) = validate(&netns);
+    assert_eq!(code, Some(0), "{text}");
+    for arrival in ["127.0.0.6:15002 arrived at 127.0.0.1:15006", "[::6]:15002 arrived at [::1]:15006"] {
+        assert!(text.contains(arrival), "{text}");
+    }
+    let event = api.until("event", |api| api.list("events").into_iter().next()).await;
+    assert_eq!(event["reason"], "RepairBrokenPod");
+    assert_eq!(event["message"], "pod detected as broken, redirection set up");
+    assert!(api.requests().iter().all(|seen| seen.method == "GET" || seen.path.ends_with("/events")), "nothing else");
+}
+
+async fn a_second_controller_changes_nothing() {
+    let netns = netns(&ADDRESSES);
+    let mut node = Node::new();
+    node.process(&netns, UID);
+    let api = Api::start().await;
+    api.put(pod(1));
+    for _ in 0..2 {
+        let controller = Controller::with(api.client(), on(&node, "repair"));
+        until_counted(&api, &controller, "success", 1).await;
+        assert_eq!(deviations(&netns), []);
+        controller.end().await;
+    }
+    // Somebody flushes the rules: the next failed validation mends them.
+    let controller = Controller::with(api.client(), on(&node, "repair"));
+    until_counted(&api, &controller, "success", 1).await;
+    netns.inside(|| converge::cleanup(&Redirect::default())).unwrap();
+    assert_ne!(deviations(&netns), []);
+    api.put(pod(2));
+    until_counted(&api, &controller, "success", 2).await;
+    assert_eq!(deviations(&netns), []);
+}
+
+async fn eviction_where_it_fails_again() {
+    let netns = netns(&ADDRESSES);
+    let mut node = Node::new();
+    node.process(&netns, UID);
+    let api = Api::start().await;
+    api.put(pod(1));
+    let controller = Controller::with(api.client(), on(&node, "repair-or-evict"));
+    until_counted(&api, &controller, "success", 1).await;
+    // The same attempt, seen again, began before the repair.
+    api.put(pod(1));
+    let mut other = pod(1);
+    other["metadata"]["name"] = json!("web-1");
+    other["metadata"]["uid"] = json!("uid-of-web-1");
+    api.put(other);
+    until_counted(&api, &controller, "success", 2).await;
+    assert_eq!(api.requests_to("POST", "/eviction").len(), 0);
+    api.put(pod(2));
+    api.until("eviction", |api| api.requests_to("POST", "/web-0/eviction").into_iter().next()).await;
+}
+
+async fn looked_for_again() {
+    let mut node = Node::new();
+    let api = Api::start().await;
+    api.put(pod(1));
+    let controller = Controller::with(api.client(), on(&node, "repair"));
+    until_counted(&api, &controller, "fail", 1).await;
+    let told = api.until("event", |api| api.list("events").into_iter().next()).await;
+    let message = told["message"].as_str().unwrap();
+    assert!(message.contains("failed to set up redirection: none of 0 network namespaces"), "{message}");
+    let netns = netns(&ADDRESSES);
+    node.process(&netns, UID);
+    until_counted(&api, &controller, "success", 1).await;
+    assert_eq!(deviations(&netns), []);
+}
+
+async fn refused_pods_are_given_up() {
+    let netns = netns(&ADDRESSES);
+    let mut node = Node::new();
+    node.process(&netns, UID);
+    for (change, said) in [
+        (json!({ "spec": { "containers": [{ "name": "web" }] } }), "the plugin redirects no such pod: no_proxy"),
+        (
+            json!({ "metadata": { "annotations": { "traffic.sidecar.istio.io/excludeInboundPorts": "x" } } }),
+            "traffic.sidecar.istio.io/excludeInboundPorts",
+        ),
+    ] {
+        let api = Api::start().await;
+        let mut refused = pod(1);
+        json_patch::merge(&mut refused, &change);
+        api.put(refused.clone());
+        let controller = Controller::with(api.client(), on(&node, "repair-or-evict"));
+        let told = api.until("event", |api| api.list("events").into_iter().next()).await;
+        assert!(told["message"].as_str().unwrap().contains(said), "{told}");
+        refused["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
+        api.put(refused);
+        let mut sound = pod(1);
+        sound["metadata"]["name"] = json!("web-1");
+        sound["metadata"]["uid"] = json!("uid-of-web-1");
+        api.put(sound);
+        until_counted(&api, &controller, "success", 1).await;
+        assert!(controller.counts(&counted("fail", 1)).is_some(), "{}", controller.metrics());
+        assert_eq!(api.requests_to("POST", "/eviction").len(), 0, "another sandbox would be refused, too");
+        netns.inside(|| converge::cleanup(&Redirect::default())).unwrap();
+    }
+}

@@ -1,0 +1,230 @@
+//! API servers that refuse, forget, hang or go away: what is tried again, when, and what is not.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, Fault, Seen};
+use crate::stage::{Controller, broken, failing, flush};
+
+const EVICTION: &str = "/pods/web-0/eviction";
+
+/// The first `count` evictions of the pod.
+async fn evictions(api: &Api, count: usize) -> Vec<Seen> {
+    let what = format!("{count} evictions");
+    api.until(&what, |api| Some(api.requests_to("POST", EVICTION)).filter(|seen| seen.len() >= count)).await
+}
+
+fn counted(result: &str, count: usize) -> String {
+    format!(r#"istio_cni_repair_pods_repaired_total{{type="evict",result="{result}"}} {count}"#)
+}
+
+async fn until_counted(api: &Api, controller: &Controller, result: &str, count: usize) {
+    let line = counted(result, count);
+    api.until(&line, |_| controller.counts(&line)).await;
+}
+
+async fn events(api: &Api, count: usize) -> Vec<(Value, String)> {
+    let told = |event: Value| (event["reason"].clone(), event["message"].as_str().unwrap_or_default().to_owned());
+    let what = format!("{count} events");
+    let events = api.until(&what, |api| Some(api.list("events")).filter(|events| events.len() >= count)).await;
+    events.into_iter().map(told).collect()
+}
+
+#[tokio::test]
+async fn a_disruption_budget_holds_the_pod_for_as_long_as_it_says() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("POST", EVICTION).too_many(1).times(2));
+    let controller = Controller::start(&api, "");
+    let seen = evictions(&api, 3).await;
+    for pair in seen.windows(2) {
+        let waited = pair[1].at - pair[0].at;
+        assert!(waited >= Duration::from_secs(1), "asked for a second, waited {waited:?}");
+    }
+    until_counted(&api, &controller, "success", 1).await;
+    assert!(controller.counts(&counted("fail", 2)).is_some(), "{}", controller.metrics());
+    let told = events(&api, 2).await;
+    assert_eq!(told.len(), 2, "the same refusal is told once: {told:?}");
+    assert!(told[0].1.contains("429") && told[0].1.contains("disruption budget"), "{told:?}");
+    assert_eq!(told[1].1, "pod detected as broken, evicted");
+}
+
+#[tokio::test]
+async fn failures_are_tried_again_ever_more_slowly() {
+    for fault in [Fault::on("POST", EVICTION).status(500), Fault::on("POST", EVICTION).cut()] {
+        let api = Api::start().await;
+        api.put(broken("web-0", 1));
+        api.fault(fault.times(2));
+        let controller = Controller::start(&api, "");
+        let seen = evictions(&api, 3).await;
+        let waits: Vec<Duration> = seen.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+        assert!(waits[0] >= Duration::from_millis(500) && waits[1] >= Duration::from_secs(1), "{waits:?}");
+        until_counted(&api, &controller, "success", 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_told_with_what_is_missing() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("POST", EVICTION).status(403));
+    let _controller = Controller::start(&api, "");
+    evictions(&api, 2).await;
+    let told = events(&api, 1).await;
+    assert_eq!(told[0].0, "EvictBrokenPod");
+    assert!(told[0].1.contains("its role must allow `create pods/eviction`"), "{told:?}");
+    assert_eq!(api.list("events").len(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_gone_is_left_to_rest() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("POST", EVICTION).status(404));
+    let controller = Controller::start(&api, "");
+    until_counted(&api, &controller, "skip", 1).await;
+    flush(&api, ("POST", "/last/eviction")).await;
+    assert_eq!(api.requests_to("POST", EVICTION).len(), 1);
+    assert_eq!(api.list("events").iter().filter(|e| e["involvedObject"]["name"] == "web-0").count(), 0);
+}
+
+#[tokio::test]
+async fn a_pod_that_changed_is_looked_at_again_before_anything_is_done_to_it() {
+    let api = Api::start().await;
+    let pod = api.put(broken("web-0", 1));
+    // The eviction is on its way while the kubelet writes another status.
+    api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
+    let controller = Controller::start(&api, "");
+    evictions(&api, 1).await;
+    let newer = api.put(failing(pod.clone(), 2));
+    let seen = evictions(&api, 2).await;
+    let version = |seen: &Seen| seen.body["deleteOptions"]["preconditions"]["resourceVersion"].clone();
+    assert_eq!(version(&seen[0]), pod["metadata"]["resourceVersion"]);
+    assert_eq!(version(&seen[1]), newer["metadata"]["resourceVersion"]);
+    until_counted(&api, &controller, "skip", 1).await;
+    until_counted(&api, &controller, "success", 1).await;
+}
+
+#[tokio::test]
+async fn a_namesake_is_not_evicted_in_the_place_of_the_broken_pod() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
+    let controller = Controller::start(&api, "");
+    evictions(&api, 1).await;
+    api.remove("pods", "shop", "web-0");
+    let mut namesake = crate::stage::pod("web-0");
+    namesake["metadata"]["uid"] = json!("another");
+    api.put(namesake);
+    until_counted(&api, &controller, "skip", 1).await;
+    flush(&api, ("POST", "/last/eviction")).await;
+    assert!(api.get("pods", "shop", "web-0").is_some());
+    assert_eq!(api.requests_to("POST", EVICTION).len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_holds_up_so_many_actions_and_no_more() {
+    const AT_ONCE: usize = 16;
+    let api = Api::start().await;
+    for n in 0..40 {
+        api.put(broken(&format!("web-{n}"), 1));
+    }
+    api.fault(Fault::on("POST", "/eviction").silence().times(AT_ONCE));
+    let controller = Controller::start(&api, "");
+    api.until("a full house", |api| (api.requests_to("POST", "/eviction").len() >= AT_ONCE).then_some(())).await;
+    // What comes now is heard, and waits.
+    api.put(broken("last", 0));
+    api.until("all pods", |_| controller.counts("istio_cni_repair_broken_pods 41")).await;
+    assert_eq!(api.requests_to("POST", "/eviction").len(), AT_ONCE);
+    // They are given up in time, the others have their turn, and in the end so have they.
+    until_counted(&api, &controller, "fail", AT_ONCE).await;
+    until_counted(&api, &controller, "success", 41).await;
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_written_undoes_nothing() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("POST", "/events").status(403));
+    let controller = Controller::start(&api, "");
+    until_counted(&api, &controller, "success", 1).await;
+    flush(&api, ("POST", "/last/eviction")).await;
+    assert_eq!(api.requests_to("POST", EVICTION).len(), 1);
+}
+
+#[tokio::test]
+async fn lists_and_watches_that_fail_are_asked_again() {
+    for fault in [
+        Fault::on("GET", "/api/v1/pods?").status(403).times(1),
+        Fault::on("GET", "/api/v1/pods?").status(503).times(1),
+        Fault::on("GET", "/api/v1/pods?").cut().times(1),
+        Fault::on("GET", "watch=").status(410).times(1),
+        Fault::on("GET", "watch=").status(403).times(1),
+        Fault::on("GET", "watch=").cut().times(1),
+    ] {
+        let api = Api::start().await;
+        api.fault(fault);
+        let controller = Controller::start(&api, "");
+        api.until("an error", |_| controller.counts("istio_cni_repair_watch_errors_total 1")).await;
+        api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+        api.put(broken("web-0", 1));
+        evictions(&api, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_missed_while_a_watch_breaks_or_expires() {
+    let api = Api::start().await;
+    let _controller = Controller::start(&api, "");
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    api.bookmark();
+    api.break_watches();
+    api.put(broken("web-0", 1));
+    evictions(&api, 1).await;
+    api.until("a watch again", |api| (api.watches("pods") == 1).then_some(())).await;
+    api.put(broken("web-1", 1));
+    api.expire_watches();
+    api.until("eviction of web-1", |api| api.requests_to("POST", "/web-1/eviction").into_iter().next()).await;
+}
+
+#[tokio::test]
+async fn an_outage_is_survived_and_the_broken_are_found_afterwards() {
+    let api = Api::start().await;
+    let (address, client) = (api.address(), api.client());
+    let controller = Controller::with(client, crate::stage::settings(""));
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    drop(api);
+    let line =
+        |text: &str| text.lines().any(|l| l.starts_with("istio_cni_repair_watch_errors_total") && !l.ends_with(" 0"));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !line(&controller.metrics()) {
+        assert!(tokio::time::Instant::now() < deadline, "no error was counted: {}", controller.metrics());
+        tokio::task::yield_now().await;
+    }
+    let api = Api::listen(address).await;
+    api.put(broken("web-0", 1));
+    evictions(&api, 1).await;
+    controller.end().await;
+}
+
+#[tokio::test]
+async fn a_namesake_is_not_mended_in_the_place_of_the_broken_pod() {
+    let api = Api::start().await;
+    api.put(broken("web-0", 1));
+    api.fault(Fault::on("GET", "/pods/web-0").slow(Duration::from_millis(300)).times(1));
+    let controller =
+        Controller::start(&api, "--repair-mode repair --repair-proc /nowhere --repair-netns-dirs /nowhere");
+    let count = |result: &str| format!(r#"istio_cni_repair_pods_repaired_total{{type="repair",result="{result}"}} 1"#);
+    api.until("a look at the pod", |api| api.requests_to("GET", "/pods/web-0").into_iter().next()).await;
+    api.remove("pods", "shop", "web-0");
+    let mut namesake = broken("web-0", 1);
+    namesake["metadata"]["uid"] = json!("another");
+    api.put(namesake);
+    api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
+    // The other one is broken, too, and has its own turn: no netns is found for it.
+    api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;
+    let told = events(&api, 1).await;
+    assert!(told[0].1.contains("none of 0 network namespaces"), "{told:?}");
+    assert_eq!(api.list("events")[0]["involvedObject"]["uid"], "another");
+}

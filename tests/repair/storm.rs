@@ -1,0 +1,70 @@
+//! Hundreds of broken pods at once: how many requests they cost, and how much memory.
+
+use crate::api::Api;
+use crate::stage::{Controller, broken};
+
+const PODS: usize = 500;
+const BUDGET: usize = 60;
+
+/// Pods as heavy as real ones: what is not decoded costs nothing.
+fn heavy(name: &str) -> serde_json::Value {
+    let mut pod = broken(name, 1);
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "x".repeat(20_000).into();
+    pod
+}
+
+/// All evictions that the budget allows, and no more even after the controller has heard of one more pod.
+async fn so_many_actions_and_no_more(api: &Api, controller: &Controller) {
+    let evictions = |api: &Api| api.requests_to("POST", "/eviction").len();
+    api.until("the budget's evictions", |api| (evictions(api) >= BUDGET).then_some(())).await;
+    api.put(broken("last", 0));
+    api.until("all that are left", |api| {
+        let left = format!("istio_cni_repair_broken_pods {}", api.list("pods").len());
+        controller.counts(&left)
+    })
+    .await;
+    assert_eq!(evictions(api), BUDGET);
+    let events = api.requests_to("POST", "/events").len();
+    assert!(events <= BUDGET, "{events} events");
+}
+
+#[tokio::test]
+async fn a_list_of_broken_pods_costs_no_more_than_the_budget() {
+    let api = Api::start().await;
+    for n in 0..PODS {
+        api.put(heavy(&format!("web-{n}")));
+    }
+    let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
+    so_many_actions_and_no_more(&api, &controller).await;
+    let reads: Vec<String> = api.requests().into_iter().filter(|s| s.method == "GET").map(|s| s.query).collect();
+    assert_eq!(reads.len(), 2, "one list, one watch: {reads:?}");
+    assert!(reads[0].contains("resourceVersion=0"), "from the watch cache: {reads:?}");
+}
+
+#[tokio::test]
+async fn a_flood_of_events_costs_no_more_than_the_budget() {
+    let api = Api::start().await;
+    let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    // Each pod three times: that is what a crash loop looks like.
+    for restarts in 0..3 {
+        for n in 0..PODS {
+            api.put(broken(&format!("web-{n}"), restarts));
+        }
+    }
+    so_many_actions_and_no_more(&api, &controller).await;
+}
+
+#[tokio::test]
+async fn all_nodes_pods_are_listed_in_pages() {
+    let api = Api::start().await;
+    for n in 0..PODS {
+        api.put(broken(&format!("web-{n}"), 0));
+    }
+    let controller = Controller::start(&api, "--repair-node-name= --repair-mode observe");
+    let all = format!("istio_cni_repair_broken_pods {PODS}");
+    api.until(&all, |_| controller.counts(&all)).await;
+    let lists: Vec<String> = api.requests().into_iter().map(|s| s.query).filter(|q| !q.contains("watch=")).collect();
+    assert!(lists.len() > 1 && lists.iter().all(|query| query.contains("limit=")), "{lists:?}");
+    assert!(lists.iter().all(|query| !query.contains("spec.nodeName")), "{lists:?}");
+}

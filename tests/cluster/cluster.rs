@@ -1,6 +1,6 @@
 //! The cluster as trials see it: the API server for its administrator, the container runtime, the node's files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(crate) struct Cluster {
     pub(crate) cri: Cri,
     /// The node's.
     pub(crate) netns: Netns,
+    /// The plugin, not installed yet.
+    pub(crate) plugin: PathBuf,
 }
 
 impl Cluster {
@@ -52,6 +54,7 @@ impl Cluster {
             client,
             runtime,
             cri: Cri::connect(Path::new("/run/containerd/containerd.sock"))?,
+            plugin: programs.istio_cni.clone(),
             netns: Netns::open(Path::new("/proc/self/ns/net"))?,
         })
     }
@@ -64,6 +67,11 @@ impl Cluster {
     /// Puts an object into the collection at a path, and returns it as it is then.
     pub(crate) fn create(&self, path: &str, object: &Value) -> Result<Value> {
         self.send(Request::post(path).header("content-type", "application/json"), object)
+    }
+
+    /// Changes fields of the object at a path.
+    pub(crate) fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
+        self.send(Request::patch(path).header("content-type", "application/merge-patch+json"), patch)
     }
 
     /// Deletes the object at a path; its dependents follow.
@@ -80,6 +88,12 @@ impl Cluster {
         let request = request.body(bytes)?;
         let what = format!("{} {}", request.method(), request.uri());
         self.runtime.block_on(self.client.request(request)).context(what)
+    }
+
+    /// What a container has said.
+    pub(crate) fn log(&self, pod: &str, container: &str) -> Result<String> {
+        let request = Request::get(format!("{pod}/log?container={container}")).body(Vec::new())?;
+        Ok(self.runtime.block_on(self.client.request_text(request))?)
     }
 
     /// Asks again and again, at a pace that leaves the API server time for others.

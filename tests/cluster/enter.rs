@@ -12,8 +12,8 @@ use crate::runtime::programs::{self, Programs};
 
 /// Starts the components, and this program inside.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/node/run");
-/// What the components have said in the last run.
-const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cluster");
+/// What the components, and ours, have said in the last run.
+pub(crate) const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cluster");
 /// Tells this program that it is inside.
 const INSIDE: &str = "ISTIO_CNI_TEST_CLUSTER";
 /// As Kubernetes' own go.mod says.

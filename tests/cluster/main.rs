@@ -5,14 +5,19 @@
 //! after the other, each in a Kubernetes namespace of its own, and none may leave anything on the node.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
+#![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
 
 #[path = "../support/cri/runtime.rs"]
 mod runtime;
 
+mod account;
+mod chain;
 mod cluster;
+mod controller;
 mod enter;
 mod harness;
 mod objects;
+mod repair;
 mod stage;
 
 use std::process::ExitCode;
@@ -25,7 +30,7 @@ use stage::Case;
 fn main() -> ExitCode {
     // One at a time: the node has one CNI chain, and trials change it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let cases: Vec<Case> = [harness::CASES].concat();
+    let cases: Vec<Case> = [harness::CASES, repair::CASES].concat();
     if arguments.list {
         return run(&arguments, cases.iter().map(|case| stage::absent(case, "")).collect());
     }

@@ -1,14 +1,18 @@
 //! A trial's Kubernetes namespace: made before it, removed after it, and what then is left on the node.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use k8s_cri::v1::PodSandboxState;
 use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::runtime::outside;
+use crate::runtime::pod::APP_PORT;
+use crate::runtime::trace::Trace;
 
 /// What a trial states, the name of its namespace, and how it is shown.
 #[derive(Clone, Copy)]
@@ -134,6 +138,12 @@ impl Stage<'_> {
                 _ => bail!("{seen:#?}"),
             }
         })
+    }
+
+    /// Asks a pod's application from the node.
+    pub(crate) fn ask(&self, pod: &Value) -> Result<Trace> {
+        let ip: IpAddr = pod["status"]["podIP"].as_str().context("an address")?.parse()?;
+        outside::ask(&self.cluster.netns, SocketAddr::new(ip, APP_PORT))
     }
 
     /// What the API server knows of pods and events, for whoever must find out why a trial failed.

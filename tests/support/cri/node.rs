@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use istio_cni::contract;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -106,19 +106,7 @@ impl Node {
     /// Replaces the CNI chain and waits until containerd has loaded it.
     pub fn load_chain(&self, families: Families, chained: Option<&Value>) -> Result<()> {
         let text = conflist::text(families, &self.leases(), chained);
-        let path = self.dir().join("net.d/10-pods.conflist");
-        let new = self.dir().join("net.d/new");
-        fs::write(&new, &text)?;
-        fs::rename(&new, &path)?;
-        wait::until("containerd has loaded the chain", || {
-            let status = self.cri().status()?;
-            let loaded: Value = serde_json::from_str(status.info.get("cniconfig").map_or("null", String::as_str))?;
-            let networks = loaded["Networks"].as_array().map_or(&[][..], Vec::as_slice);
-            if networks.iter().any(|network| network["Config"]["Source"] == *text) {
-                return Ok(());
-            }
-            bail!("{loaded}")
-        })
+        conflist::load(self.cri(), &self.dir().join("net.d/10-pods.conflist"), &text)
     }
 
     /// Makes the pod's sandbox, which is when ADD happens. Its containers are not started yet.

@@ -118,10 +118,10 @@ impl Keeper {
 
     fn publish(&mut self, status: Status) {
         let ready = status == Status::Ready;
-        let before = self.status.send_replace(status.clone());
-        if before == status {
+        if *self.status.borrow() == status {
             return;
         }
+        self.status.send_replace(status.clone());
         self.metrics.ready(ready);
         match status {
             Status::Ready => {

@@ -34,10 +34,10 @@ impl Throttle {
             self.waits = 0;
             return Duration::ZERO;
         }
-        let missing = 1.0 - self.tokens;
-        self.tokens = 0.0;
+        // Taken in advance; by the end of the wait it is there.
+        self.tokens = (self.tokens - 1.0).max(-RATE * LONGEST.as_secs_f64());
         self.waits += 1;
-        Duration::from_secs_f64(missing / RATE).min(LONGEST)
+        Duration::from_secs_f64(-self.tokens / RATE)
     }
 
     /// Whether it is the moment to say that somebody else changes the node back, again and again.

@@ -11,6 +11,7 @@ export CNITOOL := $(TOOLS)/bin/cnitool
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
+DAEMONS  := istio-cni-repair
 SUITES   := golden cli oracle pod repair install netns cri
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
@@ -29,17 +30,18 @@ test: build programs cnitool
 	cargo test --quiet $(SUITES:%=--test %)
 
 bench: build
-	cargo build --quiet --profile plugin --target $(MUSL) --example bench_floor --example bench_peak
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
-	cargo build --quiet --profile plugin --target $(MUSL) --bins
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --bins
+	cargo build --quiet --release --target $(MUSL) $(DAEMONS:%=--bin %)
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
 	cargo build --quiet --example answer --example ask --example installer
-	cargo build --quiet --target $(MUSL) --example pod_app --example pod_proxy
+	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy
 
 lint: fmt deny
 	cargo clippy --quiet --all-targets -- -D warnings

@@ -7,17 +7,20 @@ PACKAGES := iptables nftables containerd runc containernetworking-plugins iprout
             procps musl-tools protobuf-compiler gcc g++
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
+# Kubernetes for the cluster tier, built once for all checkouts that have the same sources of it.
+KUBE_DIR := tests/cluster/kube
+export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
 # Tests and demo run the very binary that is shipped.
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 DAEMONS  := istio-cni-repair
-SUITES   := golden cli oracle pod repair install netns cri
+SUITES   := golden cli oracle pod repair install netns cri cluster
 
-.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
+.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=netns,cri fails where a tier cannot run)'
+	@echo 'make test    every test (REQUIRE_TIERS=netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make bench   the plugin against its floor and against the commands that Istio runs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make lint    format, clippy, licences and bans'
@@ -25,7 +28,7 @@ help:
 demo: build programs
 	cargo run --quiet --example demo
 
-test: build programs cnitool
+test: build programs cnitool kube
 	cargo test --quiet --lib --bins
 	cargo test --quiet $(SUITES:%=--test %)
 
@@ -80,6 +83,14 @@ cnitool: $(CNITOOL)
 $(CNITOOL):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/containernetworking/cni/cnitool@v1.3.0; \
 	  else echo 'no go: the trials with cnitool are ignored'; fi
+
+# Five minutes from nothing. The version is what the API server and the kubelet say that they are.
+kube: $(KUBE)
+$(KUBE):
+	@if [ "$$(printf '%s\n' go1.26 "$$(go env GOVERSION 2>/dev/null)" | sort -V | head -n1)" = go1.26 ]; then \
+	  cd $(KUBE_DIR) && mkdir -p $(@D) && CGO_ENABLED=0 go build -trimpath -o $@.new -ldflags "-s -w \
+	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
+	else echo 'no go, or none of 1.26 or later: the trials in a cluster are ignored'; fi
 
 clean:
 	cargo clean

@@ -81,6 +81,12 @@ fn pod_program(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{name} is not built; cargo build --target {} --example {name}", musl()))
 }
 
+/// The newest static build of a binary, for the image.
+pub fn static_build(name: &str) -> Result<PathBuf, String> {
+    newest(&target()?.join(musl()), name)
+        .ok_or_else(|| format!("{name} is not built; cargo build --target {} --bin {name}", musl()))
+}
+
 /// What a node would run is the static build; the host's libraries are there for the other.
 fn plugin() -> Result<PathBuf, String> {
     let target = target()?;

@@ -14,7 +14,8 @@ export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum 
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
-SUITES   := golden cli oracle pod repair netns cri cluster
+DAEMONS  := istio-cni-repair
+SUITES   := golden cli oracle pod repair install netns cri cluster
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
 help:
@@ -32,17 +33,18 @@ test: build programs cnitool kube
 	cargo test --quiet $(SUITES:%=--test %)
 
 bench: build
-	cargo build --quiet --profile plugin --target $(MUSL) --example bench_floor --example bench_peak
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
-	cargo build --quiet --profile plugin --target $(MUSL) --bins
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --bins
+	cargo build --quiet --release --target $(MUSL) $(DAEMONS:%=--bin %)
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
-	cargo build --quiet --example answer --example ask
-	cargo build --quiet --target $(MUSL) --example pod_app --example pod_proxy
+	cargo build --quiet --example answer --example ask --example installer
+	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy
 
 lint: fmt deny
 	cargo clippy --quiet --all-targets -- -D warnings

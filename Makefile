@@ -11,7 +11,7 @@ export CNITOOL := $(TOOLS)/bin/cnitool
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
-SUITES   := golden cli oracle pod repair netns cri
+SUITES   := golden cli oracle pod repair install netns cri
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
 help:
@@ -38,7 +38,7 @@ build: setup
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
-	cargo build --quiet --example answer --example ask
+	cargo build --quiet --example answer --example ask --example installer
 	cargo build --quiet --target $(MUSL) --example pod_app --example pod_proxy
 
 lint: fmt deny

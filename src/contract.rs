@@ -92,8 +92,6 @@ pub const EXIT_USAGE: u8 = 255;
 pub const PLUGIN_NAME: &str = "istio-cni";
 /// The DaemonSet of the agent, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
-/// The taint with which nodes are born where pods are to wait for the agent.
-pub const STARTUP_TAINT: &str = "cni.istio.io/not-ready";
 /// The agent's own pods start with this, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
 /// Default run directory on the node.

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What the API server says of the DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub(super) enum Answer {
     /// It is there.
     Found {
         /// It is being deleted.
@@ -25,7 +25,7 @@ pub enum Answer {
 
 /// What becomes of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub(super) enum Ending {
     /// Plugin, chain entry and kubeconfig stay.
     Keep(Keep),
     /// All is removed.
@@ -34,7 +34,7 @@ pub enum Ending {
 
 /// Why the plugin stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keep {
+pub(super) enum Keep {
     /// Another agent serves the node already.
     Superseded,
     /// The DaemonSet wants the node served: an upgrade, a restart, a reboot.
@@ -45,7 +45,7 @@ pub enum Keep {
 
 /// Why the plugin goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remove {
+pub(super) enum Remove {
     /// The DaemonSet is gone.
     Deleted,
     /// The DaemonSet is going.
@@ -57,7 +57,7 @@ pub enum Remove {
 }
 
 /// Decides. `superseded`: another agent has taken the sockets over.
-pub fn decide(superseded: bool, answer: Answer) -> Ending {
+pub(super) fn decide(superseded: bool, answer: Answer) -> Ending {
     if superseded {
         return Ending::Keep(Keep::Superseded);
     }

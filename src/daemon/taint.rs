@@ -26,7 +26,7 @@ fn patch(node: &Node, key: &str) -> Option<Value> {
 }
 
 /// Removes the taint, however often that takes.
-pub async fn remove(client: &Client, node: &str, key: &str) {
+pub(super) async fn remove(client: &Client, node: &str, key: &str) {
     loop {
         match try_to_remove(client, node, key).await {
             Ok(true) => return tracing::info!(node, taint = key, "the startup taint is removed"),

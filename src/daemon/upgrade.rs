@@ -15,11 +15,18 @@ use crate::contract;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two questions: an API server that starts refuses those whom it does not know yet.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Questions before a refusal or a failure is taken for an answer. All of it stays well below a pod's grace period.
+/// Questions before a refusal or a failure is taken for an answer.
 const ATTEMPTS: usize = 3;
+/// All of it, a client included: a third of a pod's grace period.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The answer about the DaemonSet in `namespace`, for this node.
-pub async fn ask(client: &Client, namespace: &str, node: &str) -> Answer {
+pub(super) async fn ask(client: impl Future<Output = Client>, namespace: &str, node: &str) -> Answer {
+    let answer = async { persist(&client.await, namespace, node).await };
+    timeout(LIMIT, answer).await.unwrap_or_else(|_| Answer::Unanswered(format!("no answer within {LIMIT:?}")))
+}
+
+async fn persist(client: &Client, namespace: &str, node: &str) -> Answer {
     let mut answer = ask_once(client, namespace, node).await;
     for _ in 1..ATTEMPTS {
         if !matches!(answer, Answer::Refused(_) | Answer::Unanswered(_)) {

@@ -99,6 +99,8 @@ impl Daemon {
         let (client, metrics) = (self.client.clone(), repair::Metrics::new(registry));
         let (settings, end) = (self.settings.repair.clone(), retired.clone());
         tasks.spawn(until(retired, async move { repair::run(client.await, settings, metrics, end).await }));
+        let (client, settings) = (self.client.clone(), self.settings.clone());
+        tasks.spawn(until(retired, async move { foresee(client, &settings).await }));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
@@ -141,6 +143,15 @@ impl Daemon {
         let settings = self.settings.install.clone();
         let errors = tokio::task::spawn_blocking(move || install::remove(&settings, uninstall::IN_FLIGHT)).await;
         uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
+    }
+}
+
+/// Warns while there is time where an upgrade would be taken for a removal.
+async fn foresee(client: Connecting, settings: &Settings) {
+    let answer = upgrade::ask(client, settings.namespace(), &settings.node).await;
+    if let ending @ Ending::Remove(_) = decide(false, answer) {
+        let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
+        tracing::warn!(check, "if this daemon ended now, the plugin would be {ending}");
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod ending;
 mod flags;
+mod plugin;
 mod ports;
 mod run;
 mod selection;

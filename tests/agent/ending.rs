@@ -80,11 +80,17 @@ async fn so_does_a_withdrawn_role_and_a_passing_refusal_does_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn an_api_server_that_cannot_tell_leaves_the_plugin() {
     let fault = |fault: fn(Fault) -> Fault| left(move |api| api.fault(fault(Fault::on("GET", "/daemonsets/"))));
-    let (silent, cut, failing) =
-        tokio::join!(fault(Fault::silence), fault(Fault::cut), fault(|fault| fault.status(503)));
+    let (silent, cut, failing, strange) = tokio::join!(
+        fault(Fault::silence),
+        fault(Fault::cut),
+        fault(|fault| fault.status(503)),
+        // As from a server that does not serve the path.
+        fault(|fault| fault.status(404)),
+    );
     kept(silent, "kept: nobody can say whether it is to go (no answer within");
     kept(cut, "kept: nobody can say whether it is to go");
     kept(failing, "kept: nobody can say whether it is to go");
+    kept(strange, "kept: nobody can say whether it is to go");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

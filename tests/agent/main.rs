@@ -6,6 +6,10 @@
 #[path = "../support/api/server.rs"]
 mod api;
 
+#[path = "../support/plugin.rs"]
+#[expect(dead_code, reason = "every tier uses its part of it")]
+mod plugin;
+
 mod ending;
 mod metrics;
 mod ready;

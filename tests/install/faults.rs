@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Plan};
@@ -75,7 +76,7 @@ fn a_plugin_that_a_chain_still_names_stays() {
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
     small.make_read_only();
-    let errors: Vec<String> = remove(&node.chained()).iter().map(ToString::to_string).collect();
+    let errors: Vec<String> = remove(&node.chained(), Duration::ZERO).iter().map(ToString::to_string).collect();
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
     assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);

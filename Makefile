@@ -14,8 +14,8 @@ export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum 
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
-DAEMONS  := istio-cni-repair
-SUITES   := golden cli oracle pod repair install netns cri cluster
+DAEMONS  := install-cni istio-cni-repair
+SUITES   := golden cli oracle pod repair install agent netns cri cluster
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
 help:

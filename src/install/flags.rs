@@ -18,6 +18,7 @@ const STANDALONE: &str = "YYY-istio-cni.conf";
 /// Flags of installing.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Installing")]
+#[group(skip)]
 pub struct Flags {
     /// Name of the CNI configuration file to chain into, or, not chained, to write. Empty: the one that the runtime uses.
     #[arg(long, env = "CNI_CONF_NAME", default_value = "", value_parser = file_name)]
@@ -123,16 +124,25 @@ impl Flags {
     /// The settings, and what of the command line has no effect. `plugin_log_level` is the level that the daemon's log
     /// flags give the scope `cni-plugin`.
     pub fn settings(self, plugin_log_level: &str) -> Result<(Settings, Vec<String>), Error> {
-        let warnings = self.ignored.warnings();
+        let (warnings, server) = (self.ignored.warnings(), self.server()?);
+        Ok((self.with_server(server, plugin_log_level), warnings))
+    }
+
+    /// The settings of a removal, which has no use for the API server and is possible outside a pod.
+    pub fn removal(self) -> Settings {
+        self.with_server(String::new(), "")
+    }
+
+    fn with_server(self, server: String, plugin_log_level: &str) -> Settings {
         let mode = self.mode();
         let kubeconfig = KubeconfigSettings {
-            server: self.server()?,
+            server,
             ca_file: Some(self.kube_ca_file).filter(|path| !path.is_empty()).map(PathBuf::from),
             skip_verify: self.skip_tls_verify,
             mode: self.kubeconfig_mode,
         };
         let names = self.exclude_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let settings = Settings {
+        Settings {
             net_dir: self.mounted_cni_net_dir,
             bin_source: self.cni_bin_source_dir,
             bin_dir: self.mounted_cni_bin_dir,
@@ -151,8 +161,7 @@ impl Flags {
                 ambient_detection_retry: self.ignored.enable_ambient_detection_retry,
                 iptables_binary: given(&self.force_iptables_binary),
             },
-        };
-        Ok((settings, warnings))
+        }
     }
 
     fn mode(&self) -> Mode {

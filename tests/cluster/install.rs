@@ -107,8 +107,8 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
 
 /// By its DaemonSet alone, and with its rights: neither leaves anything, nor keeps a pod from ending or starting.
 fn remove(stage: &Stage<'_>) -> Result<()> {
-    removed(stage, "by-daemonset", |agent| agent.delete_daemon_set())?;
-    removed(stage, "by-all", |agent| agent.delete_all())
+    removed(stage, "by-daemonset", Agent::delete_daemon_set)?;
+    removed(stage, "by-all", Agent::delete_all)
 }
 
 fn removed(stage: &Stage<'_>, how: &str, delete: impl FnOnce(&Agent<'_>) -> Result<()>) -> Result<()> {

@@ -19,6 +19,9 @@ const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cn
 /// What they call the image, and what the next version of it is called.
 pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/install-cni:next"];
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
+/// For kubectl: the DaemonSet without its rights, and all at once.
+pub(crate) const DAEMON_SET_ALONE: &[&str] = &["--namespace=kube-system", DAEMON_SET];
+pub(crate) const EVERYTHING: &[&str] = &["--filename", MANIFESTS];
 
 /// An installed agent.
 pub(crate) struct Agent<'c> {
@@ -67,19 +70,12 @@ impl<'c> Agent<'c> {
         self.rolled_out()
     }
 
-    /// Deletes the DaemonSet alone.
-    pub(crate) fn delete_daemon_set(&self) -> Result<()> {
-        kubectl(&["--namespace=kube-system", "delete", DAEMON_SET])?;
+    /// Deletes that, and waits until its pod is gone.
+    pub(crate) fn delete(&self, what: &[&str]) -> Result<()> {
+        kubectl(&[&["delete"], what].concat())?;
         self.is_gone()
     }
 
-    /// Deletes all manifests at once, its rights among them.
-    pub(crate) fn delete_all(&self) -> Result<()> {
-        kubectl(&["delete", "--filename", MANIFESTS])?;
-        self.is_gone()
-    }
-
-    /// Waits until its pod is gone.
     fn is_gone(&self) -> Result<()> {
         self.cluster.until("the agent's pod is gone", |cluster| {
             let pods = cluster.get("/api/v1/namespaces/kube-system/pods")?;

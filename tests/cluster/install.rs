@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use crate::agent::{Agent, IMAGES};
+use crate::agent::{Agent, DAEMON_SET_ALONE, EVERYTHING, IMAGES};
 use crate::chain::NETWORK;
 use crate::churn;
 use crate::objects::{deployment, injected, is_ready, plain, standalone, uid};
@@ -107,16 +107,16 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
 
 /// By its DaemonSet alone, and with its rights: neither leaves anything, nor keeps a pod from ending or starting.
 fn remove(stage: &Stage<'_>) -> Result<()> {
-    removed(stage, "by-daemonset", Agent::delete_daemon_set)?;
-    removed(stage, "by-all", Agent::delete_all)
+    removed(stage, "daemonset", DAEMON_SET_ALONE)?;
+    removed(stage, "everything", EVERYTHING)
 }
 
-fn removed(stage: &Stage<'_>, how: &str, delete: impl FnOnce(&Agent<'_>) -> Result<()>) -> Result<()> {
+fn removed(stage: &Stage<'_>, how: &str, what: &[&str]) -> Result<()> {
     let agent = Agent::install(stage)?;
     let [old, new] = ["old", "new"].map(|age| format!("{how}-{age}"));
     stage.create("pods", &standalone(&old, injected()))?;
     stage.pod_that("the pod is ready", is_ready)?;
-    delete(&agent)?;
+    agent.delete(what)?;
     assert_eq!(agent.leftovers()?, Vec::<String>::new(), "{how}");
 
     stage.cluster.delete(&stage.path(&format!("pods/{old}")))?;

@@ -46,7 +46,12 @@ impl Node {
         }
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
-        image::write(&archive, IMAGE, &[&programs.pod_app, &programs.pod_proxy, &programs.istio_iptables], &["pause"])?;
+        let contents = [
+            ("pod_app", programs.pod_app.as_path()),
+            ("pod_proxy", &programs.pod_proxy),
+            ("istio-iptables", &programs.istio_iptables),
+        ];
+        image::write(&archive, IMAGE, &contents, &["pause"])?;
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();

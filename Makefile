@@ -35,6 +35,7 @@ test: build programs cnitool kube
 bench: build
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup

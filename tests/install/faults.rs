@@ -10,7 +10,7 @@ use istio_cni::install::remove;
 use istio_cni::install::snapshot::Snapshot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::stage::{LIST, Node, PLUGIN, install};
+use super::stage::{LIST, Node, PLUGIN, install, program};
 
 /// A small file system of its own, unmounted in the end.
 struct Small(PathBuf);
@@ -67,6 +67,29 @@ fn a_read_only_directory_is_named_with_the_setting_that_moves_it() {
     let error = fail(&plan::install(&node.chained(), &Snapshot::take(&node.chained()))).to_string();
     assert!(error.contains("Set global.platform or cniBinDir"), "{error}");
     assert_eq!(node.read("net/10-net.conflist"), LIST);
+}
+
+#[test]
+fn a_refused_access_is_named_with_what_may_be_missing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    // Somebody who may look at everything, and change nothing.
+    fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = {
+        fs::copy(program(), node.path("program")).unwrap();
+        node.path("program")
+    };
+    let output = std::process::Command::new(program)
+        .args(["install", "chained"])
+        .arg(node.path(""))
+        .arg("999")
+        .uid(65534)
+        .output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("/bin/istio-cni: Permission denied") && said.contains("DAC_OVERRIDE, SELinux"), "{said}");
+    assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
 }
 
 #[test]

@@ -15,7 +15,7 @@ export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 DAEMONS  := install-cni istio-cni-repair
-SUITES   := golden cli oracle pod repair install agent netns cri cluster
+SUITES   := golden cli oracle pod repair install agent template inject netns cri cluster
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
 help:

@@ -13,9 +13,9 @@ use crate::runtime::conflist;
 use crate::stage::Stage;
 
 /// The node's only network.
-const NETWORK: &str = "/etc/cni/net.d/10-network.conflist";
+pub(crate) const NETWORK: &str = "/etc/cni/net.d/10-network.conflist";
 /// Where plugins are.
-const PLUGINS: &str = "/opt/cni/bin";
+pub(crate) const PLUGINS: &str = "/opt/cni/bin";
 
 /// A chain that the plugin is part of. It learns of pods from the API server.
 pub(crate) struct Chain<'c> {

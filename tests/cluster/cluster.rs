@@ -1,5 +1,6 @@
 //! The cluster as trials see it: the API server for its administrator, the container runtime, the node's files.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -8,9 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 use hyper::http::request::Builder;
 use hyper::{Method, Request};
 use kube::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use crate::agent::IMAGES;
 use crate::runtime::client::Cri;
 use crate::runtime::netns::Netns;
 use crate::runtime::programs::{Programs, static_build};
@@ -36,15 +40,16 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// With the pods' image imported.
+    /// With all images imported.
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        let archive = dir.path().join("image.tar");
-        let validation = static_build("istio-iptables").map_err(anyhow::Error::msg)?;
-        image::write(&archive, IMAGE, &[&programs.pod_app, &programs.pod_proxy, &validation], &["pause"])?;
-        let imported =
-            Command::new("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(&archive).output()?;
-        ensure!(imported.status.success(), "ctr: {}", String::from_utf8_lossy(&imported.stderr));
+        let found = |name: &str| static_build(name).map_err(anyhow::Error::msg);
+        let (app, proxy) = (programs.pod_app.as_path(), programs.pod_proxy.as_path());
+        let (iptables, agent) = (found("istio-iptables")?, found("install-cni")?);
+        import(IMAGE, &[("pod_app", app), ("pod_proxy", proxy), ("istio-iptables", &iptables)], &["pause"])?;
+        for image in IMAGES {
+            let plugin = programs.istio_cni.as_path();
+            import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[])?;
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(async {
             let config = kube::Config::infer().await?;
@@ -100,5 +105,40 @@ impl Cluster {
     pub(crate) fn until<T>(&self, what: &str, probe: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         let mut probe = probe;
         wait::until_every(PAUSE, what, || probe(self))
+    }
+}
+
+/// Makes an image of programs, by their paths in it, and gives it to containerd.
+fn import(name: &str, programs: &[(&str, &Path)], args: &[&str]) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let archive = dir.path().join("image.tar");
+    image::write(&archive, name, programs, args)?;
+    let imported = Command::new("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(&archive).output()?;
+    ensure!(imported.status.success(), "ctr: {}", String::from_utf8_lossy(&imported.stderr));
+    Ok(())
+}
+
+/// A component that is away until the value is dropped.
+pub(crate) struct Away(PathBuf);
+
+impl Cluster {
+    /// Ends a component; another is started in its place once the value is dropped.
+    pub(crate) fn without(&self, component: &str) -> Result<Away> {
+        let down = PathBuf::from(format!("/run/cluster/down/{component}"));
+        fs::write(&down, "")?;
+        let away = Away(down);
+        let pid: i32 = fs::read_to_string(format!("/run/cluster/{component}.pid"))?.trim().parse()?;
+        kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+        self.until("the component is away", |_| {
+            ensure!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "process {pid} runs");
+            Ok(())
+        })?;
+        Ok(away)
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
     }
 }

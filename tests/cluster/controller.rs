@@ -17,7 +17,7 @@ use crate::stage::Stage;
 pub(crate) fn rules(mode: &str) -> Value {
     let mut rules = vec![
         json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] }),
-        json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] }),
+        json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["create"] }),
     ];
     match mode {
         "evict" => rules.push(json!({ "apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"] })),

@@ -11,11 +11,14 @@
 mod runtime;
 
 mod account;
+mod agent;
 mod chain;
+mod churn;
 mod cluster;
 mod controller;
 mod enter;
 mod harness;
+mod install;
 mod objects;
 mod repair;
 mod stage;
@@ -30,7 +33,7 @@ use stage::Case;
 fn main() -> ExitCode {
     // One at a time: the node has one CNI chain, and trials change it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let cases: Vec<Case> = [harness::CASES, repair::CASES].concat();
+    let cases: Vec<Case> = [harness::CASES, repair::CASES, install::CASES].concat();
     if arguments.list {
         return run(&arguments, cases.iter().map(|case| stage::absent(case, "")).collect());
     }

@@ -1,6 +1,6 @@
 //! Pods as users have them, and what can be read from them.
 
-use istio_cni::contract::{annotation, container};
+use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
 
 use crate::cluster::IMAGE;
@@ -90,10 +90,11 @@ pub(crate) fn uid(pod: &Value) -> &str {
     pod["metadata"]["uid"].as_str().expect("the API server gives each object one")
 }
 
-/// With which code its validation has ended the last time, if it has.
-pub(crate) fn exit_of_validation(pod: &Value) -> Option<i64> {
-    let containers = pod["status"]["initContainerStatuses"].as_array()?;
-    let validation = containers.iter().find(|status| status["name"] == container::VALIDATION)?;
-    let ended = ["state", "lastState"].map(|state| validation[state]["terminated"]["exitCode"].as_i64());
-    ended.into_iter().flatten().next()
+/// Has its validation found no redirection, the last time that it ended?
+pub(crate) fn is_broken(pod: &Value) -> bool {
+    let containers = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
+    containers.into_iter().filter(|status| status["name"] == container::VALIDATION).any(|validation| {
+        let ended = ["state", "lastState"].map(|state| &validation[state]["terminated"]["exitCode"]);
+        ended.into_iter().find(|code| !code.is_null()).is_some_and(|code| *code == EXIT_VALIDATION)
+    })
 }

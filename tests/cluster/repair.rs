@@ -1,12 +1,12 @@
 //! Pods that started before the plugin was in the chain, found and mended by the controller in each of its modes.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::account::Account;
 use crate::chain::Chain;
 use crate::controller::{self, Controller};
-use crate::objects::{self, deployment, exit_of_validation, injected, is_ready, standalone, uid};
+use crate::objects::{self, deployment, injected, is_broken, is_ready, standalone, uid};
 use crate::runtime::outside::Outside;
 use crate::stage::{Case, Stage};
 
@@ -22,20 +22,20 @@ pub(crate) const CASES: &[Case] = &[
 
 fn in_place(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = broken(stage)?;
-    let sandbox = sandbox(stage, &broken)?;
+    let broken = stage.broken()?;
+    let sandbox = stage.sandbox(&broken)?;
 
     let _controller = Controller::start(stage, "repair")?;
     let mended = stage.pod_that("the pod is ready", is_ready)?;
     assert_eq!(uid(&mended), uid(&broken), "the same pod");
-    assert_eq!(self::sandbox(stage, &mended)?, sandbox, "the same sandbox");
-    redirected(stage, &mended)?;
+    assert_eq!(stage.sandbox(&mended)?, sandbox, "the same sandbox");
+    stage.redirected(&mended)?;
     told(stage, &broken, "RepairBrokenPod", "pod detected as broken, redirection set up")
 }
 
 fn evict(stage: &Stage<'_>) -> Result<()> {
     stage.create("pods", &standalone("bare", injected()))?;
-    let bare = broken(stage)?;
+    let bare = stage.broken()?;
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.pod_that("validation has failed", |pod| is_broken(pod) && uid(pod) != uid(&bare))?;
     let _chain = Chain::install(stage)?;
@@ -52,7 +52,7 @@ fn evict(stage: &Stage<'_>) -> Result<()> {
 
 fn delete(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = broken(stage)?;
+    let broken = stage.broken()?;
     let _chain = Chain::install(stage)?;
 
     let _controller = Controller::start(stage, "delete")?;
@@ -62,7 +62,7 @@ fn delete(stage: &Stage<'_>) -> Result<()> {
 
 fn label(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = broken(stage)?;
+    let broken = stage.broken()?;
 
     let _controller = Controller::start(stage, "label")?;
     let labelled =
@@ -80,7 +80,7 @@ fn budget(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
     let ran = stage.pod_that("the pod is ready", is_ready)?;
     chain.leave()?;
-    stage.cluster.cri.stop_sandbox(&sandbox(stage, &ran)?)?;
+    stage.cluster.cri.stop_sandbox(&stage.sandbox(&ran)?)?;
     let broken =
         stage.pod_that("validation has failed", |pod| is_broken(pod) && pod["status"]["phase"] == "Running")?;
     assert_eq!(uid(&broken), uid(&ran));
@@ -144,7 +144,7 @@ fn rights(stage: &Stage<'_>) -> Result<()> {
         }
     }
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = broken(stage)?;
+    let broken = stage.broken()?;
     let controller = Controller::with_rights_of(stage, "evict", "delete")?;
     controller.says(stage, &["cannot act on broken pod", "answers 403", "its role must allow `delete pods`"])?;
     let left = stage.pod_that("the pod is left", |pod| pod["metadata"]["deletionTimestamp"].is_null())?;
@@ -152,42 +152,14 @@ fn rights(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-fn is_broken(pod: &Value) -> bool {
-    exit_of_validation(pod) == Some(126)
-}
-
-/// The trial's pod once its validation has failed.
-fn broken(stage: &Stage<'_>) -> Result<Value> {
-    stage.pod_that("validation has failed with 126", is_broken)
-}
-
 /// Waits until a broken pod is gone and another one serves in its place, redirected.
 fn replaced(stage: &Stage<'_>, broken: &Value) -> Result<()> {
     let other = stage.pod_that("another pod is ready", |pod| is_ready(pod) && uid(pod) != uid(broken))?;
-    redirected(stage, &other)?;
+    stage.redirected(&other)?;
     stage.cluster.until("the broken pod is gone", |_| {
         ensure!(stage.pods()?.iter().all(|pod| uid(pod) != uid(broken)), "{broken}");
         Ok(())
     })
-}
-
-/// Whoever asks the pod's application meets its sidecar first.
-fn redirected(stage: &Stage<'_>, pod: &Value) -> Result<()> {
-    let trace = stage.ask(pod)?;
-    let who: Vec<&str> = trace.hops().into_iter().map(|(who, _)| who).collect();
-    assert_eq!(who, ["istio-proxy/inbound", "app"], "{trace}");
-    Ok(())
-}
-
-/// The pod's sandbox, of which there has only been one.
-fn sandbox(stage: &Stage<'_>, pod: &Value) -> Result<String> {
-    let all = stage.cluster.cri.sandboxes()?;
-    let of_pod =
-        all.into_iter().filter(|sandbox| sandbox.labels.get("io.kubernetes.pod.uid").is_some_and(|u| u == uid(pod)));
-    match of_pod.map(|sandbox| sandbox.id).collect::<Vec<_>>().as_slice() {
-        [only] => Ok(only.clone()),
-        several => bail!("sandboxes of {}: {several:?}", pod["metadata"]["name"]),
-    }
 }
 
 /// Waits for the event that tells people what was done to the pod.

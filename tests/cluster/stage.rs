@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_cri::v1::PodSandboxState;
+use k8s_cri::v1::{PodSandbox, PodSandboxState};
 use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::objects::{is_broken, uid};
 use crate::runtime::outside;
 use crate::runtime::pod::APP_PORT;
 use crate::runtime::trace::Trace;
@@ -140,10 +141,51 @@ impl Stage<'_> {
         })
     }
 
+    /// The trial's pod once its validation has failed.
+    pub(crate) fn broken(&self) -> Result<Value> {
+        self.pod_that("validation has found no redirection", is_broken)
+    }
+
     /// Asks a pod's application from the node.
     pub(crate) fn ask(&self, pod: &Value) -> Result<Trace> {
-        let ip: IpAddr = pod["status"]["podIP"].as_str().context("an address")?.parse()?;
-        outside::ask(&self.cluster.netns, SocketAddr::new(ip, APP_PORT))
+        self.ask_at(pod["status"]["podIP"].as_str().context("an address")?.parse()?)
+    }
+
+    /// Asks the application of the pod that has this address.
+    pub(crate) fn ask_at(&self, address: IpAddr) -> Result<Trace> {
+        outside::ask(&self.cluster.netns, SocketAddr::new(address, APP_PORT))
+    }
+
+    /// Whoever asks the pod's application meets its sidecar first.
+    pub(crate) fn redirected(&self, pod: &Value) -> Result<()> {
+        let trace = self.ask(pod)?;
+        let who: Vec<&str> = trace.hops().into_iter().map(|(who, _)| who).collect();
+        ensure!(who == ["istio-proxy/inbound", "app"], "{trace}");
+        Ok(())
+    }
+
+    /// The pod's sandbox, of which there has only been one.
+    pub(crate) fn sandbox(&self, pod: &Value) -> Result<String> {
+        match self.sandboxes(pod)?.as_slice() {
+            [only] => Ok(only.id.clone()),
+            several => bail!("sandboxes of {}: {several:?}", pod["metadata"]["name"]),
+        }
+    }
+
+    /// The pod's running sandbox and its address, once that is another than it was.
+    pub(crate) fn running_sandbox(&self, pod: &Value, other_than: &str) -> Result<(String, IpAddr)> {
+        let all = self.sandboxes(pod)?;
+        let running = all.iter().find(|s| s.id != other_than && s.state() == PodSandboxState::SandboxReady);
+        let id = &running.with_context(|| format!("{all:?}"))?.id;
+        let status = self.cluster.cri.sandbox_status(id)?.status.context("a status")?;
+        let address = status.network.context("a network")?.ip;
+        Ok((id.clone(), address.parse().with_context(|| format!("{address:?}"))?))
+    }
+
+    fn sandboxes(&self, pod: &Value) -> Result<Vec<PodSandbox>> {
+        let uid = uid(pod);
+        let all = self.cluster.cri.sandboxes()?.into_iter();
+        Ok(all.filter(|sandbox| sandbox.labels.get("io.kubernetes.pod.uid").is_some_and(|of| of == uid)).collect())
     }
 
     /// What the API server knows of pods and events, for whoever must find out why a trial failed.

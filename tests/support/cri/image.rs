@@ -13,11 +13,11 @@ use tar::{Builder, EntryType, Header};
 
 const TYPE: &str = "application/vnd.oci.image";
 
-/// Writes the image `name` to `archive`. Its programs lie in `/`; the first is what it runs, with `args`.
-pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> Result<()> {
+/// Writes the image `name` to `archive`. Its programs lie where they are said to; the first is what it runs, with `args`.
+pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str]) -> Result<()> {
     let layer = layer(programs)?;
-    let first = programs.first().and_then(|p| p.file_name()).context("an image needs a program")?;
-    let mut command = vec![format!("/{}", first.to_string_lossy())];
+    let (first, _) = programs.first().context("an image needs a program")?;
+    let mut command = vec![format!("/{first}")];
     command.extend(args.iter().map(|arg| (*arg).to_owned()));
     let layer = Blob::new("layer.v1.tar", layer);
     let config = json!({
@@ -67,7 +67,7 @@ impl Blob {
     }
 }
 
-fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
+fn layer(programs: &[(&str, &Path)]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     // What the runtime mounts must be there already.
     for dir in ["dev", "etc", "proc", "sys", "tmp"] {
@@ -75,10 +75,9 @@ fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
         header.set_entry_type(EntryType::Directory);
         tar.append_data(&mut header, dir, std::io::empty())?;
     }
-    for program in programs {
+    for (name, program) in programs {
         let content = std::fs::read(program).with_context(|| program.display().to_string())?;
-        let name = program.file_name().context("a program has a name")?.to_string_lossy();
-        add(&mut tar, &name, 0o755, &content)?;
+        add(&mut tar, name, 0o755, &content)?;
     }
     Ok(tar.into_inner()?)
 }

@@ -18,6 +18,8 @@ pub struct Programs {
     pub pod_app: PathBuf,
     /// Static, for the image.
     pub pod_proxy: PathBuf,
+    /// Static, for the image: what `istio-validation` runs.
+    pub istio_iptables: PathBuf,
     /// The directory of `ptp`, `host-local` and `loopback`.
     pub cni_plugins: PathBuf,
     /// The OCI runtime.
@@ -40,6 +42,7 @@ impl Programs {
             istio_cni: istio_cni.map_or_else(plugin, existing)?,
             pod_app: pod_program("pod_app")?,
             pod_proxy: pod_program("pod_proxy")?,
+            istio_iptables: static_build("istio-iptables")?,
             cni_plugins: cni_plugins()?,
             runc: on_path("runc")?,
         })

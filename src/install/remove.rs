@@ -13,21 +13,29 @@ use super::settings::Settings;
 use super::snapshot::Snapshot;
 
 /// Removes entry, kubeconfig and program; what could not be done and why. What a chain has named stays for `in_flight`
-/// longer: a runtime that read the chain before still executes it, for pods that it is about to start.
+/// longer: a runtime that read the chain before still executes it, for pods that it is about to start. Then chains are
+/// looked at once more, for another writer may have put back what it had read.
 pub fn remove(settings: &Settings, in_flight: Duration) -> Vec<Error> {
-    let plan = plan::removal(settings, &Snapshot::take(settings));
-    carry_out(&plan, settings, in_flight, &Files::new())
+    let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings)));
+    let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
+    if chained.peek().is_some() {
+        // What fails here fails again below, and is told there.
+        chained.for_each(|step| perform(&files, step, &mut Vec::new()));
+        std::thread::sleep(in_flight);
+    }
+    carry_out(&plan::removal(settings, &Snapshot::take(settings)), settings, &files)
+}
+
+fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
+    |step| step.operation.path().parent() == Some(&settings.net_dir)
 }
 
 /// Carries a removal out as far as it goes.
-fn carry_out(plan: &Plan, settings: &Settings, in_flight: Duration, files: &Files<'_>) -> Vec<Error> {
+fn carry_out(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error> {
     let mut errors: Vec<Error> = plan.obstacles.iter().cloned().map(Error::from).collect();
-    let in_chains = |step: &&Step| step.operation.path().parent() == Some(&settings.net_dir);
-    for step in plan.steps.iter().filter(in_chains) {
+    let in_chains = in_chains(settings);
+    for step in plan.steps.iter().filter(&in_chains) {
         perform(files, step, &mut errors);
-    }
-    if plan.steps.iter().any(|step| in_chains(&step)) {
-        std::thread::sleep(in_flight);
     }
     let named = !errors.is_empty();
     for step in plan.steps.iter().filter(|step| !in_chains(step)) {

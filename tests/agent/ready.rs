@@ -14,7 +14,7 @@ async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
     let node = Node::new();
     std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
     let daemon = Daemon::start(&node, &api.url());
-    daemon.readyz(503, "install: ");
+    daemon.readyz(503, &format!("install: {} has no network configuration yet\n", node.path("net").display()));
     daemon.readyz(503, "agent: this node's pods have not been listed yet");
     assert_eq!(daemon.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(daemon.get("/else").0, 404);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Plan};
@@ -103,6 +103,25 @@ fn a_plugin_that_a_chain_still_names_stays() {
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
     assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+}
+
+#[test]
+fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    let chained = node.read("net/10-net.conflist");
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| remove(&node.chained(), Duration::from_secs(1)));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while node.read("net/10-net.conflist") == chained {
+            assert!(Instant::now() < deadline, "the entry is still there");
+        }
+        assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+        node.network("10-net.conflist", &chained);
+        assert!(removed.join().unwrap().is_empty());
+    });
+    assert_eq!((node.read("net/10-net.conflist").as_str(), node.names("bin").len()), (LIST, 0));
 }
 
 #[test]

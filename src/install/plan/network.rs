@@ -75,9 +75,7 @@ impl<'a> Node<'a> {
         let mut passed_over = Vec::new();
         for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
             match self.read(file) {
-                // A file of ours alone is no network.
-                Ok(Network::Single(single)) if single.kind() == contract::PLUGIN_NAME => {}
-                Ok(Network::List(list)) if list.without().is_none() => {}
+                Ok(network) if is_ours_alone(&network) => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
                 // The start of an object: its writer will be done in a moment, and the runtime will use it then.
                 Err(Invalid::Json(_)) if file.fresh => {
@@ -102,6 +100,10 @@ impl<'a> Node<'a> {
         let file = self.find(name).or_else(|| self.find(&other));
         let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name) })?;
         match self.read(file) {
+            Ok(network) if is_ours_alone(&network) => {
+                let reason = format!("it names no plugin but {}", contract::PLUGIN_NAME);
+                Err(Obstacle::Unusable { path: self.path(&file.name), reason })
+            }
             Ok(network) => Ok(Primary { file, network, named: true }),
             Err(Invalid::Json(_)) if file.fresh => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
             Err(reason) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: reason.to_string() }),
@@ -238,8 +240,16 @@ fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
     }
 }
 
+/// Whether nothing in it gives a pod a network.
+fn is_ours_alone(network: &Network<'_>) -> bool {
+    match network {
+        Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
+        Network::List(list) => list.without().is_none(),
+    }
+}
+
 fn is_our_single(file: &NetworkFile) -> bool {
-    matches!(Network::read(&file.content), Ok(Network::Single(single)) if single.kind() == contract::PLUGIN_NAME)
+    Network::read(&file.content).is_ok_and(|network| matches!(network, Network::Single(_)) && is_ours_alone(&network))
 }
 
 fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {

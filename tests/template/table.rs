@@ -31,7 +31,7 @@ fn all(requests: impl Iterator<Item = Request>) -> Result<(), Failed> {
     }
 }
 
-fn data() -> Json {
+pub(crate) fn data() -> Json {
     json!({
         "s": "text", "e": "", "t": true, "f": false, "n": 1.5, "i": 3, "z": 0, "big": 1_000_000, "small": 0.00001, "null": null,
         "neg": -7, "quote": "a \"b\" <c> & 'd'\n\ttab", "list": ["x", 1, null, true, [1, 2], {"k": "v"}], "empty": [], "none": {},

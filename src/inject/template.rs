@@ -123,3 +123,6 @@ fn tail(rendered: &str) -> &str {
     let start = rendered.len().saturating_sub(QUOTED);
     (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,13 @@
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use serde_json::Value as Json;
 
 use crate::go::{self, Request};
 use crate::table;
 
 /// How many templates each trial draws.
-const CASES: u32 = 4000;
+const CASES: u32 = 1500;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
@@ -22,6 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ),
         Trial::test("random formats", || run(format())),
         Trial::test("random noise", || run(noise())),
+        Trial::test("random YAML", yaml),
     ]
 }
 
@@ -32,6 +34,52 @@ fn run(templates: impl Strategy<Value = String>) -> Result<(), Failed> {
         same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))
     });
     checked.map_err(|failed| failed.to_string().into())
+}
+
+/// Kubernetes' YAML of any JSON whose characters YAML can read.
+fn yaml() -> Result<(), Failed> {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let checked = TestRunner::new(config).run(&any_json(), |data| {
+        let same = table::same(&Request::with_sprig("{{ toYaml . }}", data));
+        same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))
+    });
+    checked.map_err(|failed| failed.to_string().into())
+}
+
+/// What YAML may take for something else than text, or cannot hold as it is.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "", " ", "a", "yes", "No", "true", "null", "~", "1", "01", "0x1f", "1e3", "1.5", ".5",
+    "-", "- a", "a: b", "a:b", "#", "a #b", "a#b", "'", "\"", "\\", "\n", "a\n", "\n\n", " \n",
+    "\t", "é", "\u{1f600}", "\r", "2020-01-02", "12:30", "12:30:45", "<<", "*", "&x", "!t", "|", ">", "%",
+    "@", "`", "{", "[", ",", "?", "? a", ":", "=", "...", "---", "0b1", "0o7", "1_000",
+    "+1", "+.inf", ".nan", "on", "OFF", "y", "2020-1-2T3:4:5Z", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "trailing ", " leading",
+];
+
+fn any_json() -> BoxedStrategy<Json> {
+    let word = prop::sample::select(WORDS);
+    let text = prop_oneof![
+        3 => prop::collection::vec(word.clone(), 1..3).prop_map(|words| words.concat()),
+        2 => prop::collection::vec(word, 1..12).prop_map(|words| words.join(" ")),
+        1 => "[0-9a-z:.+_-]{1,12}",
+        1 => "[ -~é-ʯ一-三]{0,8}",
+    ]
+    .boxed();
+    let number = prop_oneof![
+        any::<i32>().prop_map(Json::from),
+        (-1e3..1e7).prop_map(Json::from),
+        any::<f64>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from)
+    ];
+    let leaf = prop_oneof![4 => text.clone().prop_map(Json::from), 1 => number, 1 => any::<bool>().prop_map(Json::from), 1 => Just(Json::Null)];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        let entries = prop::collection::vec((text.clone(), inner.clone()), 0..4);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Json::from),
+            entries.prop_map(|entries| Json::Object(entries.into_iter().collect())),
+        ]
+    })
+    .boxed()
 }
 
 /// What an expression may start with.

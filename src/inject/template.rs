@@ -16,8 +16,10 @@ mod istio;
 mod json;
 mod lex;
 mod literal;
+pub mod mesh;
 mod node;
 mod parse;
+pub mod pod;
 mod print;
 mod printf;
 mod shape;
@@ -82,8 +84,7 @@ impl Template {
     pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
         let fault =
             |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
-        let tokens = lex::tokens(text, delims).map_err(fault)?;
-        let tree = parse::tree(&tokens, functions).map_err(fault)?;
+        let tree = parse::tree(text, delims, functions).map_err(fault)?;
         Ok(Self { name: name.to_owned(), source: text.to_owned(), tree })
     }
 
@@ -121,3 +122,6 @@ fn tail(rendered: &str) -> &str {
     let start = rendered.len().saturating_sub(QUOTED);
     (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,8 +16,10 @@ mod istio;
 mod json;
 mod lex;
 mod literal;
+pub mod mesh;
 mod node;
 mod parse;
+pub mod pod;
 mod print;
 mod printf;
 mod shape;
@@ -121,3 +123,6 @@ fn tail(rendered: &str) -> &str {
     let start = rendered.len().saturating_sub(QUOTED);
     (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result, ensure};
-use istio_cni::inject::template::{Delims, Error, Functions, Limits, Template, Value};
+use istio_cni::inject::template::{Delims, Error, Functions, Limits, Template, Value, write_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -16,6 +16,8 @@ pub(crate) struct Request {
     pub(crate) text: String,
     pub(crate) left: &'static str,
     pub(crate) right: &'static str,
+    /// With sprig's functions, and `toYaml`.
+    pub(crate) sprig: bool,
     pub(crate) data: Json,
 }
 
@@ -24,8 +26,12 @@ impl Request {
         Self::with_delims(text, Delims::BRACES, data)
     }
 
+    pub(crate) fn with_sprig(text: &str, data: Json) -> Self {
+        Self { sprig: true, ..Self::new(text, data) }
+    }
+
     pub(crate) fn with_delims(text: &str, delims: Delims, data: Json) -> Self {
-        Self { text: text.to_owned(), left: delims.left, right: delims.right, data }
+        Self { text: text.to_owned(), left: delims.left, right: delims.right, sprig: false, data }
     }
 }
 
@@ -51,7 +57,13 @@ pub(crate) enum Outcome {
 /// Ours, with the words of its error.
 pub(crate) fn ours(request: &Request) -> (Outcome, String) {
     let delims = Delims { left: request.left, right: request.right };
-    let rendered = Template::parse("test", &request.text, delims, &Functions::go())
+    let functions = match request.sprig {
+        true => Functions::go()
+            .with_sprig()
+            .with("toYaml", 1, 1, |budget, args| Ok(Value::from(write_yaml(args.any(0), budget)?))),
+        false => Functions::go(),
+    };
+    let rendered = Template::parse("test", &request.text, delims, &functions)
         .and_then(|template| template.render(&Value::json(&request.data), Limits::default()));
     match rendered {
         Ok(text) => (Outcome::Rendered(text), String::new()),
@@ -66,10 +78,22 @@ struct Process {
     stdout: BufReader<ChildStdout>,
 }
 
-/// Why Go cannot be asked here.
+/// Why Go cannot be asked here: it, or the modules that the program wants, are not to be had.
 pub(crate) fn missing() -> Option<String> {
-    let found = Command::new("go").arg("version").output();
-    found.err().map(|error| format!("needs Go: {error}"))
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let look = || match go().args(["mod", "download"]).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("needs modules of Go: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Some(format!("needs Go: {error}")),
+    };
+    MISSING.get_or_init(look).clone()
+}
+
+fn go() -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/gotemplate"));
+    go.env("GOTOOLCHAIN", "local");
+    go
 }
 
 /// Go's, with the words of its error.
@@ -96,16 +120,9 @@ pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
 
 /// The program is built outside of the repository. It ends with its stdin, that is with this process.
 fn start() -> Result<Process> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/gotemplate");
     let built = tempfile::tempdir()?;
     let program = built.path().join("gotemplate");
-    let output = Command::new("go")
-        .args(["build", "-o"])
-        .arg(&program)
-        .arg(".")
-        .current_dir(source)
-        .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=mod"), ("GOPROXY", "off")])
-        .output()?;
+    let output = go().args(["build", "-o"]).arg(&program).arg(".").output()?;
     ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdin = child.stdin.take().context("stdin is piped")?;

@@ -5,7 +5,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "Go's compiler and the corpus are outside")]
 
+mod corpus;
 mod go;
+mod random;
 mod table;
 
 use libtest_mimic::{Arguments, Trial};
@@ -14,5 +16,7 @@ fn main() {
     let args = Arguments::from_args();
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(table::trials());
+    trials.extend(corpus::trials());
+    trials.extend(random::trials());
     libtest_mimic::run(&args, trials).exit();
 }

@@ -9,6 +9,9 @@ use crate::go::{self, Request};
 /// One file of templates, separated by lines of `---`.
 const TEMPLATES: &str = include_str!("table.txt");
 
+/// The same with sprig's functions.
+const SPRIG: &str = include_str!("sprig.txt");
+
 /// Trials, or one that is ignored with the reason.
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
@@ -17,6 +20,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let brackets = "a [[ if eq .n 1.5 ]]{{ .s }}[[ .s -]] b[[ end ]]";
     vec![
         Trial::test("table", || all(TEMPLATES.split("\n---\n").map(|text| Request::new(text, data())))),
+        Trial::test("table of sprig", || all(SPRIG.split("\n---\n").map(|text| Request::with_sprig(text, data())))),
         Trial::test("brackets", || same(&Request::with_delims(brackets, Delims::BRACKETS, data()))),
     ]
 }
@@ -31,7 +35,7 @@ fn all(requests: impl Iterator<Item = Request>) -> Result<(), Failed> {
     }
 }
 
-fn data() -> Json {
+pub(crate) fn data() -> Json {
     json!({
         "s": "text", "e": "", "t": true, "f": false, "n": 1.5, "i": 3, "z": 0, "big": 1_000_000, "small": 0.00001, "null": null,
         "neg": -7, "quote": "a \"b\" <c> & 'd'\n\ttab", "list": ["x", 1, null, true, [1, 2], {"k": "v"}], "empty": [], "none": {},

@@ -4,6 +4,7 @@
 
 mod networks;
 mod ports;
+mod proxy_config;
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::inject::template::shape::Kind;
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
 pub(super) fn register(functions: Functions) -> Functions {
-    let functions = networks::register(ports::register(functions));
+    let functions = proxy_config::register(networks::register(ports::register(functions)));
     functions
         .with("annotation", 3, 3, annotation)
         .with("isset", 2, 2, |_, args| {
@@ -30,7 +31,6 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("toJSON", 1, 1, to_json)
         .with("toJson", 1, 1, to_json)
         .with("structToJSON", 1, 1, to_json)
-        .with("protoToJSON", 1, 1, to_json)
         .with("fromJSON", 1, 1, |_, args| from_json(args))
         .with("directory", 1, 1, |_, args| Ok(directory(args.text(0)?)))
         .with("contains", 2, 2, |_, args| Ok(Value::Bool(args.str(1)?.contains(args.str(0)?))))

@@ -15,11 +15,22 @@ pub fn write_json(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     Ok(out)
 }
 
+/// Members of one object, in this order.
+pub(super) fn write_members<'m, 'a>(
+    entries: impl Iterator<Item = (&'m str, Value<'a>)>,
+    budget: &mut Budget,
+) -> Result<String, Reason> {
+    let mut out = String::new();
+    members(&mut Sink::new(&mut out, budget), entries)?;
+    Ok(out)
+}
+
 fn write(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     match value {
         Value::Missing | Value::Nil => sink.push("null"),
         Value::Bool(truth) => sink.push(if *truth { "true" } else { "false" }),
-        Value::Int(number) | Value::Enum { number, .. } => sink.push(&number.to_string()),
+        Value::Int(number) => sink.push(&number.to_string()),
+        Value::Enum { name, .. } => string(sink, name),
         Value::Float(value) => sink.push(&number(*value)?),
         Value::Text(text) => string(sink, text.as_str()),
         Value::List(items) => sink.nested(|sink| {

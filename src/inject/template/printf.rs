@@ -58,31 +58,51 @@ impl Printer<'_, '_> {
 
     fn directive(&mut self, sink: &mut Sink<'_>) -> Result<(), Reason> {
         let mut spec = self.flags();
-        let mut good = self.position();
-        match self.measure(sink, "%!(BADWIDTH)")? {
-            Some(width) => {
-                spec.minus |= width < 0;
-                spec.zero &= width >= 0;
-                spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(0);
+        let mut good = true;
+        let mut positioned = self.position(&mut good);
+        if self.eat('*') {
+            positioned = false;
+            let width = self.measured().map_or_else(|| sink.push("%!(BADWIDTH)").map(|()| 0), Ok)?;
+            spec.minus |= width < 0;
+            spec.zero &= width >= 0;
+            spec.width = usize::try_from(width.unsigned_abs()).unwrap_or(0);
+        } else if let Some(width) = self.digits() {
+            good &= !positioned;
+            spec.width = width;
+        }
+        if self.rest.len() > 1 && self.eat('.') {
+            good &= !positioned;
+            positioned = self.position(&mut good);
+            if self.eat('*') {
+                positioned = false;
+                spec.precision = self.measured().and_then(|precision| usize::try_from(precision).ok());
+                sink.push(if spec.precision.is_none() { "%!(BADPREC)" } else { "" })?;
+            } else {
+                spec.precision = Some(self.digits().unwrap_or(0));
             }
-            None => spec.width = 0,
         }
-        if self.eat('.') {
-            good &= self.position();
-            let precision = self.measure(sink, "%!(BADPREC)")?.unwrap_or(0);
-            spec.precision = usize::try_from(precision).ok();
+        if !positioned {
+            self.position(&mut good);
         }
-        good &= self.position();
+        self.verb(sink, spec, good)
+    }
+
+    fn verb(&mut self, sink: &mut Sink<'_>, spec: Spec, good: bool) -> Result<(), Reason> {
         let Some(verb) = self.rest.chars().next() else { return sink.push("%!(NOVERB)") };
         self.rest = &self.rest[verb.len_utf8()..];
-        let arg = self.args.get(self.next);
-        match (verb, arg) {
+        match (verb, self.args.get(self.next)) {
             ('%', _) => sink.push("%"),
             _ if !good => sink.push(&format!("%!{verb}(BADINDEX)")),
             (_, None) => sink.push(&format!("%!{verb}(MISSING)")),
+            ('T', Some(value)) if !matches!(value, Value::Missing | Value::Nil) => {
+                self.next += 1;
+                spec.string(sink, 's', &value.type_name())
+            }
             (_, Some(value)) => {
                 self.next += 1;
-                spec.print(sink, verb, value, true)
+                // In `%+v` and `%#v` the flags are about fields and syntax, not about numbers.
+                let plus = spec.plus && verb != 'v';
+                Spec { plus, ..spec }.print(sink, verb, value)
             }
         }
     }
@@ -103,38 +123,36 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// `[n]`: the argument to go on with. False where there is no such argument.
-    fn position(&mut self) -> bool {
-        let Some(inner) = self.rest.strip_prefix('[') else { return true };
+    /// `[n]`: the argument to go on with, if one is named here. Not good where there is no such argument.
+    fn position(&mut self, good: &mut bool) -> bool {
+        let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
-        let Some((digits, rest)) = inner.split_once(']') else {
-            self.rest = inner;
-            return false;
-        };
+        let (digits, rest) = inner.split_once(']').unwrap_or(("", inner));
         self.rest = rest;
-        let position = digits
-            .parse::<usize>()
-            .ok()
-            .and_then(|position| position.checked_sub(1))
-            .filter(|position| *position < self.args.len());
-        self.next = position.unwrap_or(self.next);
+        let position = digits.parse::<usize>().ok();
+        match position.and_then(|position| position.checked_sub(1)).filter(|position| *position < self.args.len()) {
+            Some(position) => self.next = position,
+            None => *good = false,
+        }
         position.is_some()
     }
 
-    /// A width or a precision: digits, or `*` for an argument.
-    fn measure(&mut self, sink: &mut Sink<'_>, bad: &str) -> Result<Option<i64>, Reason> {
-        if self.eat('*') {
-            let arg = self.args.get(self.next);
-            self.next += usize::from(arg.is_some());
-            return match arg {
-                Some(Value::Int(number)) if number.unsigned_abs() <= MAX_WIDTH as u64 => Ok(Some(*number)),
-                _ => sink.push(bad).map(|()| None),
-            };
+    /// A width or precision that is an argument.
+    fn measured(&mut self) -> Option<i64> {
+        let arg = self.args.get(self.next)?;
+        self.next += 1;
+        match arg {
+            Value::Int(number) if number.unsigned_abs() <= MAX_WIDTH as u64 => Some(*number),
+            _ => None,
         }
+    }
+
+    /// A width or precision that is written here.
+    fn digits(&mut self) -> Option<usize> {
         let end = self.rest.find(|next: char| !next.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
-        Ok(digits.parse().ok().filter(|number| *number <= MAX_WIDTH as i64))
+        digits.parse().ok().filter(|number| *number <= MAX_WIDTH)
     }
 
     /// Arguments that no verb took.
@@ -159,12 +177,9 @@ fn typed(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
 }
 
 impl Spec {
-    fn print(self, sink: &mut Sink<'_>, verb: char, value: &Value<'_>, outermost: bool) -> Result<(), Reason> {
-        if verb == 'T' && outermost {
-            return self.text(sink, &value.type_name());
-        }
+    fn print(self, sink: &mut Sink<'_>, verb: char, value: &Value<'_>) -> Result<(), Reason> {
         match (value, verb) {
-            (Value::Missing | Value::Nil, 'v') => self.text(sink, "<nil>"),
+            (Value::Missing | Value::Nil, 'v' | 'T') => self.text(sink, "<nil>"),
             (Value::Bool(truth), 't' | 'v') => self.text(sink, if *truth { "true" } else { "false" }),
             (Value::Text(text), _) => self.string(sink, verb, text.as_str()),
             (Value::Int(number), _) => self.integer(sink, verb, *number),
@@ -205,7 +220,7 @@ impl Spec {
     fn element(self, sink: &mut Sink<'_>, verb: char, item: &Value<'_>) -> Result<(), Reason> {
         match item {
             Value::Missing | Value::Nil => sink.push("<nil>"),
-            item => self.print(sink, verb, item, false),
+            item => self.print(sink, verb, item),
         }
     }
 
@@ -216,7 +231,7 @@ impl Spec {
         }
         sink.push(&value.type_name())?;
         sink.push("=")?;
-        Self { sharp: false, ..self }.print(sink, 'v', value, false)?;
+        Self { sharp: false, ..self }.print(sink, 'v', value)?;
         sink.push(")")
     }
 
@@ -228,7 +243,7 @@ impl Spec {
             _ => text,
         };
         match verb {
-            'v' if self.sharp => self.text(sink, &quoted(text, false)),
+            'v' if self.sharp => self.text(sink, &quoted(shown, false)),
             'v' | 's' => self.text(sink, shown),
             'q' if self.sharp && !shown.contains('`') && !shown.chars().any(char::is_control) => {
                 self.text(sink, &format!("`{shown}`"))

@@ -29,13 +29,6 @@ pub struct Field {
     pub kind: Kind,
 }
 
-impl Field {
-    /// A field.
-    pub const fn new(name: &'static str, json: &'static str, kind: Kind) -> Self {
-        Self { name, json, kind }
-    }
-}
-
 /// What a field, or an element of a list or map, holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
@@ -45,6 +38,8 @@ pub enum Kind {
     Text,
     /// An integer.
     Int,
+    /// An integer that may be absent, which is null then.
+    MaybeInt,
     /// A boolean.
     Bool,
     /// A constant by its name; absent it is the first.
@@ -69,6 +64,7 @@ impl Kind {
             Self::Any => json.map_or(Value::Missing, untyped),
             Self::Text => Value::Text(Text::Borrowed(json.and_then(Json::as_str).unwrap_or_default())),
             Self::Int => Value::Int(json.and_then(integer).unwrap_or_default()),
+            Self::MaybeInt => json.and_then(integer).map_or(Value::Nil, Value::Int),
             Self::Bool => Value::Bool(json.and_then(Json::as_bool).unwrap_or_default()),
             Self::Enum(names) => constant(names, json),
             Self::Struct(shape) => Value::Struct(Struct { shape, json, pointer: false }),
@@ -92,7 +88,7 @@ impl Kind {
         match self {
             Self::Any => "interface {}".to_owned(),
             Self::Text => "string".to_owned(),
-            Self::Int => "int64".to_owned(),
+            Self::Int | Self::MaybeInt => "int64".to_owned(),
             Self::Bool => "bool".to_owned(),
             Self::Enum(_) => "int32".to_owned(),
             Self::Struct(shape) => shape.name.to_owned(),

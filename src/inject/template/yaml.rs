@@ -19,10 +19,7 @@ pub fn write_yaml(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     match flat(value) {
         Flat::Map(entries) if !entries.is_empty() => mapping(&mut sink, entries, 0, false)?,
         Flat::List(items) if !items.is_empty() => sequence(&mut sink, &items, 0, false)?,
-        other => {
-            inline(&mut sink, other, 0)?;
-            sink.push("\n")?;
-        }
+        other => scalar_line(&mut sink, other, 2)?,
     }
     Ok(out)
 }
@@ -58,8 +55,11 @@ fn flat<'v, 'a>(value: &'v Value<'a>) -> Flat<'v, 'a> {
 /// A number passes through JSON first, where it has no exponent below 1e21; what is whole there is an integer in YAML.
 fn float(number: f64) -> String {
     let json = json::number(number).unwrap_or_else(|_| "null".to_owned());
-    let whole = json.parse::<i64>().is_ok() || json.parse::<u64>().is_ok();
-    if whole { json } else { print::float(number) }
+    match json.parse::<i64>() {
+        Ok(whole) => whole.to_string(),
+        Err(_) if json.parse::<u64>().is_ok() => json,
+        Err(_) => print::float(number),
+    }
 }
 
 fn inline(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
@@ -82,9 +82,10 @@ fn mapping(
     sink.nested(|sink| {
         for (index, (key, value)) in entries.iter().enumerate() {
             sink.fill(' ', if here && index == 0 { 0 } else { indent })?;
-            scalar::key(sink, key.as_str(), indent)?;
+            let simple = scalar::key(sink, key.as_str(), indent)?;
             sink.push(":")?;
             match flat(value) {
+                value if !simple => compact(sink, value, indent)?,
                 Flat::Map(entries) if !entries.is_empty() => {
                     sink.push("\n")?;
                     mapping(sink, entries, indent + 2, false)?;
@@ -105,26 +106,36 @@ fn sequence(sink: &mut Sink<'_>, items: &List<'_>, indent: usize, here: bool) ->
         for (index, item) in items.iter().enumerate() {
             sink.fill(' ', if here && index == 0 { 0 } else { indent })?;
             sink.push("-")?;
-            match flat(&item) {
-                Flat::Map(entries) if !entries.is_empty() => {
-                    sink.push(" ")?;
-                    mapping(sink, entries, indent + 2, true)?;
-                }
-                Flat::List(items) if !items.is_empty() => {
-                    sink.push(" ")?;
-                    sequence(sink, &items, indent + 2, true)?;
-                }
-                other => line(sink, other, indent)?,
-            }
+            compact(sink, flat(&item), indent)?;
         }
         Ok(())
     })
 }
 
+/// A value that starts in this line whatever it is.
+fn compact(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
+    match value {
+        Flat::Map(entries) if !entries.is_empty() => {
+            sink.push(" ")?;
+            mapping(sink, entries, indent + 2, true)
+        }
+        Flat::List(items) if !items.is_empty() => {
+            sink.push(" ")?;
+            sequence(sink, &items, indent + 2, true)
+        }
+        other => line(sink, other, indent),
+    }
+}
+
 /// The rest of a line that ends with a scalar.
 fn line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     sink.push(" ")?;
+    scalar_line(sink, value, indent + 2)
+}
+
+/// A scalar and a line break, unless it has one at its end itself.
+fn scalar_line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     let literal = matches!(value, Flat::Text(text) if scalar::is_literal(text));
-    inline(sink, value, indent + 2)?;
+    inline(sink, value, indent)?;
     sink.push(if literal && sink.ends_line() { "" } else { "\n" })
 }

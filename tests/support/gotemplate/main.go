@@ -1,4 +1,5 @@
-// Renders templates with Go's own text/template: one JSON object a line on stdin, one a line on stdout.
+// Renders templates with Go's own text/template, and sprig's functions and Kubernetes' YAML where a request wants them: one
+// JSON object a line on stdin, one a line on stdout.
 package main
 
 import (
@@ -7,6 +8,9 @@ import (
 	"os"
 	"strings"
 	"text/template"
+
+	"github.com/Masterminds/sprig/v3"
+	"sigs.k8s.io/yaml"
 )
 
 // Request is a template with its data, which is decoded into untyped values.
@@ -14,6 +18,7 @@ type Request struct {
 	Text  string          `json:"text"`
 	Left  string          `json:"left"`
 	Right string          `json:"right"`
+	Sprig bool            `json:"sprig"`
 	Data  json.RawMessage `json:"data"`
 }
 
@@ -24,8 +29,17 @@ type Answer struct {
 	Execute string `json:"execute,omitempty"`
 }
 
+func toYaml(value any) (string, error) {
+	out, err := yaml.Marshal(value)
+	return string(out), err
+}
+
 func answer(request Request) Answer {
-	parsed, err := template.New("test").Delims(request.Left, request.Right).Parse(request.Text)
+	empty := template.New("test").Delims(request.Left, request.Right)
+	if request.Sprig {
+		empty = empty.Funcs(sprig.TxtFuncMap()).Funcs(template.FuncMap{"toYaml": toYaml})
+	}
+	parsed, err := empty.Parse(request.Text)
 	if err != nil {
 		return Answer{Parse: err.Error()}
 	}

@@ -12,7 +12,7 @@ impl Spec {
         let (prefix, digits) = match verb {
             'v' | 'd' => ("", magnitude.to_string()),
             'b' => (if self.sharp { "0b" } else { "" }, format!("{magnitude:b}")),
-            'o' => (if self.sharp { "0" } else { "" }, format!("{magnitude:o}")),
+            'o' => ("", format!("{magnitude:o}")),
             'O' => ("0o", format!("{magnitude:o}")),
             'x' => (if self.sharp { "0x" } else { "" }, format!("{magnitude:x}")),
             'X' => (if self.sharp { "0X" } else { "" }, format!("{magnitude:X}")),
@@ -28,7 +28,9 @@ impl Spec {
             None if self.zero && !self.minus => zeroes(self.width.saturating_sub(sign.len()), &digits),
             None => digits,
         };
-        Self { zero: false, ..self }.text(sink, &format!("{sign}{prefix}{digits}"))
+        let octal = matches!(verb, 'o' | 'O') && self.sharp && !digits.starts_with('0');
+        let leading = if octal { "0" } else { "" };
+        Self { zero: false, ..self }.text(sink, &format!("{sign}{prefix}{leading}{digits}"))
     }
 
     fn sign(self, negative: bool) -> &'static str {

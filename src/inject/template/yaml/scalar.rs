@@ -36,19 +36,17 @@ pub(super) fn is_literal(text: &str) -> bool {
     style(text, false) == Style::Literal
 }
 
-/// The key of a mapping.
-pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
-    let style = style(text, true);
+/// The key of a mapping. False where it is too long, or has lines, and stands behind a `?`.
+pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool, Reason> {
     if text.len() <= MAX_KEY && !text.contains(is_break) {
-        return write(sink, text, if text.is_empty() { Style::Double } else { style }, indent, false);
+        write(sink, text, style(text, true), indent, false)?;
+        return Ok(true);
     }
     sink.push("? ")?;
-    let style = self::style(text, false);
-    write(sink, text, style, indent + 2, true)?;
-    if !sink.ends_line() {
-        sink.push("\n")?;
-    }
-    sink.fill(' ', indent)
+    write(sink, text, style(text, false), indent + 2, true)?;
+    sink.push(if sink.ends_line() { "" } else { "\n" })?;
+    sink.fill(' ', indent)?;
+    Ok(false)
 }
 
 /// A value; what is folded goes on with so many spaces.
@@ -140,7 +138,7 @@ fn quoted(out: &mut String, text: &str, style: Style, fold: Fold) {
     let mut column = fold.start + quote.len();
     let mut after_space = false;
     for (at, next) in text.char_indices() {
-        let behind = &text[at + 1.min(next.len_utf8())..];
+        let behind = &text[at + next.len_utf8()..];
         let inner = quote.is_empty() || at > 0 && at + 1 < text.len();
         let before_space = next == ' ' && behind.starts_with(' ');
         if next == ' '

@@ -1,14 +1,22 @@
 //! What YAML 1.1 takes plain text for.
 
-/// Whether a plain text is read back as text: not as number, boolean, null, merge key or time.
+/// Whether a plain text is read back as text: not as number, boolean, null or time.
 pub(super) fn is_text(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
         b'0'..=b'9' | b'+' | b'-' => !is_named(text) && !is_number(text) && !is_time(text) && !is_sexagesimal(text),
-        b'.' => !is_named(text) && text.parse::<f64>().is_err(),
-        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' | b'<' => !is_named(text),
+        b'.' => !is_named(text) && separated(text).is_none_or(|digits| digits.parse::<f64>().is_err()),
+        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' => !is_named(text),
         _ => true,
     }
+}
+
+/// Without underscores, each of which must stand between digits.
+fn separated(text: &str) -> Option<String> {
+    let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let between = |at: usize| at > 0 && digit(bytes.get(at - 1)) && digit(bytes.get(at + 1));
+    text.match_indices('_').all(|(at, _)| between(at)).then(|| text.replace('_', ""))
 }
 
 fn is_named(text: &str) -> bool {
@@ -20,7 +28,7 @@ fn is_named(text: &str) -> bool {
     let infinite = text.strip_prefix(['+', '-']).unwrap_or(text);
     text.len() <= 5
         && (["y", "yes", "on", "n", "no", "off", "true", "false", "null"].into_iter().any(cased)
-            || matches!(text, "~" | "<<" | ".nan" | ".NaN" | ".NAN")
+            || matches!(text, "~" | ".nan" | ".NaN" | ".NAN")
             || matches!(infinite, ".inf" | ".Inf" | ".INF"))
 }
 
@@ -88,16 +96,17 @@ fn is_time(text: &str) -> bool {
 }
 
 fn is_date(text: &str) -> bool {
-    let parts: Option<Vec<i16>> = text.split('-').map(short).collect();
-    let Some([year, month, day]) = parts.as_deref() else { return false };
-    let (Ok(month), Ok(day)) = (i8::try_from(*month), i8::try_from(*day)) else { return false };
-    jiff::civil::Date::new(*year, month, day).is_ok()
+    let mut parts = text.splitn(3, '-');
+    let year = parts.next().and_then(|year| year.parse().ok());
+    let (month, day) = (parts.next().and_then(short), parts.next().and_then(short));
+    let date = year.zip(month).zip(day);
+    date.is_some_and(|((year, month), day)| jiff::civil::Date::new(year, month, day).is_ok())
 }
 
-fn short(digits: &str) -> Option<i16> {
-    (1..=4)
-        .contains(&digits.len())
-        .then(|| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()))??
+/// A number of one or two digits.
+fn short(digits: &str) -> Option<i8> {
+    let fits = matches!(digits.len(), 1 | 2) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    fits.then(|| digits.parse().ok()).flatten()
 }
 
 fn is_time_of_day(text: &str, zoned: bool) -> bool {
@@ -107,7 +116,7 @@ fn is_time_of_day(text: &str, zoned: bool) -> bool {
         _ => return false,
     };
     let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
-    let parts: Option<Vec<i16>> = clock.split(':').map(|part| short(part).filter(|_| part.len() <= 2)).collect();
+    let parts: Option<Vec<i8>> = clock.split(':').map(short).collect();
     let in_range =
         matches!(parts.as_deref(), Some([hour, minute, second]) if *hour < 24 && *minute < 60 && *second < 60);
     in_range && !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit())

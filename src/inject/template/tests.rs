@@ -1,0 +1,227 @@
+//! What only ours has: where errors point, what limits stop, typed data; and Istio's functions.
+
+use serde_json::{Value as Json, json};
+
+use super::{Delims, Error, Failure, Functions, Limits, Reason, Record, Syntax, Template, Value, mesh, pod};
+
+fn functions() -> Functions {
+    Functions::go().with_sprig().with_istio()
+}
+
+fn try_with(text: &str, data: &Value<'_>, limits: Limits) -> Result<String, Error> {
+    Template::parse("sidecar", text, Delims::BRACES, &functions())?.render(data, limits)
+}
+
+#[track_caller]
+fn render(text: &str, data: &Json) -> String {
+    try_with(text, &Value::json(data), Limits::default()).unwrap()
+}
+
+#[track_caller]
+fn failure(text: &str, data: &Value<'_>, limits: Limits) -> Failure {
+    match try_with(text, data, limits) {
+        Err(Error::Render(failure)) => *failure,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn refusal(text: &str) -> (usize, Syntax) {
+    match Template::parse("sidecar", text, Delims::BRACES, &functions()) {
+        Err(Error::Syntax { line, reason, .. }) => (line, reason),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_failure_names_template_line_expression_and_what_was_rendered() {
+    let data = json!({ "a": null });
+    let failure = failure("kind: Pod\nname: {{ .a.b | print }}", &Value::json(&data), Limits::default());
+    assert_eq!(
+        (failure.template.as_str(), failure.line, failure.column, failure.at.as_str()),
+        ("sidecar", 2, 10, ".a.b")
+    );
+    assert_eq!(failure.reason, Reason::NilPointer { field: "b".to_owned(), of: "interface {}".to_owned() });
+    assert_eq!(failure.rendered, "kind: Pod\nname: ");
+    let text = Error::from(Box::new(failure)).to_string();
+    assert!(text.starts_with("template sidecar, line 2, column 10, at <.a.b>: nil pointer evaluating"), "{text}");
+}
+
+#[test]
+fn only_the_end_of_what_was_rendered_is_quoted() {
+    let failure = failure(&format!("{}{{{{ fail `x` }}}}", "é".repeat(100)), &Value::Missing, Limits::default());
+    assert_eq!(failure.rendered, "é".repeat(60));
+    assert_eq!(failure.reason, Reason::Call { function: "fail".to_owned(), why: "x".to_owned() });
+}
+
+#[test]
+fn a_fault_of_syntax_is_found_when_the_template_is_parsed() {
+    assert_eq!(refusal("\n\n{{ newerFunction . }}"), (3, Syntax::Function("newerFunction".to_owned())));
+    assert_eq!(refusal("{{ $x = 1 }}"), (1, Syntax::Variable("$x".to_owned())));
+    assert_eq!(
+        refusal("a\n{{ if . }}").1,
+        Syntax::Unexpected { found: "the end of the template".to_owned(), context: "input" }
+    );
+    assert_eq!(refusal(&"{{ if . }}".repeat(1000)).1, Syntax::TooDeep(100));
+    assert_eq!(refusal(&format!("{{{{ {} }}}}", "(".repeat(1000))).1, Syntax::Unclosed("parenthesis"));
+    assert_eq!(refusal(&format!("{{{{ {}1{} }}}}", "(".repeat(1000), ")".repeat(1000))).1, Syntax::TooDeep(100));
+}
+
+#[test]
+fn rendering_is_bounded_in_steps() {
+    let limits = Limits { steps: 1000, ..Limits::default() };
+    let stopped = failure("{{ range 1000000000 }}{{ end }}", &Value::Missing, limits);
+    assert_eq!(stopped.reason, Reason::Steps(1000));
+    let long = json!("x".repeat(1 << 20));
+    let stopped =
+        failure("{{ range 5 }}{{ contains `y` $ }}{{ end }}", &Value::json(&long), Limits { steps: 50_000, ..limits });
+    assert_eq!(stopped.reason, Reason::Steps(50_000), "a look at much text takes many steps");
+}
+
+#[test]
+fn rendering_is_bounded_in_bytes() {
+    let limits = Limits { bytes: 10_000, ..Limits::default() };
+    for text in [
+        "{{ range 1000 }}0123456789{{ end }}!",
+        "{{ $x := `x` }}{{ range 100 }}{{ $x = print $x $x }}{{ end }}",
+        "{{ $x := list 1 }}{{ range 60 }}{{ $x = list $x $x }}{{ end }}{{ $x }}",
+        "{{ $x := dict `a` 1 }}{{ range 60 }}{{ $x = dict `a` $x `b` $x }}{{ end }}{{ toYaml $x }}",
+        "{{ repeat 1000000000000 `x` }}",
+        "{{ printf `%999999d` 1 }}",
+        "{{ indent 1000000000 `a\nb` }}",
+        "{{ nindent 1000000000 `a` }}",
+        "{{ replace `` `0123456789` (repeat 2000 `a`) }}",
+    ] {
+        assert_eq!(failure(text, &Value::Missing, limits).reason, Reason::Bytes(10_000), "{text}");
+    }
+}
+
+#[test]
+fn rendering_is_bounded_in_depth() {
+    let endless =
+        failure("{{ define `t` }}{{ template `t` }}{{ end }}{{ template `t` }}", &Value::Missing, Limits::default());
+    assert_eq!(endless.reason, Reason::TooDeep(250));
+    let nested = failure("{{ $x := 1 }}{{ range 200 }}{{ $x = list $x }}{{ end }}", &Value::Missing, Limits::default());
+    assert_eq!(nested.reason, Reason::TooDeep(100));
+}
+
+#[test]
+fn a_template_is_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>(_: &T) {}
+    let template = Template::parse("t", "{{ . }}", Delims::BRACES, &functions()).unwrap();
+    shared(&template);
+    shared(&Value::Missing);
+}
+
+#[test]
+fn brackets_leave_braces_alone() {
+    let template = Template::parse("t", "{{ .x }}[[ .a ]]", Delims::BRACKETS, &functions()).unwrap();
+    assert_eq!(template.render(&Value::json(&json!({ "a": 1 })), Limits::default()).unwrap(), "{{ .x }}1");
+}
+
+#[test]
+fn structs_have_zeroes_and_refuse_what_they_do_not_know() {
+    let pod = json!({ "spec": { "containers": [{ "name": "app", "ports": [{ "containerPort": 1_000_000 }] }] } });
+    let spec = Value::shaped(&pod["spec"], &pod::POD_SPEC);
+    let text = "{{ eq .ServiceAccountName `` }} {{ .HostNetwork }} {{ .SecurityContext }} {{ range .Containers }}{{ .Name }} {{ .Ports }}{{ end }}";
+    assert_eq!(try_with(text, &spec, Limits::default()).unwrap(), "true false <nil> app [{ 0 1000000  }]");
+    let unknown = failure("{{ .ContainersX }}", &spec, Limits::default());
+    assert_eq!(unknown.reason, Reason::UnknownField { field: "ContainersX".to_owned(), of: "v1.PodSpec".to_owned() });
+    let nil = failure("{{ .SecurityContext.RunAsUser }}", &spec, Limits::default());
+    assert_eq!(
+        nil.reason,
+        Reason::NilPointer { field: "RunAsUser".to_owned(), of: "*v1.PodSecurityContext".to_owned() }
+    );
+}
+
+#[test]
+fn labels_that_are_absent_are_empty_text() {
+    let metadata = json!({ "labels": { "app": "hello" } });
+    let data = Record::value("data", vec![("ObjectMeta", Value::shaped(&metadata, &pod::OBJECT_META))]);
+    let text = "{{ if ne `` (index .ObjectMeta.Labels `nope`) }}wrong{{ end }}{{ index .ObjectMeta.Annotations `a` }}|{{ .ObjectMeta.Labels.nope }}|\
+                {{ isset .ObjectMeta.Labels `app` }} {{ isset .ObjectMeta.Annotations `app` }} {{ annotation .ObjectMeta `port` 15020.0 }} {{ annotation .ObjectMeta `x` nil }}";
+    assert_eq!(try_with(text, &data, Limits::default()).unwrap(), "|<no value>|true false 15020 <nil>");
+}
+
+#[test]
+fn messages_have_getters_that_nothing_stops() {
+    let config = json!({ "interceptionMode": "TPROXY", "drainDuration": "45s", "proxyMetadata": { "A": "<b>" }, "concurrency": 0 });
+    let data = Value::shaped(&config, &mesh::PROXY_CONFIG);
+    let text = "{{ .InterceptionMode }} {{ .InterceptionMode.String }} {{ .HoldApplicationUntilProxyStarts.GetValue }} \
+                {{ .GetTracing.GetTlsSettings.GetCaCertificates }}|{{ if .GetTracing }}x{{ end }}{{ .Concurrency.GetValue }} {{ protoToJSON . }}";
+    let expected = "TPROXY TPROXY false |0 {\"concurrency\":0,\"interceptionMode\":\"TPROXY\",\"proxyMetadata\":{\"A\":\"\\u003cb\\u003e\"}}";
+    assert_eq!(try_with(text, &data, Limits::default()).unwrap(), expected);
+    let incompatible = failure("{{ eq .InterceptionMode `TPROXY` }}", &data, Limits::default());
+    assert!(matches!(incompatible.reason, Reason::Call { .. }), "{incompatible}");
+}
+
+#[test]
+fn istios_functions() {
+    let data = json!({ "s": "", "zero": 0, "null": null, "resources": { "limits": { "cpu": null }, "requests": { "cpu": "1", "memory": null }, "list": [null] } });
+    for (text, expected) in [
+        (
+            "{{ valueOrDefault .s `d` }} {{ valueOrDefault .zero `d` }} {{ valueOrDefault .absent `d` }} {{ valueOrDefault .null `d` }}",
+            "d 0 d d",
+        ),
+        (
+            "{{ excludeInboundPort `15020` `` }} {{ excludeInboundPort 15020 `80, 90,` }} {{ excludeInboundPort 0 `80` }} {{ excludeInboundPort `80` `80,` }}",
+            "15020 80,90,15020 80 80,",
+        ),
+        ("{{ `a: 1\nb: 2` | indent 2 }}", "a: 1\n  b: 2"),
+        ("{{ toYaml (omitNil .resources) }}", "requests:\n  cpu: \"1\"\n"),
+        ("{{ toYaml (omitNil .s) }}", "\"\"\n"),
+        ("{{ toJSON .null }} {{ toJSON .zero }} {{ fromJSON `{` }} {{ (fromJSON `{\"a\":[1]}`).a }}", "{} 0 {} [1]"),
+        (
+            "{{ directory `/a/b/c` }} {{ directory `c` }} {{ contains `/` `a/b` }} {{ toLower `AbC` }}",
+            "/a/b/  true abc",
+        ),
+        (
+            "{{ formatDuration `60s` }} {{ formatDuration `45s` }} {{ formatDuration `3661.5s` }} {{ formatDuration `0.1s` }} {{ formatDuration `0s` }}",
+            "1m0s 45s 1h1m1.5s 100ms 0s",
+        ),
+        (
+            "{{ toJsonMap (strdict `b` `1` `a` 2) (omit (strdict `x` `y` `z` ``) `x`) }} {{ mergeMaps (strdict `a` `1`) (strdict `a` `2`) }}",
+            "{\"a\":\"2\",\"b\":\"1\",\"z\":\"\"} map[a:2]",
+        ),
+    ] {
+        assert_eq!(render(text, &data), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_network_is_appended_in_the_form_that_is_there() {
+    let append = |existing: &str| render("{{ appendMultusNetwork . `default/istio-cni` }}", &json!(existing));
+    assert_eq!(append(""), "default/istio-cni");
+    assert_eq!(append("a, b"), "a, b, default/istio-cni");
+    assert_eq!(append("a, default/istio-cni"), "a, default/istio-cni");
+    assert_eq!(append(r#"[{"name": "a"}]"#), r#"[{"name": "a"}, {"name": "istio-cni", "namespace": "default"}]"#);
+    assert_eq!(
+        append(r#"[{"name":"istio-cni","namespace":"default"}]"#),
+        r#"[{"name":"istio-cni","namespace":"default"}]"#
+    );
+    assert_eq!(append(r#"[{"name"]"#), r#"[{"name"]"#);
+}
+
+#[test]
+fn ports_of_containers_are_those_that_speak_tcp() {
+    let containers = json!({ "containers": [
+        { "name": "app", "ports": [{ "containerPort": 80 }, { "containerPort": 53, "protocol": "UDP" }, { "containerPort": 81, "protocol": "TCP" }] },
+        { "name": "istio-proxy", "ports": [{ "containerPort": 15090 }] },
+    ] });
+    let spec = Value::shaped(&containers, &pod::POD_SPEC);
+    let text = "{{ includeInboundPorts .Containers }} {{ applicationPorts .Containers }}";
+    assert_eq!(try_with(text, &spec, Limits::default()).unwrap(), "80,81,15090 80,81");
+}
+
+#[test]
+fn callers_add_functions_and_replace_them() {
+    let environment = std::collections::HashMap::from([("A", "1")]);
+    let functions = functions()
+        .with("env", 2, 2, move |_, args| {
+            Ok(environment.get(args.str(0)?).map_or_else(|| args.any(1).clone(), |value| Value::from(*value)))
+        })
+        .with("len", 1, 1, |_, _| Ok(Value::Int(42)));
+    let template =
+        Template::parse("t", "{{ env `A` `d` }} {{ env `B` `d` }} {{ len . }}", Delims::BRACES, &functions).unwrap();
+    assert_eq!(template.render(&Value::Missing, Limits::default()).unwrap(), "1 d 42");
+}

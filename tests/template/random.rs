@@ -1,0 +1,266 @@
+//! Random templates: whatever Go makes of one, ours makes of it.
+
+use libtest_mimic::{Failed, Trial};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::Value as Json;
+
+use crate::go::{self, Request};
+use crate::table;
+
+/// How many templates each trial draws.
+const CASES: u32 = 1500;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    if let Some(missing) = go::missing() {
+        return vec![Trial::test(format!("random [{missing}]"), || Ok(())).with_ignored_flag(true)];
+    }
+    vec![
+        Trial::test("random templates", || run(template())),
+        Trial::test(
+            "random expressions",
+            || run(expression().prop_map(|expression| format!("{{{{ {expression} }}}}"))),
+        ),
+        Trial::test("random formats", || run(format())),
+        Trial::test("random noise", || run(noise())),
+        Trial::test("random YAML", yaml),
+    ]
+}
+
+fn run(templates: impl Strategy<Value = String>) -> Result<(), Failed> {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let checked = TestRunner::new(config).run(&templates, |text| {
+        let same = table::same(&Request::new(&text, table::data()));
+        same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))
+    });
+    checked.map_err(|failed| failed.to_string().into())
+}
+
+/// Kubernetes' YAML of any JSON whose characters YAML can read.
+fn yaml() -> Result<(), Failed> {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let checked = TestRunner::new(config).run(&any_json(), |data| {
+        let same = table::same(&Request::with_sprig("{{ toYaml . }}", data));
+        same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))
+    });
+    checked.map_err(|failed| failed.to_string().into())
+}
+
+/// What YAML may take for something else than text, or cannot hold as it is.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "", " ", "a", "yes", "No", "true", "null", "~", "1", "01", "0x1f", "1e3", "1.5", ".5",
+    "-", "- a", "a: b", "a:b", "#", "a #b", "a#b", "'", "\"", "\\", "\n", "a\n", "\n\n", " \n",
+    "\t", "é", "\u{1f600}", "\r", "2020-01-02", "12:30", "12:30:45", "<<", "*", "&x", "!t", "|", ">", "%",
+    "@", "`", "{", "[", ",", "?", "? a", ":", "=", "...", "---", "0b1", "0o7", "1_000",
+    "+1", "+.inf", ".nan", "on", "OFF", "y", "2020-1-2T3:4:5Z", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "trailing ", " leading",
+];
+
+fn any_json() -> BoxedStrategy<Json> {
+    let word = prop::sample::select(WORDS);
+    let text = prop_oneof![
+        3 => prop::collection::vec(word.clone(), 1..3).prop_map(|words| words.concat()),
+        2 => prop::collection::vec(word, 1..12).prop_map(|words| words.join(" ")),
+        1 => "[0-9a-z:.+_-]{1,12}",
+        1 => "[ -~é-ʯ一-三]{0,8}",
+    ]
+    .boxed();
+    let number = prop_oneof![
+        any::<i32>().prop_map(Json::from),
+        (-1e3..1e7).prop_map(Json::from),
+        any::<f64>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from)
+    ];
+    let leaf = prop_oneof![4 => text.clone().prop_map(Json::from), 1 => number, 1 => any::<bool>().prop_map(Json::from), 1 => Just(Json::Null)];
+    leaf.prop_recursive(4, 24, 4, move |inner| {
+        let entries = prop::collection::vec((text.clone(), inner.clone()), 0..4);
+        prop_oneof![
+            prop::collection::vec(inner, 0..4).prop_map(Json::from),
+            entries.prop_map(|entries| Json::Object(entries.into_iter().collect())),
+        ]
+    })
+    .boxed()
+}
+
+/// What an expression may start with.
+fn atom() -> BoxedStrategy<String> {
+    prop::sample::select(vec![
+        ".",
+        ".s",
+        ".e",
+        ".t",
+        ".f",
+        ".n",
+        ".i",
+        ".z",
+        ".big",
+        ".null",
+        ".absent",
+        ".absent.x",
+        ".null.x",
+        ".list",
+        ".names",
+        ".empty",
+        ".none",
+        ".map",
+        ".map.a.deep.er",
+        ".map.c",
+        ".map.b",
+        "$",
+        "$.s",
+        "$a",
+        "$b",
+        "$c",
+        "nil",
+        "true",
+        "false",
+        "0",
+        "1",
+        "2",
+        "-1",
+        "1.5",
+        "1e6",
+        "0x10",
+        "'x'",
+        "\"text\"",
+        "\"\"",
+        "`raw`",
+        "\"a\"",
+        "(index .list 5).k",
+    ])
+    .prop_map(str::to_owned)
+    .boxed()
+}
+
+fn expression() -> BoxedStrategy<String> {
+    atom()
+        .prop_recursive(3, 24, 4, |inner| {
+            let unary = prop::sample::select(vec![
+                "not", "len", "print", "html", "js", "urlquery", "println", "index", "and", "or", "slice",
+            ]);
+            let binary = prop::sample::select(vec![
+                "eq",
+                "ne",
+                "lt",
+                "le",
+                "gt",
+                "ge",
+                "and",
+                "or",
+                "index",
+                "print",
+                "printf \"%v|%d\"",
+                "printf \"%s %q\"",
+            ]);
+            prop_oneof![
+                (unary, inner.clone()).prop_map(|(name, arg)| format!("{name} ({arg})")),
+                (binary.clone(), inner.clone(), inner.clone())
+                    .prop_map(|(name, left, right)| format!("{name} ({left}) ({right})")),
+                (binary, atom(), atom()).prop_map(|(name, left, right)| format!("{name} {left} {right}")),
+                (inner.clone(), prop::sample::select(vec!["s", "a", "deep", "nope"]))
+                    .prop_map(|(base, field)| format!("({base}).{field}")),
+                (
+                    inner.clone(),
+                    prop::sample::select(vec![
+                        "len",
+                        "not",
+                        "print",
+                        "eq 1",
+                        "printf \"%v\"",
+                        "or 0",
+                        "and 1",
+                        "index .map"
+                    ])
+                )
+                    .prop_map(|(value, function)| format!("{value} | {function}")),
+                inner.prop_map(|inner| format!("({inner})")),
+            ]
+        })
+        .boxed()
+}
+
+fn delimited() -> impl Strategy<Value = (&'static str, &'static str)> {
+    let left = prop::sample::select(vec!["{{", "{{ ", "{{- ", "{{-\n"]);
+    let right = prop::sample::select(vec!["}}", " }}", " -}}", "\t-}}"]);
+    (left, right)
+}
+
+fn text() -> BoxedStrategy<String> {
+    prop::sample::select(vec![
+        "",
+        " ",
+        "\n",
+        "a",
+        " b ",
+        "\n  c\n",
+        "}}",
+        "- ",
+        "é\t",
+        "\r\n",
+        "{{/* x */}}",
+        "{{- /* y */ -}} ",
+    ])
+    .prop_map(str::to_owned)
+    .boxed()
+}
+
+/// A template that declares the variables that its expressions use.
+fn template() -> BoxedStrategy<String> {
+    let action = (delimited(), expression())
+        .prop_map(|((left, right), expression)| format!("{left}{expression}{right}"))
+        .boxed();
+    let node = prop_oneof![text(), action.clone(), action].prop_recursive(3, 24, 4, |inner| {
+        let list = prop::collection::vec(inner, 0..4).prop_map(|nodes| nodes.concat());
+        let head = prop::sample::select(vec!["if ", "with ", "range ", "range $i, $e := ", "range $e := ", "with $w := ", "range $b, $a = ", "if $a = "]);
+        let middle = prop::sample::select(vec!["{{else}}", "{{- else -}}", "{{else if .t}}x{{else}}", "{{else with .s}}{{.}}{{else}}"]);
+        prop_oneof![
+            (head.clone(), atom(), list.clone()).prop_map(|(head, atom, body)| format!("{{{{{head}{atom}}}}}{body}{{{{end}}}}")),
+            (head, expression(), list.clone(), middle, list.clone())
+                .prop_map(|(head, expression, body, middle, other)| format!("{{{{{head}{expression} -}}}}{body}{middle}{other}{{{{- end }}}}")),
+            // No variable is known in a block: to assign one is refused by ours at once, by Go when it is done.
+            (atom(), expression()).prop_map(|(body, expression)| format!("{{{{block \"b\" {expression}}}}}{{{{print {body}}}}}{{{{end}}}}")),
+            (prop::sample::select(vec!["$a", "$b", "$c"]), prop::sample::select(vec!["=", ":="]), expression())
+                .prop_map(|(name, sign, expression)| format!("{{{{{name} {sign} {expression}}}}}")),
+            list.prop_map(|body| format!("{{{{range .names}}}}{body}{{{{if eq . \"two\"}}}}{{{{break}}}}{{{{else}}}}{{{{continue}}}}{{{{end}}}}{{{{end}}}}")),
+        ]
+    });
+    let nodes = prop::collection::vec(node, 1..6).prop_map(|nodes| nodes.concat());
+    (nodes, prop::option::of(expression()))
+        .prop_map(|(nodes, named)| {
+            let named = named.map_or_else(String::new, |named| {
+                format!("{{{{define \"t\"}}}}<{{{{$}}}}>{{{{end}}}}{{{{template \"t\" {named}}}}}")
+            });
+            format!("{{{{$a := .s}}}}{{{{$b := 1}}}}{{{{$c := .list}}}}{nodes}{named}")
+        })
+        .boxed()
+}
+
+/// `printf` with any verb, flags and arguments; ours has neither the hexadecimal and binary forms
+/// of floats nor their `#`.
+fn format() -> BoxedStrategy<String> {
+    let whole = vec![".s", "3", "-4", "0", "true", "nil", "\"é\"", ".quote", "97"];
+    let floats = vec![".names", ".n", ".i", "1.5", ".list", ".map", ".big", ".small", "2.0", "-1.25"];
+    let verbs = vec!["v", "d", "s", "q", "t", "f", "e", "g", "c", "o", "T", "z", "%", "G", "E", "F", "O", ""];
+    let any = call("[-+ 0]{0,2}", verbs.clone(), [whole.clone(), floats].concat());
+    prop_oneof![any, call("[-+# 0]{0,2}", [verbs, vec!["x", "X", "b"]].concat(), whole)].boxed()
+}
+
+fn call(flags: &'static str, verbs: Vec<&'static str>, args: Vec<&'static str>) -> BoxedStrategy<String> {
+    let width = prop::sample::select(vec!["", "1", "3", "8", "*", "[1]", "[2]", "[9]"]);
+    let precision = prop::sample::select(vec!["", ".0", ".2", ".9", ".", ".*"]);
+    let directive = (flags, width, precision, prop::sample::select(verbs))
+        .prop_map(|(flags, width, precision, verb)| format!("%{flags}{width}{precision}{verb}"));
+    (prop::collection::vec(directive, 1..3), prop::collection::vec(prop::sample::select(args), 0..4))
+        .prop_map(|(directives, args)| format!("{{{{ printf `{}` {} }}}}", directives.join("~"), args.join(" ")))
+        .boxed()
+}
+
+/// Pieces of syntax in no order.
+fn noise() -> BoxedStrategy<String> {
+    let piece = prop::sample::select(vec![
+        "{{", "}}", "{{-", "-}}", " ", "-", "if", "else", "end", "range", "with", "define", "\"t\"", "template",
+        "block", "$a", ":=", "=", ",", "|", "(", ")", ".", ".s", ".x", "1", "1.", "0x", "'a'", "'", "\"", "`", "/*",
+        "*/", "print", "eq", "nil", "true", "break", "continue", "\n", "é", "_", "#", "..", "$", "x",
+    ]);
+    prop::collection::vec(piece, 1..14).prop_map(|pieces| format!("{{{{$a := 1}}}}{}", pieces.concat())).boxed()
+}

@@ -15,10 +15,12 @@ mod documents;
 mod error;
 mod legacy;
 mod mesh;
+mod native;
 mod openshift;
 mod order;
 mod overrides;
 mod owner;
+mod path;
 mod pipeline;
 pub mod policy;
 mod probes;
@@ -35,7 +37,9 @@ pub use builtin::BuiltIn;
 pub use documents::{Document, Skipped};
 pub use error::Error;
 pub use mesh::Mesh;
+pub use native::NativeSidecars;
 pub use owner::Owner;
+pub use path::variables;
 pub use policy::{Decision, Era, Policy, Reason};
 pub use settings::Settings;
 pub use values::Values;
@@ -72,10 +76,10 @@ pub struct Config {
 }
 
 /// What is asked about one pod.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The pod, as the API server sent it.
-    pub pod: Option<&'a Value>,
+    pub pod: &'a Value,
     /// The namespace in which it will be, where it names none.
     pub namespace: &'a str,
     /// The namespace's annotations; only OpenShift's ranges are read.
@@ -86,6 +90,20 @@ pub struct Request<'a> {
     pub env: BTreeMap<String, String>,
     /// Whether the cluster's nodes have native sidecars.
     pub native_sidecars: bool,
+}
+
+impl<'a> Request<'a> {
+    /// A pod of which no more is known than where it will be.
+    pub fn new(pod: &'a Value, namespace: &'a str) -> Self {
+        Self {
+            pod,
+            namespace,
+            namespace_annotations: None,
+            proxy_configs: &[],
+            env: BTreeMap::new(),
+            native_sidecars: false,
+        }
+    }
 }
 
 /// What becomes of a pod.
@@ -131,7 +149,7 @@ impl Injector {
     /// # Errors
     /// The pod should get a sidecar and cannot; the text is meant for whoever made the pod.
     pub fn review(&self, request: &Request<'_>) -> Result<Outcome, Error> {
-        let pod = request.pod.ok_or(Error::NoPod)?;
+        let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
         if !decision.inject {
@@ -140,9 +158,9 @@ impl Injector {
         let mesh = &self.config.mesh;
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
         match &self.config.settings.program {
-            Program::Legacy { template, version } => {
+            Program::Legacy(program) => {
                 let owner = Owner::of_pod(pod, namespace);
-                let patch = legacy::inject(&self.config, (template, version), pod, &owner, proxy_config)?;
+                let patch = legacy::inject(&self.config, program, pod, &owner, proxy_config)?;
                 let injected = legacy::patched(pod, &patch)?;
                 Ok(Outcome::Injected { decision, pod: injected, patch })
             }

@@ -29,6 +29,7 @@ mod yaml;
 
 pub use error::{Error, Failure, Reason, Syntax};
 pub use function::{ANY, Args, Budget, Functions};
+pub use istio::PROXY_DEFAULTS;
 pub use json::write_json;
 pub use shape::{Field, Kind, Shape, Struct};
 pub use value::{List, Map, Record, Text, Value};

@@ -22,7 +22,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
         compliance_policy: String::new(),
     };
     let pod: Value = yaml::value(&read(dir, "pod.yaml")?)?;
-    let request = Request { pod: Some(&pod), ..Request::default() };
+    let request = Request::new(&pod, "");
     let Outcome::Injected { patch, .. } = Injector::new(config).review(&request)? else {
         return Err("was skipped".into());
     };

@@ -122,7 +122,7 @@ fn distinct(mut containers: Vec<Value>) -> Value {
 }
 
 fn review(injector: &Injector, pod: &Value, native_sidecars: bool) -> Result<Outcome, Failed> {
-    Ok(injector.review(&Request { pod: Some(pod), namespace: "shop", native_sidecars, ..Request::default() })?)
+    Ok(injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") })?)
 }
 
 fn injected_pods() -> Result<(), Failed> {

@@ -37,11 +37,9 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
 fn review(case: &Case, pod: &Value) -> Result<Outcome, Failed> {
     let annotations = case.namespace_annotations();
     let request = Request {
-        pod: Some(pod),
-        namespace: case.json["request_namespace"].as_str().unwrap_or_default(),
         namespace_annotations: Some(&annotations),
         native_sidecars: case.native_sidecars(),
-        ..Request::default()
+        ..Request::new(pod, case.json["request_namespace"].as_str().unwrap_or_default())
     };
     Ok(case.injector.review(&request)?)
 }

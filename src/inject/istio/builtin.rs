@@ -74,7 +74,7 @@ mod tests {
 
     fn injected(built_in: &BuiltIn, native_sidecars: bool, pod: &Value) -> Value {
         let injector = Injector::new(built_in.config().unwrap());
-        let request = Request { pod: Some(pod), namespace: "shop", native_sidecars, ..Request::default() };
+        let request = Request { native_sidecars, ..Request::new(pod, "shop") };
         match injector.review(&request).unwrap() {
             Outcome::Injected { pod, .. } => pod,
             Outcome::Skipped(decision) => panic!("{}", decision.reason),

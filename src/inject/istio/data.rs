@@ -1,8 +1,6 @@
 //! What templates are rendered with: the names of Istio's `SidecarTemplateData` over the pod and the configuration.
 
 mod functions;
-mod mesh_shape;
-mod pod_shape;
 
 use serde_json::Value as Json;
 
@@ -10,7 +8,7 @@ use super::Config;
 use super::pipeline::Subject;
 use crate::contract::annotation;
 use crate::inject::pod;
-use crate::inject::template::{Record, Value};
+use crate::inject::template::{Record, Value, mesh, pod as shapes};
 
 pub(super) use functions::functions;
 
@@ -37,8 +35,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The data as the template engine takes it.
-    pub(super) fn value(&self) -> Value<'_> {
+    /// The data as the template engine takes it, with these values.
+    pub(super) fn value<'b>(&'b self, values: &'b Json) -> Value<'b> {
         let owner = &self.subject.owner;
         let text = |text| Value::from(text);
         let id = |id: Option<i64>| id.map_or(Value::Missing, Value::from);
@@ -49,11 +47,11 @@ impl<'a> Data<'a> {
             vec![
                 ("TypeMeta", Record::value("v1.TypeMeta", type_meta)),
                 ("DeploymentMeta", Record::value("types.NamespacedName", deployment)),
-                ("ObjectMeta", Value::shaped(pod::metadata(self.pod), &pod_shape::OBJECT_META)),
-                ("Spec", Value::shaped(pod::spec(self.pod), &pod_shape::POD_SPEC)),
-                ("ProxyConfig", Value::shaped(&self.subject.proxy_config, &mesh_shape::PROXY_CONFIG)),
-                ("MeshConfig", Value::shaped(&self.config.mesh.json, &mesh_shape::MESH_CONFIG)),
-                ("Values", Value::json(&self.config.values.raw)),
+                ("ObjectMeta", Value::shaped(pod::metadata(self.pod), &shapes::OBJECT_META)),
+                ("Spec", Value::shaped(pod::spec(self.pod), &shapes::POD_SPEC)),
+                ("ProxyConfig", Value::shaped(&self.subject.proxy_config, &mesh::PROXY_CONFIG)),
+                ("MeshConfig", Value::shaped(&self.config.mesh.json, &mesh::MESH_CONFIG)),
+                ("Values", Value::json(values)),
                 ("Revision", text(&self.config.revision)),
                 ("NativeSidecars", Value::from(self.subject.native)),
                 ("ProxyImage", text(&self.proxy_image)),

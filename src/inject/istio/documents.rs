@@ -82,8 +82,8 @@ impl Injector {
         let config = self.config();
         let namespace = pod::text(pod::metadata(subject), "namespace");
         let proxy_config = config.mesh.proxy_of(subject, namespace, &[])?;
-        if let Program::Legacy { template, version } = &config.settings.program {
-            let patch = legacy::inject(config, (template, version), subject, &owner, proxy_config)?;
+        if let Program::Legacy(program) = &config.settings.program {
+            let patch = legacy::inject(config, program, subject, &owner, proxy_config)?;
             return Ok(legacy::patched(subject, &patch)?);
         }
         let templates = [SIDECAR.to_owned()];

@@ -83,9 +83,6 @@ pub enum Error {
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),
-    /// A review has no pod.
-    #[error("the review has no pod")]
-    NoPod,
     /// A patch of our own does not fit the pod: the pod's own fields have wrong types.
     #[error("the pod is of no pod's shape: {0}")]
     Patch(#[from] patch::Misfit),

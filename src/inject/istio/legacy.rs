@@ -2,6 +2,8 @@
 //! one, in the order of 1.8, put them into the pod.
 
 mod render;
+#[cfg(test)]
+mod tests;
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +13,7 @@ use super::{Config, Error, Owner, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::Template;
+use crate::inject::template::{Delims, Template};
 use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
@@ -21,10 +23,32 @@ const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The group that may read the tokens which are mounted for the sidecar.
 const GROUP: u32 = 1337;
 
-/// What the status annotation calls a template's version: its SHA-256, in hexadecimal.
-pub(super) fn version(template: &str) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, template.as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+/// A legacy template, compiled.
+#[derive(Debug)]
+pub(super) struct Program {
+    template: Template,
+    /// What the status annotation calls the template's version: its SHA-256, in hexadecimal.
+    version: String,
+    /// It is of Istio 1.1 or before, which wrote its actions in brackets: no metrics, no labels, no group of tokens.
+    first: bool,
+}
+
+impl Program {
+    /// Compiles a template.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        // Brackets did not clash with Helm's braces, through which the template went.
+        let first = text.contains("[[") && !text.contains("{{");
+        let delims = if first { Delims::BRACKETS } else { Delims::BRACES };
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        Ok(Self {
+            template: Template::parse("sidecar", text, delims, &render::functions())?,
+            version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
+            first,
+        })
+    }
 }
 
 /// The operations that inject a pod.
@@ -33,41 +57,43 @@ pub(super) fn version(template: &str) -> String {
 /// The pod's annotations or what the template renders; see [`Error`].
 pub(super) fn inject(
     config: &Config,
-    (template, version): (&Template, &str),
+    program: &Program,
     pod: &Value,
     owner: &Owner,
     proxy_config: Value,
 ) -> Result<Vec<Operation>, Error> {
     annotations::check(pod)?;
     let subject = Subject::plain(pod, owner.clone(), proxy_config);
-    let mut parts = render::render(config, template, &subject)?;
-    let mut operations = Vec::new();
+    let mut parts = render::render(config, &program.template, &subject)?;
     let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
-    if rewrite.unwrap_or(parts.rewrite_probes) {
-        operations.extend(rewritten_probes(pod, &mut parts, config.mesh.status_port));
-    }
-    let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
-    operations.extend(removed(pod, &previous));
+    let rewrite = rewrite.unwrap_or(parts.rewrite_probes);
+    let mut operations = if rewrite { rewritten_probes(pod, &mut parts, config.mesh.status_port) } else { Vec::new() };
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
-    let merge = merge.unwrap_or(config.mesh.prometheus_merge);
+    let merge = !program.first && merge.unwrap_or(config.mesh.prometheus_merge);
     if merge {
         remember_scraping(pod, &mut parts);
     }
-    operations.extend(added(pod, &mut parts));
-    operations
-        .extend(parts.dns_config.take().map(|value| Operation::Add { path: "/spec/dnsConfig".to_owned(), value }));
-    let mut context = pod::spec(pod).get("securityContext").cloned().unwrap_or_default();
-    pod::object(&mut context).insert("fsGroup".to_owned(), GROUP.into());
-    operations.push(Operation::Add { path: "/spec/securityContext".to_owned(), value: context });
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
         annotations.insert("prometheus.io/port".to_owned(), config.mesh.status_port.to_string().into());
         annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }
-    annotations.insert(annotation::STATUS.to_owned(), parts.status(version).into());
+    annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
+    let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
+    operations.extend(removed(pod, &previous));
+    operations.extend(added(pod, &mut parts));
+    operations
+        .extend(parts.dns_config.take().map(|value| Operation::Add { path: "/spec/dnsConfig".to_owned(), value }));
+    if !program.first {
+        let mut context = pod::spec(pod).get("securityContext").cloned().unwrap_or_default();
+        pod::object(&mut context).insert("fsGroup".to_owned(), GROUP.into());
+        operations.push(Operation::Add { path: "/spec/securityContext".to_owned(), value: context });
+    }
     operations.extend(annotated(pod, annotations));
-    operations.extend(labelled(pod, config, &owner.name));
+    if !program.first {
+        operations.extend(labelled(pod, config, &owner.name));
+    }
     Ok(operations)
 }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::Error;
 use crate::contract::{annotation, port};
+use crate::inject::template::PROXY_DEFAULTS;
 use crate::inject::{pod, yaml};
 
 /// The mesh's configuration over Istio's defaults.
@@ -99,29 +100,22 @@ impl Mesh {
     }
 }
 
-/// Istio's own defaults, of which `PROXY_CONFIG` in pods shows only what differs.
-pub(super) fn defaults() -> Value {
+/// Istio's own defaults.
+fn defaults() -> Value {
+    let of_proxy = PROXY_DEFAULTS.iter().map(|(field, value)| {
+        let value = value.parse::<u64>().map_or_else(|_| Value::from(*value), Value::from);
+        ((*field).to_owned(), value)
+    });
     json!({
-        "proxyListenPort": 15001,
-        "proxyInboundListenPort": 15006,
+        "proxyListenPort": port::OUTBOUND,
+        "proxyInboundListenPort": port::INBOUND,
         "connectTimeout": "10s",
         "trustDomain": "cluster.local",
         "rootNamespace": "istio-system",
         "ingressClass": "istio",
         "ingressService": "istio-ingressgateway",
         "enableTracing": true,
-        "defaultConfig": {
-            "configPath": "./etc/istio/proxy",
-            "binaryPath": "/usr/local/bin/envoy",
-            "serviceCluster": "istio-proxy",
-            "drainDuration": "45s",
-            "discoveryAddress": "istiod.istio-system.svc:15012",
-            "proxyAdminPort": 15000,
-            "controlPlaneAuthPolicy": "MUTUAL_TLS",
-            "statNameLength": 189,
-            "statusPort": port::STATUS,
-            "terminationDrainDuration": "5s",
-        },
+        "defaultConfig": of_proxy.collect::<Map<_, _>>(),
     })
 }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Error;
 use super::data::functions;
 use super::policy::{self, Era, Policy};
+use super::{Error, legacy};
 use crate::inject::selector::Selector;
 use crate::inject::template::{Delims, Template};
 use crate::inject::yaml;
@@ -34,12 +34,8 @@ pub struct Settings {
 pub(super) enum Program {
     /// Partial pods, merged one after another.
     Modern { templates: BTreeMap<String, Template>, default: Vec<String>, aliases: BTreeMap<String, Vec<String>> },
-    /// One list of containers and volumes, appended.
-    Legacy {
-        template: Template,
-        /// What the status annotation calls the template's version.
-        version: String,
-    },
+    /// Lists of containers and volumes, appended.
+    Legacy(legacy::Program),
 }
 
 #[derive(Debug, Deserialize)]
@@ -112,7 +108,7 @@ impl Settings {
             (Some(templates), _) => {
                 (modern(templates, document.default_templates, document.aliases.unwrap_or_default())?, Era::V1_27)
             }
-            (None, Some(text)) => (legacy(&text)?, Era::V1_1),
+            (None, Some(text)) => (Program::Legacy(legacy::Program::parse(&text)?), Era::V1_1),
             (None, None) => return Err(Error::NoTemplates),
         };
         let default = match document.policy.as_deref() {
@@ -145,14 +141,6 @@ fn modern(
     }
     let default = default.filter(|names| !names.is_empty()).unwrap_or_else(|| vec![SIDECAR.to_owned()]);
     Ok(Program::Modern { templates, default, aliases })
-}
-
-/// Istio up to 1.1 wrote its actions in brackets, which did not clash with Helm's.
-fn legacy(text: &str) -> Result<Program, Error> {
-    let brackets = text.contains("[[") && !text.contains("{{");
-    let delims = if brackets { Delims::BRACKETS } else { Delims::BRACES };
-    let template = Template::parse(SIDECAR, text, delims, &functions())?;
-    Ok(Program::Legacy { template, version: super::legacy::version(text) })
 }
 
 #[cfg(test)]

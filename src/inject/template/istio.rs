@@ -6,6 +6,8 @@ mod networks;
 mod ports;
 mod proxy_config;
 
+pub use proxy_config::DEFAULTS as PROXY_DEFAULTS;
+
 use std::collections::BTreeMap;
 
 use super::error::Reason;

@@ -7,7 +7,7 @@ use crate::inject::template::shape::{Field, Struct};
 use crate::inject::template::value::Value;
 
 /// What Istio's own defaults say; a proxy needs not be told.
-const DEFAULTS: &[(&str, &str)] = &[
+pub const DEFAULTS: &[(&str, &str)] = &[
     ("configPath", "./etc/istio/proxy"),
     ("binaryPath", "/usr/local/bin/envoy"),
     ("serviceCluster", "istio-proxy"),

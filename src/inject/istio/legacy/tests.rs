@@ -1,0 +1,58 @@
+//! Legacy templates of both spellings; Istio's own fixtures are in the golden tier.
+
+use serde_json::{Value, json};
+
+use crate::inject::istio::{Config, Injector, Mesh, Outcome, Platform, Request, Settings, Values};
+
+fn injected(template: &str, values: &str, pod: &Value) -> Value {
+    let config = Config {
+        settings: Settings::parse(&json!({"template": template}).to_string(), None).unwrap(),
+        values: Values::parse(values).unwrap(),
+        mesh: Mesh::default(),
+        revision: String::new(),
+        platform: Platform::Kubernetes,
+        compliance_policy: String::new(),
+    };
+    match Injector::new(config).review(&Request::new(pod, "shop")).unwrap() {
+        Outcome::Injected { pod, .. } => pod,
+        Outcome::Skipped(decision) => panic!("{}", decision.reason),
+    }
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"name": "web", "labels": {"app": "shop"}}, "spec": {"containers": [{"name": "app", "image": "i"}]}})
+}
+
+#[test]
+fn brackets_are_istio_1_1_and_add_less() {
+    let template = "containers:\n- name: istio-proxy\n  args: [--app, [[ index .ObjectMeta.Labels \"app\" ]], 1337]\n";
+    let pod = injected(template, "", &pod());
+    assert_eq!(pod["spec"]["containers"][1]["args"], json!(["--app", "shop", "1337"]));
+    assert_eq!(pod["metadata"]["labels"], json!({"app": "shop"}));
+    assert_eq!(pod["spec"].get("securityContext"), None);
+    let annotations: Vec<_> = pod["metadata"]["annotations"].as_object().unwrap().keys().collect();
+    assert_eq!(annotations, ["sidecar.istio.io/status"]);
+}
+
+#[test]
+fn values_may_be_templates() {
+    let template = "dnsConfig:\n  searches:\n  {{- range .Values.global.podDNSSearchNamespaces }}\n  - {{ render . }}\n  {{- end }}\n";
+    let values =
+        "{global: {podDNSSearchNamespaces: [global, '{{ .DeploymentMeta.Namespace }}.global', '{{ nosuch }}']}}";
+    let pod = injected(template, values, &pod());
+    assert_eq!(pod["spec"]["dnsConfig"]["searches"], json!(["global", "shop.global", ""]));
+}
+
+#[test]
+fn threads_follow_the_cpus_of_the_sidecar() {
+    let args = |resources: Value| {
+        let template = json!({"containers": [{"name": "istio-proxy", "args": ["proxy"], "resources": resources}]});
+        injected(&template.to_string(), "", &pod())["spec"]["containers"][1]["args"].clone()
+    };
+    assert_eq!(
+        args(json!({"limits": {"cpu": "1500m"}, "requests": {"cpu": 8}})),
+        json!(["proxy", "--concurrency", "2"])
+    );
+    assert_eq!(args(json!({"requests": {"cpu": 3}})), json!(["proxy", "--concurrency", "3"]));
+    assert_eq!(args(json!({})), json!(["proxy"]));
+}

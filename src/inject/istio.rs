@@ -9,6 +9,7 @@
 //! Nothing here keeps state, reads a file or asks a server.
 
 mod annotations;
+mod builtin;
 mod data;
 mod documents;
 mod error;
@@ -30,6 +31,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+pub use builtin::BuiltIn;
 pub use documents::{Document, Skipped};
 pub use error::Error;
 pub use mesh::Mesh;

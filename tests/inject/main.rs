@@ -10,6 +10,7 @@ mod case;
 mod documents;
 mod equal;
 mod legacy;
+mod property;
 mod review;
 
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ fn main() {
     let corpus = std::env::var_os("CORPUS_DIR")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
     let tally = Tally::default();
-    let mut trials = Vec::new();
+    let mut trials = property::trials();
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

@@ -89,9 +89,11 @@ fn former_names() -> Status {
     }
 }
 
+/// Without a sidecar nobody would answer the rewritten probes.
 fn rewritten_probes(pod: &Value, parts: &mut Parts, status_port: u16) -> Vec<Operation> {
+    let Some(sidecar) = parts.sidecar() else { return Vec::new() };
     let (probes, known) = probes::http_probes(pod, status_port);
-    if let (Some(known), Some(sidecar)) = (known, parts.sidecar()) {
+    if let Some(known) = known {
         pod::push_env(sidecar, probes::PROBERS, &known);
     }
     probes.into_iter().map(|(path, value)| Operation::Replace { path, value }).collect()

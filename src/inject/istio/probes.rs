@@ -2,6 +2,8 @@
 //!
 //! What they were goes into a variable of the sidecar; what they become is an HTTP request to the agent's status port.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::contract::{annotation, container};
@@ -39,21 +41,26 @@ impl Handler {
 
 /// Rewrites the probes of all containers but the sidecar. `status_port` is the mesh's; the pod may name its own.
 /// `injected`: the pod was injected before, so that what the sidecar knows already stays.
+///
+/// A probe stays as it is where the agent could not answer for it: its port has a name that no port of the container has.
 pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
     if pod::sidecar(pod).is_none() {
         return;
     }
-    let originals = originals(pod, status_port);
     let target = target(pod, status_port);
-    if !originals.is_empty()
-        && let Some(sidecar) = pod::sidecar_mut(pod)
-    {
-        remember(sidecar, originals, injected);
-    }
+    let mut originals = BTreeMap::new();
     for which in [INIT_CONTAINERS, CONTAINERS] {
-        pod::containers_mut(pod, which).iter_mut().filter(|c| pod::name(c) != container::PROXY).for_each(|container| {
-            redirect(container, target);
-        });
+        for container in pod::containers_mut(pod, which).iter_mut().filter(|c| pod::name(c) != container::PROXY) {
+            for handler in &HANDLERS {
+                if let Some(original) = original(container, handler, status_port) {
+                    originals.insert(handler.path(pod::name(container)), original);
+                    redirect(container, handler, target);
+                }
+            }
+        }
+    }
+    if let (false, Some(sidecar)) = (originals.is_empty(), pod::sidecar_mut(pod)) {
+        remember(sidecar, originals.into_iter().collect(), injected);
     }
 }
 
@@ -61,11 +68,9 @@ pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
 /// below the pod with the new probes, and the text for the sidecar.
 pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)>, Option<String>) {
     let target = target(pod, status_port);
-    let (mut found, mut known) = (Vec::new(), std::collections::BTreeMap::new());
+    let (mut found, mut known) = (Vec::new(), BTreeMap::new());
     let applications = pod::containers(pod, CONTAINERS).iter().enumerate();
     for (at, container) in applications.filter(|(_, c)| pod::name(c) != container::PROXY) {
-        let mut rewritten = container.clone();
-        redirect(&mut rewritten, target);
         for handler in &HANDLERS[..3] {
             if container.pointer(handler.pointer).is_none_or(|probe| !probe["httpGet"].is_object()) {
                 continue;
@@ -73,6 +78,8 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
             if let Some(original) = original(container, handler, status_port) {
                 known.insert(handler.path(pod::name(container)), original);
             }
+            let mut rewritten = container.clone();
+            redirect(&mut rewritten, handler, target);
             let probe = rewritten.pointer(handler.pointer).cloned().unwrap_or_default();
             found.push((format!("/spec/containers/{at}{}", handler.pointer), probe));
         }
@@ -85,20 +92,6 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
 /// The agent's port: the pod's own, else the mesh's.
 fn target(pod: &Value, status_port: u16) -> u16 {
     pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok()).unwrap_or(status_port)
-}
-
-/// What the probes are, by the path under which the agent will answer for them.
-fn originals(pod: &Value, status_port: u16) -> Map<String, Value> {
-    let containers = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
-    let mut found = std::collections::BTreeMap::new();
-    for container in containers.filter(|c| pod::name(c) != container::PROXY) {
-        for handler in &HANDLERS {
-            if let Some(original) = original(container, handler, status_port) {
-                found.insert(handler.path(pod::name(container)), original);
-            }
-        }
-    }
-    found.into_iter().collect()
 }
 
 /// One probe as the agent reads it; none where there is none, it is rewritten already, or its port has no number.
@@ -163,26 +156,23 @@ fn remember(sidecar: &mut Value, mut originals: Map<String, Value>, injected: bo
 }
 
 /// Sends the kubelet to the agent.
-fn redirect(container: &mut Value, port: u16) {
-    let name = pod::name(container).to_owned();
-    for handler in &HANDLERS {
-        let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { continue };
-        let path = handler.path(&name);
-        match handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object)) {
-            Some(&"httpGet") => {
-                let action = &mut probe["httpGet"];
-                action["path"] = path.into();
-                action["port"] = port.into();
-                if pod::text(action, "scheme") == "HTTPS" {
-                    action["scheme"] = "HTTP".into();
-                }
+fn redirect(container: &mut Value, handler: &Handler, port: u16) {
+    let path = handler.path(pod::name(container));
+    let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { return };
+    match handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object)) {
+        Some(&"httpGet") => {
+            let action = &mut probe["httpGet"];
+            action["path"] = path.into();
+            action["port"] = port.into();
+            if pod::text(action, "scheme") == "HTTPS" {
+                action["scheme"] = "HTTP".into();
             }
-            Some(kind) => {
-                probe.shift_remove(*kind);
-                probe.insert("httpGet".to_owned(), json!({"path": path, "port": port}));
-            }
-            None => {}
         }
+        Some(kind) => {
+            probe.shift_remove(*kind);
+            probe.insert("httpGet".to_owned(), json!({"path": path, "port": port}));
+        }
+        None => {}
     }
 }
 
@@ -220,6 +210,14 @@ mod tests {
         );
         assert_eq!(a["livenessProbe"], json!({"httpGet": {"path": "/app-health/a/livez", "port": 15020}}));
         assert_eq!(a["lifecycle"]["postStart"], json!({"exec": {"command": ["x"]}}));
+    }
+
+    #[test]
+    fn a_probe_that_the_agent_cannot_answer_stays() {
+        let before = pod(json!({"name": "a", "livenessProbe": {"httpGet": {"port": "nosuch"}}}));
+        let mut after = before.clone();
+        rewrite(&mut after, 15020, false);
+        assert_eq!(after, before);
     }
 
     #[test]

@@ -51,6 +51,20 @@ const SCALARS: [&str; 35] = [
     "weight",
 ];
 
+/// Fields whose zero Go's types leave out, beside empty texts and lists.
+const OMITTED: [&str; 10] = [
+    "failureThreshold",
+    "hostPort",
+    "initialDelaySeconds",
+    "periodSeconds",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "successThreshold",
+    "timeoutSeconds",
+    "tty",
+];
+
 /// What goes into the pod.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -142,11 +156,22 @@ fn typed(mut value: Value) -> Value {
 fn coerce(value: &mut Value) {
     match value {
         Value::Object(fields) => {
+            fields.retain(|key, field| !is_omitted(key, field));
             fields.iter_mut().filter(|(key, _)| !SCALARS.contains(&key.as_str())).for_each(|(_, field)| coerce(field));
         }
         Value::Array(items) => items.iter_mut().for_each(coerce),
         Value::Number(_) | Value::Bool(_) => *value = value.to_string().into(),
         Value::String(_) | Value::Null => {}
+    }
+}
+
+fn is_omitted(key: &str, field: &Value) -> bool {
+    match field {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(false) => OMITTED.contains(&key),
+        Value::Number(number) => OMITTED.contains(&key) && number.as_f64() == Some(0.0),
+        _ => false,
     }
 }
 

@@ -8,6 +8,7 @@ mod configuration;
 mod files;
 mod identity;
 mod issue;
+pub mod istio;
 mod keep;
 mod metrics;
 mod path;
@@ -15,6 +16,7 @@ mod present;
 mod review;
 mod run;
 mod store;
+mod surroundings;
 
 pub mod flags;
 
@@ -31,3 +33,4 @@ pub use path::variables;
 pub use review::{Outcome, Profile, Review, Verdict};
 pub use run::{Settings, run};
 pub use store::Place;
+pub use surroundings::{Native, Surroundings, keep as keep_surroundings};

@@ -11,8 +11,11 @@ use super::bundle::Selection;
 use super::configuration::Source;
 use super::files::CertificateFiles;
 use super::issue::Lifetime;
+use super::istio;
 use super::keep::Certificates;
 use super::store::Place;
+use super::surroundings::Native;
+use crate::inject::istio::{BuiltIn, Era, Platform};
 use crate::serve::cluster::{self, client};
 
 /// Where Istio's chart mounts the configuration.
@@ -22,8 +25,12 @@ const VALUES: &str = "/etc/istio/inject/values";
 /// Where Istio's chart mounts the mesh's configuration.
 const MESH: &str = "/etc/istio/config/mesh";
 
+/// API servers hear of a new caBundle within this time, each by a watch of its own.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// Flags of the server.
 #[derive(Debug, Clone, Args)]
+#[group(skip)]
 pub struct Flags {
     /// Port of the webhook
     #[arg(long, env = "INJECTOR_PORT", default_value_t = 443)]
@@ -37,9 +44,8 @@ pub struct Flags {
     /// Namespace of this server, its ConfigMaps and its Secret
     #[arg(long, env = "POD_NAMESPACE", default_value = "istio-system")]
     namespace: String,
-    /// Revision of the control plane that sidecars belong to
-    #[arg(long, env = "REVISION", default_value = "default")]
-    revision: String,
+    #[command(flatten)]
+    injection: Injection,
     /// How long requests are still taken after SIGTERM
     #[arg(long, env = "INJECTOR_LINGER_SECONDS", value_name = "SECONDS", default_value_t = 5)]
     linger: u64,
@@ -49,6 +55,45 @@ pub struct Flags {
     certificate: Certificate,
     #[command(flatten)]
     webhook: Webhook,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Injection")]
+struct Injection {
+    /// Revision of the control plane that sidecars belong to
+    #[arg(long, env = "REVISION", default_value = "default")]
+    revision: String,
+    /// Sidecars as init containers that keep running; auto: where every node can
+    #[arg(long = "nativeSidecars", env = "ENABLE_NATIVE_SIDECARS", default_value = "auto")]
+    native_sidecars: String,
+    /// `openshift`, or nothing special
+    #[arg(long, env = "PLATFORM", default_value = "")]
+    platform: String,
+    /// Such as fips-140-3
+    #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
+    compliance_policy: String,
+    /// Release whose rules decide who is injected; that of the configuration's shape by default
+    #[arg(long, value_parser = era)]
+    era: Option<Era>,
+    /// Image of the proxy in the configuration that is compiled in
+    #[arg(long = "proxyImage", env = "PROXY_IMAGE")]
+    proxy_image: Option<String>,
+    /// Image of istio-validation in the configuration that is compiled in
+    #[arg(long = "validationImage", env = "VALIDATION_IMAGE")]
+    validation_image: Option<String>,
+}
+
+/// The rules of a release, such as `1.8`.
+fn era(release: &str) -> Result<Era, String> {
+    let wrong = || format!("{release:?} is no release of Istio, such as 1.8");
+    let (major, minor) = release.split_once('.').ok_or_else(wrong)?;
+    match (major.parse::<u32>().map_err(|_| wrong())?, minor.parse::<u32>().map_err(|_| wrong())?) {
+        (0, _) | (1, 0) => Ok(Era::V0_8),
+        (1, 1..=8) => Ok(Era::V1_1),
+        (1, 9..=11) => Ok(Era::V1_9),
+        (1, 12..=26) => Ok(Era::V1_12),
+        _ => Ok(Era::V1_27),
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -128,9 +173,41 @@ impl Flags {
         Duration::from_secs(self.linger)
     }
 
-    /// The control plane's revision.
-    pub fn revision(&self) -> &str {
-        &self.revision
+    /// See [`run::Settings`](super::Settings).
+    pub fn settle(&self) -> Duration {
+        SETTLE
+    }
+
+    /// What injection is told once.
+    pub fn injection(&self) -> istio::Options {
+        let asked = self.injection.clone();
+        let mut built_in = BuiltIn::default();
+        if let Some(image) = asked.proxy_image {
+            built_in.validation_image.clone_from(&image);
+            built_in.proxy_image = image;
+        }
+        built_in.validation_image = asked.validation_image.unwrap_or(built_in.validation_image);
+        let openshift = asked.platform.eq_ignore_ascii_case("openshift");
+        let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
+        let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
+        istio::Options { revision, platform, compliance_policy, era: asked.era, built_in }
+    }
+
+    /// Whether sidecars are native ones; what is neither yes nor auto is no.
+    pub fn native(&self) -> Native {
+        match &*self.injection.native_sidecars {
+            "true" => Native::On,
+            "auto" => Native::Auto,
+            _ => Native::Off,
+        }
+    }
+
+    /// The API server's client.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub async fn client(&self) -> Result<kube::Client, cluster::Error> {
+        client(self.kubeconfig.as_deref()).await
     }
 
     /// Where the configuration comes from. `exists`: whether there is such a file.
@@ -141,7 +218,7 @@ impl Flags {
         let Configuration { inject_config, inject_values, mesh_config, inject_config_map, mesh_config_map } =
             self.configuration.clone();
         if let Some(injection) = inject_config_map.filter(|name| !name.is_empty()) {
-            let client = client(self.kubeconfig.as_deref()).await?;
+            let client = self.client().await?;
             return Ok(Source::ConfigMaps {
                 client,
                 namespace: self.namespace.clone(),
@@ -169,7 +246,7 @@ impl Flags {
         let place = match &self.certificate.self_signed_directory {
             Some(directory) => Place::Directory(directory.clone()),
             None => Place::Secret {
-                client: client(self.kubeconfig.as_deref()).await?,
+                client: self.client().await?,
                 namespace: self.namespace.clone(),
                 name: self.certificate.self_signed_secret.clone(),
             },
@@ -196,7 +273,7 @@ impl Flags {
         if !self.webhook.reconcile_webhook_config || (name.is_empty() && labels.is_empty()) {
             return Ok(None);
         }
-        Ok(Some((client(self.kubeconfig.as_deref()).await?, Selection { name, labels, webhook })))
+        Ok(Some((self.client().await?, Selection { name, labels, webhook })))
     }
 }
 

@@ -12,5 +12,6 @@ mod client;
 mod configuration;
 mod hostile;
 mod life;
+mod program;
 mod reviews;
 mod stage;

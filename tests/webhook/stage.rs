@@ -124,12 +124,7 @@ impl Server {
 
     /// What a probe or a scrape gets; nothing once the server is gone.
     pub(crate) async fn ask(&self, path: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.monitoring).await.ok()?;
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.ok()?;
-        Some(text)
+        get(self.monitoring, path).await
     }
 
     /// Waits until what is asked for has `wanted` in it; panics with the last answer.
@@ -148,6 +143,16 @@ impl Server {
     pub(crate) async fn until_ready(&self) {
         self.until("/readyz", "200 OK").await;
     }
+}
+
+/// Head and body of an answer over plain HTTP; nothing where nobody listens.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
 }
 
 /// A server with certificates of files, ready, and a client that believes it.

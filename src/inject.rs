@@ -13,12 +13,13 @@ mod patch;
 mod pod;
 mod quantity;
 mod selector;
+mod typed;
 mod workload;
 
 pub mod dapr;
 pub mod istio;
 
-pub use document::{documents, is_empty};
+pub use document::{documents, is_empty, write};
 pub use merge::{Error as MergeError, merge_pod};
 pub use patch::{Misfit, Operation, apply, diff};
 pub use selector::Selector;

@@ -1,6 +1,12 @@
-//! Several YAML documents in one text, cut where Kubernetes' reader cuts them.
+//! Several YAML documents in one text, cut where Kubernetes' reader cuts them, and written as its tools write.
 //!
-//! Nothing is parsed here: a document that nobody injects passes as the very text that it was.
+//! Cutting parses nothing: a document that nobody injects passes as the very text that it was.
+
+use serde_json::Value;
+
+use super::template::{self, Budget, Limits, write_yaml};
+use super::typed;
+use super::yaml::LIMIT;
 
 /// The documents of `text`, each without its separator line.
 pub fn documents(text: &str) -> Vec<&str> {
@@ -26,6 +32,22 @@ pub fn is_empty(document: &str) -> bool {
         line.is_empty() || line.starts_with('#')
     })
 }
+
+/// A document as Kubernetes' tools write it, with the separator that Istio's tool puts behind each.
+///
+/// # Errors
+/// The document is larger than what is read as one.
+pub fn write(document: Value) -> Result<String, Oversized> {
+    let document = typed::written(document);
+    let mut budget = Budget::new(Limits { bytes: LIMIT, ..Limits::default() });
+    let text = write_yaml(&template::Value::json(&document), &mut budget)?;
+    Ok(format!("{text}---\n"))
+}
+
+/// A document that cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("the injected document cannot be written: {0}")]
+pub struct Oversized(#[from] template::Reason);
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,18 @@
 //! `kube-inject`: documents of a file against the documents that Istio writes.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use istio_cni::inject::istio::Document;
-use istio_cni::inject::{documents, is_empty, yaml};
+use istio_cni::inject::{documents, is_empty, write, yaml};
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use super::case::{Case, read};
 use super::equal::same;
+
+/// How many cases of this tier are equal byte for byte.
+pub(crate) static SAME_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     let case = Case::read(dir)?;
@@ -18,6 +22,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     }
     let outputs = outputs?;
     let want = read(dir, "want.yaml")?;
+    SAME_BYTES.fetch_add(usize::from(written(&case, &read(dir, "input.yaml")?)? == want), Ordering::Relaxed);
     let want: Vec<&str> = documents(&want).into_iter().filter(|text| !is_empty(text)).collect();
     if want.len() != outputs.len() {
         return Err(format!("expected {} documents, got {}", want.len(), outputs.len()).into());
@@ -38,6 +43,18 @@ fn inject(case: &Case, text: &str) -> Result<Vec<Value>, Failed> {
         });
     }
     Ok(outputs)
+}
+
+/// The text of all documents: those that nobody injects as they are.
+fn written(case: &Case, text: &str) -> Result<String, Failed> {
+    let mut output = String::new();
+    for text in documents(text).into_iter().filter(|text| !is_empty(text)) {
+        match case.injector.inject_document(yaml::value(text)?, case.native_sidecars())? {
+            Document::Untouched => output.push_str(&format!("{}\n---\n", text.trim_end_matches('\n'))),
+            Document::Workload { document, .. } => output.push_str(&write(document)?),
+        }
+    }
+    Ok(output)
 }
 
 fn refused(outputs: Result<Vec<Value>, Failed>, expected: &str) -> Result<(), Failed> {

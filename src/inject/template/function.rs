@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(in crate::inject) fn new(limits: Limits) -> Self {
         Self { limits, steps: limits.steps, bytes: limits.bytes }
     }
 

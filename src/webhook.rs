@@ -5,6 +5,7 @@
 mod answer;
 mod bundle;
 mod configuration;
+pub mod dapr;
 mod files;
 mod identity;
 mod issue;

@@ -46,9 +46,9 @@ struct Known {
 
 /// Objects of a watch, as much of each as is needed, by namespace and name.
 #[derive(Debug)]
-struct Kept<T> {
+pub(super) struct Kept<T> {
     /// None before the first list.
-    known: Option<BTreeMap<(String, String), T>>,
+    pub(super) known: Option<BTreeMap<(String, String), T>>,
     /// A list that is not complete yet changes nothing.
     listing: BTreeMap<(String, String), T>,
 }
@@ -60,7 +60,7 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T> Kept<T> {
-    fn learn<K: ResourceExt>(&mut self, event: Event<K>, keep: impl Fn(K) -> T) {
+    pub(super) fn learn<K: ResourceExt>(&mut self, event: Event<K>, keep: impl Fn(K) -> T) {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Init => self.listing.clear(),
@@ -71,7 +71,7 @@ impl<T> Kept<T> {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&(String, String), &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&(String, String), &T)> {
         self.known.iter().flatten()
     }
 }
@@ -149,11 +149,11 @@ pub async fn keep(client: Client, surroundings: Surroundings, namespaces: bool) 
     tokio::join!(nodes, proxy_configs, annotations);
 }
 
-fn pages() -> watcher::Config {
+pub(super) fn pages() -> watcher::Config {
     watcher::Config::default().page_size(PAGE)
 }
 
-async fn follow<K>(
+pub(super) async fn follow<K>(
     what: &'static str,
     events: impl Stream<Item = watcher::Result<Event<K>>>,
     mut learn: impl FnMut(Event<K>),

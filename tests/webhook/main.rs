@@ -10,6 +10,7 @@ mod bundle;
 mod certificates;
 mod client;
 mod configuration;
+mod dapr;
 mod hostile;
 mod life;
 mod program;

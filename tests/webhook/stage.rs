@@ -8,8 +8,8 @@ use std::time::Duration;
 use istio_cni::serve::http::Limits;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use istio_cni::webhook::{
-    Build, CertificateFiles, Certificates, Issued, Lifetime, Outcome, Profile, Review, Selection, Settings, Source,
-    Texts, Verdict, run,
+    Build, CertificateFiles, Certificates, Issued, Lifetime, Outcome, Profile, Review, Route, Selection, Settings,
+    Source, Texts, Verdict, run,
 };
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
@@ -78,12 +78,20 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
+    pub(crate) routes: Vec<Route>,
 }
 
 impl Plan {
     pub(crate) fn new(certificates: Certificates) -> Self {
         let settle = Duration::from_millis(200);
-        Self { certificates, api: None, source: Source::Default, limits: Settings::limits(), settle }
+        Self {
+            certificates,
+            api: None,
+            source: Source::Default,
+            limits: Settings::limits(),
+            settle,
+            routes: Vec::new(),
+        }
     }
 
     pub(crate) fn with(self, api: &Api) -> Self {
@@ -114,7 +122,7 @@ impl Server {
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
-            routes: Vec::new(),
+            routes: plan.routes,
             linger: Duration::from_millis(200),
         };
         let (trigger, shutdown) = Shutdown::new();
@@ -169,9 +177,13 @@ impl Simple {
     }
 
     pub(crate) async fn limited(limits: Limits) -> Self {
+        Self::planned(|plan| Plan { limits, ..plan }).await
+    }
+
+    pub(crate) async fn planned(change: impl FnOnce(Plan) -> Plan) -> Self {
         let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
         let plan = Plan::new(Certificates::Files(mount(dir.path(), &issued)));
-        let server = Server::start(Plan { limits, ..plan }).await;
+        let server = Server::start(change(plan)).await;
         server.until_ready().await;
         // Ready is when there is a certificate; it is presented in the same moment, or the next.
         server.until("/metrics", "webhook_certificate_presented 1").await;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::settings::Era;
 
-/// Every annotation that can make a difference to a pod, without `dapr.io/`.
+/// What all of Dapr's annotations start with.
 const PREFIX: &str = "dapr.io/";
 
 /// Dapr's idea of true.
@@ -20,21 +20,24 @@ pub(super) fn truthy_1_4_2(value: &str) -> bool {
     ["y", "yes", "true", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
-/// The annotations of a pod, and what was wrong with those that were read.
+/// Dapr's annotations of a pod, and what was wrong with those that were read.
 pub(super) struct Annotations<'a> {
-    map: &'a BTreeMap<&'a str, Option<&'a str>>,
+    /// Without the prefix.
+    map: BTreeMap<&'a str, &'a str>,
     era: Era,
     pub(super) warnings: Vec<String>,
 }
 
 impl<'a> Annotations<'a> {
-    pub(super) fn new(map: &'a BTreeMap<&'a str, Option<&'a str>>, era: Era) -> Self {
-        Self { map, era, warnings: Vec::new() }
+    pub(super) fn new(all: &BTreeMap<&'a str, Option<&'a str>>, era: Era) -> Self {
+        let own =
+            |(key, value): (&&'a str, &Option<&'a str>)| Some((key.strip_prefix(PREFIX)?, value.unwrap_or_default()));
+        Self { map: all.iter().filter_map(own).collect(), era, warnings: Vec::new() }
     }
 
     /// The annotation where it is there; release 1.4.2 took an empty one for an absent one.
     pub(super) fn given(&self, key: &str) -> Option<&'a str> {
-        let value = self.map.get(format!("{PREFIX}{key}").as_str())?.unwrap_or_default();
+        let value = self.map.get(key).copied()?;
         (self.era == Era::Current || !value.is_empty()).then_some(value)
     }
 

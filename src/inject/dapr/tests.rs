@@ -3,6 +3,7 @@
 mod accounts;
 mod components;
 mod container;
+mod meshes;
 mod options;
 mod parsers;
 mod patch;

@@ -14,7 +14,6 @@ mod remove;
 pub mod settings;
 pub mod snapshot;
 mod throttle;
-mod watch;
 
 pub use flags::Flags;
 pub use keep::keep;

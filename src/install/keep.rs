@@ -5,7 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch::Sender;
 
@@ -14,9 +14,14 @@ use super::plan::{self, Plan};
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 use super::throttle::Throttle;
-use super::watch::Watch;
 use super::{Metrics, Status};
 use crate::serve::shutdown::Shutdown;
+use crate::serve::watch::Watch;
+
+/// Between two looks on a node where everything is in its place.
+const SAFETY_NET: Duration = Duration::from_secs(30);
+/// Between two looks on one where something is missing.
+const IMPATIENT: Duration = Duration::from_secs(1);
 
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
@@ -31,7 +36,7 @@ pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Stat
             let _ = tokio::time::timeout(wait, shutdown.wished()).await;
         } else {
             tokio::select! {
-                () = keeper.watch.changed(complete) => {}
+                () = keeper.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
                 () = shutdown.wished() => {}
             }
         }
@@ -53,7 +58,9 @@ struct Keeper {
 
 impl Keeper {
     fn new(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>) -> Self {
-        let (watch, throttle) = (Watch::new(&settings), Throttle::new(Instant::now()));
+        let directories = [&settings.net_dir, &settings.bin_dir, &settings.account_dir, &settings.run_dir];
+        let watch = Watch::new(directories.map(Clone::clone));
+        let throttle = Throttle::new(Instant::now());
         Self { settings, metrics, status, watch, throttle, last: Plan::default(), was_ready: false, more: false }
     }
 

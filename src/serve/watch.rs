@@ -1,7 +1,7 @@
-//! Tells when the node's directories may have changed.
+//! Tells when files in some directories may have changed.
 //!
-//! `keep` calls it. Directories are watched, for a file that is renamed over takes its watch with it. Events only say
-//! that it is time to look; a slow poll looks where no event came.
+//! `install` and `webhook` call it. Directories are watched, for a file that is renamed over takes its watch with it, and
+//! a mounted ConfigMap changes by the swap of a link. Events only say that it is time to look.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,15 +14,8 @@ use notify::event::EventKind;
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 
-use super::settings::Settings;
-
-/// Between two looks on a node where everything is in its place.
-const SAFETY_NET: Duration = Duration::from_secs(30);
-/// Between two looks on one where something is missing.
-const IMPATIENT: Duration = Duration::from_secs(1);
-
 /// Watches of the directories that matter.
-pub(super) struct Watch {
+pub struct Watch {
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
     directories: BTreeMap<PathBuf, Option<Identity>>,
@@ -32,7 +25,8 @@ pub(super) struct Watch {
 type Identity = (u64, u64);
 
 impl Watch {
-    pub(super) fn new(settings: &Settings) -> Self {
+    /// Watches nothing until it is told to [`renew`](Self::renew).
+    pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         let changed = Arc::new(Notify::new());
         let told = Arc::clone(&changed);
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -43,15 +37,14 @@ impl Watch {
             told.notify_one();
         });
         if let Err(error) = &watcher {
-            tracing::warn!(%error, "no directory can be watched; looking every {SAFETY_NET:?} instead");
+            tracing::warn!(%error, "no directory can be watched; changes are found by looking now and then");
         }
-        let names = [&settings.net_dir, &settings.bin_dir, &settings.account_dir, &settings.run_dir];
-        let directories = names.into_iter().map(|dir| (dir.clone(), None)).collect();
+        let directories = directories.into_iter().map(|dir| (dir, None)).collect();
         Self { changed, watcher: watcher.ok(), directories }
     }
 
     /// Follows directories that came, went or were replaced. To be called before each look.
-    pub(super) fn renew(&mut self) {
+    pub fn renew(&mut self) {
         let Some(watcher) = &mut self.watcher else { return };
         for (dir, watched) in &mut self.directories {
             let there = identity(dir);
@@ -65,16 +58,15 @@ impl Watch {
             match watcher.watch(dir, RecursiveMode::NonRecursive) {
                 Ok(()) => *watched = there,
                 Err(error) if there.is_some() => {
-                    tracing::warn!(%error, "{} cannot be watched; looking every {SAFETY_NET:?}", dir.display());
+                    tracing::warn!(%error, "{} cannot be watched; changes are found by looking now and then", dir.display());
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// Returns when it is time to look again.
-    pub(super) async fn changed(&self, complete: bool) {
-        let poll = if complete { SAFETY_NET } else { IMPATIENT };
+    /// Returns when it is time to look again, after `poll` at the latest.
+    pub async fn changed(&self, poll: Duration) {
         // Running out of time is as good as an event.
         let _ = tokio::time::timeout(poll, self.changed.notified()).await;
     }

@@ -49,3 +49,5 @@ pub mod inject;
 
 #[cfg(feature = "daemons")]
 pub mod webhook;
+
+pub mod cnictl;

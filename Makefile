@@ -15,12 +15,13 @@ export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 DAEMONS  := install-cni istio-cni-repair
-SUITES   := golden cli oracle pod repair install agent template inject netns cri cluster
+export HELM := $(TOOLS)/bin/helm
+SUITES   := golden cli oracle manifests pod repair install agent template inject netns cri cluster
 
-.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
+.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool helm manifests kube clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make bench   the plugin against its floor and against the commands that Istio runs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make lint    format, clippy, licences and bans'
@@ -28,7 +29,7 @@ help:
 demo: build programs
 	cargo run --quiet --example demo
 
-test: build programs cnitool kube
+test: build programs cnitool helm kube
 	cargo test --quiet --lib --bins
 	cargo test --quiet $(SUITES:%=--test %)
 
@@ -83,6 +84,15 @@ cnitool: $(CNITOOL)
 $(CNITOOL):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/containernetworking/cni/cnitool@v1.3.0; \
 	  else echo 'no go: the trials with cnitool are ignored'; fi
+
+helm: $(HELM)
+$(HELM):
+	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
+	  else echo 'no go: the trials that render the chart are ignored'; fi
+
+# What the chart renders by default is the plain manifest. A helm of `go install` takes clusters for very old ones.
+manifests: helm
+	$(HELM) template istio-cni install/helm/istio-cni --namespace kube-system --kube-version 1.33.0 > manifests/istio-cni.yaml
 
 # Five minutes from nothing. The version is what the API server and the kubelet say that they are.
 kube: $(KUBE)

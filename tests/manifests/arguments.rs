@@ -12,6 +12,9 @@ use crate::chart::PLATFORMS;
 use crate::helm::render;
 use crate::objects::{manifest, parse};
 
+/// Without these the program does not start, or warns.
+const POD: [&str; 2] = ["--node-name=n1", "--pod-namespace=kube-system"];
+
 /// The command line of `install-cni`.
 #[derive(Parser)]
 #[command(args_override_self = true)]
@@ -60,7 +63,7 @@ pub(crate) fn modes_are_the_programs() {
             both.filter_map(|(digit, name)| Some(format!("{prefix}{name}={}", given(digit)?))).collect()
         };
         let values = of(switches, "repair.");
-        let expected = settings(&of(flags, "")).repair.mode.as_str();
+        let expected = settings(&[POD.map(str::to_owned).to_vec(), of(flags, "")].concat()).repair.mode.as_str();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         assert_eq!(mode_of(&values), expected, "{values:?}");
     }
@@ -73,8 +76,7 @@ fn mode_of(values: &[&str]) -> &'static str {
 
 /// What the program makes of these flags, which must all have an effect.
 fn settings(flags: &[String]) -> Settings {
-    let given =
-        ["install-cni", "--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port=443", "--node-name=n1"];
+    let given = ["install-cni", "--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port=443"];
     let line = given.into_iter().chain(flags.iter().map(String::as_str));
     let program = InstallCni::try_parse_from(line).unwrap_or_else(|e| panic!("{flags:?}: {e}"));
     let (settings, warnings) = Settings::parse(program.flags).unwrap_or_else(|e| panic!("{flags:?}: {e}"));

@@ -1,5 +1,5 @@
 //! The manifests and the chart: that they are the same, ask for no right without a reason, and say nothing that the
-//! programs do not understand.
+//! programs do not understand; and the image that they name.
 //!
 //! The real helm renders the chart. Where it is missing, its trials are ignored with that reason.
 
@@ -12,13 +12,19 @@ mod chart;
 mod helm;
 mod objects;
 mod rights;
+mod shipped;
+
+#[path = "../support/cri/image.rs"]
+pub mod image;
 
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
-    let always: [(&str, fn()); 3] = [
+    let always: [(&str, fn()); 5] = [
         ("manifests/arguments_are_understood", arguments::of_the_manifests),
         ("manifests/rights_have_reasons", rights::of_the_manifests),
+        ("image/is_what_its_programs_are_built_for", shipped::is_what_its_programs_are_built_for),
+        ("image/is_the_one_that_manifests_name", shipped::is_the_one_that_manifests_name),
         ("manifests/fields_are_kubernetes_own", objects::fields_are_known),
     ];
     let rendered: [(&str, fn()); 10] = [

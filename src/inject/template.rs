@@ -85,8 +85,7 @@ impl Template {
     pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
         let fault =
             |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
-        let tokens = lex::tokens(text, delims).map_err(fault)?;
-        let tree = parse::tree(&tokens, functions).map_err(fault)?;
+        let tree = parse::tree(text, delims, functions).map_err(fault)?;
         Ok(Self { name: name.to_owned(), source: text.to_owned(), tree })
     }
 

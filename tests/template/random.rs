@@ -204,33 +204,110 @@ fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
+/// An expression that mostly has a value.
+fn sound() -> BoxedStrategy<String> {
+    let atom = prop::sample::select(vec![
+        "$.s",
+        "$.e",
+        "$.t",
+        "$.f",
+        "$.n",
+        "$.z",
+        "$.null",
+        "$.absent",
+        "$.absent.x",
+        "$.names",
+        "$.empty",
+        "$.none",
+        "$.map",
+        "$.map.a.deep.er",
+        "$.map.c",
+        "$a",
+        "$b",
+        "$c",
+        ".",
+        "$",
+        "true",
+        "1",
+        "2.5",
+        "\"text\"",
+        "\"\"",
+        "`raw`",
+    ])
+    .prop_map(str::to_owned);
+    let nested = atom.prop_recursive(3, 12, 3, |inner| {
+        let unary = prop::sample::select(vec![
+            "not",
+            "print",
+            "html",
+            "js",
+            "println",
+            "and",
+            "or",
+            "printf \"%v\"",
+            "printf \"<%s>\"",
+        ]);
+        let pair = prop::sample::select(vec!["and", "or", "print", "printf \"%v|%q\"", "html"]);
+        let order = prop::sample::select(vec!["eq", "ne", "lt", "le", "gt", "ge"]);
+        prop_oneof![
+            (unary.clone(), inner.clone()).prop_map(|(name, arg)| format!("{name} ({arg})")),
+            (pair, inner.clone(), inner.clone()).prop_map(|(name, left, right)| format!("{name} ({left}) ({right})")),
+            (order, inner.clone(), inner.clone())
+                .prop_map(|(name, left, right)| format!("{name} (print ({left})) (print ({right}))")),
+            (inner.clone(), unary).prop_map(|(value, function)| format!("({value}) | {function}")),
+            inner.prop_map(|inner| format!("len (print ({inner}))")),
+        ]
+    });
+    prop_oneof![30 => nested, 1 => expression()].boxed()
+}
+
 /// A template that declares the variables that its expressions use.
 fn template() -> BoxedStrategy<String> {
-    let action = (delimited(), expression())
-        .prop_map(|((left, right), expression)| format!("{left}{expression}{right}"))
-        .boxed();
-    let node = prop_oneof![text(), action.clone(), action].prop_recursive(3, 24, 4, |inner| {
+    let action =
+        (delimited(), sound()).prop_map(|((left, right), expression)| format!("{left}{expression}{right}")).boxed();
+    let node = prop_oneof![text(), action.clone(), action].prop_recursive(4, 40, 5, |inner| {
         let list = prop::collection::vec(inner, 0..4).prop_map(|nodes| nodes.concat());
-        let head = prop::sample::select(vec!["if ", "with ", "range ", "range $i, $e := ", "range $e := ", "with $w := ", "range $b, $a = ", "if $a = "]);
-        let middle = prop::sample::select(vec!["{{else}}", "{{- else -}}", "{{else if .t}}x{{else}}", "{{else with .s}}{{.}}{{else}}"]);
+        let name = prop::sample::select(vec!["$a", "$b", "$c"]);
+        let leave = prop::sample::select(vec!["break", "continue", "print .", "$a = ."]);
         prop_oneof![
-            (head.clone(), atom(), list.clone()).prop_map(|(head, atom, body)| format!("{{{{{head}{atom}}}}}{body}{{{{end}}}}")),
-            (head, expression(), list.clone(), middle, list.clone())
-                .prop_map(|(head, expression, body, middle, other)| format!("{{{{{head}{expression} -}}}}{body}{middle}{other}{{{{- end }}}}")),
+            6 => block(list.clone()),
             // No variable is known in a block: to assign one is refused by ours at once, by Go when it is done.
-            (atom(), expression()).prop_map(|(body, expression)| format!("{{{{block \"b\" {expression}}}}}{{{{print {body}}}}}{{{{end}}}}")),
-            (prop::sample::select(vec!["$a", "$b", "$c"]), prop::sample::select(vec!["=", ":="]), expression())
+            1 => sound().prop_map(|data| format!("{{{{block \"b\" {data}}}}}<{{{{ . }}}}{{{{ $ }}}}>{{{{end}}}}")),
+            2 => (name, prop::sample::select(vec!["=", ":="]), sound())
                 .prop_map(|(name, sign, expression)| format!("{{{{{name} {sign} {expression}}}}}")),
-            list.prop_map(|body| format!("{{{{range .names}}}}{body}{{{{if eq . \"two\"}}}}{{{{break}}}}{{{{else}}}}{{{{continue}}}}{{{{end}}}}{{{{end}}}}")),
+            2 => (list, leave).prop_map(|(body, leave)| {
+                format!("{{{{range .names}}}}{body}{{{{if eq . \"two\"}}}}{{{{{leave}}}}}{{{{end}}}}-{{{{end}}}}")
+            }),
         ]
     });
     let nodes = prop::collection::vec(node, 1..6).prop_map(|nodes| nodes.concat());
-    (nodes, prop::option::of(expression()))
+    (nodes, prop::option::of(sound()))
         .prop_map(|(nodes, named)| {
-            let named = named.map_or_else(String::new, |named| {
-                format!("{{{{define \"t\"}}}}<{{{{$}}}}>{{{{end}}}}{{{{template \"t\" {named}}}}}")
-            });
+            let define = "{{define \"t\"}}<{{$}}>{{end}}";
+            let named = named.map_or_else(String::new, |named| format!("{define}{{{{template \"t\" {named}}}}}"));
             format!("{{{{$a := .s}}}}{{{{$b := 1}}}}{{{{$c := .list}}}}{nodes}{named}")
+        })
+        .boxed()
+}
+
+/// `if`, `with` and `range` with all that may stand in them.
+fn block(list: impl Strategy<Value = String> + Clone + 'static) -> BoxedStrategy<String> {
+    let heads = vec![
+        ("if ", "{{else if $.t}}x{{else}}"),
+        ("if $a = ", "{{- else -}}"),
+        ("if $x := ", "{{else}}{{$x}}"),
+        ("with ", "{{else with $.s}}{{.}}{{else}}"),
+        ("with $w := ", "{{else}}{{$w}}"),
+        ("range or $.names ", "{{else}}"),
+        ("range $i, $e := and $.map ", "{{$i}}{{$e}}{{ else }}"),
+        ("range $e := and $.names ", "{{$e}}{{else -}} "),
+        ("range $b, $a = or $.list ", "{{ $a }}{{else}}"),
+    ];
+    let condition = sound().prop_map(|expression| format!("({expression})"));
+    (prop::sample::select(heads), condition, list.clone(), list)
+        .prop_map(|((head, middle), condition, body, other)| {
+            let list = if head.contains("and") { " $.list" } else { "" };
+            format!("{{{{{head}{condition}{list} -}}}}{body}{middle}{other}{{{{- end }}}}")
         })
         .boxed()
 }

@@ -104,6 +104,8 @@ pub(super) enum FunctionBody {
     And,
     /// Stops at the first true argument.
     Or,
+    /// Renders its argument as a template, with the same data.
+    Render,
     /// Takes all arguments.
     Call(Box<Body>),
 }
@@ -116,7 +118,7 @@ impl fmt::Debug for Function {
 
 /// Functions by name; later ones replace earlier ones.
 #[derive(Debug, Clone, Default)]
-pub struct Functions(HashMap<String, Arc<Function>>);
+pub struct Functions(Arc<HashMap<String, Arc<Function>>>);
 
 /// As many arguments as there are.
 pub const ANY: usize = usize::MAX;
@@ -142,6 +144,13 @@ impl Functions {
         istio::register(self)
     }
 
+    /// With `render`, which Istio had from 1.2 to 1.8: text as a template with the same data, or nothing where that fails.
+    #[must_use]
+    pub fn with_render(mut self) -> Self {
+        self.insert("render", 1, 1, FunctionBody::Render);
+        self
+    }
+
     /// With one more, which takes at least and at most so many arguments.
     #[must_use]
     pub fn with<F>(mut self, name: &str, least: usize, most: usize, function: F) -> Self
@@ -153,7 +162,8 @@ impl Functions {
     }
 
     fn insert(&mut self, name: &str, least: usize, most: usize, body: FunctionBody) {
-        self.0.insert(name.to_owned(), Arc::new(Function { name: name.to_owned(), least, most, body }));
+        let function = Arc::new(Function { name: name.to_owned(), least, most, body });
+        Arc::make_mut(&mut self.0).insert(name.to_owned(), function);
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Arc<Function>> {

@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::function::Function;
+use super::Delims;
+use super::function::{Function, Functions};
 
 /// Where an expression stands in the source: byte offsets of its start and end.
 pub(super) type Span = (u32, u32);
@@ -15,6 +16,9 @@ pub(super) type Span = (u32, u32);
 pub(super) struct Tree {
     pub(super) root: Vec<Node>,
     pub(super) named: HashMap<String, Vec<Node>>,
+    /// What a text that is rendered on the way is parsed with.
+    pub(super) delims: Delims,
+    pub(super) functions: Functions,
 }
 
 /// What is rendered in turn.

@@ -8,9 +8,10 @@ use std::collections::HashMap;
 mod operand;
 mod pipeline;
 
+use super::Delims;
 use super::error::Syntax;
 use super::function::Functions;
-use super::lex::{At, Token};
+use super::lex::{self, At, Token};
 use super::literal;
 use super::node::{Branch, Node, Span, Tree};
 
@@ -20,11 +21,12 @@ const MAX_NESTING: usize = 100;
 type Fault = (Syntax, usize);
 
 /// The tree of a template; or its first fault and where it is.
-pub(super) fn tree(tokens: &[At<'_>], functions: &Functions) -> Result<Tree, Fault> {
+pub(super) fn tree(text: &str, delims: Delims, functions: &Functions) -> Result<Tree, Fault> {
+    let tokens = &lex::tokens(text, delims)?;
     let mut parser =
         Parser { tokens, next: 0, functions, scope: vec!["$"], ranges: 0, nesting: 0, named: HashMap::new() };
     let root = parser.top()?;
-    Ok(Tree { root, named: parser.named })
+    Ok(Tree { root, named: parser.named, delims, functions: functions.clone() })
 }
 
 struct Parser<'t, 's> {

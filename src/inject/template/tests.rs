@@ -214,6 +214,24 @@ fn ports_of_containers_are_those_that_speak_tcp() {
 }
 
 #[test]
+fn a_text_is_rendered_with_the_same_data_and_within_the_same_limits() {
+    let functions = functions().with_render();
+    let render = |text: &str, data: &Json| {
+        Template::parse("t", text, Delims::BRACES, &functions).unwrap().render(&Value::json(data), Limits::default())
+    };
+    let data = json!({ "name": "x", "search": "{{ .name }}.svc", "broken": "{{ .name", "loop": "{{ render .loop }}", "null": null });
+    assert_eq!(
+        render("{{ range list .search .broken `{{ .null.x }}` }}<{{ render . }}>{{ end }}", &data).unwrap(),
+        "<x.svc><><>"
+    );
+    match render("{{ render .loop }}", &data) {
+        Err(Error::Render(failure)) => assert_eq!(failure.reason, Reason::TooDeep(250)),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(refusal("{{ render . }}").1, Syntax::Function("render".to_owned()), "newer releases have none");
+}
+
+#[test]
 fn callers_add_functions_and_replace_them() {
     let environment = std::collections::HashMap::from([("A", "1")]);
     let functions = functions()

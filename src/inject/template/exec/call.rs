@@ -2,8 +2,9 @@
 
 use super::Run;
 use crate::inject::template::error::Reason;
-use crate::inject::template::function::{Args, Function, FunctionBody};
+use crate::inject::template::function::{Args, Budget, Function, FunctionBody, wrong};
 use crate::inject::template::node::{Operand, Span};
+use crate::inject::template::parse;
 use crate::inject::template::value::{List, Text, Value};
 
 impl<'t, 'a> Run<'t, 'a> {
@@ -24,6 +25,12 @@ impl<'t, 'a> Run<'t, 'a> {
         match &function.body {
             FunctionBody::And => self.until(false, arguments, last, dot),
             FunctionBody::Or => self.until(true, arguments, last, dot),
+            FunctionBody::Render => {
+                match arguments.first().map(|text| self.argument(text, dot)).transpose()?.or(last) {
+                    Some(Value::Text(text)) => self.nested(|run| run.again(text.as_str())),
+                    other => Err(wrong("string", &other.unwrap_or_default())),
+                }
+            }
             FunctionBody::Call(body) => {
                 let mut values = Vec::with_capacity(got);
                 for argument in arguments {
@@ -36,6 +43,32 @@ impl<'t, 'a> Run<'t, 'a> {
                 self.budget.bytes(making(&result))?;
                 Ok(result)
             }
+        }
+    }
+
+    /// Text as a template of its own, with the data of the whole rendering and what is left of its budget.
+    fn again(&mut self, text: &str) -> Result<Value<'a>, Reason> {
+        self.budget.step(1 + text.len())?;
+        let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
+        let data = self.variables.first().cloned().unwrap_or_default();
+        let budget = std::mem::replace(&mut self.budget, Budget::new(self.limits));
+        let mut inner = Run {
+            tree: &tree,
+            limits: self.limits,
+            budget,
+            out: String::new(),
+            variables: vec![data.clone()],
+            base: 0,
+            depth: self.depth,
+            span: self.span,
+        };
+        let rendered = inner.walk(&tree.root, &data);
+        let Run { budget, out, .. } = inner;
+        self.budget = budget;
+        match rendered {
+            Ok(_) => Ok(Value::from(out)),
+            Err(limit @ (Reason::Steps(_) | Reason::Bytes(_) | Reason::TooDeep(_))) => Err(limit),
+            Err(_) => Ok(Value::from("")),
         }
     }
 

@@ -19,7 +19,7 @@ mod workload;
 pub mod dapr;
 pub mod istio;
 
-pub use document::{documents, is_empty, write};
+pub use document::{Oversized, documents, is_empty, write};
 pub use merge::{Error as MergeError, merge_pod};
 pub use patch::{Misfit, Operation, apply, diff};
 pub use selector::Selector;

@@ -40,3 +40,5 @@ pub mod daemon;
 
 pub mod inject;
 pub mod webhook;
+
+pub mod cnictl;

@@ -34,4 +34,4 @@ pub use path::variables;
 pub use review::{Outcome, Profile, Review, Verdict};
 pub use run::{Settings, run};
 pub use store::Place;
-pub use surroundings::{Native, Surroundings, keep as keep_surroundings};
+pub use surroundings::{Native, Surroundings, is_native, keep as keep_surroundings};

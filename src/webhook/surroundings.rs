@@ -111,7 +111,7 @@ impl Surroundings {
 }
 
 /// Whether a kubelet of this version (`v1.33.1`) runs native sidecars; what cannot be read does not.
-fn is_native(version: &str) -> bool {
+pub fn is_native(version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (1, NATIVE_SINCE),

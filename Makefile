@@ -20,7 +20,7 @@ export CC_$(subst -,_,$(MUSL)) := musl-gcc
 else
 PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu
 export CC_$(subst -,_,$(MUSL)) := $(MACHINE)-linux-gnu-gcc
-export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := rust-lld
+export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-linux-gnu-gcc
 endif
 DAEMONS  := install-cni istio-cni-repair sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm

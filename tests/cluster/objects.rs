@@ -14,7 +14,6 @@ pub(crate) fn plain() -> Value {
     json!({
         "metadata": { "labels": { "app": "web" }, "annotations": {} },
         "spec": {
-            // Process 1 of a container has no default for SIGTERM.
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "app", "image": IMAGE, "command": ["/pod_app", "serve", APP_PORT.to_string()],

@@ -34,10 +34,11 @@ fn in_place(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn evict(stage: &Stage<'_>) -> Result<()> {
-    stage.create("pods", &standalone("bare", injected()))?;
-    let bare = stage.broken()?;
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = stage.pod_that("validation has failed", |pod| is_broken(pod) && uid(pod) != uid(&bare))?;
+    stage.create("pods", &standalone("bare", injected()))?;
+    let is_bare = |pod: &Value| pod["metadata"]["name"] == "bare";
+    let bare = stage.pod_that("the bare pod's validation has failed", |pod| is_broken(pod) && is_bare(pod))?;
+    let broken = stage.pod_that("the other pod's validation has failed", |pod| is_broken(pod) && !is_bare(pod))?;
     let _chain = Chain::install(stage)?;
 
     let controller = Controller::start(stage, "evict")?;

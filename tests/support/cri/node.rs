@@ -47,7 +47,7 @@ impl Node {
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
         let contents = [("pod_app", programs.pod_app.as_path()), ("pod_proxy", programs.pod_proxy.as_path())];
-        image::write(&archive, IMAGE, &contents, &["pause"])?;
+        image::write(&archive, IMAGE, &contents, &["pause"], "SIGKILL")?;
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();

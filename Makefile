@@ -15,7 +15,7 @@ export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 DAEMONS  := install-cni istio-cni-repair
-SUITES   := golden cli oracle pod repair install agent netns cri cluster
+SUITES   := golden cli oracle pod repair install agent template inject netns cri cluster
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool kube clean
 help:
@@ -35,6 +35,7 @@ test: build programs cnitool kube
 bench: build
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup

@@ -28,6 +28,28 @@ pub mod annotation {
     pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
     /// The older name of the former, read only where the former is absent.
     pub const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
+    /// Comma list of templates instead of the default ones.
+    pub const TEMPLATES: &str = "inject.istio.io/templates";
+    /// YAML over the mesh's proxy configuration.
+    pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
+    /// What the pod itself says about injected containers, kept for injecting again.
+    pub const OVERRIDES: &str = "proxy.istio.io/overrides";
+    /// `true` or `false`: the sidecar is an init container that keeps running, whatever the cluster can do.
+    pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
+    /// Whether HTTP probes go to the agent.
+    pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
+    /// The agent's port for probes and metrics.
+    pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
+    /// Whether the agent serves the application's metrics beside its own.
+    pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
+    /// `port:path,…` that the agent scrapes.
+    pub const SCRAPE_TARGETS: &str = "prometheus.istio.io/scrape-targets";
+    /// Port of metrics over TLS.
+    pub const SECURE_METRICS_PORT: &str = "prometheus.istio.io/secure-port";
+    /// Variant of the proxy's image.
+    pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
+    /// Label: the network that the pod is in.
+    pub const NETWORK: &str = "topology.istio.io/network";
 }
 
 /// Container names.
@@ -38,6 +60,8 @@ pub mod container {
     pub const INIT: &str = "istio-init";
     /// The init container that proves redirection.
     pub const VALIDATION: &str = "istio-validation";
+    /// The init container that makes core dumps possible.
+    pub const CORE_DUMP: &str = "enable-core-dump";
 }
 
 /// Environment variables of the `istio-proxy` container that change the rules.
@@ -70,6 +94,8 @@ pub mod port {
     pub const DNS: u16 = 15053;
     /// Status, readiness and Prometheus ports: never redirected inbound.
     pub const NEVER_INBOUND: [u16; 3] = [15020, 15021, 15090];
+    /// The agent's probes and merged metrics.
+    pub const STATUS: u16 = 15020;
     /// Validation connects here.
     pub const PROBE: u16 = 15002;
 }

@@ -9,6 +9,7 @@
 
 mod ending;
 mod flags;
+mod plugin;
 mod ports;
 mod run;
 mod selection;
@@ -49,6 +50,6 @@ pub enum Error {
     #[error("an agent listens on {}: it would put everything back; delete the DaemonSet, and it removes all by itself", .0.display())]
     AgentRuns(PathBuf),
     /// Some of it is still there.
-    #[error("the removal is incomplete; {0} errors are logged above, and `install-cni uninstall` tries again")]
+    #[error("the removal is incomplete (errors logged above: {0}); `install-cni uninstall` tries again")]
     Incomplete(usize),
 }

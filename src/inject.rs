@@ -1,3 +1,24 @@
 //! Puts sidecars into pods: decision, template, merge, patch.
 //!
 //! `webhook` and `istio-cnictl` call it. It neither reads files nor asks an API server; pods stay ordered JSON.
+//! What is here every profile shares; `istio` owns what Istio's injection means.
+
+pub mod template;
+pub mod yaml;
+
+mod document;
+mod gojson;
+mod merge;
+mod patch;
+mod pod;
+mod quantity;
+mod selector;
+mod typed;
+mod workload;
+
+pub mod istio;
+
+pub use document::{documents, is_empty, write};
+pub use merge::{Error as MergeError, merge_pod};
+pub use patch::{Misfit, Operation, apply, diff};
+pub use selector::Selector;

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
@@ -13,11 +12,11 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
 
 use super::ending::{Ending, decide};
+use super::plugin::Plugin;
 use super::{Error, Settings, ports, taint, uninstall, upgrade};
-use crate::agent::{self, Cache, Names, Sockets};
+use crate::agent::{self, Cache, Sockets};
 use crate::install::Status;
 use crate::serve::health::Readiness;
 use crate::serve::log::Log;
@@ -30,8 +29,6 @@ const INSTALL: &str = "install";
 const AGENT: &str = "agent";
 /// The part that is there until the daemon ends.
 const DAEMON: &str = "daemon";
-/// Between two looks whether another agent has come.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The API server's client, once there can be one.
 type Connecting = Shared<BoxFuture<'static, Client>>;
@@ -40,17 +37,17 @@ type Connecting = Shared<BoxFuture<'static, Client>>;
 pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let told = signals::listen().map_err(Error::Signals)?;
     let sockets = Sockets::bind(&settings.install.run_dir)?;
-    let names = sockets.names();
-    let daemon = Daemon::new(settings);
+    let (daemon, mut registry) = (Daemon::new(settings), Registry::default());
     let (retire, retired) = Shutdown::new();
     let (close, closed) = Shutdown::new();
-    let mut registry = Registry::default();
     let acting = daemon.act(&mut registry, &retired);
-    let serving = daemon.serve(registry, sockets, log, &closed);
+    let metrics = agent::Metrics::new(&mut registry);
+    let mut plugin = daemon.plugin(sockets, metrics.clone(), log, &closed);
+    let serving = daemon.serve(registry, metrics, &closed);
 
     tokio::select! {
         () = told.wished() => {}
-        () = another(&names) => {
+        () = plugin.superseded() => {
             tracing::info!("another agent serves this node: this one does no more than answer until it is ended");
             daemon.readiness.missing(DAEMON, "another agent serves this node");
         }
@@ -58,7 +55,9 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     retire.wish();
     acting.join_all().await;
     told.wished().await;
-    let ending = daemon.ending(&names).await;
+    daemon.readiness.missing(DAEMON, "ending");
+    let answer = upgrade::ask(daemon.client.clone(), daemon.settings.namespace(), &daemon.settings.node).await;
+    let ending = decide(plugin.are_anothers(), answer);
     tracing::info!("{ending}");
     let removed = match ending {
         Ending::Keep(_) => Ok(()),
@@ -66,19 +65,8 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     };
     close.wish();
     serving.join_all().await;
-    for error in names.remove() {
-        tracing::warn!(%error, "a socket's name stays behind");
-    }
+    plugin.end().await;
     removed
-}
-
-/// Returns once another agent has taken the sockets over.
-async fn another(names: &Names) {
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !names.are_anothers() {
-        looks.tick().await;
-    }
 }
 
 /// What the tasks share.
@@ -111,6 +99,8 @@ impl Daemon {
         let (client, metrics) = (self.client.clone(), repair::Metrics::new(registry));
         let (settings, end) = (self.settings.repair.clone(), retired.clone());
         tasks.spawn(until(retired, async move { repair::run(client.await, settings, metrics, end).await }));
+        let (client, settings) = (self.client.clone(), self.settings.clone());
+        tasks.spawn(until(retired, async move { foresee(client, &settings).await }));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
@@ -124,11 +114,15 @@ impl Daemon {
         tasks
     }
 
-    /// Starts what answers the plugin, the kubelet and Prometheus.
-    fn serve(&self, mut registry: Registry, sockets: Sockets, log: Log, closed: &Shutdown) -> JoinSet<()> {
+    /// Starts what answers the plugin.
+    fn plugin(&self, sockets: Sockets, metrics: agent::Metrics, log: Log, closed: &Shutdown) -> Plugin {
+        let run_dir = self.settings.install.run_dir.clone();
+        Plugin::new(sockets, run_dir, self.cache.clone(), metrics, log, closed.clone())
+    }
+
+    /// Starts what fills the cache, and what answers the kubelet and Prometheus.
+    fn serve(&self, registry: Registry, metrics: agent::Metrics, closed: &Shutdown) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let metrics = agent::Metrics::new(&mut registry);
-        tasks.spawn(agent::serve(sockets, self.cache.clone(), metrics.clone(), log, closed.clone()));
         let (client, cache) = (self.client.clone(), self.cache.clone());
         let (node, end) = (self.settings.node.clone(), closed.clone());
         tasks.spawn(until(closed, async move { agent::watch(client.await, &node, &cache, &metrics, end).await }));
@@ -145,16 +139,19 @@ impl Daemon {
         tasks
     }
 
-    async fn ending(&self, names: &Names) -> Ending {
-        self.readiness.missing(DAEMON, "ending");
-        let answer = upgrade::ask(self.client.clone(), self.settings.namespace(), &self.settings.node).await;
-        decide(names.are_anothers(), answer)
-    }
-
     async fn remove(&self) -> Result<(), Error> {
         let settings = self.settings.install.clone();
-        let errors = tokio::task::spawn_blocking(move || install::remove(&settings)).await;
+        let errors = tokio::task::spawn_blocking(move || install::remove(&settings, uninstall::IN_FLIGHT)).await;
         uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
+    }
+}
+
+/// Warns while there is time where an upgrade would be taken for a removal.
+async fn foresee(client: Connecting, settings: &Settings) {
+    let answer = upgrade::ask(client, settings.namespace(), &settings.node).await;
+    if let ending @ Ending::Remove(_) = decide(false, answer) {
+        let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
+        tracing::warn!(check, "if this daemon ended now, the plugin would be {ending}");
     }
 }
 

@@ -29,7 +29,12 @@ impl Settings {
     /// Reads the flags; the lines say what of them has no effect.
     pub fn parse(flags: Flags) -> Result<(Self, Vec<String>), Error> {
         let Flags { own, install, mut repair, log } = flags;
-        let (install, warnings) = install.settings(log.plugin_level().as_str())?;
+        let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
+        if install.entry.pod_namespace.is_empty() {
+            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace, or a plugin that nobody answers \
+                           does not let this daemon's own pod start";
+            warnings.push(warning.to_owned());
+        }
         let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
         let node = names.into_iter().find(|name| !name.is_empty()).ok_or(Error::NoNode)?;
         // Each node's daemon repairs its own pods: all daemons together would repair each pod many times.

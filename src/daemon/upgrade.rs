@@ -20,13 +20,14 @@ const ATTEMPTS: usize = 3;
 /// All of it, a client included: a third of a pod's grace period.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The answer about the DaemonSet in `namespace`, for this node.
+/// The answer about the DaemonSet in `namespace`, for this node. Without a namespace, it is that of the account.
 pub(super) async fn ask(client: impl Future<Output = Client>, namespace: &str, node: &str) -> Answer {
     let answer = async { persist(&client.await, namespace, node).await };
     timeout(LIMIT, answer).await.unwrap_or_else(|_| Answer::Unanswered(format!("no answer within {LIMIT:?}")))
 }
 
 async fn persist(client: &Client, namespace: &str, node: &str) -> Answer {
+    let namespace = if namespace.is_empty() { client.default_namespace() } else { namespace };
     let mut answer = ask_once(client, namespace, node).await;
     for _ in 1..ATTEMPTS {
         if !matches!(answer, Answer::Refused(_) | Answer::Unanswered(_)) {
@@ -58,7 +59,12 @@ async fn ask_once(client: &Client, namespace: &str, node: &str) -> Answer {
 
 fn of_error(error: &kube::Error) -> Answer {
     match error {
-        kube::Error::Api(status) if status.code == 404 => Answer::NotFound,
+        // A path that nobody serves is not found, either, and says nothing about the DaemonSet.
+        kube::Error::Api(status)
+            if status.code == 404 && status.details.as_ref().is_some_and(|of| of.name == contract::DAEMON_SET) =>
+        {
+            Answer::NotFound
+        }
         kube::Error::Api(status) if matches!(status.code, 401 | 403) => Answer::Refused(status.code),
         error => Answer::Unanswered(error.to_string()),
     }

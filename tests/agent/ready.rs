@@ -14,7 +14,7 @@ async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
     let node = Node::new();
     std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
     let daemon = Daemon::start(&node, &api.url());
-    daemon.readyz(503, "install: ");
+    daemon.readyz(503, &format!("install: {} has no network configuration yet\n", node.path("net").display()));
     daemon.readyz(503, "agent: this node's pods have not been listed yet");
     assert_eq!(daemon.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(daemon.get("/else").0, 404);
@@ -53,8 +53,13 @@ async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
     let node = Node::new();
     std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
     let daemon = Daemon::with(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
-    daemon.readyz(503, "install: ");
-    api.until("a filled cache", |api| (api.watches("pods") > 0).then_some(())).await;
+    until("all but the installation", || match daemon.get("/readyz") {
+        (503, text) if text.starts_with("install: ") && text.lines().count() == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // An answer that takes its time: nobody has touched the node meanwhile.
+    assert_eq!(node.ask("none", "").0, 404);
+    assert_eq!(api.requests_to("PATCH", "/nodes/n1").len(), 0);
     let taints = |api: &Api| api.get("nodes", "", "n1").unwrap()["spec"]["taints"].clone();
     assert_eq!(taints(&api), json!([ours, other]));
     // Somebody else changes the taints between look and patch: both changes stay.
@@ -64,6 +69,18 @@ async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
     let requests = api.requests_to("PATCH", "/nodes/n1");
     assert!(requests.iter().all(|seen| seen.content_type == "application/json-patch+json"), "{requests:?}");
     assert_eq!(requests.len(), 2, "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_would_make_a_removal_of_each_upgrade_is_told_at_once() {
+    let api = cluster().await;
+    api.fault(Fault::on("GET", "/daemonsets/").status(403));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    let line = daemon.line("if this daemon ended now, the plugin would be removed");
+    assert!(line["msg"].as_str().unwrap().ends_with("may no longer be asked for (status 403)"), "{line}");
+    assert_eq!((line["level"].as_str(), line["scope"].as_str()), (Some("warn"), Some("cni-agent")));
+    daemon.ready();
 }
 
 fn uninstall(node: &Node) -> Output {

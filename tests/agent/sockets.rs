@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::api::Fault;
+use crate::plugin;
 use crate::stage::{Daemon, Node, answer, cluster, exchange_on, pod, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -42,20 +43,26 @@ async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_the_watch_shows_late_is_waited_for() {
     let api = cluster().await;
+    api.put(pod("web", "u1"));
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
-    api.until("a watch", |api| (api.watches("pods") == 2).then_some(())).await;
-    std::thread::scope(|scope| {
-        let asked = scope.spawn(|| node.ask("late", "u1"));
-        let waiting = || daemon.get("/metrics").1.contains("istio_cni_agent_lookups_total{result=\"unknown\"}");
-        assert!(!waiting());
-        api.put(pod("late", "u1"));
-        let (status, facts) = asked.join().unwrap();
-        assert!(status == 200 && facts.contains("\"uid\":\"u1\""), "{status} {facts}");
-    });
+    let mut asking = UnixStream::connect(node.path("run/agent.sock")).unwrap();
+    asking
+        .write_all(b"GET /pod?namespace=shop&name=late&uid=u1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    // Whoever connects later is answered later: by then, the first one waits.
+    for _ in 0..3 {
+        assert_eq!(node.ask("web", "u1").0, 200);
+    }
+    api.put(pod("late", "u1"));
+    let (status, facts) = answer(&mut asking);
+    assert!(status == 200 && facts.contains("\"uid\":\"u1\""), "{status} {facts}");
     let page = daemon.get("/metrics").1;
-    assert!(page.contains("lookups_total{result=\"waited\"} 1") || page.contains("{result=\"hit\"} 1"), "{page}");
+    assert!(page.contains("istio_cni_agent_lookups_total{result=\"waited\"} 1"), "{page}");
+    let begin = Instant::now();
+    assert_eq!(node.ask("never", "").0, 404);
+    assert!(begin.elapsed() > Duration::from_millis(900), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -68,6 +75,44 @@ async fn sockets_are_roots_alone() {
         let found = std::fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
         assert_eq!(found, mode, "{path}: {found:o}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_that_somebody_removes_come_back() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let answered = || match (node.ask("web", "u1"), node.installed()) {
+        ((200, _), all) if all.len() == 5 => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    std::fs::remove_file(node.path("run/log.sock")).unwrap();
+    until("one socket", answered);
+    // Faster than whoever empties the directory, it would be filled again meanwhile.
+    std::fs::rename(node.path("run"), node.path("gone")).unwrap();
+    until("sockets and kubeconfig", answered);
+    let mode = |path: &str| std::fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("run"), mode("run/agent.sock")), (0o750, 0o600));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_real_plugins_skip_arrives_with_pod_and_reason() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let without_sidecar = json!({ "runtimeConfig": { "io.kubernetes.cri.pod-annotations": { "a": "b" } } });
+    let conf = plugin::conf("1.0.0", &node.path("run"), &without_sidecar);
+    let answer = plugin::Call::new("ADD", "/var/run/netns/none", conf).run();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let line = daemon.line("no_sidecar_status");
+    let fields = ["scope", "cmd", "pod", "verdict", "reason"].map(|key| line[key].as_str().unwrap_or_default());
+    assert_eq!(fields, ["cni-plugin", "ADD", "shop/web-0", "skipped", "no_sidecar_status"], "{line}");
+    let counted = "istio_cni_plugin_add_duration_seconds_count{verdict=\"skipped\",reason=\"no_sidecar_status\"} 1";
+    let page = daemon.get("/metrics").1;
+    assert!(page.contains(counted), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,11 +17,10 @@ use tokio::runtime::Runtime;
 use crate::agent::IMAGES;
 use crate::runtime::client::Cri;
 use crate::runtime::netns::Netns;
+use crate::runtime::node::IMAGE;
 use crate::runtime::programs::{Programs, static_build};
 use crate::runtime::{image, wait};
 
-/// The image of every container: the programs lie in its `/`.
-pub(crate) const IMAGE: &str = "test.local/pod:1";
 /// The node's name.
 pub(crate) const NODE: &str = "node";
 /// Between two questions to the API server.
@@ -42,11 +41,8 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// With all images imported.
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
-        let found = |name: &str| static_build(name).map_err(anyhow::Error::msg);
-        let (app, proxy) = (programs.pod_app.as_path(), programs.pod_proxy.as_path());
-        let (iptables, agent) = (found("istio-iptables")?, found("install-cni")?);
-        let contents = [("pod_app", app), ("pod_proxy", proxy), ("istio-iptables", iptables.as_path())];
-        import(IMAGE, &contents, &["pause"], "SIGKILL")?;
+        let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
+        import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
         for image in IMAGES {
             let plugin = programs.istio_cni.as_path();
             import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[], "SIGTERM")?;

@@ -3,7 +3,7 @@
 use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
 
-use crate::cluster::IMAGE;
+use crate::runtime::node::IMAGE;
 use crate::runtime::pod::APP_PORT;
 
 /// What an injector writes once it has injected.

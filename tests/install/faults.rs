@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Plan};
@@ -9,7 +10,7 @@ use istio_cni::install::remove;
 use istio_cni::install::snapshot::Snapshot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::stage::{LIST, Node, PLUGIN, install};
+use super::stage::{LIST, Node, PLUGIN, install, program};
 
 /// A small file system of its own, unmounted in the end.
 struct Small(PathBuf);
@@ -69,16 +70,58 @@ fn a_read_only_directory_is_named_with_the_setting_that_moves_it() {
 }
 
 #[test]
+fn a_refused_access_is_named_with_what_may_be_missing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    // Somebody who may look at everything, and change nothing.
+    fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = {
+        fs::copy(program(), node.path("program")).unwrap();
+        node.path("program")
+    };
+    let output = std::process::Command::new(program)
+        .args(["install", "chained"])
+        .arg(node.path(""))
+        .arg("999")
+        .uid(65534)
+        .output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("/bin/istio-cni: Permission denied") && said.contains("DAC_OVERRIDE, SELinux"), "{said}");
+    assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
+}
+
+#[test]
 fn a_plugin_that_a_chain_still_names_stays() {
     let node = Node::new();
     let Some(small) = Small::mount(node.path("net"), "1m") else { return };
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
     small.make_read_only();
-    let errors: Vec<String> = remove(&node.chained()).iter().map(ToString::to_string).collect();
+    let errors: Vec<String> = remove(&node.chained(), Duration::ZERO).iter().map(ToString::to_string).collect();
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
     assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+}
+
+#[test]
+fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    let chained = node.read("net/10-net.conflist");
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| remove(&node.chained(), Duration::from_secs(1)));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while node.read("net/10-net.conflist") == chained {
+            assert!(Instant::now() < deadline, "the entry is still there");
+        }
+        assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+        node.network("10-net.conflist", &chained);
+        assert!(removed.join().unwrap().is_empty());
+    });
+    assert_eq!((node.read("net/10-net.conflist").as_str(), node.names("bin").len()), (LIST, 0));
 }
 
 #[test]

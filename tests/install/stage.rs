@@ -121,3 +121,8 @@ pub(crate) fn has_entry(path: &Path) -> bool {
         other => panic!("{} is loaded by no runtime: {other:?}", path.display()),
     }
 }
+
+/// What tests kill, and run as somebody else.
+pub(crate) fn program() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/installer")
+}

@@ -75,8 +75,9 @@ impl<'a> Node<'a> {
         let mut passed_over = Vec::new();
         for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
             match self.read(file) {
-                // A standalone file of ours is no network.
+                // A file of ours alone is no network.
                 Ok(Network::Single(single)) if single.kind() == contract::PLUGIN_NAME => {}
+                Ok(Network::List(list)) if list.without().is_none() => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
                 // The start of an object: its writer will be done in a moment, and the runtime will use it then.
                 Err(Invalid::Json(_)) if file.fresh => {

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::install::kubeconfig::Account;
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
@@ -247,4 +249,46 @@ fn removal_takes_the_entry_first_and_the_binary_last() {
     assert_eq!(steps(&plan), expected);
     let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!() };
     assert_eq!(content, LIST.as_bytes());
+}
+
+/// A network as some program might write it, or something that is none.
+fn any_network() -> impl Strategy<Value = NetworkFile> {
+    let content = prop::sample::select(vec![
+        LIST,
+        CONF,
+        r#"{"name":"x","plugins":[{"type":"a"},{"type":"istio-cni","old":1},{"type":"b"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"istio-cni"}]}"#,
+        r#"{"type":"istio-cni"}"#,
+        "{\"name\": \"half",
+        "",
+        "[]",
+    ]);
+    let name = ("[0-3]0-[ab]", prop::sample::select(vec!["conf", "conflist", "json"]));
+    (name, content).prop_map(|((stem, ending), content)| file(&format!("{stem}.{ending}"), content))
+}
+
+fn any_mode() -> impl Strategy<Value = Mode> {
+    let primary = || prop::option::of("[0-3]0-[ab].conf(list)?");
+    prop_oneof![
+        primary().prop_map(|primary| Mode::Chained { primary }),
+        primary().prop_map(|primary| Mode::Owned { primary, file: "02-istio-cni.conflist".to_owned() }),
+        Just(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn carried_out_nothing_is_left_but_what_comes_from_elsewhere(
+        mode in any_mode(),
+        networks in prop::collection::vec(any_network(), 0..5),
+    ) {
+        let settings = settings(mode);
+        let unique: std::collections::BTreeMap<_, _> = networks.into_iter().map(|file| (file.name.clone(), file)).collect();
+        let before = node(BinaryState::Missing, unique.into_values().collect());
+        let (first, after) = (install(&settings, &before), after(&settings, before.clone()));
+        let second = install(&settings, &after);
+        let files: Vec<_> = before.networks.iter().flatten().map(|f| (&f.name, String::from_utf8_lossy(&f.content))).collect();
+        prop_assert!(second.steps.is_empty(), "{:?} {files:?}: {:?}, then {:?}", settings.mode, steps(&first), steps(&second));
+        prop_assert_eq!(&second.obstacles, &first.obstacles, "{:?} {:?}: {:?}", settings.mode, files, steps(&first));
+    }
 }

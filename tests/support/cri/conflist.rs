@@ -66,11 +66,16 @@ pub fn load(cri: &Cri, path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(&new, path)?;
-    wait::until("containerd has loaded the chain", || {
+    loaded(cri, "containerd has loaded the chain", |source| source == text)
+}
+
+/// Waits until containerd has loaded a list of which `holds` is true.
+pub fn loaded(cri: &Cri, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+    wait::until(what, || {
         let status = cri.status()?;
         let loaded: Value = serde_json::from_str(status.info.get("cniconfig").map_or("null", String::as_str))?;
         let networks = loaded["Networks"].as_array().map_or(&[][..], Vec::as_slice);
-        if networks.iter().any(|network| network["Config"]["Source"] == *text) {
+        if networks.iter().filter_map(|network| network["Config"]["Source"].as_str()).any(&holds) {
             return Ok(());
         }
         bail!("{loaded}")

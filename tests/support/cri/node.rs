@@ -46,8 +46,7 @@ impl Node {
         }
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
-        let contents = [("pod_app", programs.pod_app.as_path()), ("pod_proxy", programs.pod_proxy.as_path())];
-        image::write(&archive, IMAGE, &contents, &["pause"], "SIGKILL")?;
+        image::write(&archive, IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
@@ -107,7 +106,22 @@ impl Node {
     /// Replaces the CNI chain and waits until containerd has loaded it.
     pub fn load_chain(&self, families: Families, chained: Option<&Value>) -> Result<()> {
         let text = conflist::text(families, &self.leases(), chained);
-        conflist::load(self.cri(), &self.dir().join("net.d/10-pods.conflist"), &text)
+        conflist::load(self.cri(), &self.network(), &text)
+    }
+
+    /// Waits until containerd has loaded a list of which `holds` is true.
+    pub fn loaded(&self, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+        conflist::loaded(self.cri(), what, holds)
+    }
+
+    /// The directory of CNI configurations.
+    pub fn networks(&self) -> PathBuf {
+        self.dir().join("net.d")
+    }
+
+    /// The node's network.
+    pub fn network(&self) -> PathBuf {
+        self.networks().join("10-pods.conflist")
     }
 
     /// Makes the pod's sandbox, which is when ADD happens. Its containers are not started yet.

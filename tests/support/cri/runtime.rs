@@ -13,6 +13,7 @@ pub mod conflist;
 pub mod containerd;
 mod http;
 pub mod image;
+pub mod installer;
 pub mod mesh;
 pub mod netns;
 pub mod node;

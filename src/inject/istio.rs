@@ -1,0 +1,180 @@
+//! Istio's injection: who gets a sidecar, and what becomes of the pod.
+//!
+//! ```text
+//! config, values, mesh ─ parsed once ─▶ Injector
+//! pod ─ policy ─▶ Decision ─ yes ─ templates ─▶ overlay ─ merge ─▶ pod ─ what the pod says, probes, metrics, status ─▶ patch
+//! ```
+//!
+//! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each document.
+//! Nothing here keeps state, reads a file or asks a server.
+
+mod annotations;
+mod builtin;
+mod data;
+mod documents;
+mod error;
+mod legacy;
+mod mesh;
+mod openshift;
+mod order;
+mod overrides;
+mod owner;
+mod pipeline;
+pub mod policy;
+mod probes;
+mod prometheus;
+mod settings;
+mod status;
+mod values;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+pub use builtin::BuiltIn;
+pub use documents::{Document, Skipped};
+pub use error::Error;
+pub use mesh::Mesh;
+pub use owner::Owner;
+pub use policy::{Decision, Era, Policy, Reason};
+pub use settings::Settings;
+pub use values::Values;
+
+use crate::inject::patch::{self, Operation};
+use pipeline::Subject;
+use settings::Program;
+
+/// Where pods run, as far as it changes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Platform {
+    /// Nothing special.
+    #[default]
+    Kubernetes,
+    /// Namespaces have ranges of users.
+    OpenShift,
+}
+
+/// Everything that injection is told once.
+#[derive(Debug)]
+pub struct Config {
+    /// `config` of the injection ConfigMap.
+    pub settings: Settings,
+    /// `values` of it.
+    pub values: Values,
+    /// The mesh's configuration.
+    pub mesh: Mesh,
+    /// The control plane's revision; empty is the default one.
+    pub revision: String,
+    /// Where pods run.
+    pub platform: Platform,
+    /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty is none.
+    pub compliance_policy: String,
+}
+
+/// What is asked about one pod.
+#[derive(Debug, Clone, Default)]
+pub struct Request<'a> {
+    /// The pod, as the API server sent it.
+    pub pod: Option<&'a Value>,
+    /// The namespace in which it will be, where it names none.
+    pub namespace: &'a str,
+    /// The namespace's annotations; only OpenShift's ranges are read.
+    pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
+    /// `ProxyConfig` resources of the root namespace and the pod's.
+    pub proxy_configs: &'a [Value],
+    /// Variables for the sidecar, from the webhook's URL.
+    pub env: BTreeMap<String, String>,
+    /// Whether the cluster's nodes have native sidecars.
+    pub native_sidecars: bool,
+}
+
+/// What becomes of a pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It stays as it is.
+    Skipped(Decision),
+    /// It gets a sidecar.
+    Injected {
+        /// Why.
+        decision: Decision,
+        /// The pod with its sidecar.
+        pod: Value,
+        /// What makes that pod of the one that came.
+        patch: Vec<Operation>,
+    },
+}
+
+/// Injects sidecars by one configuration. Cheap to share; a new configuration is a new injector.
+#[derive(Debug)]
+pub struct Injector {
+    config: Config,
+}
+
+impl Injector {
+    /// An injector for this configuration.
+    pub fn new(config: Config) -> Self {
+        Self { config }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether a pod gets a sidecar, and why.
+    pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
+        self.config.settings.policy.decide(pod, namespace_of(pod, namespace))
+    }
+
+    /// Decides about a pod and injects it.
+    ///
+    /// # Errors
+    /// The pod should get a sidecar and cannot; the text is meant for whoever made the pod.
+    pub fn review(&self, request: &Request<'_>) -> Result<Outcome, Error> {
+        let pod = request.pod.ok_or(Error::NoPod)?;
+        let namespace = namespace_of(pod, request.namespace);
+        let decision = self.decide(pod, namespace);
+        if !decision.inject {
+            return Ok(Outcome::Skipped(decision));
+        }
+        let mesh = &self.config.mesh;
+        let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
+        match &self.config.settings.program {
+            Program::Legacy { template, version } => {
+                let owner = Owner::of_pod(pod, namespace);
+                let patch = legacy::inject(&self.config, (template, version), pod, &owner, proxy_config)?;
+                let injected = legacy::patched(pod, &patch)?;
+                Ok(Outcome::Injected { decision, pod: injected, patch })
+            }
+            Program::Modern { default, aliases, .. } => {
+                let openshift = self.config.platform == Platform::OpenShift;
+                let mut original = std::borrow::Cow::Borrowed(pod);
+                if openshift {
+                    openshift::clear_stamped_user(original.to_mut());
+                }
+                let ids = request.namespace_annotations.filter(|_| openshift).map(openshift::ids);
+                let subject = Subject {
+                    namespace,
+                    templates: default,
+                    aliases,
+                    env: request.env.clone(),
+                    native: request.native_sidecars,
+                    ids: ids.unwrap_or_default(),
+                    annotations: Some(&self.config.settings.injected_annotations),
+                    ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
+                };
+                let injected = pipeline::inject(&self.config, &subject)?;
+                let patch = patch::diff(pod, &injected);
+                Ok(Outcome::Injected { decision, pod: injected, patch })
+            }
+        }
+    }
+}
+
+/// The pod's own namespace, else the one in which it will be made.
+fn namespace_of<'a>(pod: &'a Value, namespace: &'a str) -> &'a str {
+    match super::pod::text(super::pod::metadata(pod), "namespace") {
+        "" => namespace,
+        own => own,
+    }
+}

@@ -1,0 +1,146 @@
+//! Annotations that are checked before a template sees them.
+//!
+//! What a template splices into YAML must not be able to become more than one scalar there.
+
+use serde_json::Value;
+
+use super::Error;
+use crate::contract::annotation;
+use crate::inject::quantity::is_quantity;
+use crate::inject::{pod, yaml};
+use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
+
+type Check = fn(&str) -> Result<(), &'static str>;
+
+const PORTS: &str = "a comma-separated list of ports from 0 to 65535";
+const INCLUDED: &str = "\"*\" or a comma-separated list of CIDRs such as 10.0.0.0/8, as includeIPRanges of the values";
+const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as excludeIPRanges of the values";
+const NUMBER: &str = "a whole number from 0 to 4294967295";
+
+/// What each annotation must be.
+const CHECKS: [(&str, Check); 30] = [
+    (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
+    (annotation::STATUS_PORT, |v| v.parse::<u16>().map(drop).map_err(|_| "a port from 0 to 65535")),
+    ("readiness.status.sidecar.istio.io/initialDelaySeconds", number),
+    ("readiness.status.sidecar.istio.io/periodSeconds", number),
+    ("readiness.status.sidecar.istio.io/failureThreshold", number),
+    (annotation::INCLUDE_OUTBOUND_CIDRS, |v| CidrSelector::parse("", v).map(drop).map_err(|_| INCLUDED)),
+    (annotation::EXCLUDE_OUTBOUND_CIDRS, |v| parse_cidrs("", v).map(drop).map_err(|_| EXCLUDED)),
+    (annotation::INCLUDE_INBOUND_PORTS, |v| PortSelector::parse("", v).map(drop).map_err(|_| PORTS)),
+    (annotation::EXCLUDE_INBOUND_PORTS, ports),
+    (annotation::EXCLUDE_OUTBOUND_PORTS, ports),
+    (annotation::INCLUDE_OUTBOUND_PORTS, |v| PortSelector::parse("", v).map(drop).map_err(|_| PORTS)),
+    (annotation::EXCLUDE_INTERFACES, interfaces),
+    (annotation::KUBEVIRT_INTERFACES, interfaces),
+    (annotation::REROUTE_VIRTUAL_INTERFACES, interfaces),
+    (annotation::MERGE_METRICS, boolean),
+    (annotation::REWRITE_PROBES, boolean),
+    ("sidecar.istio.io/proxyCPU", quantity),
+    ("sidecar.istio.io/proxyCPULimit", quantity),
+    ("sidecar.istio.io/proxyMemory", quantity),
+    ("sidecar.istio.io/proxyMemoryLimit", quantity),
+    ("sidecar.istio.io/proxyImage", printable),
+    (annotation::IMAGE_TYPE, printable),
+    ("sidecar.istio.io/logLevel", printable),
+    ("sidecar.istio.io/componentLogLevel", printable),
+    ("sidecar.istio.io/agentLogLevel", printable),
+    ("sidecar.istio.io/bootstrapOverride", printable),
+    ("sidecar.istio.io/capNetBindService", printable),
+    ("sidecar.istio.io/discoveryAddress", printable),
+    ("k8s.v1.cni.cncf.io/networks", |v| {
+        no_control(v, "text without control characters other than line breaks", "\n\r\t")
+    }),
+    (annotation::PROXY_CONFIG, |v| {
+        yaml::value(v).ok().filter(|config| config.is_object() || config.is_null()).map(drop).ok_or("a map in YAML")
+    }),
+];
+
+/// Checks all annotations of a pod.
+///
+/// # Errors
+/// The first that is not what it must be.
+pub(super) fn check(pod: &Value) -> Result<(), Error> {
+    for (name, check) in CHECKS {
+        if let Some(value) = pod::annotation(pod, name) {
+            check(value).map_err(|allowed| Error::annotation(name, value, allowed))?;
+        }
+    }
+    Ok(())
+}
+
+fn one_of(value: &str, words: &[&str], allowed: &'static str) -> Result<(), &'static str> {
+    words.contains(&value).then_some(()).ok_or(allowed)
+}
+
+fn accepted<T>(parsed: Result<T, crate::redirect::Error>) -> Result<(), &'static str> {
+    parsed.map(drop).map_err(|error| error.allowed)
+}
+
+fn number(value: &str) -> Result<(), &'static str> {
+    value.parse::<u32>().map(drop).map_err(|_| NUMBER)
+}
+
+fn ports(value: &str) -> Result<(), &'static str> {
+    accepted(Port::parse_list("", value))
+}
+
+fn interfaces(value: &str) -> Result<(), &'static str> {
+    accepted(Interface::parse_list("", value))
+}
+
+fn boolean(value: &str) -> Result<(), &'static str> {
+    crate::redirect::annotations::parse_bool(value).map(drop).ok_or("true or false")
+}
+
+fn quantity(value: &str) -> Result<(), &'static str> {
+    is_quantity(value).then_some(()).ok_or("a quantity such as 100m or 128Mi")
+}
+
+fn printable(value: &str) -> Result<(), &'static str> {
+    no_control(value, "text without control characters", "")
+}
+
+fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'static str> {
+    match value.contains(|c: char| c.is_control() && !except.contains(c)) {
+        true => Err(allowed),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_annotation_says_what_it_must_be() {
+        let pod = |name: &str, value: &str| json!({"metadata": {"annotations": {name: value}}});
+        let wrong = [
+            (annotation::INTERCEPTION_MODE, "redirect"),
+            (annotation::STATUS_PORT, "70000"),
+            (annotation::INCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8,bad"),
+            (annotation::EXCLUDE_OUTBOUND_CIDRS, "*"),
+            (annotation::EXCLUDE_INBOUND_PORTS, "*"),
+            (annotation::EXCLUDE_INTERFACES, "eth0; x"),
+            (annotation::MERGE_METRICS, "maybe"),
+            ("sidecar.istio.io/proxyCPU", "1\n        evil: yes"),
+            ("sidecar.istio.io/logLevel", "info\n- x"),
+            (annotation::PROXY_CONFIG, "a: [1"),
+        ];
+        for (name, value) in wrong {
+            let error = check(&pod(name, value)).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("invalid value {value:?} for annotation {name:?}: must be ")),
+                "{error}"
+            );
+        }
+        for (name, value) in [
+            (annotation::INCLUDE_OUTBOUND_CIDRS, "*"),
+            (annotation::INCLUDE_INBOUND_PORTS, ""),
+            (annotation::PROXY_CONFIG, "concurrency: 2\n"),
+        ] {
+            check(&pod(name, value)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A configuration of our own, compiled in: a proxy and its validation without any ConfigMap and without istiod.
+
+use serde_json::json;
+
+use super::{Config, Error, Mesh, Platform, Settings, Values};
+use crate::contract::port;
+
+const SETTINGS: &str = include_str!("builtin/config.yaml");
+
+/// What can be said about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltIn {
+    /// Image of the proxy.
+    pub proxy_image: String,
+    /// Arguments of the proxy.
+    pub proxy_args: Vec<String>,
+    /// Image that runs `istio-iptables --run-validation`.
+    pub validation_image: String,
+    /// Where outbound traffic goes.
+    pub outbound_port: u16,
+    /// Where inbound traffic goes.
+    pub inbound_port: u16,
+}
+
+impl Default for BuiltIn {
+    fn default() -> Self {
+        let image = "docker.io/istio/proxyv2:1.30.0";
+        Self {
+            proxy_image: image.to_owned(),
+            proxy_args: ["proxy", "sidecar"].map(str::to_owned).to_vec(),
+            validation_image: image.to_owned(),
+            outbound_port: port::OUTBOUND,
+            inbound_port: port::INBOUND,
+        }
+    }
+}
+
+impl BuiltIn {
+    /// The configuration. Probes and metrics stay the application's, for the proxy may be any.
+    ///
+    /// # Errors
+    /// None that an image or a port could cause; the types are those of a configuration that was read.
+    pub fn config(&self) -> Result<Config, Error> {
+        let resources = json!({
+            "limits": {"cpu": "2", "memory": "1Gi"},
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+        });
+        let values = json!({"global": {
+            "proxy": {"image": self.proxy_image, "args": self.proxy_args, "resources": resources},
+            "proxy_init": {"image": self.validation_image},
+        }});
+        let mesh = json!({
+            "proxyListenPort": self.outbound_port,
+            "proxyInboundListenPort": self.inbound_port,
+            "enablePrometheusMerge": false,
+        });
+        Ok(Config {
+            settings: Settings::parse(SETTINGS, None)?,
+            values: Values::parse(&values.to_string())?,
+            mesh: Mesh::parse(&mesh.to_string())?,
+            revision: String::new(),
+            platform: Platform::default(),
+            compliance_policy: String::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inject::istio::{Injector, Outcome, Request};
+
+    fn injected(built_in: &BuiltIn, native_sidecars: bool, pod: &Value) -> Value {
+        let injector = Injector::new(built_in.config().unwrap());
+        let request = Request { pod: Some(pod), namespace: "shop", native_sidecars, ..Request::default() };
+        match injector.review(&request).unwrap() {
+            Outcome::Injected { pod, .. } => pod,
+            Outcome::Skipped(decision) => panic!("{}", decision.reason),
+        }
+    }
+
+    fn pod() -> Value {
+        json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "app", "image": "i"}]}})
+    }
+
+    #[test]
+    fn a_pod_gets_a_proxy_and_its_validation() {
+        let built_in = BuiltIn {
+            proxy_image: "r/proxy:1".to_owned(),
+            proxy_args: vec!["--flag".to_owned(), "a \"quoted\" one".to_owned()],
+            validation_image: "r/tools:2".to_owned(),
+            outbound_port: 25001,
+            inbound_port: 25006,
+        };
+        let pod = injected(&built_in, false, &pod());
+        let validation = &pod["spec"]["initContainers"][0];
+        assert_eq!((&validation["name"], &validation["image"]), (&json!("istio-validation"), &json!("r/tools:2")));
+        assert_eq!(validation["args"][2], "25001");
+        assert_eq!(validation["args"][4], "25006");
+        let proxy = &pod["spec"]["containers"][1];
+        assert_eq!((&proxy["name"], &proxy["image"]), (&json!("istio-proxy"), &json!("r/proxy:1")));
+        assert_eq!(proxy["args"], json!(["--flag", "a \"quoted\" one"]));
+        assert_eq!(proxy["resources"]["limits"]["cpu"], "2");
+        assert_eq!(pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"], "app");
+        assert!(pod["metadata"]["annotations"].get("prometheus.io/port").is_none());
+    }
+
+    #[test]
+    fn a_native_sidecar_stands_behind_its_validation() {
+        let pod = injected(&BuiltIn::default(), true, &pod());
+        let names: Vec<_> = pod["spec"]["initContainers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+        assert_eq!(names, ["istio-validation", "istio-proxy"]);
+        assert_eq!(pod["spec"]["initContainers"][1]["restartPolicy"], "Always");
+        assert_eq!(pod["spec"]["containers"].as_array().unwrap().len(), 1);
+        assert_eq!(injected(&BuiltIn::default(), true, &pod), pod);
+    }
+
+    #[test]
+    fn transparent_proxying_needs_a_privileged_proxy_and_none_no_validation() {
+        let mode = |mode: &str| {
+            let mut pod = pod();
+            pod["metadata"]["annotations"] = json!({"sidecar.istio.io/interceptionMode": mode});
+            injected(&BuiltIn::default(), false, &pod)
+        };
+        let tproxy = mode("TPROXY");
+        let context = &tproxy["spec"]["containers"][1]["securityContext"];
+        assert_eq!((&context["runAsUser"], &context["capabilities"]["add"]), (&json!(0), &json!(["NET_ADMIN"])));
+        assert_eq!(tproxy["spec"]["initContainers"][0]["securityContext"]["runAsUser"], 1337);
+        assert!(mode("NONE")["spec"].get("initContainers").is_none());
+        let mut own = pod();
+        own["metadata"]["annotations"] = json!({"sidecar.istio.io/interceptionMode": "NONE"});
+        own["spec"]["initContainers"] = json!([{"name": "own"}]);
+        let own = injected(&BuiltIn::default(), false, &own);
+        assert_eq!(own["spec"]["initContainers"], json!([{"name": "own"}]));
+    }
+}

@@ -1,0 +1,68 @@
+//! What templates are rendered with: the names of Istio's `SidecarTemplateData` over the pod and the configuration.
+
+mod functions;
+mod mesh_shape;
+mod pod_shape;
+
+use serde_json::Value as Json;
+
+use super::Config;
+use super::pipeline::Subject;
+use crate::contract::annotation;
+use crate::inject::pod;
+use crate::inject::template::{Record, Value};
+
+pub(super) use functions::functions;
+
+/// The data of all templates of one pod.
+#[derive(Debug)]
+pub(super) struct Data<'a> {
+    config: &'a Config,
+    subject: &'a Subject<'a>,
+    /// The pod as templates see it.
+    pod: &'a Json,
+    proxy_image: String,
+    init_image: String,
+}
+
+impl<'a> Data<'a> {
+    pub(super) fn new(config: &'a Config, subject: &'a Subject<'a>, pod: &'a Json) -> Self {
+        let image_type = pod::annotation(pod, annotation::IMAGE_TYPE);
+        Self {
+            config,
+            subject,
+            pod,
+            proxy_image: config.values.image_of_proxy(&subject.proxy_config, image_type),
+            init_image: config.values.image_of_init(image_type),
+        }
+    }
+
+    /// The data as the template engine takes it.
+    pub(super) fn value(&self) -> Value<'_> {
+        let owner = &self.subject.owner;
+        let text = |text| Value::from(text);
+        let id = |id: Option<i64>| id.map_or(Value::Missing, Value::from);
+        let type_meta = vec![("APIVersion", text(owner.api_version.as_str())), ("Kind", text(&owner.kind))];
+        let deployment = vec![("Name", text(owner.name.as_str())), ("Namespace", text(&owner.namespace))];
+        Record::value(
+            "inject.SidecarTemplateData",
+            vec![
+                ("TypeMeta", Record::value("v1.TypeMeta", type_meta)),
+                ("DeploymentMeta", Record::value("types.NamespacedName", deployment)),
+                ("ObjectMeta", Value::shaped(pod::metadata(self.pod), &pod_shape::OBJECT_META)),
+                ("Spec", Value::shaped(pod::spec(self.pod), &pod_shape::POD_SPEC)),
+                ("ProxyConfig", Value::shaped(&self.subject.proxy_config, &mesh_shape::PROXY_CONFIG)),
+                ("MeshConfig", Value::shaped(&self.config.mesh.json, &mesh_shape::MESH_CONFIG)),
+                ("Values", Value::json(&self.config.values.raw)),
+                ("Revision", text(&self.config.revision)),
+                ("NativeSidecars", Value::from(self.subject.native)),
+                ("ProxyImage", text(&self.proxy_image)),
+                ("ProxyInitImage", text(&self.init_image)),
+                ("ProxyUID", id(self.subject.ids.0)),
+                ("ProxyGID", id(self.subject.ids.1)),
+                ("InboundTrafficPolicyMode", text(self.config.mesh.inbound_policy())),
+                ("CompliancePolicy", text(&self.config.compliance_policy)),
+            ],
+        )
+    }
+}

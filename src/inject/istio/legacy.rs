@@ -1,0 +1,212 @@
+//! Injection as Istio did it up to 1.8: one template renders lists of containers and volumes, and operations written one by
+//! one, in the order of 1.8, put them into the pod.
+
+mod render;
+
+use serde_json::{Map, Value, json};
+
+use super::pipeline::Subject;
+use super::status::Status;
+use super::{Config, Error, Owner, annotations, probes, prometheus};
+use crate::contract::{annotation, container};
+use crate::inject::patch::{self, Operation, push_escaped};
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::template::Template;
+use crate::redirect::annotations::parse_bool;
+use render::Parts;
+
+const VOLUMES: &str = "volumes";
+const PULL_SECRETS: &str = "imagePullSecrets";
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The group that may read the tokens which are mounted for the sidecar.
+const GROUP: u32 = 1337;
+
+/// What the status annotation calls a template's version: its SHA-256, in hexadecimal.
+pub(super) fn version(template: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, template.as_bytes());
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The operations that inject a pod.
+///
+/// # Errors
+/// The pod's annotations or what the template renders; see [`Error`].
+pub(super) fn inject(
+    config: &Config,
+    (template, version): (&Template, &str),
+    pod: &Value,
+    owner: &Owner,
+    proxy_config: Value,
+) -> Result<Vec<Operation>, Error> {
+    annotations::check(pod)?;
+    let subject = Subject::plain(pod, owner.clone(), proxy_config);
+    let mut parts = render::render(config, template, &subject)?;
+    let mut operations = Vec::new();
+    let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
+    if rewrite.unwrap_or(parts.rewrite_probes) {
+        operations.extend(rewritten_probes(pod, &mut parts, config.mesh.status_port));
+    }
+    let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
+    operations.extend(removed(pod, &previous));
+    let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
+    let merge = merge.unwrap_or(config.mesh.prometheus_merge);
+    if merge {
+        remember_scraping(pod, &mut parts);
+    }
+    operations.extend(added(pod, &mut parts));
+    operations
+        .extend(parts.dns_config.take().map(|value| Operation::Add { path: "/spec/dnsConfig".to_owned(), value }));
+    let mut context = pod::spec(pod).get("securityContext").cloned().unwrap_or_default();
+    pod::object(&mut context).insert("fsGroup".to_owned(), GROUP.into());
+    operations.push(Operation::Add { path: "/spec/securityContext".to_owned(), value: context });
+    let mut annotations = config.settings.injected_annotations.clone();
+    if merge {
+        annotations.insert("prometheus.io/port".to_owned(), config.mesh.status_port.to_string().into());
+        annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
+        annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
+    }
+    annotations.insert(annotation::STATUS.to_owned(), parts.status(version).into());
+    operations.extend(annotated(pod, annotations));
+    operations.extend(labelled(pod, config, &owner.name));
+    Ok(operations)
+}
+
+/// The pod after these operations. Every pod that an API server shows has metadata, so that none of them makes it.
+pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::Misfit> {
+    let mut patched = pod.clone();
+    pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
+    patch::apply(patched, operations)
+}
+
+/// The names by which the very first releases are known, which wrote no status.
+fn former_names() -> Status {
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    Status {
+        init_containers: names(&[container::INIT, container::CORE_DUMP]),
+        containers: names(&[container::PROXY]),
+        volumes: names(&["istio-certs", "istio-envoy"]),
+        image_pull_secrets: Vec::new(),
+    }
+}
+
+/// Without a sidecar nobody would answer the rewritten probes.
+fn rewritten_probes(pod: &Value, parts: &mut Parts, status_port: u16) -> Vec<Operation> {
+    let Some(sidecar) = parts.sidecar() else { return Vec::new() };
+    let (probes, known) = probes::http_probes(pod, status_port);
+    if let Some(known) = known {
+        pod::push_env(sidecar, probes::PROBERS, &known);
+    }
+    probes.into_iter().map(|(path, value)| Operation::Replace { path, value }).collect()
+}
+
+/// Takes away what an earlier injection added, from the end, so that no place moves before its turn.
+fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
+    let lists = [
+        (INIT_CONTAINERS, &previous.init_containers),
+        (CONTAINERS, &previous.containers),
+        (VOLUMES, &previous.volumes),
+        (PULL_SECRETS, &previous.image_pull_secrets),
+    ];
+    let gone = |(which, names): (&'static str, &Vec<String>)| {
+        let items = pod::list(pod::spec(pod), which).iter().enumerate().rev();
+        let gone = items.filter(|(_, item)| names.iter().any(|name| name == pod::name(item)));
+        gone.map(|(at, _)| Operation::Remove { path: format!("/spec/{which}/{at}") }).collect::<Vec<_>>()
+    };
+    lists.into_iter().flat_map(gone).collect()
+}
+
+/// Tells the agent what the application's annotations say, before they are overwritten.
+fn remember_scraping(pod: &Value, parts: &mut Parts) {
+    let said = ["scrape", "path", "port"].map(|what| {
+        let value = pod::annotation(pod, &format!("prometheus.io/{what}")).unwrap_or_default();
+        (what.to_owned(), Value::from(value))
+    });
+    if said.iter().all(|(_, value)| value == "") {
+        return;
+    }
+    let text = crate::inject::gojson::encode(&Value::Object(said.into_iter().collect()));
+    if let Some(sidecar) = parts.sidecar() {
+        pod::push_env(sidecar, prometheus::SCRAPING, &text);
+    }
+}
+
+fn added(pod: &Value, parts: &mut Parts) -> Vec<Operation> {
+    let token = pod::containers(pod, CONTAINERS)
+        .iter()
+        .flat_map(|c| pod::list(c, "volumeMounts"))
+        .rfind(|mount| pod::text(mount, "mountPath") == TOKEN_PATH);
+    if let (Some(mount), Some(sidecar)) = (token, parts.sidecar()) {
+        pod::list_mut(sidecar, "volumeMounts").push(mount.clone());
+    }
+    let hold = parts.hold;
+    let in_front = |item: &Value| match pod::name(item) {
+        container::VALIDATION => true,
+        container::PROXY => hold,
+        _ => false,
+    };
+    let mut operations = Vec::new();
+    for (which, items) in parts.lists() {
+        let path = format!("/spec/{which}");
+        let mut empty = pod::list(pod::spec(pod), which).is_empty();
+        for item in items {
+            let containers = which == CONTAINERS || which == INIT_CONTAINERS;
+            let (path, value) = match (empty, containers && in_front(item)) {
+                (true, _) => (path.clone(), json!([item])),
+                (false, true) => (format!("{path}/0"), item.clone()),
+                (false, false) => (format!("{path}/-"), item.clone()),
+            };
+            empty = false;
+            operations.push(Operation::Add { path, value });
+        }
+    }
+    operations
+}
+
+fn annotated(pod: &Value, mut added: Map<String, Value>) -> Vec<Operation> {
+    added.sort_keys();
+    let present = pod::metadata(pod).get("annotations").and_then(Value::as_object);
+    members("annotations", present.is_some(), added, |key| {
+        present.and_then(|present| present.get(key)).is_some_and(|value| value != "")
+    })
+}
+
+fn labelled(pod: &Value, config: &Config, workload: &str) -> Vec<Operation> {
+    let present = pod::metadata(pod).get("labels").and_then(Value::as_object);
+    let label = |name: &str| pod::label(pod, name).filter(|value| !value.is_empty());
+    let first = |names: &[&str], default: &str| names.iter().find_map(|name| label(name)).unwrap_or(default).to_owned();
+    let (name, revision) = ("service.istio.io/canonical-name", "service.istio.io/canonical-revision");
+    let mut added = Map::new();
+    let mut add = |key: &str, value: String| {
+        if label(key).is_none() {
+            added.insert(key.to_owned(), value.into());
+        }
+    };
+    add("istio.io/rev", config.revision.clone());
+    add("security.istio.io/tlsMode", "istio".to_owned());
+    add(name, first(&["app.kubernetes.io/name", "app"], workload));
+    add(revision, first(&["app.kubernetes.io/version", "version"], "latest"));
+    if !config.values.network.is_empty() {
+        add(annotation::NETWORK, config.values.network.clone());
+    }
+    members("labels", present.is_some(), added, |_| false)
+}
+
+/// Sets members of a map of the metadata; the first one makes the map where there is none.
+fn members(map: &str, mut present: bool, added: Map<String, Value>, replaces: impl Fn(&str) -> bool) -> Vec<Operation> {
+    let mut operations = Vec::with_capacity(added.len());
+    for (key, value) in added {
+        let mut path = format!("/metadata/{map}");
+        if !present {
+            present = true;
+            operations.push(Operation::Add { path, value: json!({key: value}) });
+            continue;
+        }
+        path.push('/');
+        push_escaped(&mut path, &key);
+        operations.push(match replaces(&key) {
+            true => Operation::Replace { path, value },
+            false => Operation::Add { path, value },
+        });
+    }
+    operations
+}

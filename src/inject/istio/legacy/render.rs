@@ -1,0 +1,191 @@
+//! What a legacy template renders, as the types that Go reads it into.
+
+use serde_json::{Map, Value, json};
+
+use crate::contract::container;
+use crate::inject::istio::data::Data;
+use crate::inject::istio::pipeline::Subject;
+use crate::inject::istio::{Config, Error};
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::template::{Limits, Template};
+use crate::inject::yaml;
+
+use super::{PULL_SECRETS, VOLUMES};
+
+/// Fields of a pod that hold numbers or booleans; anywhere else a number is text that YAML took for one.
+const SCALARS: [&str; 35] = [
+    "allowPrivilegeEscalation",
+    "containerPort",
+    "defaultMode",
+    "enableServiceLinks",
+    "expirationSeconds",
+    "failureThreshold",
+    "fsGroup",
+    "hostIPC",
+    "hostNetwork",
+    "hostPID",
+    "hostPort",
+    "initialDelaySeconds",
+    "mode",
+    "optional",
+    "partition",
+    "periodSeconds",
+    "port",
+    "priority",
+    "privileged",
+    "readOnly",
+    "readOnlyRootFilesystem",
+    "runAsGroup",
+    "runAsNonRoot",
+    "runAsUser",
+    "seconds",
+    "shareProcessNamespace",
+    "stdin",
+    "stdinOnce",
+    "successThreshold",
+    "supplementalGroups",
+    "terminationGracePeriodSeconds",
+    "timeoutSeconds",
+    "tolerationSeconds",
+    "tty",
+    "weight",
+];
+
+/// Fields whose zero Go's types leave out, beside empty texts and lists.
+const OMITTED: [&str; 10] = [
+    "failureThreshold",
+    "hostPort",
+    "initialDelaySeconds",
+    "periodSeconds",
+    "readOnly",
+    "stdin",
+    "stdinOnce",
+    "successThreshold",
+    "timeoutSeconds",
+    "tty",
+];
+
+/// What goes into the pod.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) rewrite_probes: bool,
+    /// Applications wait for the proxy.
+    pub(super) hold: bool,
+    init_containers: Vec<Value>,
+    containers: Vec<Value>,
+    volumes: Vec<Value>,
+    pull_secrets: Vec<Value>,
+    pub(super) dns_config: Option<Value>,
+}
+
+/// Renders the template and reads what comes out.
+pub(super) fn render(config: &Config, template: &Template, subject: &Subject<'_>) -> Result<Parts, Error> {
+    let data = Data::new(config, subject, subject.pod);
+    let text = template.render(&data.value(), Limits::default())?;
+    let rendered =
+        yaml::value(&text).map_err(|error| Error::Rendered { template: template.name().to_owned(), error })?;
+    let mut rendered = match rendered {
+        Value::Object(rendered) => rendered,
+        Value::Null => Map::new(),
+        _ => return Err(Error::Type("it is no map".to_owned())),
+    };
+    let flag = |key: &str| rendered.get(key).and_then(Value::as_bool).unwrap_or_default();
+    let (rewrite_probes, hold) = (flag("rewriteAppHTTPProbe"), flag("holdApplicationUntilProxyStarts"));
+    let mut list = |key: &str| take_list(&mut rendered, key);
+    let mut parts = Parts {
+        rewrite_probes,
+        hold,
+        init_containers: list(INIT_CONTAINERS)?,
+        containers: list(CONTAINERS)?,
+        volumes: list(VOLUMES)?,
+        pull_secrets: list(PULL_SECRETS)?,
+        dns_config: None,
+    };
+    parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
+    for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
+        pod::object(container).entry("resources").or_insert_with(|| json!({}));
+    }
+    if let Some(sidecar) = parts.sidecar() {
+        limit_concurrency(sidecar);
+    }
+    Ok(parts)
+}
+
+impl Parts {
+    /// The proxy among the containers.
+    pub(super) fn sidecar(&mut self) -> Option<&mut Value> {
+        self.containers.iter_mut().find(|c| pod::name(c) == container::PROXY)
+    }
+
+    /// What is added, by the field of the pod's spec, in the order in which it is.
+    pub(super) fn lists(&self) -> [(&'static str, &[Value]); 4] {
+        [
+            (INIT_CONTAINERS, &self.init_containers),
+            (CONTAINERS, &self.containers),
+            (VOLUMES, &self.volumes),
+            (PULL_SECRETS, &self.pull_secrets),
+        ]
+    }
+
+    /// The status annotation's value.
+    pub(super) fn status(&self, version: &str) -> String {
+        let mut status = Map::from_iter([("version".to_owned(), Value::from(version))]);
+        for (which, items) in self.lists() {
+            let names = if items.is_empty() { Value::Null } else { items.iter().map(pod::name).collect() };
+            status.insert(which.to_owned(), names);
+        }
+        Value::Object(status).to_string()
+    }
+}
+
+fn take_list(rendered: &mut Map<String, Value>, key: &str) -> Result<Vec<Value>, Error> {
+    match rendered.shift_remove(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(items)) if items.iter().all(Value::is_object) => Ok(items.into_iter().map(typed).collect()),
+        Some(_) => Err(Error::Type(format!("{key} is no list of maps"))),
+    }
+}
+
+/// The value as Go's types take it: no nulls, and text where text belongs.
+fn typed(mut value: Value) -> Value {
+    pod::strip_nulls(&mut value);
+    coerce(&mut value);
+    value
+}
+
+fn coerce(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, field| !is_omitted(key, field));
+            fields.iter_mut().filter(|(key, _)| !SCALARS.contains(&key.as_str())).for_each(|(_, field)| coerce(field));
+        }
+        Value::Array(items) => items.iter_mut().for_each(coerce),
+        Value::Number(_) | Value::Bool(_) => *value = value.to_string().into(),
+        Value::String(_) | Value::Null => {}
+    }
+}
+
+fn is_omitted(key: &str, field: &Value) -> bool {
+    match field {
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(false) => OMITTED.contains(&key),
+        Value::Number(number) => OMITTED.contains(&key) && number.as_f64() == Some(0.0),
+        _ => false,
+    }
+}
+
+/// As many worker threads as the sidecar may use CPUs, where its arguments do not say how many.
+fn limit_concurrency(sidecar: &mut Value) {
+    let said = pod::list(sidecar, "args")
+        .iter()
+        .any(|arg| arg.as_str().is_some_and(|arg| arg == "--concurrency" || arg.starts_with("--concurrency=")));
+    let cpus = |which: &str| {
+        let quantity = sidecar.pointer(&format!("/resources/{which}/cpu"))?.as_str()?;
+        let (number, unit) = quantity.strip_suffix('m').map_or((quantity, 1.0), |number| (number, 1000.0));
+        number.parse::<f64>().ok().map(|number| (number / unit).ceil()).filter(|cpus| *cpus > 0.0)
+    };
+    if let (false, Some(cpus)) = (said, cpus("limits").or_else(|| cpus("requests"))) {
+        pod::list_mut(sidecar, "args").extend(["--concurrency".into(), cpus.to_string().into()]);
+    }
+}

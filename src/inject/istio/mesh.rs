@@ -1,0 +1,220 @@
+//! The mesh's configuration and the proxy configuration of a pod: Istio's defaults, the mesh, resources, the annotation.
+//!
+//! Both stay JSON in protobuf's spelling; what injection itself asks is read once.
+
+use serde_json::{Map, Value, json};
+
+use super::Error;
+use crate::contract::{annotation, port};
+use crate::inject::{pod, yaml};
+
+/// The mesh's configuration over Istio's defaults.
+#[derive(Debug, Clone)]
+pub struct Mesh {
+    pub(super) json: Value,
+    /// Where the agent answers probes and serves metrics.
+    pub(super) status_port: u16,
+    /// Whether the agent serves the application's metrics.
+    pub(super) prometheus_merge: bool,
+}
+
+impl Default for Mesh {
+    fn default() -> Self {
+        Self { json: defaults(), status_port: port::STATUS, prometheus_merge: true }
+    }
+}
+
+impl Mesh {
+    /// Reads the mesh's configuration (YAML); nothing leaves Istio's defaults.
+    ///
+    /// # Errors
+    /// It is no map, or a part that injection needs is of another type.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = |what| Error::NoMap(what);
+        let mesh = yaml::value(text).map_err(|error| Error::Configuration { what: "mesh", error })?;
+        let mut mesh = match mesh {
+            Value::Null => Map::new(),
+            Value::Object(mesh) => camel_cased(mesh),
+            _ => return Err(wrong("mesh")),
+        };
+        let mut json = defaults();
+        let proxy = match mesh.shift_remove("defaultConfig") {
+            None | Some(Value::Null) => Map::new(),
+            Some(Value::Object(proxy)) => camel_cased(proxy),
+            Some(_) => return Err(wrong("defaultConfig of mesh")),
+        };
+        overlay(&mut json["defaultConfig"], proxy);
+        pod::object(&mut json).extend(mesh);
+        Self::read(json)
+    }
+
+    fn read(json: Value) -> Result<Self, Error> {
+        let port = &json["defaultConfig"]["statusPort"];
+        let status_port = port.as_u64().and_then(|port| u16::try_from(port).ok());
+        let merge = json.get("enablePrometheusMerge").and_then(Value::as_bool).unwrap_or(true);
+        let status_port = status_port.ok_or_else(|| Error::StatusPort(port.to_string()))?;
+        Ok(Self { json, status_port, prometheus_merge: merge })
+    }
+
+    /// The namespace whose resources hold for the whole mesh.
+    pub fn root_namespace(&self) -> &str {
+        pod::text(&self.json, "rootNamespace")
+    }
+
+    /// The proxy configuration of pods about which nothing else is said.
+    pub(super) fn proxy(&self) -> &Value {
+        &self.json["defaultConfig"]
+    }
+
+    /// Which inbound addresses the proxy answers to, as templates are told.
+    pub(super) fn inbound_policy(&self) -> &'static str {
+        match self.json.pointer("/inboundTrafficPolicy/mode").and_then(Value::as_str) {
+            Some("LOCALHOST") => "localhost",
+            _ => "passthrough",
+        }
+    }
+
+    /// The proxy configuration of a pod. `resources`: `ProxyConfig` objects of the root and the pod's namespace.
+    ///
+    /// # Errors
+    /// The pod's annotation cannot be read.
+    pub(super) fn proxy_of(&self, subject: &Value, namespace: &str, resources: &[Value]) -> Result<Value, Error> {
+        let mut config = self.proxy().clone();
+        let labels = pod::map(pod::metadata(subject), "labels");
+        let root = self.root_namespace();
+        let of = |place, selecting| ResourcesOf { resources, place, selecting, labels };
+        of(root, false).overlay(&mut config);
+        if namespace != root {
+            of(namespace, false).overlay(&mut config);
+        }
+        if let Some(text) = pod::annotation(subject, annotation::PROXY_CONFIG) {
+            match yaml::value(text) {
+                Ok(Value::Object(annotated)) => overlay(&mut config, camel_cased(annotated)),
+                Ok(Value::Null) => {}
+                _ => return Err(Error::annotation(annotation::PROXY_CONFIG, text, "a map in YAML")),
+            }
+        }
+        of(namespace, true).overlay(&mut config);
+        Ok(config)
+    }
+}
+
+/// Istio's own defaults, of which `PROXY_CONFIG` in pods shows only what differs.
+pub(super) fn defaults() -> Value {
+    json!({
+        "proxyListenPort": 15001,
+        "proxyInboundListenPort": 15006,
+        "connectTimeout": "10s",
+        "trustDomain": "cluster.local",
+        "rootNamespace": "istio-system",
+        "ingressClass": "istio",
+        "ingressService": "istio-ingressgateway",
+        "enableTracing": true,
+        "defaultConfig": {
+            "configPath": "./etc/istio/proxy",
+            "binaryPath": "/usr/local/bin/envoy",
+            "serviceCluster": "istio-proxy",
+            "drainDuration": "45s",
+            "discoveryAddress": "istiod.istio-system.svc:15012",
+            "proxyAdminPort": 15000,
+            "controlPlaneAuthPolicy": "MUTUAL_TLS",
+            "statNameLength": 189,
+            "statusPort": port::STATUS,
+            "terminationDrainDuration": "5s",
+        },
+    })
+}
+
+/// Puts fields over those of `config`; variables of the proxy are put beside those that are there.
+fn overlay(config: &mut Value, fields: Map<String, Value>) {
+    for (key, value) in fields {
+        match value {
+            Value::Null => {}
+            Value::Object(metadata) if key == "proxyMetadata" => pod::map_mut(config, &key).extend(metadata),
+            value => {
+                pod::object(config).insert(key, value);
+            }
+        }
+    }
+}
+
+/// Resources of one namespace: those for all of its pods, or those that select the pod by its labels.
+struct ResourcesOf<'a> {
+    resources: &'a [Value],
+    place: &'a str,
+    selecting: bool,
+    labels: &'a Map<String, Value>,
+}
+
+impl ResourcesOf<'_> {
+    fn overlay(&self, config: &mut Value) {
+        for resource in self.resources.iter().filter(|resource| self.holds(resource)) {
+            overlay(config, from_resource(resource));
+        }
+    }
+
+    fn holds(&self, resource: &Value) -> bool {
+        let wanted = resource.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
+        let wanted = wanted.filter(|labels| !labels.is_empty());
+        pod::text(pod::metadata(resource), "namespace") == self.place
+            && self.selecting == wanted.is_some()
+            && wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| self.labels.get(key) == Some(value)))
+    }
+}
+
+/// A `ProxyConfig` resource says the same things under other names.
+fn from_resource(resource: &Value) -> Map<String, Value> {
+    let spec = pod::spec(resource);
+    let names = [("concurrency", "concurrency"), ("image", "image"), ("environmentVariables", "proxyMetadata")];
+    names.into_iter().filter_map(|(from, to)| Some((to.to_owned(), spec.get(from)?.clone()))).collect()
+}
+
+/// Field names as protobuf's JSON spells them; it reads those of the definition too.
+fn camel_cased(fields: Map<String, Value>) -> Map<String, Value> {
+    let camel = |name: String| {
+        let mut parts = name.split('_');
+        let mut camel = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let mut letters = part.chars();
+            camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+            camel.push_str(letters.as_str());
+        }
+        camel
+    };
+    fields.into_iter().map(|(name, value)| (camel(name), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearer_configuration_wins_and_variables_add_up() {
+        let mesh =
+            Mesh::parse("defaultConfig: {concurrency: 1, proxy_metadata: {A: m, B: m}, statusPort: 15020}").unwrap();
+        let resource = |namespace: &str, selector: Value, spec: Value| {
+            let mut resource = json!({"metadata": {"namespace": namespace}, "spec": spec});
+            resource["spec"]["selector"] = selector;
+            resource
+        };
+        let resources = [
+            resource("istio-system", Value::Null, json!({"concurrency": 2, "environmentVariables": {"B": "root"}})),
+            resource("shop", Value::Null, json!({"image": {"imageType": "debug"}})),
+            resource("shop", json!({"matchLabels": {"app": "web"}}), json!({"concurrency": 4})),
+            resource("other", Value::Null, json!({"concurrency": 9})),
+        ];
+        let pod = json!({"metadata": {"labels": {"app": "web"},
+            "annotations": {annotation::PROXY_CONFIG: "concurrency: 3\nproxyMetadata: {C: pod}"}}});
+        let config = mesh.proxy_of(&pod, "shop", &resources).unwrap();
+        assert_eq!(config["concurrency"], 4);
+        assert_eq!(config["image"]["imageType"], "debug");
+        assert_eq!(config["proxyMetadata"], json!({"A": "m", "B": "root", "C": "pod"}));
+        assert_eq!(config["discoveryAddress"], "istiod.istio-system.svc:15012");
+    }
+
+    #[test]
+    fn a_port_that_is_none_is_refused() {
+        let error = Mesh::parse("defaultConfig: {statusPort: 70000}").unwrap_err();
+        assert_eq!(error.to_string(), "statusPort of the mesh's defaultConfig is 70000, which is no port");
+    }
+}

@@ -1,0 +1,232 @@
+//! From a pod to the pod with its sidecar, by today's templates: render, merge, reapply what the pod says, finish.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::data::Data;
+use super::overrides::{self, Overrides, Own};
+use super::owner::Owner;
+use super::settings::Program;
+use super::status::{self, Status};
+use super::{Config, Error, annotations, order, probes, prometheus};
+use crate::contract::{annotation, container};
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::template::{Limits, Template};
+use crate::inject::{merge_pod, yaml};
+use crate::redirect::annotations::parse_bool;
+
+const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
+const NETWORK: &str = "ISTIO_META_NETWORK";
+
+/// A pod, and what is known about it beside the configuration.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    /// The pod as it came.
+    pub(super) pod: &'a Value,
+    /// Its namespace; empty on the command line where the document has none.
+    pub(super) namespace: &'a str,
+    /// What made it.
+    pub(super) owner: Owner,
+    /// Its proxy configuration.
+    pub(super) proxy_config: Value,
+    /// Names of templates where the pod asks for none; they may be aliases.
+    pub(super) templates: &'a [String],
+    /// Names that stand for others.
+    pub(super) aliases: &'a BTreeMap<String, Vec<String>>,
+    /// Variables for the sidecar.
+    pub(super) env: BTreeMap<String, String>,
+    /// Whether the cluster has native sidecars.
+    pub(super) native: bool,
+    /// User and group of the sidecar where the platform gives them.
+    pub(super) ids: (Option<i64>, Option<i64>),
+    /// Annotations for every pod.
+    pub(super) annotations: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Subject<'a> {
+    /// A pod of which nothing is known but what made it.
+    pub(super) fn plain(pod: &'a Value, owner: Owner, proxy_config: Value) -> Self {
+        static NO_ALIASES: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        Self {
+            pod,
+            namespace: pod::text(pod::metadata(pod), "namespace"),
+            owner,
+            proxy_config,
+            templates: &[],
+            aliases: &NO_ALIASES,
+            env: BTreeMap::new(),
+            native: false,
+            ids: (None, None),
+            annotations: None,
+        }
+    }
+}
+
+/// Injects.
+///
+/// # Errors
+/// The pod's annotations, the templates or their merging; see [`Error`].
+pub(super) fn inject(config: &Config, subject: &Subject<'_>) -> Result<Value, Error> {
+    annotations::check(subject.pod)?;
+    let env = cluster_env(config, subject);
+    let status = Status::of(subject.pod);
+    let remembered = Overrides::of(subject.pod)?;
+    let (mut merged, template_pod) = render(config, subject, &remembered, status.as_ref())?;
+    let own = Own { pod: subject.pod, remembered: &remembered, status: status.as_ref() };
+    overrides::reapply(&mut merged, &own, &template_pod)?;
+    let mode = pod::text(&subject.proxy_config, "interceptionMode");
+    let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
+    overrides::follow_user(&mut merged, &own, tproxy);
+    finish(config, subject, &env, &template_pod, &mut merged)?;
+    Ok(merged)
+}
+
+/// Variables of the sidecar: the request's, over those that the values know; the pod's label knows its network best.
+fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, String> {
+    let mut env = subject.env.clone();
+    let values = [(CLUSTER, &config.values.cluster), (NETWORK, &config.values.network)];
+    for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let known = env.entry(name.to_owned()).or_default();
+        if known.is_empty() {
+            known.clone_from(value);
+        }
+    }
+    if let Some(network) = pod::label(subject.pod, annotation::NETWORK).filter(|network| !network.is_empty()) {
+        env.insert(NETWORK.to_owned(), network.to_owned());
+    }
+    env
+}
+
+/// Renders the templates and merges them in turn, into the pod and, for the record, into nothing.
+fn render(
+    config: &Config,
+    subject: &Subject<'_>,
+    remembered: &Overrides,
+    status: Option<&Status>,
+) -> Result<(Value, Value), Error> {
+    let seen = stripped(config, subject, remembered, status);
+    let data = Data::new(config, subject, &seen);
+    let value = data.value();
+    let mut merged = subject.pod.clone();
+    let mut template_pod = Value::Object(Map::new());
+    for template in selected(config, subject)? {
+        let name = template.name();
+        let overlay = yaml::value(&template.render(&value, Limits::default())?)
+            .map_err(|error| Error::Rendered { template: name.to_owned(), error })?;
+        let merge = |into: &mut Value, overlay| {
+            merge_pod(into, overlay).map_err(|error| Error::Merge { template: name.to_owned(), error })
+        };
+        merge(&mut template_pod, overlay.clone())?;
+        make_native(subject, &template_pod, &mut merged);
+        merge(&mut merged, overlay)?;
+    }
+    Ok((merged, template_pod))
+}
+
+/// The templates that this pod gets, in their order.
+fn selected<'a>(config: &'a Config, subject: &Subject<'_>) -> Result<Vec<&'a Template>, Error> {
+    let Program::Modern { templates, .. } = &config.settings.program else { return Err(Error::NoTemplates) };
+    let asked: Vec<String> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
+        Some(names) => names.split(',').map(|name| name.trim().to_owned()).collect(),
+        None => subject.templates.to_vec(),
+    };
+    let expanded = asked.into_iter().flat_map(|name| subject.aliases.get(&name).cloned().unwrap_or(vec![name]));
+    let template = |name: String| {
+        let have = || templates.keys().cloned().collect::<Vec<_>>().join(", ");
+        templates.get(&name).ok_or_else(|| Error::UnknownTemplate { name, have: have() })
+    };
+    expanded.map(template).collect()
+}
+
+/// The pod as templates see it: without what an earlier injection added.
+fn stripped<'a>(
+    config: &Config,
+    subject: &Subject<'a>,
+    remembered: &Overrides,
+    status: Option<&Status>,
+) -> Cow<'a, Value> {
+    let named = pod::text(pod::metadata(subject.pod), "namespace") == subject.namespace;
+    let lists = [CONTAINERS, INIT_CONTAINERS];
+    let forgotten = lists.iter().all(|which| remembered.containers(which).is_empty());
+    if named && status.is_none() && forgotten {
+        return Cow::Borrowed(subject.pod);
+    }
+    let mut seen = subject.pod.clone();
+    if !named {
+        pod::map_mut(&mut seen, "metadata").insert("namespace".to_owned(), subject.namespace.into());
+    }
+    if let Some(status) = status {
+        for which in lists.into_iter().filter(|which| !pod::containers(&seen, which).is_empty()).collect::<Vec<_>>() {
+            let injected = status.containers_of(which);
+            pod::list_mut(pod::spec_mut(&mut seen), which)
+                .retain(|container| !injected.iter().any(|name| name == pod::name(container)));
+        }
+        if prometheus::is_merged(&seen, config.mesh.status_port) {
+            prometheus::clear(&mut seen);
+        }
+        pod::annotations_mut(&mut seen).shift_remove(annotation::STATUS);
+    }
+    for which in lists {
+        let missing =
+            |container: &&Value| pod::find(pod::containers(subject.pod, which), pod::name(container)).is_none();
+        let stripped = |name: &str| status.is_some_and(|s| s.containers_of(which).iter().any(|n| n == name));
+        let missing: Vec<Value> = remembered
+            .containers(which)
+            .iter()
+            .filter(|container| missing(container) || stripped(pod::name(container)))
+            .cloned()
+            .collect();
+        if !missing.is_empty() {
+            pod::list_mut(pod::spec_mut(&mut seen), which).extend(missing);
+        }
+    }
+    Cow::Owned(seen)
+}
+
+/// A sidecar that the pod has among its containers moves to where the template has its own.
+fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) {
+    let asked = pod::annotation(merged, annotation::NATIVE_SIDECAR).and_then(parse_bool);
+    let is_native = |pod| pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
+    if !asked.unwrap_or(subject.native) || !is_native(template_pod) || is_native(merged) {
+        return;
+    }
+    let Some(at) = pod::containers(merged, CONTAINERS).iter().position(|c| pod::name(c) == container::PROXY) else {
+        return;
+    };
+    let spec = pod::spec_mut(merged);
+    let sidecar = pod::list_mut(spec, CONTAINERS).remove(at);
+    pod::list_mut(spec, INIT_CONTAINERS).push(sidecar);
+}
+
+/// What no template does: variables, metrics, probes, the status, the order.
+fn finish(
+    config: &Config,
+    subject: &Subject<'_>,
+    env: &BTreeMap<String, String>,
+    template_pod: &Value,
+    merged: &mut Value,
+) -> Result<(), Error> {
+    if let Some(sidecar) = pod::sidecar_mut(merged)
+        && !env.is_empty()
+    {
+        pod::list_mut(sidecar, "env").retain(|variable| !env.contains_key(pod::name(variable)));
+        env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
+    }
+    prometheus::merge(merged, config.mesh.prometheus_merge, config.mesh.status_port)?;
+    let rewrite = pod::annotation(merged, annotation::REWRITE_PROBES).and_then(parse_bool);
+    if rewrite.unwrap_or(config.values.rewrite_probes) {
+        let injected = pod::annotation(merged, annotation::STATUS).is_some();
+        probes::rewrite(merged, config.mesh.status_port, injected);
+    }
+    if let Some(network) = env.get(NETWORK) {
+        pod::labels_mut(merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
+    }
+    let annotations = pod::annotations_mut(merged);
+    annotations.insert(annotation::STATUS.to_owned(), status::describe(template_pod, &config.revision).into());
+    annotations.extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+    let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
+    order::reorder(merged, held || config.values.hold);
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Istio's injection configuration, `config` of its ConfigMap, parsed once: templates are compiled, selectors read.
+//!
+//! Both shapes are known: `templates` of today, and the one `template` of Istio up to 1.8.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::Error;
+use super::data::functions;
+use super::policy::{self, Era, Policy};
+use crate::inject::selector::Selector;
+use crate::inject::template::{Delims, Template};
+use crate::inject::yaml;
+
+/// The template that is meant where nothing else is said.
+pub(super) const SIDECAR: &str = "sidecar";
+
+/// What the configuration says.
+#[derive(Debug)]
+pub struct Settings {
+    /// Who gets a sidecar.
+    pub policy: Policy,
+    /// Annotations for every injected pod.
+    pub(super) injected_annotations: Map<String, Value>,
+    pub(super) program: Program,
+    /// What is wrong with the configuration without making it useless; for the log.
+    pub warnings: Vec<String>,
+}
+
+/// What is rendered for a pod.
+#[derive(Debug)]
+pub(super) enum Program {
+    /// Partial pods, merged one after another.
+    Modern { templates: BTreeMap<String, Template>, default: Vec<String>, aliases: BTreeMap<String, Vec<String>> },
+    /// One list of containers and volumes, appended.
+    Legacy {
+        template: Template,
+        /// What the status annotation calls the template's version.
+        version: String,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Document {
+    #[serde(default)]
+    policy: Option<String>,
+    #[serde(default)]
+    template: Option<String>,
+    #[serde(default)]
+    templates: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    default_templates: Option<Vec<String>>,
+    #[serde(default)]
+    aliases: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    never_inject_selector: Option<Vec<Value>>,
+    #[serde(default)]
+    always_inject_selector: Option<Vec<Value>>,
+    #[serde(default)]
+    injected_annotations: Option<Map<String, Value>>,
+}
+
+impl Settings {
+    /// Reads the configuration. `era`: whose rules decide; by default those of the release that last read this shape.
+    ///
+    /// # Errors
+    /// It is no such configuration, or a template of it cannot be compiled.
+    pub fn parse(text: &str, era: Option<Era>) -> Result<Self, Error> {
+        let document: Document = yaml::read(text).map_err(|error| Error::Configuration { what: "injection", error })?;
+        Self::new(document, era)
+    }
+
+    /// A bare template: what `kube-inject` takes in place of a whole configuration.
+    ///
+    /// # Errors
+    /// The template cannot be compiled.
+    pub fn from_template(text: &str) -> Result<Self, Error> {
+        let templates = Some(BTreeMap::from([(SIDECAR.to_owned(), text.to_owned())]));
+        let none = Document {
+            policy: None,
+            template: None,
+            templates,
+            default_templates: None,
+            aliases: None,
+            never_inject_selector: None,
+            always_inject_selector: None,
+            injected_annotations: None,
+        };
+        Self::new(none, None)
+    }
+
+    fn new(document: Document, era: Option<Era>) -> Result<Self, Error> {
+        let mut warnings = Vec::new();
+        let mut selectors = |name: &str, selectors: Option<Vec<Value>>| {
+            let parse = |selector: &Value| Selector::parse(selector);
+            let mut right = Vec::new();
+            for (at, selector) in selectors.unwrap_or_default().iter().map(parse).enumerate() {
+                match selector {
+                    Ok(selector) => right.push(selector),
+                    Err(error) => warnings.push(format!("{name} {at} is not used: {error}")),
+                }
+            }
+            right
+        };
+        let never = selectors("neverInjectSelector", document.never_inject_selector);
+        let always = selectors("alwaysInjectSelector", document.always_inject_selector);
+        let templates = document.templates.filter(|templates| !templates.is_empty());
+        let (program, by_shape) = match (templates, document.template.filter(|text| !text.is_empty())) {
+            (Some(templates), _) => {
+                (modern(templates, document.default_templates, document.aliases.unwrap_or_default())?, Era::V1_27)
+            }
+            (None, Some(text)) => (legacy(&text)?, Era::V1_1),
+            (None, None) => return Err(Error::NoTemplates),
+        };
+        let default = match document.policy.as_deref() {
+            None | Some("enabled") => policy::Default::Enabled,
+            Some("disabled") => policy::Default::Disabled,
+            Some(word) => policy::Default::Invalid(word.to_owned()),
+        };
+        if let policy::Default::Invalid(word) = &default {
+            warnings.push(format!("policy {word:?} is neither \"enabled\" nor \"disabled\": nothing will be injected"));
+        }
+        Ok(Self {
+            policy: Policy { era: era.unwrap_or(by_shape), default, never, always },
+            injected_annotations: document.injected_annotations.unwrap_or_default(),
+            program,
+            warnings,
+        })
+    }
+}
+
+fn modern(
+    texts: BTreeMap<String, String>,
+    default: Option<Vec<String>>,
+    aliases: BTreeMap<String, Vec<String>>,
+) -> Result<Program, Error> {
+    let functions = functions();
+    let mut templates = BTreeMap::new();
+    for (name, text) in texts {
+        let template = Template::parse(&name, &text, Delims::BRACES, &functions)?;
+        templates.insert(name, template);
+    }
+    let default = default.filter(|names| !names.is_empty()).unwrap_or_else(|| vec![SIDECAR.to_owned()]);
+    Ok(Program::Modern { templates, default, aliases })
+}
+
+/// Istio up to 1.1 wrote its actions in brackets, which did not clash with Helm's.
+fn legacy(text: &str) -> Result<Program, Error> {
+    let brackets = text.contains("[[") && !text.contains("{{");
+    let delims = if brackets { Delims::BRACKETS } else { Delims::BRACES };
+    let template = Template::parse(SIDECAR, text, delims, &functions())?;
+    Ok(Program::Legacy { template, version: super::legacy::version(text) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_tells_the_era_and_a_flag_overrules_it() {
+        let era = |text: &str, era| Settings::parse(text, era).unwrap().policy.era;
+        assert_eq!(era("templates: {sidecar: 'spec: {}'}", None), Era::V1_27);
+        assert_eq!(era("template: 'containers: []'", None), Era::V1_1);
+        assert_eq!(era("template: '{{ poison }}'\ntemplates: {sidecar: 'spec: {}'}", Some(Era::V1_12)), Era::V1_12);
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_refused_and_what_is_half_of_one_reported() {
+        assert!(matches!(Settings::parse("policy: enabled", None), Err(Error::NoTemplates)));
+        assert!(matches!(Settings::parse("templates: [", None), Err(Error::Configuration { .. })));
+        assert!(matches!(Settings::parse("templates: {a: '{{ nosuch }}'}", None), Err(Error::Template(_))));
+        let settings =
+            Settings::parse("{policy: disable, templates: {a: b}, neverInjectSelector: [{matchExpressions: 1}]}", None);
+        let warnings = settings.unwrap().warnings;
+        assert!(warnings[0].starts_with("neverInjectSelector 0 is not used: "), "{warnings:?}");
+        assert!(warnings[1].starts_with("policy \"disable\" is neither"), "{warnings:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Helm's values of the control plane, as injection reads them beside the templates.
+
+use serde_json::Value;
+
+use super::Error;
+use crate::inject::{pod, yaml};
+
+/// The values: whole for templates, parsed for what injection itself asks.
+#[derive(Debug, Clone, Default)]
+pub struct Values {
+    pub(super) raw: Value,
+    /// `global.multiCluster.clusterName`.
+    pub(super) cluster: String,
+    /// `global.network`.
+    pub(super) network: String,
+    /// `global.proxy.holdApplicationUntilProxyStarts`.
+    pub(super) hold: bool,
+    /// `sidecarInjectorWebhook.rewriteAppHTTPProbe`.
+    pub(super) rewrite_probes: bool,
+    hub: String,
+    tag: String,
+    variant: String,
+    proxy_image: String,
+    init_image: String,
+}
+
+impl Values {
+    /// Reads values, JSON or YAML; nothing is no values.
+    ///
+    /// # Errors
+    /// They are no map.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let raw = yaml::value(text).map_err(|error| Error::Configuration { what: "values", error })?;
+        match raw {
+            Value::Null => Ok(Self::new(Value::Object(serde_json::Map::new()))),
+            Value::Object(_) => Ok(Self::new(raw)),
+            _ => Err(Error::NoMap("values")),
+        }
+    }
+
+    fn new(raw: Value) -> Self {
+        let at = |pointer: &str| raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let flag = |pointer: &str| raw.pointer(pointer).and_then(Value::as_bool).unwrap_or_default();
+        // A tag such as 1.20 without quotes is a number to YAML.
+        let tag = raw.pointer("/global/tag").filter(|tag| tag.is_number()).map(Value::to_string);
+        Self {
+            cluster: at("/global/multiCluster/clusterName"),
+            network: at("/global/network"),
+            hold: flag("/global/proxy/holdApplicationUntilProxyStarts"),
+            rewrite_probes: flag("/sidecarInjectorWebhook/rewriteAppHTTPProbe"),
+            hub: at("/global/hub"),
+            tag: tag.unwrap_or_else(|| at("/global/tag")),
+            variant: at("/global/variant"),
+            proxy_image: at("/global/proxy/image"),
+            init_image: at("/global/proxy_init/image"),
+            raw,
+        }
+    }
+
+    /// The image of the sidecar: the pod's annotation wins over its proxy configuration, that over the values.
+    pub(super) fn image_of_proxy(&self, proxy_config: &Value, annotation: Option<&str>) -> String {
+        let configured = proxy_config.get("image").map_or("", |image| pod::text(image, "imageType"));
+        let of_type = [annotation.unwrap_or_default(), configured].into_iter().find(|kind| !kind.is_empty());
+        self.image(&self.proxy_image, of_type)
+    }
+
+    /// The image of `istio-init` and `istio-validation`.
+    pub(super) fn image_of_init(&self, annotation: Option<&str>) -> String {
+        self.image(&self.init_image, annotation)
+    }
+
+    fn image(&self, name: &str, of_type: Option<&str>) -> String {
+        let name = if name.is_empty() { "proxyv2" } else { name };
+        if name.contains('/') {
+            return name.to_owned();
+        }
+        let variant = of_type.filter(|kind| !kind.is_empty()).unwrap_or(&self.variant);
+        format!("{}/{name}:{}", self.hub, tag_of_variant(&self.tag, variant))
+    }
+}
+
+/// The tag with another variant than the one that it names.
+fn tag_of_variant(tag: &str, variant: &str) -> String {
+    if variant.is_empty() {
+        return tag.to_owned();
+    }
+    let base = ["-distroless", "-debug"].iter().find_map(|suffix| tag.strip_suffix(suffix)).unwrap_or(tag);
+    match variant {
+        "default" => base.to_owned(),
+        variant => format!("{base}-{variant}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_image_follows_annotation_configuration_and_values() {
+        let values = |tag: &str, variant: &str, image: &str| {
+            let global = json!({"hub": "h", "tag": tag, "variant": variant, "proxy": {"image": image}, "proxy_init": {"image": "init"}});
+            Values::parse(&json!({"global": global}).to_string()).unwrap()
+        };
+        let distroless = json!({"image": {"imageType": "distroless"}});
+        let image = |v: &Values, config: &Value, annotation| v.image_of_proxy(config, annotation);
+        assert_eq!(image(&values("1", "", "p"), &json!({}), None), "h/p:1");
+        assert_eq!(image(&values("1", "debug", "p"), &json!({}), None), "h/p:1-debug");
+        assert_eq!(image(&values("1-debug", "", "p"), &distroless, None), "h/p:1-distroless");
+        assert_eq!(image(&values("1-debug", "", "p"), &distroless, Some("default")), "h/p:1");
+        assert_eq!(image(&values("1", "debug", "r/p:2"), &json!({}), None), "r/p:2");
+        assert_eq!(values("1", "debug", "p").image_of_init(None), "h/init:1-debug");
+        let number = Values::parse("global: {hub: h, tag: 1.20}").unwrap();
+        assert_eq!(image(&number, &json!({}), None), "h/proxyv2:1.2");
+    }
+}

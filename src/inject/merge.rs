@@ -1,0 +1,127 @@
+//! Kubernetes' strategic merge of a partial pod into a pod.
+//!
+//! Lists that the API merges by key (containers, volumes, variables …) are merged by it, in the order that kubectl and
+//! API server give them; all other lists are replaced. Directives (`$patch` and its kin) work as they do there.
+
+mod directive;
+mod list;
+mod schema;
+
+use serde_json::{Map, Value};
+
+use directive::Directive;
+use schema::{Schema, Strategy};
+
+use super::pod::strip_nulls;
+
+/// Why an overlay cannot be merged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `$patch` has a value that is no directive, or not one for this place.
+    #[error("$patch: {0:?} means nothing here; replace and delete do")]
+    Directive(String),
+    /// An element of a list that is merged by key has none.
+    #[error("an element of {list} has no {key}, by which it would be merged")]
+    NoKey {
+        /// The list's field.
+        list: String,
+        /// The field that identifies its elements.
+        key: &'static str,
+    },
+    /// `$retainKeys` leaves out a field that the same overlay sets.
+    #[error("$retainKeys does not list {0:?}, which the same overlay sets")]
+    Retain(String),
+    /// A directive's value is of the wrong type.
+    #[error("{0} needs a list")]
+    NoList(String),
+}
+
+/// Merges `overlay`, a partial pod, into `pod`.
+///
+/// # Errors
+/// A directive is wrong, or an element has no key to be merged by.
+pub fn merge_pod(pod: &mut Value, overlay: Value) -> Result<(), Error> {
+    match overlay {
+        Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Schema::Pod),
+        _ => Ok(()),
+    }
+}
+
+fn merge_map(original: &mut Map<String, Value>, mut overlay: Map<String, Value>, schema: Schema) -> Result<(), Error> {
+    match Directive::take(&mut overlay)? {
+        Some(Directive::Replace) => {
+            *original = fresh_map(overlay);
+            return Ok(());
+        }
+        Some(Directive::Delete) => {
+            original.clear();
+            return Ok(());
+        }
+        Some(Directive::Merge) | None => {}
+    }
+    directive::retain_keys(original, &mut overlay)?;
+    let orders = directive::element_orders(&mut overlay)?;
+    directive::delete_from_primitive_lists(original, &mut overlay)?;
+    for (key, value) in overlay {
+        merge_member(original, key, value, schema)?;
+    }
+    for (key, order) in orders {
+        if let (Some(Value::Array(items)), Strategy::Keyed(by, _)) = (original.get_mut(&key), schema.list(&key)) {
+            let before = items.clone();
+            *items = list::ordered(std::mem::take(items), &order, &before, by);
+        }
+    }
+    Ok(())
+}
+
+fn merge_member(original: &mut Map<String, Value>, key: String, value: Value, schema: Schema) -> Result<(), Error> {
+    if value.is_null() {
+        original.shift_remove(&key);
+        return Ok(());
+    }
+    match (original.get_mut(&key), value) {
+        (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, schema.member(&key)),
+        (Some(Value::Array(old)), Value::Array(new)) => match schema.list(&key) {
+            Strategy::Keyed(by, element) => list::merge_keyed(old, new, (&key, by), element),
+            Strategy::Set => {
+                new.into_iter().for_each(|item| list::insert_scalar(old, item));
+                Ok(())
+            }
+            Strategy::Atomic => {
+                *old = fresh_list(new);
+                Ok(())
+            }
+        },
+        (_, new) => {
+            original.insert(key, fresh(new));
+            Ok(())
+        }
+    }
+}
+
+/// A value that nothing is merged into: nulls delete nothing, directives direct nothing.
+fn fresh(value: Value) -> Value {
+    match value {
+        Value::Object(map) => Value::Object(fresh_map(map)),
+        Value::Array(items) => Value::Array(fresh_list(items)),
+        mut scalar => {
+            strip_nulls(&mut scalar);
+            scalar
+        }
+    }
+}
+
+fn fresh_map(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter()
+        .filter(|(key, value)| !value.is_null() && !directive::is_directive(key))
+        .map(|(key, value)| (key, fresh(value)))
+        .collect()
+}
+
+fn fresh_list(items: Vec<Value>) -> Vec<Value> {
+    let marker = |item: &Value| item.as_object().is_some_and(|map| map.contains_key(directive::PATCH));
+    items.into_iter().filter(|item| !marker(item)).map(fresh).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Merging, place by place and directive by directive.
+
+use serde_json::json;
+
+use super::*;
+
+fn merged(pod: Value, overlay: Value) -> Value {
+    let mut pod = pod;
+    merge_pod(&mut pod, overlay).unwrap();
+    pod
+}
+
+fn names(pod: &Value, list: &str) -> Vec<String> {
+    pod["spec"][list].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn null_deletes_and_is_never_stored() {
+    let pod = merged(
+        json!({"metadata": {"labels": {"a": "1", "b": "2"}}}),
+        json!({"metadata": {"labels": {"a": null}}, "spec": {"volumes": [{"name": "v", "emptyDir": null}]}}),
+    );
+    assert_eq!(pod, json!({"metadata": {"labels": {"b": "2"}}, "spec": {"volumes": [{"name": "v"}]}}));
+}
+
+#[test]
+fn lists_without_a_key_are_replaced_and_those_with_one_merged() {
+    let pod = merged(
+        json!({"spec": {"containers": [{"name": "a", "args": ["x"], "env": [{"name": "K", "value": "1"}]}]}}),
+        json!({"spec": {"containers": [{"name": "a", "args": ["y"], "env": [{"name": "L", "value": "2"}]}]}}),
+    );
+    let env = json!([{"name": "L", "value": "2"}, {"name": "K", "value": "1"}]);
+    assert_eq!(pod, json!({"spec": {"containers": [{"name": "a", "args": ["y"], "env": env}]}}));
+}
+
+#[test]
+fn new_elements_come_first_unless_a_known_one_stood_in_front() {
+    let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}});
+    let new = merged(pod.clone(), json!({"spec": {"containers": [{"name": "n"}]}}));
+    assert_eq!(names(&new, "containers"), ["n", "a", "b", "c"]);
+    let known = merged(pod, json!({"spec": {"containers": [{"name": "b"}, {"name": "n"}]}}));
+    assert_eq!(names(&known, "containers"), ["a", "b", "n", "c"]);
+}
+
+#[test]
+fn directives_replace_delete_and_retain() {
+    let pod = json!({"metadata": {"labels": {"a": "1"}}, "spec": {
+        "containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}, "x": 1}]}});
+    let labels = merged(pod.clone(), json!({"metadata": {"labels": {"$patch": "replace", "b": "2"}}}));
+    assert_eq!(labels["metadata"]["labels"], json!({"b": "2"}));
+    let one = merged(pod.clone(), json!({"spec": {"containers": [{"$patch": "delete", "name": "a"}]}}));
+    assert_eq!(names(&one, "containers"), ["b"]);
+    let all = merged(pod.clone(), json!({"spec": {"containers": [{"$patch": "replace"}, {"name": "n"}]}}));
+    assert_eq!(names(&all, "containers"), ["n"]);
+    let retain = json!({"spec": {"volumes": [{"name": "v", "$retainKeys": ["name", "secret"], "secret": {}}]}});
+    assert_eq!(merged(pod, retain)["spec"]["volumes"], json!([{"name": "v", "secret": {}}]));
+}
+
+#[test]
+fn element_order_and_primitive_deletion_are_obeyed() {
+    let pod = json!({"metadata": {"finalizers": ["x", "y"]}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
+    let overlay = json!({
+        "metadata": {"$deleteFromPrimitiveList/finalizers": ["x"], "finalizers": ["z", "y"]},
+        "spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "a", "tty": true}]},
+    });
+    let pod = merged(pod, overlay);
+    assert_eq!(names(&pod, "containers"), ["b", "a"]);
+    assert_eq!(pod["metadata"]["finalizers"], json!(["y", "z"]));
+}
+
+#[test]
+fn what_cannot_be_merged_is_an_error_with_its_place() {
+    let error = |pod: Value, overlay: Value| merge_pod(&mut { pod }, overlay).unwrap_err().to_string();
+    let pod = json!({"spec": {"containers": [{"name": "a"}]}});
+    assert_eq!(
+        error(pod.clone(), json!({"spec": {"containers": [{"image": "i"}]}})),
+        "an element of containers has no name, by which it would be merged"
+    );
+    assert_eq!(
+        error(pod.clone(), json!({"spec": {"$patch": "x"}})),
+        "$patch: \"x\" means nothing here; replace and delete do"
+    );
+    assert_eq!(
+        error(pod, json!({"spec": {"$retainKeys": ["a"], "b": 1}})),
+        "$retainKeys does not list \"b\", which the same overlay sets"
+    );
+}

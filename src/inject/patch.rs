@@ -1,0 +1,147 @@
+//! JSON patch (RFC 6902) between a pod and what became of it.
+//!
+//! The order of the operations follows the order of the documents, so that equal reviews get equal answers. Only `add`,
+//! `remove` and `replace` are used, and none of them depends on an earlier one failing.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// One step of a patch.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Operation {
+    /// Sets a member, or inserts before a place of a list (`-`: at its end).
+    Add {
+        /// JSON pointer.
+        path: String,
+        /// What is put there.
+        value: Value,
+    },
+    /// Takes away.
+    Remove {
+        /// JSON pointer.
+        path: String,
+    },
+    /// Puts another value where there is one.
+    Replace {
+        /// JSON pointer.
+        path: String,
+        /// What is put there.
+        value: Value,
+    },
+}
+
+/// The operations that make `after` of `before`; none where they are equal.
+pub fn diff(before: &Value, after: &Value) -> Vec<Operation> {
+    let mut operations = Vec::new();
+    compare(&mut String::new(), before, after, &mut operations);
+    operations
+}
+
+fn compare(path: &mut String, before: &Value, after: &Value, operations: &mut Vec<Operation>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => compare_maps(path, before, after, operations),
+        (Value::Array(before), Value::Array(after)) => compare_lists(path, before, after, operations),
+        (before, after) if before == after => {}
+        (_, after) => operations.push(Operation::Replace { path: path.clone(), value: after.clone() }),
+    }
+}
+
+fn compare_maps(
+    path: &mut String,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    operations: &mut Vec<Operation>,
+) {
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        within(path, key, |path| operations.push(Operation::Remove { path: path.clone() }));
+    }
+    for (key, value) in after {
+        within(path, key, |path| match before.get(key) {
+            Some(old) => compare(path, old, value, operations),
+            None => operations.push(Operation::Add { path: path.clone(), value: value.clone() }),
+        });
+    }
+}
+
+/// Elements that both ends share are left alone; the middle is compared place by place, then cut or filled up.
+fn compare_lists(path: &mut String, before: &[Value], after: &[Value], operations: &mut Vec<Operation>) {
+    let head = before.iter().zip(after).take_while(|(b, a)| b == a).count();
+    let (before, after) = (&before[head..], &after[head..]);
+    let tail = before.iter().rev().zip(after.iter().rev()).take_while(|(b, a)| b == a).count();
+    let (before, after) = (&before[..before.len() - tail], &after[..after.len() - tail]);
+    let both = before.len().min(after.len());
+    for (place, (old, new)) in before.iter().zip(after).enumerate() {
+        within(path, &(head + place).to_string(), |path| compare(path, old, new, operations));
+    }
+    for place in (both..before.len()).rev() {
+        within(path, &(head + place).to_string(), |path| operations.push(Operation::Remove { path: path.clone() }));
+    }
+    for (place, value) in after.iter().enumerate().skip(both) {
+        within(path, &(head + place).to_string(), |path| {
+            operations.push(Operation::Add { path: path.clone(), value: value.clone() });
+        });
+    }
+}
+
+/// Runs `act` with `key` appended to the pointer.
+fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push('/');
+    push_escaped(path, key);
+    act(path);
+    path.truncate(length);
+}
+
+/// Appends one step of a JSON pointer.
+pub(super) fn push_escaped(path: &mut String, key: &str) {
+    for c in key.chars() {
+        match c {
+            '~' => path.push_str("~0"),
+            '/' => path.push_str("~1"),
+            c => path.push(c),
+        }
+    }
+}
+
+/// An operation that does not fit the document.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is nothing at {0} that a patch could change")]
+pub struct Misfit(String);
+
+/// Carries out a patch.
+///
+/// # Errors
+/// An operation does not fit; the document is lost then.
+pub fn apply(mut document: Value, operations: &[Operation]) -> Result<Value, Misfit> {
+    for operation in operations {
+        let path = match operation {
+            Operation::Add { path, .. } | Operation::Remove { path } | Operation::Replace { path, .. } => path,
+        };
+        apply_one(&mut document, operation, path).ok_or_else(|| Misfit(path.clone()))?;
+    }
+    Ok(document)
+}
+
+fn apply_one(document: &mut Value, operation: &Operation, path: &str) -> Option<()> {
+    let (parent, key) = path.rsplit_once('/')?;
+    let key = key.replace("~1", "/").replace("~0", "~");
+    match (document.pointer_mut(parent)?, operation) {
+        (Value::Object(map), Operation::Add { value, .. }) => drop(map.insert(key, value.clone())),
+        (Value::Object(map), Operation::Remove { .. }) => drop(map.shift_remove(&key)?),
+        (Value::Object(map), Operation::Replace { value, .. }) => *map.get_mut(&key)? = value.clone(),
+        (Value::Array(items), Operation::Add { value, .. }) => {
+            let at = if key == "-" { items.len() } else { key.parse().ok()? };
+            (at <= items.len()).then(|| items.insert(at, value.clone()))?;
+        }
+        (Value::Array(items), Operation::Remove { .. }) => {
+            let at: usize = key.parse().ok()?;
+            (at < items.len()).then(|| drop(items.remove(at)))?;
+        }
+        (Value::Array(items), Operation::Replace { value, .. }) => {
+            *items.get_mut(key.parse::<usize>().ok()?)? = value.clone();
+        }
+        _ => return None,
+    }
+    Some(())
+}

@@ -1,0 +1,145 @@
+//! Reading and changing pods that stay JSON: metadata, containers, and what an API server's typed view leaves out.
+//!
+//! Paths that a pod does not have read as empty: the API server, not the injector, tells users what is no pod.
+
+use serde_json::{Map, Value};
+
+use crate::contract::container;
+
+/// The two lists of containers that injection touches.
+pub(super) const CONTAINERS: &str = "containers";
+/// See [`CONTAINERS`].
+pub(super) const INIT_CONTAINERS: &str = "initContainers";
+
+static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+
+/// The map under `key`, empty where there is none.
+pub(super) fn map<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {
+    value.get(key).and_then(Value::as_object).unwrap_or(&NO_MAP)
+}
+
+/// The list under `key`, empty where there is none.
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The text under `key`, empty where there is none.
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The map under `key`, made where there is none.
+pub(super) fn map_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    let member = object(value).entry(key).or_insert(Value::Null);
+    object(member)
+}
+
+/// The list under `key`, made where there is none.
+pub(super) fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Vec<Value> {
+    let member = object(value).entry(key).or_insert(Value::Null);
+    if !member.is_array() {
+        *member = Value::Array(Vec::new());
+    }
+    match member {
+        Value::Array(list) => list,
+        _ => unreachable!("was made an array above"),
+    }
+}
+
+/// `value` as a map; whatever else it was is lost.
+pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    match value {
+        Value::Object(map) => map,
+        _ => unreachable!("was made an object above"),
+    }
+}
+
+/// `metadata` of a pod.
+pub(super) fn metadata(pod: &Value) -> &Value {
+    pod.get("metadata").unwrap_or(&Value::Null)
+}
+
+/// `spec` of a pod.
+pub(super) fn spec(pod: &Value) -> &Value {
+    pod.get("spec").unwrap_or(&Value::Null)
+}
+
+/// `spec` of a pod, to change.
+pub(super) fn spec_mut(pod: &mut Value) -> &mut Value {
+    object(pod).entry("spec").or_insert_with(|| Value::Object(Map::new()))
+}
+
+/// An annotation's value.
+pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    map(metadata(pod), "annotations").get(name)?.as_str()
+}
+
+/// A label's value.
+pub(super) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
+    map(metadata(pod), "labels").get(name)?.as_str()
+}
+
+/// The annotations, to change.
+pub(super) fn annotations_mut(pod: &mut Value) -> &mut Map<String, Value> {
+    map_mut(object(pod).entry("metadata").or_insert(Value::Null), "annotations")
+}
+
+/// The labels, to change.
+pub(super) fn labels_mut(pod: &mut Value) -> &mut Map<String, Value> {
+    map_mut(object(pod).entry("metadata").or_insert(Value::Null), "labels")
+}
+
+/// One of the two lists of containers.
+pub(super) fn containers<'a>(pod: &'a Value, which: &str) -> &'a [Value] {
+    list(spec(pod), which)
+}
+
+/// One of the two lists of containers, to change; empty where there is none, and then not made.
+pub(super) fn containers_mut<'a>(pod: &'a mut Value, which: &str) -> &'a mut [Value] {
+    pod.get_mut("spec")
+        .and_then(|spec| spec.get_mut(which))
+        .and_then(Value::as_array_mut)
+        .map_or(&mut [], Vec::as_mut_slice)
+}
+
+/// The name of a container, volume or anything else that has one.
+pub(super) fn name(item: &Value) -> &str {
+    text(item, "name")
+}
+
+/// The item of this name.
+pub(super) fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
+    items.iter().find(|item| name(item) == wanted)
+}
+
+/// The sidecar: among the containers, else among the init containers.
+pub(super) fn sidecar(pod: &Value) -> Option<&Value> {
+    [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| find(containers(pod, which), container::PROXY))
+}
+
+/// [`sidecar`], to change.
+pub(super) fn sidecar_mut(pod: &mut Value) -> Option<&mut Value> {
+    let which =
+        [CONTAINERS, INIT_CONTAINERS].into_iter().find(|w| find(containers(pod, w), container::PROXY).is_some())?;
+    containers_mut(pod, which).iter_mut().find(|c| name(c) == container::PROXY)
+}
+
+/// Appends an environment variable to a container.
+pub(super) fn push_env(container: &mut Value, name: &str, value: &str) {
+    list_mut(container, "env").push(serde_json::json!({"name": name, "value": value}));
+}
+
+/// Takes nulls out, at any depth: a typed reader never sees them.
+pub(super) fn strip_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, member| !member.is_null());
+            map.values_mut().for_each(strip_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_nulls),
+        _ => {}
+    }
+}

@@ -1,0 +1,123 @@
+//! Go's text/template over borrowed values: Istio's injection templates are rendered with it.
+//!
+//! ```text
+//! text ─ lex ─▶ tokens ─ parse ─▶ Tree ─ exec(Value) ─▶ text
+//!                          └ Functions: Go's, sprig's, Istio's, the caller's
+//! ```
+//!
+//! The injector parses a template once and renders it for each pod. Rendering reads nothing but its data: no clock, file,
+//! environment or network, and it ends within its [`Limits`]. It knows neither YAML nor pods: what a template means is the caller's.
+
+mod error;
+mod exec;
+mod function;
+mod go;
+mod istio;
+mod json;
+mod lex;
+mod literal;
+mod node;
+mod parse;
+mod print;
+mod printf;
+mod shape;
+mod sprig;
+mod value;
+mod yaml;
+
+pub use error::{Error, Failure, Reason, Syntax};
+pub use function::{ANY, Args, Budget, Functions};
+pub use json::write_json;
+pub use shape::{Field, Kind, Shape, Struct};
+pub use value::{List, Map, Record, Text, Value};
+pub use yaml::write_yaml;
+
+/// What actions are enclosed in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delims {
+    /// What starts one.
+    pub left: &'static str,
+    /// What ends one.
+    pub right: &'static str,
+}
+
+impl Delims {
+    /// Go's own.
+    pub const BRACES: Self = Self { left: "{{", right: "}}" };
+    /// Those of Istio up to 1.1, which were not to clash with Helm's.
+    pub const BRACKETS: Self = Self { left: "[[", right: "]]" };
+}
+
+/// How much one rendering may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps: about one for each expression, element and 64 bytes that are looked at.
+    pub steps: u64,
+    /// Bytes of output and of all that functions make on the way.
+    pub bytes: usize,
+    /// Blocks, templates and parentheses within each other.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    /// A hundred times what Istio's largest template takes, and less than a tenth of a second.
+    fn default() -> Self {
+        Self { steps: 1_000_000, bytes: 8 << 20, depth: 250 }
+    }
+}
+
+/// How much of the output an error quotes, in bytes.
+const QUOTED: usize = 120;
+
+/// A template, ready to be rendered any number of times, also at once.
+#[derive(Debug)]
+pub struct Template {
+    name: String,
+    source: String,
+    tree: node::Tree,
+}
+
+impl Template {
+    /// Parses a template. A function that is not among those given is an error, as it is in Go.
+    pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
+        let fault =
+            |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
+        let tokens = lex::tokens(text, delims).map_err(fault)?;
+        let tree = parse::tree(&tokens, functions).map_err(fault)?;
+        Ok(Self { name: name.to_owned(), source: text.to_owned(), tree })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Renders it with `.` and `$` as the data.
+    pub fn render(&self, data: &Value<'_>, limits: Limits) -> Result<String, Error> {
+        exec::render(&self.tree, data, limits).map_err(|stop| self.error(stop))
+    }
+
+    fn error(&self, stop: exec::Stop) -> Error {
+        let at = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX).min(self.source.len());
+        let (start, end) = (at(stop.span.0), at(stop.span.1));
+        let before = self.source.get(..start).unwrap_or_default();
+        Error::from(Box::new(Failure {
+            template: self.name.clone(),
+            line: line(&self.source, start),
+            column: start - before.rfind('\n').map_or(0, |newline| newline + 1) + 1,
+            at: self.source.get(start..end).unwrap_or_default().trim().to_owned(),
+            reason: stop.reason,
+            rendered: tail(&stop.rendered).to_owned(),
+        }))
+    }
+}
+
+fn line(text: &str, at: usize) -> usize {
+    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// The end of what was rendered, whole characters of it.
+fn tail(rendered: &str) -> &str {
+    let start = rendered.len().saturating_sub(QUOTED);
+    (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()
+}

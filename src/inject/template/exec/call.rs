@@ -1,0 +1,85 @@
+//! Calls of functions.
+
+use super::Run;
+use crate::inject::template::error::Reason;
+use crate::inject::template::function::{Args, Function, FunctionBody};
+use crate::inject::template::node::{Operand, Span};
+use crate::inject::template::value::{List, Text, Value};
+
+impl<'t, 'a> Run<'t, 'a> {
+    /// A function with its arguments, the last of which may come from the pipeline.
+    pub(super) fn call(
+        &mut self,
+        function: &'t Function,
+        span: Span,
+        arguments: &'t [Operand],
+        last: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, Reason> {
+        self.span = span;
+        let got = arguments.len() + usize::from(last.is_some());
+        if got < function.least || got > function.most {
+            return Err(Reason::Arity { function: function.name.clone(), got });
+        }
+        match &function.body {
+            FunctionBody::And => self.until(false, arguments, last, dot),
+            FunctionBody::Or => self.until(true, arguments, last, dot),
+            FunctionBody::Call(body) => {
+                let mut values = Vec::with_capacity(got);
+                for argument in arguments {
+                    values.push(self.argument(argument, dot)?);
+                }
+                values.extend(last);
+                self.span = span;
+                self.budget.step(1 + values.iter().map(reading).sum::<usize>())?;
+                let result = body(&mut self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
+                self.budget.bytes(making(&result))?;
+                Ok(result)
+            }
+        }
+    }
+
+    /// The first argument that is so, or the last one; those behind it are not evaluated.
+    fn until(
+        &mut self,
+        truth: bool,
+        arguments: &'t [Operand],
+        last: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, Reason> {
+        let mut value = Value::Missing;
+        for argument in arguments {
+            value = self.argument(argument, dot)?;
+            if value.is_true() == truth {
+                return Ok(value);
+            }
+        }
+        Ok(last.unwrap_or(value))
+    }
+}
+
+/// Steps for a look at an argument.
+fn reading(value: &Value<'_>) -> usize {
+    match value {
+        Value::Text(text) => text.as_str().len() / 64,
+        Value::List(list) => list.len(),
+        Value::Map(map) => map.len(),
+        _ => 0,
+    }
+}
+
+/// Bytes for a result that is not part of the data.
+fn making(value: &Value<'_>) -> usize {
+    match value {
+        Value::Text(Text::Shared(text)) => text.len(),
+        Value::List(List::Made(items, _)) => items.len() * size_of::<Value<'_>>(),
+        _ => 0,
+    }
+}
+
+fn named(reason: Reason, function: &Function) -> Reason {
+    match reason {
+        Reason::Refused(why) => Reason::Call { function: function.name.clone(), why },
+        reason => reason,
+    }
+}

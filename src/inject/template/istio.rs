@@ -1,0 +1,210 @@
+//! The functions that Istio adds, as far as they need nothing but their arguments.
+//!
+//! Where a name is sprig's too, such as `indent` and `toYaml`, Istio's is other.
+
+mod networks;
+mod ports;
+
+use std::collections::BTreeMap;
+
+use super::error::Reason;
+use super::function::{ANY, Args, Budget, Functions};
+use super::value::{Map, Text, Value};
+use super::{json, print, yaml};
+use crate::inject::template::shape::Kind;
+
+type Result<'a> = std::result::Result<Value<'a>, Reason>;
+
+pub(super) fn register(functions: Functions) -> Functions {
+    let functions = networks::register(ports::register(functions));
+    functions
+        .with("annotation", 3, 3, annotation)
+        .with("isset", 2, 2, |_, args| {
+            Ok(Value::Bool(
+                map(args.any(0))?.is_some_and(|map| args.any(1).as_str().is_some_and(|key| map.get(key).is_some())),
+            ))
+        })
+        .with("valueOrDefault", 2, 2, |_, args| Ok(value_or_default(args)))
+        .with("toYaml", 1, 1, |budget, args| Ok(Value::from(yaml::write_yaml(args.any(0), budget)?)))
+        .with("indent", 2, 2, indent)
+        .with("toJSON", 1, 1, to_json)
+        .with("toJson", 1, 1, to_json)
+        .with("structToJSON", 1, 1, to_json)
+        .with("protoToJSON", 1, 1, to_json)
+        .with("fromJSON", 1, 1, |_, args| from_json(args))
+        .with("directory", 1, 1, |_, args| Ok(directory(args.text(0)?)))
+        .with("contains", 2, 2, |_, args| Ok(Value::Bool(args.str(1)?.contains(args.str(0)?))))
+        .with("toLower", 1, 1, |_, args| Ok(Value::from(args.str(0)?.to_lowercase())))
+        .with("formatDuration", 1, 1, |_, args| Ok(Value::from(duration(args.str(0)?))))
+        .with("kubevirtInterfaces", 1, 1, |_, args| Ok(Value::Text(args.text(0)?.clone())))
+        .with("excludeInterfaces", 1, 1, |_, args| Ok(Value::Text(args.text(0)?.clone())))
+        .with("omit", 1, ANY, |_, args| omit(args))
+        .with("strdict", 0, ANY, strdict)
+        .with("mergeMaps", 0, ANY, |_, args| Ok(Value::Map(merged(args)?)))
+        .with("toJsonMap", 0, ANY, |budget, args| {
+            Ok(Value::from(json::write_json(&Value::Map(merged(args)?), budget)?))
+        })
+        .with("omitNil", 1, 1, |budget, args| without_nil(budget, args.any(0)))
+}
+
+fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<Option<&'s Map<'a>>, Reason> {
+    match value {
+        Value::Map(map) => Ok(Some(map)),
+        Value::Missing | Value::Nil => Ok(None),
+        other => Err(super::function::wrong("map", other)),
+    }
+}
+
+/// An annotation of the metadata, or what a default prints as.
+fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
+    let annotations = args.any(0).field("Annotations")?;
+    let present = map(&annotations)?
+        .map(|annotations| annotations.get(args.str(1)?).map_or(Ok(None), |value| Ok(Some(value))))
+        .transpose()?;
+    match (present.flatten(), args.any(2)) {
+        (Some(value), _) => Ok(value),
+        (None, default @ Value::Text(_)) => Ok(default.clone()),
+        (None, default) => Ok(Value::from(print::sprint(budget, default)?)),
+    }
+}
+
+/// Zero and false are values.
+fn value_or_default<'a>(args: Args<'_, 'a>) -> Value<'a> {
+    match args.any(0) {
+        Value::Text(text) if text.as_str().is_empty() => args.any(1).clone(),
+        value if value.is_nil() => args.any(1).clone(),
+        value => value.clone(),
+    }
+}
+
+/// Spaces before every line but the first.
+fn indent<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
+    let (width, text) = (args.int(0)?, args.text(1)?);
+    let width = usize::try_from(width).unwrap_or(0);
+    let breaks = text.as_str().bytes().filter(|byte| *byte == b'\n').count();
+    if breaks == 0 || width == 0 {
+        return Ok(Value::Text(text.clone()));
+    }
+    budget.bytes(breaks.saturating_mul(width))?;
+    Ok(Value::from(text.as_str().replace('\n', &format!("\n{:width$}", ""))))
+}
+
+fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
+    match args.any(0) {
+        value if value.is_nil() => Ok(Value::from("{}")),
+        value => Ok(Value::from(json::write_json(value, budget)?)),
+    }
+}
+
+/// What is no JSON is the text `{}`.
+fn from_json<'a>(args: Args<'_, 'a>) -> Result<'a> {
+    match serde_json::from_str::<serde_json::Value>(args.str(0)?) {
+        Ok(parsed) => made(&parsed),
+        Err(_) => Ok(Value::from("{}")),
+    }
+}
+
+fn made<'a>(json: &serde_json::Value) -> Result<'a> {
+    Ok(match json {
+        serde_json::Value::Null => Value::Nil,
+        serde_json::Value::Bool(truth) => Value::Bool(*truth),
+        serde_json::Value::Number(number) => Value::Float(number.as_f64().unwrap_or_default()),
+        serde_json::Value::String(text) => Value::made(text.as_str()),
+        serde_json::Value::Array(items) => Value::list(items.iter().map(made).collect::<std::result::Result<_, _>>()?)?,
+        serde_json::Value::Object(entries) => {
+            let entries = entries.iter().map(|(key, value)| Ok((Text::Shared(key.as_str().into()), made(value)?)));
+            Value::Map(Map::made(entries.collect::<std::result::Result<_, Reason>>()?, Kind::Any)?)
+        }
+    })
+}
+
+fn directory<'a>(path: &Text<'a>) -> Value<'a> {
+    let end = path.as_str().rfind('/').map_or(0, |slash| slash + 1);
+    match path {
+        Text::Borrowed(path) => Value::from(&path[..end]),
+        Text::Shared(path) => Value::made(&path[..end]),
+    }
+}
+
+/// Protobuf's `90.5s` as Go writes a duration: `1m30.5s`.
+fn duration(text: &str) -> String {
+    let Some(seconds) = text.strip_suffix('s').and_then(|digits| digits.parse::<f64>().ok()) else {
+        return text.to_owned();
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "protobuf's durations are below 2^39 seconds")]
+    let whole = seconds.trunc() as i64;
+    let (hours, minutes, rest) = (whole / 3600, whole / 60 % 60, seconds - (whole / 60 * 60) as f64);
+    match (hours, minutes) {
+        _ if seconds.abs() < 1.0 && seconds != 0.0 => format!("{}ms", (seconds * 1e6).round() / 1e3),
+        (0, 0) => format!("{rest}s"),
+        (0, minutes) => format!("{minutes}m{rest}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{rest}s"),
+    }
+}
+
+fn omit<'a>(args: Args<'_, 'a>) -> Result<'a> {
+    let Some(map) = map(args.any(0))? else { return Ok(args.any(0).clone()) };
+    let mut entries: BTreeMap<_, _> = map.sorted().into_iter().collect();
+    for index in 1..args.len() {
+        entries.remove(args.str(index)?);
+    }
+    Ok(Value::Map(Map::made(entries, map.of())?))
+}
+
+/// A map from text to text of alternating keys and values.
+fn strdict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
+    let mut entries = BTreeMap::new();
+    for pair in args.all().chunks(2) {
+        let mut text = |value: &Value<'a>| match value {
+            Value::Text(text) => Ok(text.clone()),
+            other => print::sprint(budget, other).map(|text| Text::Shared(text.into())),
+        };
+        let key = text(&pair[0])?;
+        let value = pair.get(1).map_or(Ok(Text::Borrowed("")), text)?;
+        entries.insert(key, Value::Text(value));
+    }
+    Ok(Value::Map(Map::made(entries, Kind::Text)?))
+}
+
+/// Later maps win.
+fn merged<'a>(args: Args<'_, 'a>) -> std::result::Result<Map<'a>, Reason> {
+    let mut entries = BTreeMap::new();
+    for value in args.all() {
+        if let Some(map) = map(value)? {
+            entries.extend(map.sorted());
+        }
+    }
+    Map::made(entries, Kind::Text)
+}
+
+/// Without nulls, and null where nothing else was in a list or map that held some.
+fn without_nil<'a>(budget: &mut Budget, value: &Value<'a>) -> Result<'a> {
+    budget.step(1)?;
+    match value {
+        Value::List(items) => {
+            let kept = items
+                .iter()
+                .map(|item| without_nil(budget, &item))
+                .filter(|item| !matches!(item, Ok(Value::Missing | Value::Nil)));
+            let kept = kept.collect::<std::result::Result<Vec<_>, _>>()?;
+            match kept.is_empty() && !items.is_empty() {
+                true => Ok(Value::Nil),
+                false => Value::list(kept),
+            }
+        }
+        Value::Map(map) => {
+            let mut kept = BTreeMap::new();
+            for (key, item) in map.sorted() {
+                match without_nil(budget, &item)? {
+                    Value::Missing | Value::Nil => {}
+                    item => drop(kept.insert(key, item)),
+                }
+            }
+            match kept.is_empty() && !map.is_empty() {
+                true => Ok(Value::Nil),
+                false => Ok(Value::Map(Map::made(kept, map.of())?)),
+            }
+        }
+        other => Ok(other.clone()),
+    }
+}

@@ -1,0 +1,117 @@
+//! Literals of Go: numbers, characters and strings.
+//!
+//! `parse` calls it; so do functions that read numbers as Go does.
+
+/// What a number in a template is where nothing says its type.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Number {
+    /// An integer.
+    Int(i64),
+    /// With a point or an exponent.
+    Float(f64),
+}
+
+/// A number of Go. Complex numbers and hexadecimal floats are not supported.
+pub(super) fn number(text: &str) -> Option<Number> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    if !well_separated(digits) {
+        return None;
+    }
+    let plain: String = digits.chars().filter(|next| *next != '_').collect();
+    let lower = plain.to_ascii_lowercase();
+    let magnitude = match lower.get(..2) {
+        Some("0x") => i128::from_str_radix(digits_only(&lower[2..])?, 16).ok()?,
+        Some("0o") => i128::from_str_radix(digits_only(&lower[2..])?, 8).ok()?,
+        Some("0b") => i128::from_str_radix(digits_only(&lower[2..])?, 2).ok()?,
+        _ if lower.contains(['.', 'e']) => return float(&lower, negative),
+        _ if lower.len() > 1 && lower.starts_with('0') => i128::from_str_radix(digits_only(&lower)?, 8).ok()?,
+        _ => digits_only(&lower)?.parse().ok()?,
+    };
+    i64::try_from(if negative { -magnitude } else { magnitude }).ok().map(Number::Int)
+}
+
+/// Rust takes a sign here, Go does not.
+fn digits_only(text: &str) -> Option<&str> {
+    text.starts_with(|first: char| first.is_ascii_hexdigit()).then_some(text)
+}
+
+fn float(text: &str, negative: bool) -> Option<Number> {
+    let number: f64 =
+        text.starts_with(|first: char| first.is_ascii_digit() || first == '.').then(|| text.parse().ok())??;
+    number.is_finite().then_some(Number::Float(if negative { -number } else { number }))
+}
+
+/// Underscores stand between digits or behind a prefix.
+fn well_separated(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let digits = |byte: &u8| byte.is_ascii_alphanumeric();
+    bytes.iter().enumerate().filter(|(_, byte)| **byte == b'_').all(|(at, _)| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        before.is_some_and(digits) && bytes.get(at + 1).is_some_and(digits)
+    })
+}
+
+/// The number of a character constant with its quotes.
+pub(super) fn character(quoted: &str) -> Option<i64> {
+    let inner = quoted.strip_prefix('\'')?.strip_suffix('\'')?;
+    let mut bytes = Vec::new();
+    let (code, rest) = unescape(inner, '\'', &mut bytes)?;
+    rest.is_empty().then_some(i64::from(code))
+}
+
+/// The text of a string with its quotes. Bytes that are no UTF-8 become U+FFFD.
+pub(super) fn string(quoted: &str) -> Option<String> {
+    let mut rest = quoted.strip_prefix('"')?.strip_suffix('"')?;
+    let mut bytes = Vec::with_capacity(rest.len());
+    while !rest.is_empty() {
+        rest = unescape(rest, '"', &mut bytes)?.1;
+    }
+    Some(String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned()))
+}
+
+/// One character, which may be escaped: its code, and what follows. What it stands for is appended.
+fn unescape<'t>(text: &'t str, quote: char, bytes: &mut Vec<u8>) -> Option<(u32, &'t str)> {
+    let mut push = |code: char| {
+        bytes.extend_from_slice(code.encode_utf8(&mut [0; 4]).as_bytes());
+        u32::from(code)
+    };
+    let mut chars = text.chars();
+    let first = chars.next()?;
+    if first != '\\' {
+        return (first != quote).then(|| (push(first), chars.as_str()));
+    }
+    let escape = chars.next()?;
+    let rest = chars.as_str();
+    let simple = match escape {
+        'a' => '\x07',
+        'b' => '\x08',
+        'f' => '\x0c',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'v' => '\x0b',
+        '\\' => '\\',
+        '\'' | '"' if escape == quote => escape,
+        'u' => return number_escape(rest, 4, 16).and_then(|(code, rest)| Some((push(char::from_u32(code)?), rest))),
+        'U' => return number_escape(rest, 8, 16).and_then(|(code, rest)| Some((push(char::from_u32(code)?), rest))),
+        'x' => return byte_escape(rest, 2, 16, bytes),
+        '0'..='7' => return byte_escape(&text[1..], 3, 8, bytes),
+        _ => return None,
+    };
+    Some((push(simple), rest))
+}
+
+fn byte_escape<'t>(text: &'t str, length: usize, radix: u32, bytes: &mut Vec<u8>) -> Option<(u32, &'t str)> {
+    let (code, rest) = number_escape(text, length, radix)?;
+    bytes.push(u8::try_from(code).ok()?);
+    Some((code, rest))
+}
+
+fn number_escape(text: &str, length: usize, radix: u32) -> Option<(u32, &str)> {
+    let digits = text.get(..length).filter(|digits| digits.chars().all(|digit| digit.is_digit(radix)))?;
+    Some((u32::from_str_radix(digits, radix).ok()?, &text[length..]))
+}

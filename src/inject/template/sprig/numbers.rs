@@ -1,0 +1,53 @@
+//! Arithmetic, on integers unless said otherwise.
+
+use crate::inject::template::error::Reason;
+use crate::inject::template::function::{ANY, Args, Functions};
+use crate::inject::template::value::Value;
+
+type Result<'a> = std::result::Result<Value<'a>, Reason>;
+
+pub(super) fn register(functions: Functions) -> Functions {
+    let functions = ["int", "int64", "atoi"]
+        .iter()
+        .fold(functions, |functions, name| functions.with(name, 1, 1, |_, args| Ok(Value::Int(integer(args.any(0))))));
+    functions
+        .with("float64", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)))))
+        .with("add", 0, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).fold(0, i64::wrapping_add))))
+        .with("add1", 1, 1, |_, args| Ok(Value::Int(integer(args.any(0)).wrapping_add(1))))
+        .with("sub", 2, 2, |_, args| Ok(Value::Int(integer(args.any(0)).wrapping_sub(integer(args.any(1))))))
+        .with("mul", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).fold(1, i64::wrapping_mul))))
+        .with("div", 2, 2, |_, args| divided(args, i64::wrapping_div))
+        .with("mod", 2, 2, |_, args| divided(args, i64::wrapping_rem))
+        .with("max", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).max().unwrap_or_default())))
+        .with("min", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).min().unwrap_or_default())))
+        .with("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor())))
+        .with("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil())))
+}
+
+/// What cannot be read is 0.
+#[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
+fn integer(value: &Value<'_>) -> i64 {
+    match value {
+        Value::Int(number) | Value::Enum { number, .. } => *number,
+        Value::Float(number) => *number as i64,
+        Value::Bool(truth) => i64::from(*truth),
+        Value::Text(text) => text.as_str().parse().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as in Go")]
+fn float(value: &Value<'_>) -> f64 {
+    match value {
+        Value::Float(number) => *number,
+        Value::Text(text) => text.as_str().parse().unwrap_or_default(),
+        other => integer(other) as f64,
+    }
+}
+
+fn divided<'a>(args: Args<'_, 'a>, divide: fn(i64, i64) -> i64) -> Result<'a> {
+    match integer(args.any(1)) {
+        0 => Err(Reason::Refused("integer divide by zero".to_owned())),
+        divisor => Ok(Value::Int(divide(integer(args.any(0)), divisor))),
+    }
+}

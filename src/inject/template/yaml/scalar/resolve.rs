@@ -1,0 +1,122 @@
+//! What YAML 1.1 takes plain text for.
+
+/// Whether a plain text is read back as text: not as number, boolean, null, merge key or time.
+pub(super) fn is_text(text: &str) -> bool {
+    let Some(first) = text.bytes().next() else { return false };
+    match first {
+        b'0'..=b'9' | b'+' | b'-' => !is_named(text) && !is_number(text) && !is_time(text) && !is_sexagesimal(text),
+        b'.' => !is_named(text) && text.parse::<f64>().is_err(),
+        b'y' | b'Y' | b'n' | b'N' | b't' | b'T' | b'f' | b'F' | b'o' | b'O' | b'~' | b'<' => !is_named(text),
+        _ => true,
+    }
+}
+
+fn is_named(text: &str) -> bool {
+    let cased = |word: &str| {
+        let mut title = word.to_owned();
+        title[..1].make_ascii_uppercase();
+        text == word || text == title || text == word.to_ascii_uppercase()
+    };
+    let infinite = text.strip_prefix(['+', '-']).unwrap_or(text);
+    text.len() <= 5
+        && (["y", "yes", "on", "n", "no", "off", "true", "false", "null"].into_iter().any(cased)
+            || matches!(text, "~" | "<<" | ".nan" | ".NaN" | ".NAN")
+            || matches!(infinite, ".inf" | ".Inf" | ".INF"))
+}
+
+fn is_number(text: &str) -> bool {
+    let plain = text.replace('_', "");
+    let digits = plain.strip_prefix(['+', '-']).unwrap_or(&plain);
+    is_integer(digits, plain.starts_with('-')) || is_float(digits)
+}
+
+/// Within 64 bits, or it is none.
+fn is_integer(digits: &str, negative: bool) -> bool {
+    let lower = digits.to_ascii_lowercase();
+    let (radix, digits) = match lower.get(..2) {
+        Some("0x") => (16, &lower[2..]),
+        Some("0o") => (8, &lower[2..]),
+        Some("0b") => (2, &lower[2..]),
+        _ if lower.len() > 1 && lower.starts_with('0') => (8, &lower[1..]),
+        _ => (10, lower.as_str()),
+    };
+    let unsigned = digits
+        .starts_with(|first: char| first.is_ascii_alphanumeric())
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten();
+    unsigned.is_some_and(|magnitude| !negative || magnitude <= 1 << 63)
+}
+
+fn is_float(text: &str) -> bool {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let empty = exponent.is_empty() || whole.is_empty() && fraction.is_empty();
+    let shaped = !empty && digits(whole) && digits(fraction) && digits(exponent);
+    // What is beyond a float's range is text.
+    shaped && text.parse::<f64>().is_ok_and(f64::is_finite)
+}
+
+/// `12:30:45`, which YAML 1.1 has for numbers to the base 60.
+fn is_sexagesimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (unsigned, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let mut parts = unsigned.split(':');
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    let first = parts.next().is_some_and(|part| part.starts_with(|first: char| first.is_ascii_digit()) && digits(part));
+    let sixty = |part: &str| match part.as_bytes() {
+        [unit] => unit.is_ascii_digit(),
+        [tens, unit] => matches!(tens, b'0'..=b'5') && unit.is_ascii_digit(),
+        _ => false,
+    };
+    first && unsigned.contains(':') && parts.all(sixty) && digits(fraction)
+}
+
+/// A date, alone or with a time of day.
+fn is_time(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if bytes.iter().take_while(|byte| byte.is_ascii_digit()).count() != 4 || bytes.get(4) != Some(&b'-') {
+        return false;
+    }
+    let (date, time) = match text.split_once(['T', 't', ' ']) {
+        Some((date, time)) => (date, Some(time)),
+        None => (text, None),
+    };
+    let zoned = !text.contains(' ');
+    is_date(date) && time.is_none_or(|time| is_time_of_day(time, zoned))
+}
+
+fn is_date(text: &str) -> bool {
+    let parts: Option<Vec<i16>> = text.split('-').map(short).collect();
+    let Some([year, month, day]) = parts.as_deref() else { return false };
+    let (Ok(month), Ok(day)) = (i8::try_from(*month), i8::try_from(*day)) else { return false };
+    jiff::civil::Date::new(*year, month, day).is_ok()
+}
+
+fn short(digits: &str) -> Option<i16> {
+    (1..=4)
+        .contains(&digits.len())
+        .then(|| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()))??
+}
+
+fn is_time_of_day(text: &str, zoned: bool) -> bool {
+    let clock = match (zoned, text.find(['Z', '+', '-'])) {
+        (false, None) => text,
+        (true, Some(at)) if is_zone(&text[at..]) => &text[..at],
+        _ => return false,
+    };
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+    let parts: Option<Vec<i16>> = clock.split(':').map(|part| short(part).filter(|_| part.len() <= 2)).collect();
+    let in_range =
+        matches!(parts.as_deref(), Some([hour, minute, second]) if *hour < 24 && *minute < 60 && *second < 60);
+    in_range && !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_zone(text: &str) -> bool {
+    match text.as_bytes() {
+        b"Z" => true,
+        [b'+' | b'-', h, i, b':', m, n] => [h, i, m, n].into_iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}

@@ -1,0 +1,69 @@
+//! Istio's own expected outputs of injection, and what must hold of every injection.
+//!
+//! Enumerates the cases under `CORPUS_DIR` (default `../shared/corpus`): each names its settings, and brings mesh, pod or
+//! documents and what is expected. A larger corpus is checked by the same runner.
+
+#![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
+#![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
+
+mod case;
+mod documents;
+mod equal;
+mod legacy;
+mod property;
+mod review;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Checks the case in this directory.
+type Check = fn(dir: &Path) -> Result<(), Failed>;
+
+/// Equal cases and all cases, by folder.
+type Tally = Arc<Mutex<BTreeMap<&'static str, (usize, usize)>>>;
+
+fn main() {
+    let args = Arguments::from_args();
+    let corpus = std::env::var_os("CORPUS_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    let tally = Tally::default();
+    let mut trials = property::trials();
+    for (folder, check) in
+        [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
+    {
+        trials.extend(folder_trials(&corpus, folder, check, &tally));
+    }
+    let conclusion = libtest_mimic::run(&args, trials);
+    for (folder, (equal, total)) in tally.lock().map(|tally| tally.clone()).unwrap_or_default() {
+        println!("{folder}: {equal} of {total} equal");
+    }
+    println!("kube-inject: {} equal byte for byte", documents::SAME_BYTES.load(Ordering::Relaxed));
+    conclusion.exit();
+}
+
+fn folder_trials(corpus: &Path, folder: &'static str, check: Check, tally: &Tally) -> Vec<Trial> {
+    let Ok(entries) = std::fs::read_dir(corpus.join(folder)) else {
+        let name = format!("{folder} [needs the corpus: no directory {}]", corpus.join(folder).display());
+        return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
+    };
+    let mut dirs: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    dirs.sort();
+    let trial = |dir: PathBuf| {
+        let name = format!("{folder}/{}", dir.file_name().unwrap_or_default().to_string_lossy());
+        let tally = Arc::clone(tally);
+        Trial::test(name, move || {
+            let result = check(&dir);
+            if let Ok(mut tally) = tally.lock() {
+                let (equal, total) = tally.entry(folder).or_default();
+                *equal += usize::from(result.is_ok());
+                *total += 1;
+            }
+            result
+        })
+    };
+    dirs.into_iter().map(trial).collect()
+}

@@ -1,0 +1,61 @@
+// Renders templates with Go's own text/template: one JSON object a line on stdin, one a line on stdout.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"strings"
+	"text/template"
+)
+
+// Request is a template with its data, which is decoded into untyped values.
+type Request struct {
+	Text  string          `json:"text"`
+	Left  string          `json:"left"`
+	Right string          `json:"right"`
+	Data  json.RawMessage `json:"data"`
+}
+
+// Answer is what was rendered, or why it was not.
+type Answer struct {
+	Out     string `json:"out"`
+	Parse   string `json:"parse,omitempty"`
+	Execute string `json:"execute,omitempty"`
+}
+
+func answer(request Request) Answer {
+	parsed, err := template.New("test").Delims(request.Left, request.Right).Parse(request.Text)
+	if err != nil {
+		return Answer{Parse: err.Error()}
+	}
+	var data any
+	if err := json.Unmarshal(request.Data, &data); err != nil {
+		return Answer{Parse: err.Error()}
+	}
+	var out strings.Builder
+	if err := parsed.Execute(&out, data); err != nil {
+		return Answer{Out: out.String(), Execute: err.Error()}
+	}
+	return Answer{Out: out.String()}
+}
+
+func main() {
+	in := bufio.NewReader(os.Stdin)
+	out := bufio.NewWriter(os.Stdout)
+	decoder := json.NewDecoder(in)
+	encoder := json.NewEncoder(out)
+	for decoder.More() {
+		var request Request
+		if err := decoder.Decode(&request); err != nil {
+			panic(err)
+		}
+		if err := encoder.Encode(answer(request)); err != nil {
+			panic(err)
+		}
+		// Whoever asks waits for the answer.
+		if err := out.Flush(); err != nil {
+			panic(err)
+		}
+	}
+}

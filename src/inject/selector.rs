@@ -100,6 +100,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
     fn matches(selector: Value, labels: Value) -> bool {
         Selector::parse(&selector).unwrap().matches(labels.as_object().unwrap())
     }

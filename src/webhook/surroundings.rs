@@ -198,7 +198,7 @@ mod tests {
             surroundings.read(|known| {
                 known.nodes.learn(event, |node| {
                     is_native(&node.status.unwrap().node_info.map(|i| i.kubelet_version).unwrap_or_default())
-                })
+                });
             });
         };
         assert!(!surroundings.native_sidecars(), "nothing is known yet");

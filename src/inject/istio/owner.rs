@@ -82,6 +82,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
     fn owner(kind: &str, name: &str, labels: Value) -> (String, String, String) {
         let pod = json!({"metadata": {"generateName": "x-", "labels": labels, "ownerReferences": [
             {"apiVersion": "any/v1", "kind": "Other", "name": "no"},

@@ -180,6 +180,7 @@ fn redirect(container: &mut Value, handler: &Handler, port: u16) {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
     fn pod(container: Value) -> Value {
         json!({"spec": {"containers": [container, {"name": "istio-proxy"}]}})
     }

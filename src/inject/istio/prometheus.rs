@@ -115,6 +115,7 @@ fn secure_port(pod: &mut Value) {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
     fn pod(annotations: Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "istio-proxy"}]}})
     }

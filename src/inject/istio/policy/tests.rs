@@ -12,6 +12,7 @@ fn policy(era: Era, default: Default) -> Policy {
     Policy { era, default, never: vec![selector("never")], always: vec![selector("always")] }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
 fn asking(labels: Value, annotations: Value) -> Value {
     json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"containers": []}})
 }

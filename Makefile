@@ -11,7 +11,7 @@ export CNITOOL := $(TOOLS)/bin/cnitool
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
-SUITES   := golden template cli oracle pod repair netns cri
+SUITES   := golden template inject cli oracle pod repair netns cri
 
 .PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
 help:

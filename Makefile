@@ -1,45 +1,69 @@
 # What people run: `make demo` and `make test`. Each installs what is missing and is quick when all is there.
 
 ARCH     := $(shell uname -m)
-MUSL     := $(ARCH)-unknown-linux-musl
+# Container images have other names for it.
+MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
+MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
             procps musl-tools protobuf-compiler gcc g++
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
+# Kubernetes for the cluster tier, built once for all checkouts that have the same sources of it.
+KUBE_DIR := tests/cluster/kube
+export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
 # Tests and demo run the very binary that is shipped.
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 # ring compiles C for the static target.
+ifeq ($(MACHINE),$(shell uname -m))
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
-SUITES   := golden template inject cli oracle pod repair netns cri
+else
+PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu
+export CC_$(subst -,_,$(MUSL)) := $(MACHINE)-linux-gnu-gcc
+export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-linux-gnu-gcc
+endif
+DAEMONS  := install-cni istio-cni-repair sidecar-injector istio-cnictl
+export HELM := $(TOOLS)/bin/helm
+SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
-.PHONY: help demo test bench fuzz build programs lint deny fmt setup packages target nightly cnitool clean
+.PHONY: help demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests kube clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=netns,cri fails where a tier cannot run)'
+	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make bench   the plugin against its floor and against the commands that Istio runs'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
+	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make lint    format, clippy, licences and bans'
 
 demo: build programs
 	cargo run --quiet --example demo
 
-test: build programs cnitool
+test: build programs cnitool helm kube
 	cargo test --quiet --lib --bins
 	cargo test --quiet $(SUITES:%=--test %)
 
 bench: build
-	cargo build --quiet --profile plugin --target $(MUSL) --example bench_floor --example bench_peak
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
-	cargo build --quiet --profile plugin --target $(MUSL) --bins
+	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --bins
+	cargo build --quiet --release --target $(MUSL) $(DAEMONS:%=--bin %)
+
+IMAGE      ?= localhost/install-cni:0.1.0
+IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))
+IMAGE_TREE := target/image/$(IMAGE_ARCH)
+image: build
+	install -D -t $(IMAGE_TREE)/usr/local/bin $(DAEMONS:%=$(STATIC)/release/%) $(STATIC)/plugin/istio-iptables
+	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
+	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
-	cargo build --quiet --example answer --example ask
-	cargo build --quiet --target $(MUSL) --example pod_app --example pod_proxy
+	cargo build --quiet --example answer --example ask --example installer
+	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy
 
 lint: fmt deny
 	cargo clippy --quiet --all-targets -- -D warnings
@@ -78,6 +102,23 @@ cnitool: $(CNITOOL)
 $(CNITOOL):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/containernetworking/cni/cnitool@v1.3.0; \
 	  else echo 'no go: the trials with cnitool are ignored'; fi
+
+helm: $(HELM)
+$(HELM):
+	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
+	  else echo 'no go: the trials that render the chart are ignored'; fi
+
+# What the chart renders by default is the plain manifest. A helm of `go install` takes clusters for very old ones.
+manifests: helm
+	$(HELM) template istio-cni install/helm/istio-cni --namespace kube-system --kube-version 1.33.0 > manifests/istio-cni.yaml
+
+# Five minutes from nothing. The version is what the API server and the kubelet say that they are.
+kube: $(KUBE)
+$(KUBE):
+	@if [ "$$(printf '%s\n' go1.26 "$$(go env GOVERSION 2>/dev/null)" | sort -V | head -n1)" = go1.26 ]; then \
+	  cd $(KUBE_DIR) && mkdir -p $(@D) && CGO_ENABLED=0 go build -trimpath -o $@.new -ldflags "-s -w \
+	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
+	else echo 'no go, or none of 1.26 or later: the trials in a cluster are ignored'; fi
 
 clean:
 	cargo clean

@@ -116,6 +116,8 @@ pub const EXIT_USAGE: u8 = 255;
 
 /// The plugin's name in a conflist, and its file name.
 pub const PLUGIN_NAME: &str = "istio-cni";
+/// The DaemonSet of the agent, in the agent's namespace.
+pub const DAEMON_SET: &str = "istio-cni-node";
 /// The agent's own pods start with this, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
 /// Default run directory on the node.

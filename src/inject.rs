@@ -1,7 +1,7 @@
 //! Puts sidecars into pods: decision, template, merge, patch.
 //!
 //! `webhook` and `istio-cnictl` call it. It neither reads files nor asks an API server; pods stay ordered JSON.
-//! What is here every profile shares; `istio` owns what Istio's injection means.
+//! What is here every profile shares; `istio` and `dapr` own what their injection means.
 
 pub mod template;
 pub mod yaml;
@@ -16,6 +16,7 @@ mod selector;
 mod typed;
 mod workload;
 
+pub mod dapr;
 pub mod istio;
 
 pub use document::{Oversized, documents, is_empty, write};

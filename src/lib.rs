@@ -9,7 +9,7 @@
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!
-//! A room knows only the rooms above it in this list.
+//! A room knows only the rooms above it in this list. The plugin is built without those of the daemons.
 
 pub mod contract;
 
@@ -29,14 +29,26 @@ pub mod validate;
 pub mod iptables;
 pub mod plugin;
 
+#[cfg(feature = "daemons")]
 pub mod serve;
 
+#[cfg(feature = "daemons")]
 pub mod install;
 
+#[cfg(feature = "daemons")]
 pub mod agent;
+
+#[cfg(feature = "daemons")]
 pub mod repair;
 
+#[cfg(feature = "daemons")]
 pub mod daemon;
 
+#[cfg(feature = "daemons")]
 pub mod inject;
+
+#[cfg(feature = "daemons")]
 pub mod webhook;
+
+#[cfg(feature = "daemons")]
+pub mod cnictl;

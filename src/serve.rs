@@ -10,3 +10,5 @@ pub mod log;
 pub mod metrics;
 pub mod shutdown;
 pub mod signals;
+pub mod tls;
+pub mod watch;

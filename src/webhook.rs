@@ -1,3 +1,37 @@
 //! The admission server: HTTPS, certificates, configuration that is watched, the caBundle.
 //!
-//! The binary `sidecar-injector` starts it. What is injected, `inject` decides.
+//! The binary `sidecar-injector` starts it. What is injected, a [`Profile`] decides; nothing here knows what a sidecar is.
+
+mod answer;
+mod bundle;
+mod configuration;
+pub mod dapr;
+mod files;
+mod identity;
+mod issue;
+pub mod istio;
+mod keep;
+mod metrics;
+mod path;
+mod present;
+mod review;
+mod run;
+mod store;
+mod surroundings;
+
+pub mod flags;
+
+pub use answer::{Endpoint, Route};
+pub use bundle::Selection;
+pub use configuration::{Build, Source, Texts};
+pub use files::CertificateFiles;
+pub use flags::Flags;
+pub use identity::Identity;
+pub use issue::{Issued, Lifetime};
+pub use keep::Certificates;
+pub use metrics::Metrics;
+pub use path::variables;
+pub use review::{Outcome, Profile, Review, Verdict};
+pub use run::{Settings, run};
+pub use store::Place;
+pub use surroundings::{Native, Surroundings, is_native, keep as keep_surroundings};

@@ -130,6 +130,12 @@ impl Cache {
         look(&self.0.borrow())
     }
 
+    /// Returns once a list has been complete.
+    pub async fn filled(&self) {
+        // The sender is in `self` and cannot be gone.
+        let _ = self.0.subscribe().wait_for(Store::is_filled).await;
+    }
+
     /// A pod, or what can be said of it once `patience` has passed: the runtime often asks before the watch tells, and a
     /// namesake with another UID is about to be replaced.
     pub async fn lookup(&self, pod: &PodName, uid: Option<&str>, patience: Duration) -> Lookup {

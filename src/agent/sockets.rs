@@ -60,6 +60,11 @@ impl Names {
         self.0.iter().all(Name::is_anothers)
     }
 
+    /// Whether connections under one of them come nowhere: somebody has removed it.
+    pub fn are_lost(&self) -> bool {
+        self.0.iter().any(|name| !name.is_ours() && !name.is_anothers())
+    }
+
     /// Removes those that no other agent has taken.
     pub fn remove(&self) -> Vec<io::Error> {
         self.0.iter().filter_map(|name| name.remove().err()).collect()

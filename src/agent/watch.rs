@@ -5,12 +5,14 @@
 
 use std::borrow::Cow;
 use std::pin::pin;
+use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
 
@@ -47,7 +49,7 @@ enum Ended {
 }
 
 async fn follow(pods: &Api<NodePod>, config: Config, cache: &Cache, metrics: &Metrics) -> Ended {
-    let mut events = pin!(watcher(pods.clone(), config).default_backoff());
+    let mut events = pin!(watcher(pods.clone(), config).backoff(Pauses::default()));
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -65,6 +67,28 @@ async fn follow(pods: &Api<NodePod>, config: Config, cache: &Cache, metrics: &Me
                 tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
             }
         }
+    }
+}
+
+/// The pauses of Kubernetes' own clients, but none longer than [`LONGEST`]: pods that start after an outage should not
+/// find an agent that does not know them.
+#[derive(Default)]
+struct Pauses(DefaultBackoff);
+
+/// An API server bears a request of each node in such a time, for jitter has spread them before.
+const LONGEST: Duration = Duration::from_secs(5);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| pause.min(LONGEST))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0.reset();
     }
 }
 
@@ -157,6 +181,13 @@ mod tests {
         assert_eq!(pod.meta().resource_version.as_deref(), Some("7"));
         let facts = pod.facts.unwrap();
         assert_eq!((facts.uid.as_str(), facts.proxy.is_some()), ("node", true));
+    }
+
+    #[test]
+    fn pauses_grow_and_go_on_for_ever_but_not_beyond_the_longest() {
+        let pauses: Vec<Duration> = Pauses::default().take(50).collect();
+        assert!(pauses[0] < Duration::from_secs(2), "{pauses:?}");
+        assert_eq!((pauses.len(), pauses[49]), (50, LONGEST));
     }
 
     #[test]

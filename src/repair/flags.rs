@@ -13,6 +13,7 @@ pub struct Given<T>(pub Option<T>);
 /// How broken pods are found, and what becomes of them.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Repair")]
+#[group(skip)]
 pub struct Flags {
     /// Look for broken pods at all
     #[arg(long, env, default_value = "true", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]

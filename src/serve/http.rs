@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::shutdown::Shutdown;
@@ -40,7 +40,7 @@ pub struct Limits {
     pub idle: Duration,
     /// Reading a body and answering; more is answered with 408.
     pub request: Duration,
-    /// The whole life of a connection.
+    /// The age at which a connection is closed, after the request that is under way.
     pub connection: Duration,
     /// What requests that are under way still get after the wish to end.
     pub drain: Duration,
@@ -83,7 +83,7 @@ pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<By
     response
 }
 
-/// How long connections that are accepted at the very end have to say what they want.
+/// What is left to connections after the wish to end to say what they want.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// After an accept that failed, for want of file descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -95,11 +95,26 @@ where
     H: Fn(Request) -> A + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let server = Server { limits, handler: Arc::new(handler), slots: Arc::new(Semaphore::new(limits.connections)) };
-    let watched = GracefulShutdown::new();
+    serve_over(listener, limits, |stream| std::future::ready(Ok(stream)), handler, shutdown).await;
+}
+
+/// The same over what `open` makes of a connection, such as TLS. A connection that takes its time to open holds up no
+/// other; `open` must end by itself.
+pub async fn serve_over<L, O, F, S, H, A>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
+where
+    L: Listener,
+    O: Fn(L::Stream) -> F,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    H: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(limits.connections));
+    let (alive, mut all_gone) = mpsc::channel(1);
+    let server = Server { limits, handler: Arc::new(handler), shutdown: shutdown.clone(), alive };
     loop {
         let next = async {
-            let slot = Arc::clone(&server.slots).acquire_owned().await;
+            let slot = Arc::clone(&slots).acquire_owned().await;
             (slot, listener.accept().await)
         };
         let (slot, accepted) = tokio::select! {
@@ -108,7 +123,7 @@ where
             next = next => next,
         };
         match accepted {
-            Ok(stream) => server.spawn(stream, slot.ok(), watched.watcher()),
+            Ok(stream) => server.spawn(open(stream), slot.ok()),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 sleep(ACCEPT_PAUSE).await;
@@ -116,11 +131,10 @@ where
         }
     }
     while let Some(Ok(stream)) = listener.accept().now_or_never() {
-        server.spawn(stream, None, watched.watcher());
+        server.spawn(open(stream), None);
     }
-    drop(listener);
-    sleep(LAST_WORDS).await;
-    if timeout(limits.drain, watched.shutdown()).await.is_err() {
+    drop((listener, server));
+    if timeout(limits.drain + LAST_WORDS, all_gone.recv()).await.is_err() {
         tracing::warn!("connections were still busy at the end and are cut off");
     }
 }
@@ -128,7 +142,9 @@ where
 struct Server<H> {
     limits: Limits,
     handler: Arc<H>,
-    slots: Arc<Semaphore>,
+    shutdown: Shutdown,
+    /// Each connection has a clone.
+    alive: mpsc::Sender<Infallible>,
 }
 
 impl<H, A> Server<H>
@@ -136,26 +152,54 @@ where
     H: Fn(Request) -> A + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    fn spawn<S>(&self, stream: S, slot: Option<OwnedSemaphorePermit>, watcher: Watcher)
-    where
+    fn spawn<S>(
+        &self,
+        opening: impl Future<Output = io::Result<S>> + Send + 'static,
+        slot: Option<OwnedSemaphorePermit>,
+    ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (limits, handler) = (self.limits, Arc::clone(&self.handler));
-        let service = service_fn(move |request| respond(request, limits, Arc::clone(&handler)));
-        let connection = http1::Builder::new()
+        let (limits, handler, shutdown) = (self.limits, Arc::clone(&self.handler), self.shutdown.clone());
+        let kept = (slot, self.alive.clone());
+        tokio::spawn(async move {
+            match opening.await {
+                Ok(stream) => converse(stream, limits, handler, shutdown).await,
+                Err(error) => tracing::debug!(%error, "a connection could not be opened"),
+            }
+            drop(kept);
+        });
+    }
+}
+
+/// One connection to its end.
+async fn converse<S, H, A>(stream: S, limits: Limits, handler: Arc<H>, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    H: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Response> + Send + 'static,
+{
+    let service = service_fn(move |request| respond(request, limits, Arc::clone(&handler)));
+    let mut connection = pin!(
+        http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle)
             .max_header_size(limits.head)
             // The plugin does not wait for an answer to its log lines.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = watcher.watch(connection);
-        tokio::spawn(async move {
-            // Whatever a peer does to its connection concerns nobody else.
-            let _ = timeout(limits.connection, connection).await;
-            drop(slot);
-        });
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ending = async {
+        shutdown.wished().await;
+        sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        // Whatever a peer does to its connection concerns nobody else.
+        _ = connection.as_mut() => return,
+        () = sleep(limits.connection) => {}
+        () = ending => {}
     }
+    connection.as_mut().graceful_shutdown();
+    let _ = timeout(limits.request + LAST_WORDS, connection).await;
 }
 
 async fn respond<H, A>(

@@ -117,6 +117,14 @@ impl Name {
     }
 }
 
+/// Removes the name of a socket on which nobody listens any more, where there is one.
+pub fn remove_dead(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Listener for PrivateSocket {
     type Stream = UnixStream;
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use istio_cni::contract::annotation;
 
+use crate::runtime::conflist::AGENT_NAMESPACE;
 use crate::runtime::conflist::Families;
-use crate::runtime::mesh::{AGENT_NAMESPACE, Mesh};
+use crate::runtime::mesh::Mesh;
 use crate::runtime::node::Node;
 use crate::runtime::pod::Pod;
 use crate::runtime::wait::timed;

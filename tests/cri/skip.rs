@@ -3,8 +3,9 @@
 use anyhow::Result;
 use istio_cni::contract::{annotation, container};
 
+use crate::runtime::conflist::EXCLUDED_NAMESPACE;
 use crate::runtime::conflist::Families;
-use crate::runtime::mesh::{EXCLUDED_NAMESPACE, Mesh};
+use crate::runtime::mesh::Mesh;
 use crate::runtime::node::Node;
 use crate::runtime::outside::Outside;
 use crate::runtime::pod::Pod;

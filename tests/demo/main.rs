@@ -7,9 +7,13 @@
 //! (`cargo build --bin istio-cni`, `cargo build --target x86_64-unknown-linux-musl --example pod_app --example
 //! pod_proxy`) or where `ISTIO_CNI` and `POD_PROGRAMS` point.
 
+#[path = "../support/api/server.rs"]
+mod api;
+
 #[path = "../support/cri/runtime.rs"]
 mod runtime;
 
+mod cluster;
 mod page;
 mod play;
 

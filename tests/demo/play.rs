@@ -1,31 +1,42 @@
 //! What the demo does, and what must come of it.
 
-use std::net::SocketAddr;
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use istio_cni::contract::annotation;
+use istio_cni::contract::{self, annotation};
+use serde_json::Value;
 
+use crate::cluster::Cluster;
 use crate::page::Page;
 use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
+use crate::runtime::installer::{Installer, names_plugin};
 use crate::runtime::node::Node;
 use crate::runtime::outside::{self, Outside};
-use crate::runtime::pod::{APP_PORT, Pod};
+use crate::runtime::pod::{APP_PORT, Pod, VALIDATION};
 use crate::runtime::sandbox::Sandbox;
 use crate::runtime::trace::Trace;
-use crate::runtime::wait::timed;
+use crate::runtime::wait::{self, timed};
 
 const SERVER: &str = "198.51.100.10:7070";
 
 /// All of it; the pods are gone at its end.
 pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
-    let mut mesh = Mesh::new(node)?.with_api_server(node)?;
-    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
-    let web = start(page, node, &mesh, &Pod::injected("shop", "web-0"), "asked the API server")?;
-    mesh = mesh.with_agent()?;
-    let cart = start(page, node, &mesh, &Pod::injected("shop", "cart-0"), "asked the node's agent")?;
-    let plain = Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS);
-    let plain = start(page, node, &mesh, &plain, "not injected: asked nobody")?;
+    let cluster = Cluster::start(node)?;
+    node.load_chain(Families::V4, None)?;
+    let untouched = fs::read(node.network())?;
+    let early = start_too_early(page, node, &cluster)?;
+
+    let (installer, took) = timed(|| install(node, &cluster));
+    let installer = installer?;
+    page.done("install-cni", &format!("plugin, kubeconfig and chain entry in place after {}", ms(took)));
+    let start = |pod: &Pod, how| start(page, node, &cluster, installer.run_dir(), pod, how);
+    let web = start(&Pod::injected("shop", "web-0"), "redirected")?;
+    let cart = start(&Pod::injected("shop", "cart-0"), "redirected")?;
+    let plain =
+        start(&Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS), "not injected: left alone")?;
 
     let server = Outside::start(node.netns(), SERVER.parse()?)?;
     let cast = Cast { node, server, web, cart, plain };
@@ -38,26 +49,127 @@ pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
 
     page.heading("The rules in web-0 (iptables-save -t nat); plain-0 has none");
     page.quote(cast.rules()?);
-    page.gap();
+
+    page.heading("Another program overwrites the node's network configuration");
+    heal(page, node, &untouched)?;
+
+    page.heading("early-0 started before the plugin was there");
+    let early = mend(page, &cluster, early, cast.server.address())?;
+
+    page.heading("The DaemonSet is deleted");
+    uninstall(page, node, &cluster, installer, &untouched)?;
+    cluster.end();
+    early.remove()?;
     cast.end()
 }
 
-/// Runs a pod, its containers included, and tells how long that took and whom the plugin has asked.
-fn start<'n>(page: &Page, node: &'n Node, mesh: &Mesh, pod: &Pod, how: &str) -> Result<Sandbox<'n>> {
-    mesh.cluster().apply(pod);
+fn ms(took: Duration) -> String {
+    format!("{:.1} ms", took.as_secs_f64() * 1e3)
+}
+
+/// The daemon, once the runtime uses what it has put in place.
+fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
+    let mut installer = Installer::start(
+        node,
+        cluster.address(),
+        &["--repair-mode=repair", "--repair-proc=/proc", "--repair-netns-dirs=/run/netns"],
+    )?;
+    installer.ready()?;
+    Ok(installer)
+}
+
+/// Runs a pod, its containers included, and tells how long that took.
+fn start<'n>(
+    page: &Page,
+    node: &'n Node,
+    cluster: &Cluster,
+    run_dir: &Path,
+    pod: &Pod,
+    how: &str,
+) -> Result<Sandbox<'n>> {
+    cluster.schedule(pod);
     let (sandbox, took) = timed(|| node.run(pod));
     let mut sandbox = sandbox?;
-    let asked = mesh.cluster().take_asked();
-    let expected = usize::from(pod.annotations.contains_key(annotation::STATUS));
-    ensure!(asked.len() == expected, "the plugin should have asked {expected} times for {}: {asked:?}", pod.name);
     sandbox.start_containers()?;
-    let ip = sandbox.ip()?;
-    let [sandbox_took, add_took] = [took, mesh.last_add_took()?].map(|took| took.as_secs_f64() * 1e3);
-    page.done(
-        &format!("{}/{}", pod.namespace, pod.name),
-        &format!("{ip}  ADD {add_took:>5.1} ms  sandbox {sandbox_took:>4.0} ms  {how}"),
-    );
+    let (ip, add) = (sandbox.ip()?, last_add_took(run_dir)?.as_secs_f64() * 1e3);
+    let name = format!("{}/{}", pod.namespace, pod.name);
+    page.done(&name, &format!("{ip}  ADD {add:>5.1} ms  sandbox {:>8}  {how}", ms(took)));
     Ok(sandbox)
+}
+
+/// A pod that is injected, and whose validation finds that nobody has redirected it.
+fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &Cluster) -> Result<Sandbox<'n>> {
+    let pod = Pod::injected("shop", "early-0");
+    let sandbox = node.run(&pod)?;
+    let code = sandbox.run_to_end(&VALIDATION, 0)?;
+    ensure!(code == i32::from(contract::EXIT_VALIDATION), "istio-validation of early-0 ended with {code}");
+    cluster.report_unvalidated(&pod, sandbox.ip()?);
+    page.done("shop/early-0", &format!("{}  no plugin yet: istio-validation ends with {code}", sandbox.ip()?));
+    Ok(sandbox)
+}
+
+/// How long the plugin has worked for the last ADD, by its own log.
+fn last_add_took(run_dir: &Path) -> Result<Duration> {
+    let path = run_dir.join(contract::LOG_FILE);
+    let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
+    Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
+}
+
+/// The entry is lost, and back.
+fn heal(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
+    let new = node.networks().join("new");
+    fs::write(&new, without)?;
+    fs::rename(&new, node.network())?;
+    let (back, took) = timed(|| {
+        wait::until("the entry is back", || {
+            let text = fs::read_to_string(node.network())?;
+            ensure!(names_plugin(&text), "{text}");
+            Ok(())
+        })
+    });
+    back?;
+    page.done("healed", &format!("the chain entry is back after {}", ms(took)));
+    Ok(())
+}
+
+/// The pod that has missed redirection gets it where it is, and then works like any other.
+fn mend<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
+    let told = cluster.event(early.pod(), "RepairBrokenPod")?;
+    page.done("RepairBrokenPod", &told);
+    let code = early.run_to_end(&VALIDATION, 1)?;
+    ensure!(code == 0, "istio-validation of early-0 still ends with {code}");
+    page.done("istio-validation", "passes in the same sandbox");
+    early.start_containers()?;
+    let ip: IpAddr = early.ip()?;
+    let answer = early.ask("app", server)?;
+    let request = Request {
+        who: "app in early-0",
+        whom: "a server",
+        answer,
+        expected: vec![("istio-proxy/outbound", server), ("server", server)],
+    };
+    page.table(&[request.row().with_context(|| ip.to_string())?]);
+    Ok(early)
+}
+
+/// All is taken away again, and the pods do not mind.
+fn uninstall(page: &Page, node: &Node, cluster: &Cluster, installer: Installer<'_>, untouched: &[u8]) -> Result<()> {
+    cluster.delete_daemon_set();
+    let run_dir = installer.run_dir().to_owned();
+    let (ended, took) = timed(|| installer.end());
+    ended?;
+    ensure!(fs::read(node.network())? == untouched, "the network configuration is not what it was");
+    for gone in [node.plugins().join(contract::PLUGIN_NAME), run_dir.join(contract::KUBECONFIG)] {
+        ensure!(!gone.exists(), "{} is still there", gone.display());
+    }
+    page.done(
+        "removed",
+        &format!("plugin, kubeconfig and entry are gone after {}; the file is what it was, byte for byte", ms(took)),
+    );
+    page.gap();
+    Ok(())
 }
 
 /// Everyone who takes part.

@@ -5,6 +5,7 @@ use super::{AGENT_SCOPE, Level, Levels, PLUGIN_SCOPE};
 /// How the daemon logs.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Logging")]
+#[group(skip)]
 pub struct Flags {
     /// Where lines go: `stdout`, `stderr` or a file; may be given more than once
     #[arg(long = "log_target", default_value = "stdout", value_delimiter = ',')]

@@ -23,15 +23,21 @@ pub(super) struct Failure {
     pub(super) message: String,
     /// Seconds; in the header and in the details, as the API server sends it.
     pub(super) retry_after: Option<u32>,
+    /// Of the object that is meant, in the details.
+    name: Option<String>,
 }
 
 impl Failure {
     pub(super) fn status(code: u16, reason: &str, message: &str) -> Self {
-        Self { code, reason: reason.to_owned(), message: message.to_owned(), retry_after: None }
+        Self { code, reason: reason.to_owned(), message: message.to_owned(), retry_after: None, name: None }
     }
 
     pub(super) fn not_found(what: &str) -> Self {
         Self::status(404, "NotFound", &format!("{what} not found"))
+    }
+
+    pub(super) fn no_object(resource: &str, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..Self::not_found(&format!("{resource} \"{name}\"")) }
     }
 
     pub(super) fn conflict(message: &str) -> Self {
@@ -48,7 +54,10 @@ impl Failure {
             "message": self.message, "reason": self.reason, "code": self.code,
         });
         if let Some(seconds) = self.retry_after {
-            object["details"] = json!({ "retryAfterSeconds": seconds });
+            object["details"]["retryAfterSeconds"] = seconds.into();
+        }
+        if let Some(name) = &self.name {
+            object["details"]["name"] = name.as_str().into();
         }
         object
     }

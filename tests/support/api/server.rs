@@ -87,7 +87,11 @@ impl Api {
 
     /// Listens on an address, such as that of a server which is gone: an outage has ended.
     pub(crate) async fn listen(address: SocketAddr) -> Self {
-        let listener = TcpListener::bind(address).await.expect("an address to listen on");
+        Self::serve(TcpListener::bind(address).await.expect("an address to listen on"))
+    }
+
+    /// Serves what a listener accepts, such as one of another network namespace.
+    pub(crate) fn serve(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             store: Mutex::default(),

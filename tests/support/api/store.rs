@@ -61,7 +61,7 @@ impl Store {
     }
 
     pub(super) fn known(&self, key: &Key) -> Result<&Value, Failure> {
-        self.get(key).ok_or_else(|| Failure::not_found(&format!("{} \"{}\"", key.resource, key.name)))
+        self.get(key).ok_or_else(|| Failure::no_object(&key.resource, &key.name))
     }
 
     pub(super) fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<&Value> {

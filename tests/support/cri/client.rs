@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use hyper_util::rt::TokioIo;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use k8s_cri::v1::{
-    ContainerConfig, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse, ListPodSandboxRequest, PodSandbox,
-    PodSandboxConfig, PodSandboxStatusRequest, PodSandboxStatusResponse, RemovePodSandboxRequest, RunPodSandboxRequest,
-    StartContainerRequest, StatusRequest, StatusResponse, StopPodSandboxRequest, VersionRequest,
+    ContainerConfig, ContainerState, ContainerStatusRequest, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse,
+    ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, PodSandboxStatusResponse,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StatusRequest, StatusResponse,
+    StopPodSandboxRequest, VersionRequest,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
@@ -104,6 +105,15 @@ impl Cri {
         let request = StartContainerRequest { container_id: id.clone() };
         self.call("StartContainer", self.service().start_container(request))?;
         Ok(id)
+    }
+
+    /// A container's exit code, once it has ended.
+    pub fn exit_code(&self, id: &str) -> Result<i32> {
+        let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let status = self.call("ContainerStatus", self.service().container_status(request))?.status;
+        let status = status.context("no status")?;
+        ensure!(status.state() == ContainerState::ContainerExited, "its state is {:?}", status.state());
+        Ok(status.exit_code)
     }
 
     /// Runs a command in a container as the container's user.

@@ -1,8 +1,19 @@
 //! The CNI configuration list of a node: `ptp` with addresses of `host-local`, and what is chained behind it.
 
+use std::fs;
 use std::path::Path;
 
+use anyhow::{Result, bail};
+use istio_cni::contract;
 use serde_json::{Value, json};
+
+use super::client::Cri;
+use super::wait;
+
+/// The namespace of the agent's own pods.
+pub const AGENT_NAMESPACE: &str = "istio-system";
+/// A namespace that the mesh leaves alone.
+pub const EXCLUDED_NAMESPACE: &str = "kube-system";
 
 /// The list's name.
 pub const NAME: &str = "pods";
@@ -31,4 +42,42 @@ pub fn text(families: Families, leases: &Path, chained: Option<&Value>) -> Strin
     });
     let plugins: Vec<&Value> = std::iter::once(&ptp).chain(chained).collect();
     json!({ "cniVersion": "1.0.0", "name": NAME, "plugins": plugins }).to_string()
+}
+
+/// The plugin's entry in the chain, as the installer writes it.
+pub fn plugin(run_dir: &Path) -> Value {
+    json!({
+        "type": contract::PLUGIN_NAME,
+        "plugin_log_level": "debug",
+        "cni_agent_run_dir": run_dir,
+        "ambient_enabled": false,
+        "enablement_selectors": [],
+        "exclude_namespaces": [EXCLUDED_NAMESPACE],
+        "pod_namespace": AGENT_NAMESPACE,
+        "native_nftables": false,
+        "enable_ambient_detection_retry": false,
+        "capabilities": { contract::POD_ANNOTATIONS_CAPABILITY: true },
+    })
+}
+
+/// Replaces a list and waits until containerd has loaded it.
+pub fn load(cri: &Cri, path: &Path, text: &str) -> Result<()> {
+    // containerd overlooks what is moved here from another directory.
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)?;
+    loaded(cri, "containerd has loaded the chain", |source| source == text)
+}
+
+/// Waits until containerd has loaded a list of which `holds` is true.
+pub fn loaded(cri: &Cri, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+    wait::until(what, || {
+        let status = cri.status()?;
+        let loaded: Value = serde_json::from_str(status.info.get("cniconfig").map_or("null", String::as_str))?;
+        let networks = loaded["Networks"].as_array().map_or(&[][..], Vec::as_slice);
+        if networks.iter().filter_map(|network| network["Config"]["Source"].as_str()).any(&holds) {
+            return Ok(());
+        }
+        bail!("{loaded}")
+    })
 }

@@ -151,7 +151,7 @@ impl Drop for Containerd {
 }
 
 /// The containerd among a process's children, or its only child.
-fn child_of(parent: Pid) -> Result<Pid> {
+pub(super) fn child_of(parent: Pid) -> Result<Pid> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(&path).context(path)?;
     let pids: Vec<i32> = children.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;

@@ -3,26 +3,28 @@
 //! `ctr images import` reads it; the image's name stands in the index (`io.containerd.image.name`).
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tar::{Builder, EntryType, Header};
 
 const TYPE: &str = "application/vnd.oci.image";
 
-/// Writes the image `name` to `archive`. Its programs lie in `/`; the first is what it runs, with `args`.
-pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> Result<()> {
+/// Writes the image `name` to `archive`. Its programs lie where they are said to; the first is what it runs, with `args`,
+/// and `stop` is the signal that ends it: a program that is process 1 and handles no SIGTERM is never ended by one.
+pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let layer = layer(programs)?;
-    let first = programs.first().and_then(|p| p.file_name()).context("an image needs a program")?;
-    let mut command = vec![format!("/{}", first.to_string_lossy())];
+    let (first, program) = programs.first().context("an image needs a program")?;
+    let architecture = architecture(program)?;
+    let mut command = vec![format!("/{first}")];
     command.extend(args.iter().map(|arg| (*arg).to_owned()));
     let layer = Blob::new("layer.v1.tar", layer);
     let config = json!({
-        "architecture": architecture(), "os": "linux",
-        "config": { "Entrypoint": command, "WorkingDir": "/" },
+        "architecture": architecture, "os": "linux",
+        "config": { "Entrypoint": command, "WorkingDir": "/", "StopSignal": stop },
         // Uncompressed, a layer's digest is its diff id.
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
     });
@@ -33,7 +35,7 @@ pub fn write(archive: &Path, name: &str, programs: &[&Path], args: &[&str]) -> R
     });
     let manifest = Blob::new("manifest.v1+json", manifest.to_string().into_bytes());
     let mut entry = manifest.descriptor();
-    entry["platform"] = json!({ "architecture": architecture(), "os": "linux" });
+    entry["platform"] = json!({ "architecture": architecture, "os": "linux" });
     entry["annotations"] = json!({ "io.containerd.image.name": name });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] }).to_string();
 
@@ -67,7 +69,7 @@ impl Blob {
     }
 }
 
-fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
+fn layer(programs: &[(&str, &Path)]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     // What the runtime mounts must be there already.
     for dir in ["dev", "etc", "proc", "sys", "tmp"] {
@@ -75,10 +77,9 @@ fn layer(programs: &[&Path]) -> Result<Vec<u8>> {
         header.set_entry_type(EntryType::Directory);
         tar.append_data(&mut header, dir, std::io::empty())?;
     }
-    for program in programs {
+    for (name, program) in programs {
         let content = std::fs::read(program).with_context(|| program.display().to_string())?;
-        let name = program.file_name().context("a program has a name")?.to_string_lossy();
-        add(&mut tar, &name, 0o755, &content)?;
+        add(&mut tar, name, 0o755, &content)?;
     }
     Ok(tar.into_inner()?)
 }
@@ -97,10 +98,14 @@ fn header(mode: u32, size: u64) -> Header {
     header
 }
 
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "aarch64" => "arm64",
-        "x86_64" => "amd64",
-        other => other,
+/// What a program is built for, as its ELF header says.
+fn architecture(program: &Path) -> Result<&'static str> {
+    let mut header = [0; 20];
+    let read = File::open(program).and_then(|mut file| file.read_exact(&mut header));
+    read.with_context(|| program.display().to_string())?;
+    match (&header[..4], u16::from_le_bytes([header[18], header[19]])) {
+        (b"\x7fELF", 62) => Ok("amd64"),
+        (b"\x7fELF", 183) => Ok("arm64"),
+        (_, machine) => bail!("{} is no program of amd64 or arm64 (machine {machine})", program.display()),
     }
 }

@@ -7,18 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use istio_cni::contract;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::agent::Agent;
 use super::api_server::ApiServer;
 use super::cluster::Cluster;
+use super::conflist;
 use super::node::Node;
 use super::pod::Pod;
-
-/// The namespace of the agent's own pods.
-pub const AGENT_NAMESPACE: &str = "istio-system";
-/// A namespace that the mesh leaves alone.
-pub const EXCLUDED_NAMESPACE: &str = "kube-system";
 
 /// Run directory and doubles, until it is dropped.
 pub struct Mesh {
@@ -83,18 +79,7 @@ impl Mesh {
 
     /// The plugin's entry in the chain, as the installer writes it.
     pub fn plugin(&self) -> Value {
-        json!({
-            "type": contract::PLUGIN_NAME,
-            "plugin_log_level": "debug",
-            "cni_agent_run_dir": self.run_dir,
-            "ambient_enabled": false,
-            "enablement_selectors": [],
-            "exclude_namespaces": [EXCLUDED_NAMESPACE],
-            "pod_namespace": AGENT_NAMESPACE,
-            "native_nftables": false,
-            "enable_ambient_detection_retry": false,
-            "capabilities": { contract::POD_ANNOTATIONS_CAPABILITY: true },
-        })
+        conflist::plugin(&self.run_dir)
     }
 
     /// The same entry without the capability: the plugin then learns annotations from those it asks alone.

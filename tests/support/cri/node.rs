@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use istio_cni::contract;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -46,7 +46,7 @@ impl Node {
         }
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
-        image::write(&archive, IMAGE, &[&programs.pod_app, &programs.pod_proxy], &["pause"])?;
+        image::write(&archive, IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
@@ -106,19 +106,22 @@ impl Node {
     /// Replaces the CNI chain and waits until containerd has loaded it.
     pub fn load_chain(&self, families: Families, chained: Option<&Value>) -> Result<()> {
         let text = conflist::text(families, &self.leases(), chained);
-        let path = self.dir().join("net.d/10-pods.conflist");
-        let new = self.dir().join("net.d/new");
-        fs::write(&new, &text)?;
-        fs::rename(&new, &path)?;
-        wait::until("containerd has loaded the chain", || {
-            let status = self.cri().status()?;
-            let loaded: Value = serde_json::from_str(status.info.get("cniconfig").map_or("null", String::as_str))?;
-            let networks = loaded["Networks"].as_array().map_or(&[][..], Vec::as_slice);
-            if networks.iter().any(|network| network["Config"]["Source"] == *text) {
-                return Ok(());
-            }
-            bail!("{loaded}")
-        })
+        conflist::load(self.cri(), &self.network(), &text)
+    }
+
+    /// Waits until containerd has loaded a list of which `holds` is true.
+    pub fn loaded(&self, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+        conflist::loaded(self.cri(), what, holds)
+    }
+
+    /// The directory of CNI configurations.
+    pub fn networks(&self) -> PathBuf {
+        self.dir().join("net.d")
+    }
+
+    /// The node's network.
+    pub fn network(&self) -> PathBuf {
+        self.networks().join("10-pods.conflist")
     }
 
     /// Makes the pod's sandbox, which is when ADD happens. Its containers are not started yet.

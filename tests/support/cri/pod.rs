@@ -42,6 +42,35 @@ pub const PROXY: Container =
 /// The sidecar as the injector makes it for TPROXY: root, told by its group.
 pub const TPROXY: Container = Container { uid: 0, capabilities: &["NET_ADMIN"], ..PROXY };
 
+/// The init container that proves redirection.
+pub const VALIDATION: Container = Container {
+    name: container::VALIDATION,
+    command: &[
+        "/istio-iptables",
+        "-p",
+        "15001",
+        "-z",
+        "15006",
+        "-u",
+        "1337",
+        "-m",
+        "REDIRECT",
+        "-i",
+        "*",
+        "-x",
+        "",
+        "-b",
+        "*",
+        "-d",
+        "15020",
+        "--run-validation",
+        "--skip-rule-apply",
+    ],
+    uid: 1337,
+    gid: 1337,
+    capabilities: &[],
+};
+
 /// A pod.
 #[derive(Debug, Clone)]
 pub struct Pod {

@@ -18,6 +18,8 @@ pub struct Programs {
     pub pod_app: PathBuf,
     /// Static, for the image.
     pub pod_proxy: PathBuf,
+    /// Static, for the image: what `istio-validation` runs.
+    pub istio_iptables: PathBuf,
     /// The directory of `ptp`, `host-local` and `loopback`.
     pub cni_plugins: PathBuf,
     /// The OCI runtime.
@@ -40,9 +42,15 @@ impl Programs {
             istio_cni: istio_cni.map_or_else(plugin, existing)?,
             pod_app: pod_program("pod_app")?,
             pod_proxy: pod_program("pod_proxy")?,
+            istio_iptables: static_build("istio-iptables")?,
             cni_plugins: cni_plugins()?,
             runc: on_path("runc")?,
         })
+    }
+
+    /// What the image of the pods holds; the first is what it runs.
+    pub fn in_image(&self) -> [(&'static str, &Path); 3] {
+        [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]
     }
 }
 
@@ -79,6 +87,12 @@ fn pod_program(name: &str) -> Result<PathBuf, String> {
     }
     newest(&target()?.join(musl()), &format!("examples/{name}"))
         .ok_or_else(|| format!("{name} is not built; cargo build --target {} --example {name}", musl()))
+}
+
+/// The newest static build of a binary, for the image.
+pub fn static_build(name: &str) -> Result<PathBuf, String> {
+    newest(&target()?.join(musl()), name)
+        .ok_or_else(|| format!("{name} is not built; cargo build --target {} --bin {name}", musl()))
 }
 
 /// What a node would run is the static build; the host's libraries are there for the other.

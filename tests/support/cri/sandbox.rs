@@ -57,6 +57,14 @@ impl<'n> Sandbox<'n> {
         Ok(())
     }
 
+    /// Runs a container to its end and returns its exit code; `attempt` tells it from earlier ones of its name.
+    pub fn run_to_end(&self, container: &Container, attempt: u32) -> Result<i32> {
+        let mut config = container.config();
+        config.metadata.get_or_insert_default().attempt = attempt;
+        let id = self.node.cri().start_container(&self.id, &self.config, config)?;
+        wait::until(&format!("{} of {} ends", container.name, self.pod.name), || self.node.cri().exit_code(&id))
+    }
+
     /// The lines that a container has printed.
     pub fn log(&self, container: &Container) -> Result<Vec<String>> {
         let path = format!("{}/{}", self.config.log_directory, container.log_name());

@@ -3,6 +3,7 @@
 //! A signal ends the running node's first process, so that whatever is being waited for fails; the failure then takes
 //! the usual way out, through everyone's `Drop`.
 
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, bail};
@@ -19,8 +20,8 @@ enum Running {
 
 static RUNNING: Mutex<Running> = Mutex::new(Running::Nothing);
 
-/// From now on SIGINT and SIGTERM end the node. Called first thing in `main`: later threads inherit the mask, and
-/// programs that are run do not.
+/// From now on SIGINT and SIGTERM end the node. Called first thing in `main`: later threads inherit the mask, and so do
+/// programs that are not run by [`spawn`].
 pub fn end_nodes() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -34,6 +35,16 @@ pub fn end_nodes() {
             }
         });
     }
+}
+
+/// Runs a program that is to hear its signals.
+pub fn spawn(command: &mut Command) -> Result<Child> {
+    let hearing = || {
+        SigSet::empty().thread_set_mask()?;
+        Ok(command.spawn()?)
+    };
+    std::thread::scope(|scope| scope.spawn(hearing).join())
+        .unwrap_or_else(|_| bail!("the thread of a spawn has panicked"))
 }
 
 /// Fails once a signal has come.

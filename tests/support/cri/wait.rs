@@ -9,7 +9,12 @@ use anyhow::{Result, bail};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks every few milliseconds until `probe` yields a value; its refusals say what was seen instead.
-pub fn until<T, E: Display>(what: &str, mut probe: impl FnMut() -> Result<T, E>) -> Result<T> {
+pub fn until<T, E: Display>(what: &str, probe: impl FnMut() -> Result<T, E>) -> Result<T> {
+    until_every(Duration::from_millis(5), what, probe)
+}
+
+/// The same, where each question costs the asked one something.
+pub fn until_every<T, E: Display>(pause: Duration, what: &str, mut probe: impl FnMut() -> Result<T, E>) -> Result<T> {
     let start = Instant::now();
     loop {
         match probe() {
@@ -17,7 +22,7 @@ pub fn until<T, E: Display>(what: &str, mut probe: impl FnMut() -> Result<T, E>)
             Err(seen) if start.elapsed() > PATIENCE => {
                 bail!("waited {} s in vain until {what}; last seen: {seen:#}", PATIENCE.as_secs())
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            Err(_) => std::thread::sleep(pause),
         }
     }
 }

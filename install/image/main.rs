@@ -1,0 +1,35 @@
+//! Writes the image of the node agent as an OCI archive, without a container engine.
+//!
+//! `make image` calls it with the archive, the image's name and the directory tree that is all of the image; the
+//! Dockerfile beside it makes the same of the same tree.
+
+#![expect(clippy::disallowed_methods, reason = "writes the archive")]
+
+#[path = "../../tests/support/cri/image.rs"]
+pub mod image;
+
+use std::env;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// What the image holds; the first is what it runs.
+const PROGRAMS: [&str; 4] = [
+    "usr/local/bin/install-cni",
+    "usr/local/bin/istio-cni-repair",
+    "usr/local/bin/istio-iptables",
+    "opt/cni/bin/istio-cni",
+];
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let [archive, name, tree] = arguments.as_slice() else {
+        bail!("usage: image <archive> <name of the image> <directory tree>");
+    };
+    let programs = PROGRAMS.map(|program| (program, Path::new(tree).join(program)));
+    for (_, path) in &programs {
+        ensure!(path.is_file(), "{} is missing", path.display());
+    }
+    let programs: Vec<(&str, &Path)> = programs.iter().map(|(name, path)| (*name, path.as_path())).collect();
+    image::write(Path::new(archive), name, &programs, &[], "SIGTERM").with_context(|| archive.clone())
+}

@@ -1,0 +1,65 @@
+//! `install-cni`: puts the plugin on a node, keeps it there, serves it, and takes it away again.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use istio_cni::serve::log::{self, Log};
+use istio_cni::{daemon, install};
+
+/// Puts Istio's CNI plugin on this node, keeps it there and answers it
+#[derive(clap::Parser)]
+#[command(name = "install-cni", version, args_override_self = true, args_conflicts_with_subcommands = true)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    daemon: daemon::Flags,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Takes plugin, chain entry and kubeconfig off this node, where no agent runs any more
+    Uninstall(Box<Uninstall>),
+}
+
+#[derive(clap::Args)]
+struct Uninstall {
+    #[command(flatten)]
+    install: install::Flags,
+    #[command(flatten)]
+    log: log::Flags,
+}
+
+fn main() -> ExitCode {
+    let Program { command, daemon } = Program::parse();
+    let ended = match command {
+        Some(Command::Uninstall(flags)) => uninstall(*flags),
+        None => serve(daemon),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
+    let log = start(&flags.log);
+    let (settings, warnings) = daemon::Settings::parse(flags)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    Ok(daemon::run(settings, log).await?)
+}
+
+fn uninstall(flags: Uninstall) -> anyhow::Result<()> {
+    start(&flags.log);
+    Ok(daemon::uninstall(&flags.install.removal())?)
+}
+
+/// Without a log nobody would hear what goes on: that is told as wrong arguments are.
+fn start(flags: &log::Flags) -> Log {
+    Log::start(flags).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
+}

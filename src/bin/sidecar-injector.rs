@@ -1,0 +1,86 @@
+//! `sidecar-injector`: the admission webhook that puts sidecars into pods.
+#![expect(clippy::disallowed_methods, reason = "reads environment and resolv.conf once, and hands them down")]
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use istio_cni::serve::log::{self, Log};
+use istio_cni::serve::{listen, signals};
+use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
+use prometheus_client::registry::Registry;
+
+/// Puts Istio's sidecar, or one of your own, into pods as they are created.
+#[derive(clap::Parser)]
+#[command(name = "sidecar-injector", args_override_self = true)]
+struct Program {
+    #[command(flatten)]
+    webhook: Flags,
+    #[command(flatten)]
+    dapr: dapr::Flags,
+    #[command(flatten)]
+    log: log::Flags,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let program = Program::parse();
+    let started = Log::start(&program.log).map_err(anyhow::Error::from);
+    let ended = match started {
+        Ok(_) => serve(&program.webhook, &program.dapr).await.inspect_err(|error| tracing::error!("{error:#}")),
+        Err(error) => Err(error),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The log may not be where people look first.
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("sidecar-injector: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
+    let shutdown = signals::listen().context("signals cannot be listened to")?;
+    let (port, monitoring) = flags.ports();
+    let (injection, surroundings) = (flags.injection(), Surroundings::new(flags.native()));
+    match flags.client().await {
+        Ok(client) => {
+            let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
+            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces));
+        }
+        Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
+        Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
+    }
+    let settings = Settings {
+        webhook: listen::port(port).await?,
+        monitoring: listen::port(monitoring).await?,
+        limits: Settings::limits(),
+        certificates: flags.certificates().await?,
+        bundle: flags.bundle().await?,
+        settle: flags.settle(),
+        source: flags.source(std::path::Path::exists).await?,
+        build: istio::build(injection, surroundings),
+        routes: others(flags, dapr).await?,
+        linger: flags.linger(),
+    };
+    tracing::info!(port, monitoring, "reviews are taken");
+    Ok(run(settings, Registry::default(), shutdown).await?)
+}
+
+/// Injections beside Istio's.
+async fn others(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<Vec<Route>> {
+    if !dapr.enabled() {
+        return Ok(Vec::new());
+    }
+    let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let env = std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
+    let settings = Arc::new(dapr.settings(&env.collect(), &resolv_conf)?);
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
+    let (mesh, places) = (dapr::Mesh::default(), dapr.places());
+    let route = dapr::route(Arc::clone(&settings), mesh.clone());
+    tokio::spawn(async move { dapr::keep(client, &settings, &places, &mesh).await });
+    Ok(vec![route])
+}

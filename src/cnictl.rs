@@ -1,0 +1,123 @@
+//! `istio-cnictl`: what people ask of injection and redirection, answered from files or from a cluster.
+//!
+//! Only the binary calls it. It shows what the other rooms decide, and changes nothing but the file that it is told to write.
+
+mod configuration;
+mod describe;
+mod explain;
+mod kube_inject;
+mod text;
+
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use crate::inject;
+use crate::inject::istio;
+use crate::serve::cluster;
+
+pub use explain::Flags as Explain;
+pub use kube_inject::Flags as KubeInject;
+
+/// What is asked.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Command {
+    /// Put the sidecar into the pods of YAML documents
+    #[command(name = "kube-inject")]
+    KubeInject(KubeInject),
+    /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules
+    Explain(Explain),
+}
+
+/// The streams of the process.
+pub struct Streams<'a> {
+    /// Standard input, for `-`.
+    pub input: &'a mut dyn Read,
+    /// Standard output.
+    pub out: &'a mut dyn Write,
+    /// Standard error.
+    pub err: &'a mut dyn Write,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing to read was named.
+    #[error("filename not specified (see --filename or -f)")]
+    NoFile,
+    /// A file cannot be read or written.
+    #[error("{what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Standard input or output.
+    #[error("{what}: {source}")]
+    Stream {
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A document is no YAML.
+    #[error("document {number} is no YAML: {source}")]
+    Document {
+        /// Counted from 1.
+        number: usize,
+        /// Why not.
+        source: inject::yaml::Error,
+    },
+    /// A document has no pod.
+    #[error("document {number} has no pod: expected a Pod, or a workload with a template of pods")]
+    NoPod {
+        /// Counted from 1.
+        number: usize,
+    },
+    /// The injection.
+    #[error(transparent)]
+    Inject(#[from] istio::Error),
+    /// What was injected cannot be written.
+    #[error(transparent)]
+    Oversized(#[from] inject::Oversized),
+    /// The configuration.
+    #[error("loading {what}: {source}")]
+    Configuration {
+        /// Flag or ConfigMap.
+        what: String,
+        /// Why not.
+        source: istio::Error,
+    },
+    /// There is no way to the API server.
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+    /// The API server does not give it.
+    #[error(
+        "could not read {what}: {reason}; name files instead (--injectConfigFile), or --kubeconfig another cluster"
+    )]
+    Ask {
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A pod's facts.
+    #[error("{0}")]
+    Pod(#[from] crate::pod::ExtractError),
+    /// JSON that cannot be written.
+    #[error("the answer cannot be written: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Answers.
+///
+/// # Errors
+/// There is no answer; nothing but warnings has been written then.
+pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
+    match command {
+        Command::KubeInject(flags) => kube_inject::run(flags, streams).await,
+        Command::Explain(flags) => explain::run(flags, streams).await,
+    }
+}

@@ -1,0 +1,159 @@
+//! `explain`: what becomes of a pod, and by which rules.
+//!
+//! Asks the very functions that webhook and plugin ask. A pod that has its sidecar is taken as it is; one that has none
+//! is injected first, as it would be.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::configuration::{self, Loaded, answered};
+use super::describe::{Explained, Injection, Redirection};
+use super::{Error, Streams, text};
+use crate::contract::annotation;
+use crate::inject::istio::{Outcome, Request};
+use crate::inject::{documents, is_empty, yaml};
+use crate::plugin::{self, Verdict};
+use crate::pod::PodFacts;
+use crate::rules;
+
+/// What is to be explained.
+#[derive(Debug, Clone, Args)]
+pub struct Flags {
+    /// File of pods, or of workloads with a template of pods; `-` is standard input
+    #[arg(long, short, value_name = "FILE", conflicts_with = "pod")]
+    filename: Option<PathBuf>,
+    /// A pod of the cluster
+    #[arg(value_name = "POD")]
+    pod: Option<String>,
+    /// The pod's namespace, where it names none
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+    /// Text for people, or JSON
+    #[arg(long, short, default_value = "text")]
+    output: Output,
+    /// The pod has IPv6 addresses, too
+    #[arg(long)]
+    ipv6: bool,
+    #[command(flatten)]
+    configuration: configuration::Flags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+    let loaded = flags.configuration.load(flags.pod.is_some(), &mut streams).await?;
+    let pods = match (&flags.pod, &loaded.client) {
+        (Some(name), Some(client)) => vec![live(client.clone(), &flags.namespace, name).await?],
+        _ => from_file(&text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?)?,
+    };
+    let explained = pods.iter().map(|pod| explain(pod, flags, &loaded)).collect::<Result<Vec<_>, _>>()?;
+    let answer = match flags.output {
+        Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
+        Output::Json => {
+            let all: Vec<Value> = explained.iter().map(Explained::json).collect();
+            serde_json::to_string_pretty(&all)? + "\n"
+        }
+    };
+    text::write(None, &answer, &mut streams)
+}
+
+async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value, Error> {
+    let pods = Api::<Pod>::namespaced(client, namespace);
+    let pod = answered(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
+    Ok(serde_json::to_value(pod)?)
+}
+
+/// The pods of documents: those that they are, or those that they make.
+fn from_file(text: &str) -> Result<Vec<Value>, Error> {
+    let mut pods = Vec::new();
+    for (at, text) in documents(text).into_iter().enumerate().filter(|(_, text)| !is_empty(text)) {
+        let number = at + 1;
+        let document = yaml::value(text).map_err(|source| Error::Document { number, source })?;
+        pods.extend(pods_of(document));
+    }
+    if pods.is_empty() { Err(Error::NoPod { number: 1 }) } else { Ok(pods) }
+}
+
+fn pods_of(document: Value) -> Vec<Value> {
+    if let Some(items) = document.get("items").and_then(Value::as_array) {
+        return items.iter().cloned().flat_map(pods_of).collect();
+    }
+    let templates = ["/spec/jobTemplate/spec/template", "/spec/template"];
+    match templates.iter().find_map(|pointer| document.pointer(pointer)) {
+        Some(template) => {
+            let mut pod = template.clone();
+            // A template has no name; that of the workload says which it is.
+            let (name, namespace) = (&document["metadata"]["name"], &document["metadata"]["namespace"]);
+            if let Some(metadata) = pod.as_object_mut().map(|pod| pod.entry("metadata").or_insert_with(|| json!({})))
+                && let Some(metadata) = metadata.as_object_mut()
+            {
+                metadata.insert("name".to_owned(), name.clone());
+                metadata.insert("namespace".to_owned(), namespace.clone());
+                metadata.retain(|_, value| !value.is_null());
+            }
+            vec![pod]
+        }
+        None if document.pointer("/spec/containers").is_some() => vec![document],
+        None => Vec::new(),
+    }
+}
+
+fn explain(pod: &Value, flags: &Flags, loaded: &Loaded) -> Result<Explained, Error> {
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
+    let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
+    let subject = format!("{namespace}/{name}");
+    let (injection, pod) = inject(pod, namespace, loaded);
+    let redirection =
+        if matches!(injection, Injection::Fails(_)) { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
+    Ok(Explained { subject, injection, redirection })
+}
+
+/// What the webhook would answer, and the pod as it would be.
+fn inject(pod: &Value, namespace: &str, loaded: &Loaded) -> (Injection, Value) {
+    if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
+        return (Injection::Already, pod.clone());
+    }
+    let native_sidecars = loaded.native_sidecars;
+    let request = Request { native_sidecars, ..Request::new(pod, namespace) };
+    match loaded.injector.review(&request) {
+        Ok(Outcome::Skipped(decision)) => (Injection::No(decision), pod.clone()),
+        Ok(Outcome::Injected { decision, pod: injected, .. }) => {
+            let added = added(pod, &injected);
+            (Injection::Yes { decision, added }, injected)
+        }
+        Err(error) => (Injection::Fails(error.to_string()), pod.clone()),
+    }
+}
+
+/// Names of the containers that only the injected pod has.
+fn added(before: &Value, after: &Value) -> Vec<String> {
+    let names = |pod: &Value| -> Vec<String> {
+        let lists = ["initContainers", "containers"].into_iter().filter_map(|list| pod["spec"][list].as_array());
+        lists.flatten().filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
+    };
+    let known = names(before);
+    names(after).into_iter().filter(|name| !known.contains(name)).collect()
+}
+
+/// What the plugin would do.
+fn redirect(pod: &Value, ipv6: bool) -> Result<Redirection, Error> {
+    let facts = PodFacts::from_pod_json(pod.to_string().as_bytes())?;
+    Ok(match plugin::of_pod(&facts) {
+        Err(error) => Redirection::Fails(error.to_string()),
+        Ok(Verdict::Skip(reason)) => Redirection::No(reason),
+        Ok(Verdict::Redirect { redirect, warnings }) => {
+            let built = rules::build(&redirect, ipv6);
+            let warnings = warnings.iter().map(ToString::to_string);
+            let warnings = warnings.chain(built.warnings.iter().map(ToString::to_string)).collect();
+            Redirection::Yes { redirect, rules: built.rules, warnings }
+        }
+    })
+}

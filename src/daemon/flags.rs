@@ -1,0 +1,66 @@
+//! The daemon's whole command line and environment: its own, and those of the rooms that it joins. Nothing is decided
+//! here: `settings` reads them.
+
+use std::num::ParseIntError;
+use std::path::PathBuf;
+
+use crate::{install, repair, serve};
+
+/// All flags of the daemon.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Flags {
+    #[command(flatten)]
+    pub(super) own: Own,
+    #[command(flatten)]
+    pub(super) install: install::Flags,
+    #[command(flatten)]
+    pub(super) repair: repair::Flags,
+    /// How it logs.
+    #[command(flatten)]
+    pub log: serve::log::Flags,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Serving")]
+pub(super) struct Own {
+    /// The node's name
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub(super) node_name: String,
+    /// The same, where the former is empty
+    #[arg(long, env, default_value = "", hide = true)]
+    pub(super) kubernetes_node_name: String,
+    /// Port of /metrics; 0: none
+    #[arg(long, env, default_value = "15014", value_parser = monitoring_port, allow_negative_numbers = true)]
+    pub(super) monitoring_port: u16,
+    /// Port of /healthz and /readyz
+    #[arg(long, env, default_value = "8000", value_parser = health_port)]
+    pub(super) health_port: u16,
+    /// Key of the taint to take off this node once pods can start, such as cni.istio.io/not-ready; empty: none
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub(super) startup_taint: String,
+    /// The daemon's own way to the API server, instead of its service account
+    #[arg(long, env)]
+    pub(super) kubeconfig: Option<PathBuf>,
+    /// Accepted for Istio's sake: there is no ControlZ
+    #[arg(long = "ctrlz_port", hide = true)]
+    ctrlz_port: Option<String>,
+    /// Likewise
+    #[arg(long = "ctrlz_address", hide = true)]
+    ctrlz_address: Option<String>,
+}
+
+/// Istio's default where it is empty, and none (0) where it is negative.
+fn monitoring_port(text: &str) -> Result<u16, ParseIntError> {
+    if text.is_empty() {
+        return Ok(15014);
+    }
+    if text.starts_with('-') {
+        return text.parse::<i32>().map(|_| 0);
+    }
+    text.parse()
+}
+
+fn health_port(text: &str) -> Result<u16, ParseIntError> {
+    if text.is_empty() { Ok(8000) } else { text.parse() }
+}

@@ -1,0 +1,118 @@
+//! What the daemon is to do: flags and variables, read once and checked.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Error, Flags};
+use crate::{install, repair};
+
+/// All that the daemon depends on.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is installed, and where.
+    pub install: Arc<install::Settings>,
+    /// What becomes of broken pods.
+    pub repair: repair::Settings,
+    /// The node's name.
+    pub node: String,
+    /// Port of health.
+    pub health_port: u16,
+    /// Port of metrics.
+    pub monitoring_port: Option<u16>,
+    /// Key of the taint that is removed once pods can start.
+    pub startup_taint: Option<String>,
+    /// The way to the API server, where it is not the service account's.
+    pub kubeconfig: Option<PathBuf>,
+}
+
+impl Settings {
+    /// Reads the flags; the lines say what of them has no effect.
+    pub fn parse(flags: Flags) -> Result<(Self, Vec<String>), Error> {
+        let Flags { own, install, mut repair, log } = flags;
+        let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
+        if install.entry.pod_namespace.is_empty() {
+            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace, or a plugin that nobody answers \
+                           does not let this daemon's own pod start";
+            warnings.push(warning.to_owned());
+        }
+        let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
+        let node = names.into_iter().find(|name| !name.is_empty()).ok_or(Error::NoNode)?;
+        // Each node's daemon repairs its own pods: all daemons together would repair each pod many times.
+        if repair.repair_node_name.is_empty() {
+            repair.repair_node_name.clone_from(&node);
+        }
+        let settings = Self {
+            install: Arc::new(install),
+            repair: repair::Settings::parse(&repair)?,
+            node,
+            health_port: own.health_port,
+            monitoring_port: Some(own.monitoring_port).filter(|port| *port != 0),
+            startup_taint: Some(own.startup_taint).filter(|key| !key.is_empty()),
+            kubeconfig: own.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
+        };
+        Ok((settings, warnings))
+    }
+
+    /// The namespace of the daemon's own pod, and of its DaemonSet.
+    pub(super) fn namespace(&self) -> &str {
+        &self.install.entry.pod_namespace
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn settings(line: &str) -> Result<Settings, Error> {
+        let line = format!("x --kubernetes-service-host=10.0.0.1 --kubernetes-service-port=443 {line}");
+        Settings::parse(Program::parse_from(line.split_whitespace()).flags).map(|(settings, _)| settings)
+    }
+
+    #[test]
+    fn is_a_sound_command() {
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn the_node_has_a_name_and_repair_keeps_to_it() {
+        for (line, node, repaired) in [
+            ("--node-name n1", "n1", "n1"),
+            ("--kubernetes-node-name n2 --node-name=", "n2", "n2"),
+            ("--repair-node-name n3", "n3", "n3"),
+            ("--node-name n1 --repair-node-name n3", "n1", "n3"),
+        ] {
+            let settings = settings(line).unwrap();
+            assert_eq!((settings.node.as_str(), settings.repair.node.as_str()), (node, repaired), "{line}");
+        }
+        assert!(matches!(settings("").unwrap_err(), Error::NoNode));
+    }
+
+    #[test]
+    fn ports_are_istios_and_none_is_none() {
+        for (line, health, monitoring) in [
+            ("", 8000, Some(15014)),
+            ("--monitoring-port= --health-port=", 8000, Some(15014)),
+            ("--monitoring-port=0 --health-port=8001", 8001, None),
+            ("--monitoring-port -1", 8000, None),
+            ("--monitoring-port 9090 --ctrlz_port 9876 --ctrlz_address localhost", 8000, Some(9090)),
+        ] {
+            let settings = settings(&format!("--node-name n1 {line}")).unwrap();
+            assert_eq!((settings.health_port, settings.monitoring_port), (health, monitoring), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_taint_is_removed_where_one_is_named() {
+        let taint = |line: &str| settings(&format!("--node-name n1 {line}")).unwrap().startup_taint;
+        assert_eq!((taint(""), taint("--startup-taint=")), (None, None));
+        assert_eq!(taint("--startup-taint cni.istio.io/not-ready").as_deref(), Some("cni.istio.io/not-ready"));
+    }
+}

@@ -1,0 +1,301 @@
+//! Dapr's sidecar: whether a pod gets `daprd`, and the patch that puts it there.
+//!
+//! `webhook` calls [`review`] for each pod, `istio-cnictl` for each of a file. Everything is an argument: the request, the
+//! settings, and the facts that watches keep current. Nothing here asks an API server or reads a file.
+
+mod accounts;
+mod annotations;
+mod app_id;
+mod args;
+mod components;
+mod container;
+mod env;
+mod glob;
+mod mounts;
+mod operations;
+mod pod;
+mod quantity;
+mod release_1_4_2;
+mod settings;
+mod trust;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+
+pub use accounts::{Allowed, Authority, PatternError, User};
+pub use app_id::{AppId, AppIdError, Source};
+pub use components::Component;
+pub use glob::{Fault, Glob, GlobError};
+pub use pod::Toleration;
+pub use settings::{Actors, ControlPlane, Era, PullPolicy, Security, Settings, SettingsError};
+pub use trust::{Issuer, Trust, mtls_enabled};
+
+use annotations::{Annotations, Options, truthy_1_4_2};
+use container::Parts;
+use operations::Injection;
+use pod::Pod;
+
+use super::patch::Operation;
+
+/// The part of an admission request that counts.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// `request.kind.kind`.
+    pub kind: &'a str,
+    /// `request.namespace`.
+    pub namespace: &'a str,
+    /// `request.userInfo`.
+    pub user: User<'a>,
+    /// `request.object`; `None` where it is absent or null.
+    pub object: Option<&'a Value>,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// UIDs of the service accounts that [`Allowed::wants_uid`] selects.
+    pub accounts: &'a BTreeSet<String>,
+    /// Trust of the mesh.
+    pub trust: &'a Trust,
+    /// Components of the request's namespace that bring a container; `None` until they were read.
+    pub components: Option<&'a [Component]>,
+}
+
+/// What is to be answered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// What happens to the pod, and why.
+    pub decision: Decision,
+    /// Empty unless the pod gets a sidecar.
+    pub patch: Vec<Operation>,
+    /// For whoever created the pod: annotations that were passed over, and why a pod that wants a sidecar has none.
+    pub warnings: Vec<String>,
+}
+
+/// What happens to a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It gets a sidecar.
+    Inject {
+        /// By which the sidecar is called.
+        app_id: AppId,
+        /// By what the pod's creator may have it.
+        authority: Authority,
+    },
+    /// It is let through as it is.
+    Skip(Skip),
+    /// It wants a sidecar that cannot be made, and is not let through.
+    Refuse(Refusal),
+}
+
+/// Why a pod is let through as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Skip {
+    /// It is something else, of this kind.
+    NotAPod(String),
+    /// `dapr.io/enabled` is absent, or something else than `true`.
+    NotEnabled(Option<String>),
+    /// Its creator is not on the list.
+    Unauthorized {
+        /// Who that is.
+        username: String,
+    },
+    /// The sidecar is there already, in this list of containers.
+    AlreadyInjected(&'static str),
+}
+
+/// Why a pod is not let through.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The review has no object.
+    #[error("the review holds no pod")]
+    NoObject,
+    /// The object is no pod.
+    #[error("the pod cannot be read: {0}")]
+    Malformed(String),
+    /// There is no app id.
+    #[error(transparent)]
+    AppId(#[from] AppIdError),
+    /// Trust anchors were not read yet.
+    #[error(
+        "the trust anchors of the mesh are not known yet: try again, and look at the injector's log if it stays so"
+    )]
+    NoTrustAnchors,
+    /// The issuer's certificate and key, which sidecars of this release need, were not read.
+    #[error("the issuer's certificate and key are not known: look for the secret dapr-trust-bundle")]
+    NoIssuer,
+    /// Components were not read yet.
+    #[error(
+        "the Components of the namespace are not known yet: try again, and look at the injector's log if it stays so"
+    )]
+    NoComponents,
+    /// Release 1.4.2 refused pods whose port is no number.
+    #[error("dapr.io/app-port: {0:?} is no port")]
+    AppPort(String),
+}
+
+impl Decision {
+    /// The reason as metrics and logs name it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Inject { .. } => "injected",
+            Self::Skip(Skip::NotAPod(_)) => "not_a_pod",
+            Self::Skip(Skip::NotEnabled(_)) => "not_enabled",
+            Self::Skip(Skip::Unauthorized { .. }) => "unauthorized",
+            Self::Skip(Skip::AlreadyInjected(_)) => "already_injected",
+            Self::Refuse(Refusal::NoObject) => "no_object",
+            Self::Refuse(Refusal::Malformed(_)) => "malformed",
+            Self::Refuse(Refusal::AppId(_)) => "app_id",
+            Self::Refuse(Refusal::NoTrustAnchors) => "no_trust_anchors",
+            Self::Refuse(Refusal::NoIssuer) => "no_issuer",
+            Self::Refuse(Refusal::NoComponents) => "no_components",
+            Self::Refuse(Refusal::AppPort(_)) => "app_port",
+        }
+    }
+
+    /// Whether the API server is to let the pod through.
+    pub fn is_allowed(&self) -> bool {
+        !matches!(self, Self::Refuse(_))
+    }
+}
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAPod(kind) => write!(f, "{kind:?} is no pod"),
+            Self::NotEnabled(None) => f.write_str("dapr.io/enabled is not set"),
+            Self::NotEnabled(Some(value)) => write!(f, "dapr.io/enabled is {value:?}, not \"true\""),
+            Self::Unauthorized { username } => {
+                write!(f, "service account '{username}' not on the list of allowed controller accounts")
+            }
+            Self::AlreadyInjected(list) => write!(f, "daprd is among the {list} already"),
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inject { app_id, .. } => write!(f, "daprd is injected for {}", app_id.id),
+            Self::Skip(skip) => skip.fmt(f),
+            Self::Refuse(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+/// Reviews one request.
+pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Outcome {
+    let mut warnings = Vec::new();
+    let (decision, patch) = match admit(request, settings, facts) {
+        Err(decision) => (decision, Vec::new()),
+        Ok(authority) => match inject(request, settings, facts, &mut warnings) {
+            Ok((app_id, patch)) => (Decision::Inject { app_id, authority }, patch),
+            Err(decision) => (decision, Vec::new()),
+        },
+    };
+    if matches!(decision, Decision::Skip(Skip::Unauthorized { .. })) {
+        warnings.push(format!("no Dapr sidecar: {decision}"));
+    }
+    Outcome { decision, patch, warnings }
+}
+
+/// Whether it is a pod, wants a sidecar and may have one. Release 1.4.2 asked who it is first.
+fn admit(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Result<Authority, Decision> {
+    let unauthorized = || Decision::Skip(Skip::Unauthorized { username: request.user.username.to_owned() });
+    let authority = settings.allowed.authority(request.user, facts.accounts);
+    if settings.era == Era::V1_4_2 && authority.is_none() {
+        return Err(unauthorized());
+    }
+    if request.kind != "Pod" {
+        return Err(Decision::Skip(Skip::NotAPod(request.kind.to_owned())));
+    }
+    enabled(request.object, settings.era).map_err(Decision::Skip)?;
+    authority.ok_or_else(unauthorized)
+}
+
+/// Whether the object asks for a sidecar; one that is absent goes on, to be refused with a reason.
+fn enabled(object: Option<&Value>, era: Era) -> Result<(), Skip> {
+    let Some(object) = object else { return Ok(()) };
+    let value = object.pointer("/metadata/annotations/dapr.io~1enabled");
+    let value = value.map(|value| value.as_str().unwrap_or_default());
+    let enough = match era {
+        Era::Current => |value: &str| value.eq_ignore_ascii_case("true"),
+        Era::V1_4_2 => truthy_1_4_2,
+    };
+    if value.is_some_and(enough) { Ok(()) } else { Err(Skip::NotEnabled(value.map(str::to_owned))) }
+}
+
+/// Makes the patch for a pod that is to have a sidecar.
+fn inject(
+    request: &Request<'_>,
+    settings: &Settings,
+    facts: &Facts<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<(AppId, Vec<Operation>), Decision> {
+    let object = request.object.ok_or(Refusal::NoObject)?;
+    let pod = Pod::read(object)?;
+    if let Some(list) = pod.sidecar() {
+        return Err(Decision::Skip(Skip::AlreadyInjected(list)));
+    }
+    let mut annotations = Annotations::new(&pod.metadata.annotations, settings.era);
+    let app_id = app_id::of(&pod, annotations.text("app-id", "")).map_err(Refusal::from)?;
+    let anchors = facts.trust.anchors.as_deref().ok_or(Refusal::NoTrustAnchors)?;
+    let options = Options::read(&mut annotations);
+    warnings.append(&mut annotations.warnings);
+    let mut parts = Parts {
+        id: &app_id.id,
+        namespace: request.namespace,
+        pod: &pod,
+        options: &options,
+        settings,
+        trust: facts.trust,
+        anchors,
+        components: None,
+        native: options.native.unwrap_or(settings.native),
+    };
+    if settings.era == Era::V1_4_2 {
+        release_1_4_2::check_app_port(&annotations)?;
+        let issuer = facts.trust.issuer.as_ref().ok_or(Refusal::NoIssuer)?;
+        let sidecar = release_1_4_2::sidecar(&parts, object, issuer, warnings);
+        let patch = release_1_4_2::operations(&pod, sidecar);
+        return Ok((app_id, patch));
+    }
+    let components = injected_components(&options, &app_id.id, facts, warnings)?;
+    parts.components = sockets_folder(&pod, &options, settings, !components.is_empty());
+    let (sidecar, native, folder) = (container::sidecar(&parts, warnings), parts.native, parts.components);
+    let injection =
+        Injection { pod: &pod, options: &options, settings, app_id: &app_id, sidecar, native, components, folder };
+    let patch = operations::of(injection);
+    Ok((app_id, patch))
+}
+
+fn injected_components(
+    options: &Options<'_>,
+    id: &str,
+    facts: &Facts<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<components::Container>, Refusal> {
+    if !options.pluggable.inject {
+        return Ok(Vec::new());
+    }
+    let components = facts.components.ok_or(Refusal::NoComponents)?;
+    Ok(components::injectable(id, components, warnings))
+}
+
+/// Where components have their sockets, when the pod has any or gets some.
+fn sockets_folder<'a>(pod: &Pod<'_>, options: &Options<'a>, settings: &'a Settings, injected: bool) -> Option<&'a str> {
+    let marked = pod.spec.containers.iter().any(|container| options.pluggable.contains(container.name));
+    let folder = if options.pluggable.folder.is_empty() { &settings.sockets_folder } else { options.pluggable.folder };
+    (marked || injected).then_some(folder)
+}
+
+impl From<Refusal> for Decision {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}

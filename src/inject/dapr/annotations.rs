@@ -1,0 +1,323 @@
+//! What a pod asks for in its `dapr.io/…` annotations, read once into types.
+//!
+//! What cannot be read is passed over with a warning that reaches whoever created the pod.
+
+use std::collections::BTreeMap;
+
+use super::settings::Era;
+
+/// What all of Dapr's annotations start with.
+const PREFIX: &str = "dapr.io/";
+
+/// Dapr's idea of true.
+pub(super) fn truthy(value: &str) -> bool {
+    let value = value.trim();
+    ["y", "yes", "true", "t", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+/// The idea that release 1.4.2 had of it.
+pub(super) fn truthy_1_4_2(value: &str) -> bool {
+    ["y", "yes", "true", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+}
+
+/// Dapr's annotations of a pod, and what was wrong with those that were read.
+pub(super) struct Annotations<'a> {
+    /// Without the prefix.
+    map: BTreeMap<&'a str, &'a str>,
+    era: Era,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Annotations<'a> {
+    pub(super) fn new(all: &BTreeMap<&'a str, Option<&'a str>>, era: Era) -> Self {
+        let own =
+            |(key, value): (&&'a str, &Option<&'a str>)| Some((key.strip_prefix(PREFIX)?, value.unwrap_or_default()));
+        Self { map: all.iter().filter_map(own).collect(), era, warnings: Vec::new() }
+    }
+
+    /// The annotation where it is there; release 1.4.2 took an empty one for an absent one.
+    pub(super) fn given(&self, key: &str) -> Option<&'a str> {
+        let value = self.map.get(key).copied()?;
+        (self.era == Era::Current || !value.is_empty()).then_some(value)
+    }
+
+    pub(super) fn text(&self, key: &str, default: &'a str) -> &'a str {
+        self.given(key).unwrap_or(default)
+    }
+
+    pub(super) fn flag(&self, key: &str, default: bool) -> bool {
+        let truthy = if self.era == Era::Current { truthy } else { truthy_1_4_2 };
+        self.given(key).map_or(default, truthy)
+    }
+
+    /// A whole number; what is none is passed over.
+    pub(super) fn number<T: TryFrom<i64>>(&mut self, key: &str) -> Option<T> {
+        let value = self.given(key)?;
+        let number = value.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
+        if number.is_none() {
+            self.warnings.push(format!("{PREFIX}{key}: {value:?} is no whole number in range and is passed over"));
+        }
+        number
+    }
+
+    /// Addresses, of which all quotes at the ends and then the blanks are taken away.
+    fn address(&self, key: &str) -> Option<&'a str> {
+        self.given(key).map(|value| value.trim_matches(['"', '\'']).trim())
+    }
+
+    fn probe(&mut self, which: &str, default: Probe) -> Probe {
+        let mut number = |name: &str, default| self.number(&format!("sidecar-{which}-probe-{name}")).unwrap_or(default);
+        Probe {
+            delay: number("delay-seconds", default.delay),
+            timeout: number("timeout-seconds", default.timeout),
+            period: number("period-seconds", default.period),
+            threshold: number("threshold", default.threshold),
+        }
+    }
+}
+
+/// Seconds, and how often it may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Probe {
+    pub(super) delay: i32,
+    pub(super) timeout: i32,
+    pub(super) period: i32,
+    pub(super) threshold: i32,
+}
+
+/// How the application's health is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Health<'a> {
+    pub(super) path: &'a str,
+    /// Seconds.
+    pub(super) interval: i32,
+    /// Milliseconds.
+    pub(super) timeout: i32,
+    pub(super) threshold: i32,
+}
+
+/// The application beside the sidecar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct App<'a> {
+    pub(super) port: i32,
+    pub(super) protocol: &'a str,
+    pub(super) ssl: bool,
+    pub(super) max_concurrency: Option<i64>,
+    pub(super) channel_address: &'a str,
+    pub(super) token_secret: &'a str,
+    pub(super) binding_timeout: Option<&'a str>,
+    pub(super) health: Option<Health<'a>>,
+}
+
+/// The sidecar's own ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ports {
+    pub(super) grpc: i32,
+    pub(super) internal: i32,
+    pub(super) metrics: i32,
+    /// Of the debugger that the sidecar is to run under.
+    pub(super) debug: Option<i32>,
+}
+
+/// Quantities as they are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Resources<'a> {
+    pub(super) cpu_request: &'a str,
+    pub(super) memory_request: &'a str,
+    pub(super) cpu_limit: &'a str,
+    pub(super) memory_limit: &'a str,
+}
+
+/// Limits of messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sizes<'a> {
+    pub(super) http_max_request: Option<i64>,
+    pub(super) max_body: &'a str,
+    pub(super) http_read_buffer: Option<i64>,
+    pub(super) read_buffer: &'a str,
+}
+
+/// Containers that are components.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pluggable<'a> {
+    /// Names divided by commas; blanks belong to them.
+    pub(super) names: &'a str,
+    pub(super) folder: &'a str,
+    pub(super) inject: bool,
+}
+
+/// All that a pod asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Options<'a> {
+    pub(super) app: App<'a>,
+    pub(super) ports: Ports,
+    pub(super) liveness: Probe,
+    pub(super) readiness: Probe,
+    pub(super) resources: Resources<'a>,
+    pub(super) sizes: Sizes<'a>,
+    pub(super) pluggable: Pluggable<'a>,
+    pub(super) metrics: bool,
+    pub(super) image: Option<&'a str>,
+    pub(super) config: &'a str,
+    pub(super) log_level: &'a str,
+    pub(super) log_as_json: bool,
+    pub(super) profiling: bool,
+    pub(super) api_logging: Option<bool>,
+    pub(super) api_token_secret: &'a str,
+    pub(super) env: &'a str,
+    pub(super) env_from_secret: &'a str,
+    pub(super) listen_addresses: &'a str,
+    pub(super) seccomp: &'a str,
+    pub(super) graceful_seconds: i64,
+    pub(super) block_shutdown: Option<&'a str>,
+    pub(super) disseminate_timeout: Option<&'a str>,
+    pub(super) socket_path: &'a str,
+    pub(super) mounts: &'a str,
+    pub(super) mounts_rw: &'a str,
+    pub(super) no_secret_store: bool,
+    pub(super) placement: Option<&'a str>,
+    pub(super) scheduler: Option<&'a str>,
+    pub(super) jwt_audiences: &'a str,
+    pub(super) disable_init_endpoints: Option<&'a str>,
+    pub(super) native: Option<bool>,
+}
+
+impl<'a> Options<'a> {
+    /// Reads all annotations but the app id.
+    pub(super) fn read(from: &mut Annotations<'a>) -> Self {
+        let (liveness, readiness) = probes(from);
+        Self {
+            app: App::read(from),
+            ports: Ports::read(from),
+            liveness,
+            readiness,
+            resources: Resources::read(from),
+            sizes: Sizes::read(from),
+            pluggable: Pluggable::read(from),
+            metrics: from.flag("enable-metrics", true),
+            image: from.given("sidecar-image"),
+            config: from.text("config", ""),
+            log_level: from.text("log-level", "info"),
+            log_as_json: from.flag("log-as-json", false),
+            profiling: from.flag("enable-profiling", false),
+            api_logging: from.given("enable-api-logging").map(truthy),
+            api_token_secret: from.text("api-token-secret", ""),
+            env: from.text("env", ""),
+            env_from_secret: from.text("env-from-secret", ""),
+            listen_addresses: from.text("sidecar-listen-addresses", "[::1],127.0.0.1"),
+            seccomp: from.text("sidecar-seccomp-profile-type", ""),
+            graceful_seconds: from.number("graceful-shutdown-seconds").unwrap_or(-1),
+            block_shutdown: from.given("block-shutdown-duration"),
+            disseminate_timeout: from.given("actors-disseminate-timeout"),
+            socket_path: from.text("unix-domain-socket-path", ""),
+            mounts: from.text("volume-mounts", ""),
+            mounts_rw: from.text("volume-mounts-rw", ""),
+            no_secret_store: from.flag("disable-builtin-k8s-secret-store", false),
+            placement: from.address("placement-host-address"),
+            scheduler: from.address("scheduler-host-address"),
+            jwt_audiences: from.text("sentry-request-jwt-audiences", ""),
+            disable_init_endpoints: from.given("disable-init-endpoints"),
+            native: from.given("enable-native-sidecar").map(truthy),
+        }
+    }
+
+    /// What the application's containers are told about their protocol; empty when it is none that Dapr knows.
+    pub(super) fn app_protocol(&self) -> &'static str {
+        let protocol = self.app.protocol.to_lowercase();
+        match (protocol.as_str(), self.app.ssl) {
+            ("grpcs", _) | ("grpc", true) => "grpcs",
+            ("https", _) | ("http", true) => "https",
+            ("h2c", _) => "h2c",
+            ("http", false) | ("", _) => "http",
+            ("grpc", false) => "grpc",
+            _ => "",
+        }
+    }
+}
+
+/// Liveness and readiness; their defaults changed with 1.18.
+fn probes(from: &mut Annotations<'_>) -> (Probe, Probe) {
+    let old = Probe { delay: 3, timeout: 3, period: 6, threshold: 3 };
+    let (liveness, readiness) = match from.era {
+        Era::V1_4_2 => (old, old),
+        Era::Current => (
+            Probe { delay: 180, timeout: 3, period: 10, threshold: 5 },
+            Probe { delay: 1, timeout: 1, period: 1, threshold: 5 },
+        ),
+    };
+    (from.probe("liveness", liveness), from.probe("readiness", readiness))
+}
+
+impl<'a> App<'a> {
+    fn read(from: &mut Annotations<'a>) -> Self {
+        Self {
+            port: from.number("app-port").unwrap_or(0),
+            protocol: from.text("app-protocol", "http"),
+            ssl: from.flag("app-ssl", false),
+            max_concurrency: from.number("app-max-concurrency"),
+            channel_address: from.text("app-channel-address", ""),
+            token_secret: from.text("app-token-secret", ""),
+            binding_timeout: from.given("app-binding-options-timeout"),
+            health: from.flag("enable-app-health-check", false).then(|| Health::read(from)),
+        }
+    }
+}
+
+impl<'a> Health<'a> {
+    fn read(from: &mut Annotations<'a>) -> Self {
+        Self {
+            path: from.text("app-health-check-path", "/healthz"),
+            interval: from.number("app-health-probe-interval").unwrap_or(5),
+            timeout: from.number("app-health-probe-timeout").unwrap_or(500),
+            threshold: from.number("app-health-threshold").unwrap_or(3),
+        }
+    }
+}
+
+impl Ports {
+    fn read(from: &mut Annotations<'_>) -> Self {
+        Self {
+            grpc: from.number("grpc-port").unwrap_or(50001),
+            internal: from.number("internal-grpc-port").unwrap_or(50002),
+            metrics: from.number("metrics-port").unwrap_or(9090),
+            debug: from.flag("enable-debug", false).then(|| from.number("debug-port").unwrap_or(40000)),
+        }
+    }
+}
+
+impl<'a> Resources<'a> {
+    fn read(from: &Annotations<'a>) -> Self {
+        Self {
+            cpu_request: from.text("sidecar-cpu-request", ""),
+            memory_request: from.text("sidecar-memory-request", ""),
+            cpu_limit: from.text("sidecar-cpu-limit", ""),
+            memory_limit: from.text("sidecar-memory-limit", ""),
+        }
+    }
+}
+
+impl<'a> Sizes<'a> {
+    fn read(from: &mut Annotations<'a>) -> Self {
+        Self {
+            http_max_request: from.number("http-max-request-size"),
+            max_body: from.text("max-body-size", ""),
+            http_read_buffer: from.number("http-read-buffer-size"),
+            read_buffer: from.text("read-buffer-size", ""),
+        }
+    }
+}
+
+impl<'a> Pluggable<'a> {
+    fn read(from: &Annotations<'a>) -> Self {
+        Self {
+            names: from.text("pluggable-components", ""),
+            folder: from.text("pluggable-components-sockets-folder", ""),
+            inject: from.flag("inject-pluggable-components", false),
+        }
+    }
+
+    /// Whether a container of the pod is a component.
+    pub(super) fn contains(&self, container: &str) -> bool {
+        self.names.split(',').any(|name| name == container)
+    }
+}

@@ -1,0 +1,82 @@
+//! The variables that annotations put into the sidecar: `dapr.io/env` and `dapr.io/env-from-secret`.
+
+use serde_json::{Value, json};
+
+/// Variables of one annotation.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Variables {
+    /// Every name, also of what was dropped.
+    pub(super) keys: Vec<String>,
+    /// As a container lists them.
+    pub(super) list: Vec<Value>,
+}
+
+/// A variable with a value, which is left out where it is empty.
+pub(super) fn variable(name: &str, value: &str) -> Value {
+    if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
+}
+
+/// A variable out of a secret.
+pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
+    let mut reference = json!({});
+    if !secret.is_empty() {
+        reference["name"] = secret.into();
+    }
+    reference["key"] = key.into();
+    json!({"name": name, "valueFrom": {"secretKeyRef": reference}})
+}
+
+/// A variable out of a field of the pod.
+pub(super) fn from_field(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+/// `dapr.io/env`: `NAME=value` divided by commas; a comma that no `NAME=` follows belongs to the value.
+pub(super) fn parse(text: &str) -> Variables {
+    let mut variables = Variables::default();
+    for (name, value) in assignments(text) {
+        variables.keys.push(name.to_owned());
+        variables.list.push(variable(name, value));
+    }
+    variables
+}
+
+/// `dapr.io/env-from-secret`: `NAME=secret:key`, or `NAME=secret` where the key is called like the secret.
+pub(super) fn parse_from_secret(text: &str) -> Variables {
+    let mut variables = Variables::default();
+    for (name, value) in assignments(text) {
+        variables.keys.push(name.to_owned());
+        let value = value.trim();
+        let (secret, key) = value.split_once(':').unwrap_or((value, value));
+        if !key.contains(':') {
+            variables.list.push(from_secret(name, secret.trim(), key.trim()));
+        }
+    }
+    variables
+}
+
+/// `dapr.io/env` as release 1.4.2 read it: every comma divides, and a value holds no `=`.
+pub(super) fn parse_1_4_2(text: &str) -> Vec<Value> {
+    let pairs = text.split(',').filter_map(|piece| piece.trim().split_once('='));
+    pairs.filter(|(_, value)| !value.contains('=')).map(|(name, value)| variable(name, value)).collect()
+}
+
+fn assignments(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let commas = text.match_indices(',').map(|(at, _)| at);
+        let end = commas.into_iter().find(|&at| starts_assignment(&text[at + 1..]));
+        rest = end.map(|at| &text[at + 1..]);
+        Some(text[..end.unwrap_or(text.len())].trim())
+    })
+    .filter_map(|piece| piece.split_once('='))
+}
+
+/// Whether `NAME=` is what comes next, ASCII space aside.
+fn starts_assignment(text: &str) -> bool {
+    let text = text.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
+    let name = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    let (name, rest) = text.split_at(name);
+    rest.starts_with('=') && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+}

@@ -1,0 +1,170 @@
+//! Patterns of names, with the meaning that Go's `path.Match` gives them.
+//!
+//! `*` and `?` stop at `/`, classes do not; `\` takes the next character as it is. Compiled once, so that a bad pattern is
+//! refused when settings are read and never while a pod waits.
+
+use std::str::Chars;
+
+/// A pattern, compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Glob(Vec<Token>);
+
+/// What is wrong with a pattern, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{fault} at byte {position}")]
+pub struct GlobError {
+    /// Byte of the pattern, counted from 0.
+    pub position: usize,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// The ways in which a pattern can be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// `[` without its `]`.
+    #[error("a class that is not closed")]
+    Unclosed,
+    /// `[]`, `[^]`, `[-a]`: something is missing where a character must be.
+    #[error("a class where a character is missing")]
+    NoCharacter,
+    /// `\` as the last character.
+    #[error("an escape with nothing behind it")]
+    Escape,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    /// Any run of characters but `/`.
+    Star,
+    /// One character, not `/`.
+    Any,
+    /// This character.
+    One(char),
+    /// One character within a range, or within none of them.
+    Class { negated: bool, ranges: Vec<(char, char)> },
+}
+
+impl Token {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Self::Star => false,
+            Self::Any => c != '/',
+            Self::One(wanted) => c == *wanted,
+            Self::Class { negated, ranges } => ranges.iter().any(|(low, high)| (low..=high).contains(&&c)) != *negated,
+        }
+    }
+}
+
+impl Glob {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// It is malformed; the error says where.
+    pub fn parse(pattern: &str) -> Result<Self, GlobError> {
+        let mut reader = Reader { pattern, rest: pattern.chars() };
+        let mut tokens = Vec::new();
+        while let Some(c) = reader.rest.next() {
+            match c {
+                // Two stars mean what one does.
+                '*' if tokens.last() == Some(&Token::Star) => {}
+                '*' => tokens.push(Token::Star),
+                '?' => tokens.push(Token::Any),
+                '[' => tokens.push(reader.class()?),
+                '\\' => tokens.push(Token::One(reader.escaped()?)),
+                c => tokens.push(Token::One(c)),
+            }
+        }
+        Ok(Self(tokens))
+    }
+
+    /// Whether `name`, all of it, is one that the pattern means.
+    ///
+    /// A star first takes as little as it can and never gives up a part that has matched for the sake of a later star, as in
+    /// Go; so the time is bounded by the product of both lengths.
+    pub fn matches(&self, name: &str) -> bool {
+        let (mut at, mut rest) = (0, name.chars());
+        let mut retry: Option<(usize, Chars<'_>)> = None;
+        loop {
+            match self.0.get(at) {
+                Some(Token::Star) => {
+                    at += 1;
+                    retry = Some((at, rest.clone()));
+                    continue;
+                }
+                Some(token) => {
+                    let mut ahead = rest.clone();
+                    if ahead.next().is_some_and(|c| token.takes(c)) {
+                        (at, rest) = (at + 1, ahead);
+                        continue;
+                    }
+                }
+                None if rest.as_str().is_empty() => return true,
+                None => {}
+            }
+            let Some((after_star, from)) = &mut retry else { return false };
+            if from.next().is_none_or(|c| c == '/') {
+                return false;
+            }
+            (at, rest) = (*after_star, from.clone());
+        }
+    }
+}
+
+/// A pattern being read.
+struct Reader<'a> {
+    pattern: &'a str,
+    rest: Chars<'a>,
+}
+
+impl Reader<'_> {
+    fn position(&self) -> usize {
+        self.pattern.len() - self.rest.as_str().len()
+    }
+
+    fn fault(&self, position: usize, fault: Fault) -> GlobError {
+        debug_assert!(position <= self.pattern.len());
+        GlobError { position, fault }
+    }
+
+    /// What follows a `\`.
+    fn escaped(&mut self) -> Result<char, GlobError> {
+        let position = self.position() - 1;
+        self.rest.next().ok_or_else(|| self.fault(position, Fault::Escape))
+    }
+
+    /// What follows a `[`, its `]` included.
+    fn class(&mut self) -> Result<Token, GlobError> {
+        let start = self.position() - 1;
+        let negated = self.rest.as_str().starts_with('^');
+        if negated {
+            self.rest.next();
+        }
+        let mut ranges = Vec::new();
+        loop {
+            if !ranges.is_empty() && self.rest.as_str().starts_with(']') {
+                self.rest.next();
+                return Ok(Token::Class { negated, ranges });
+            }
+            let low = self.bound(start)?;
+            let high = if self.rest.as_str().starts_with('-') {
+                self.rest.next();
+                self.bound(start)?
+            } else {
+                low
+            };
+            ranges.push((low, high));
+        }
+    }
+
+    /// One end of a range of the class that starts at `start`.
+    fn bound(&mut self, start: usize) -> Result<char, GlobError> {
+        let position = self.position();
+        match self.rest.next() {
+            None => Err(self.fault(start, Fault::Unclosed)),
+            Some(']' | '-') => Err(self.fault(position, Fault::NoCharacter)),
+            Some('\\') => self.escaped(),
+            Some(c) => Ok(c),
+        }
+    }
+}

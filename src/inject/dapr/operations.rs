@@ -1,0 +1,162 @@
+//! The patch that puts a sidecar into a pod, operation by operation in the order of Dapr's own injector.
+//!
+//! Each operation is made with what the earlier ones have done in mind: a list that was made is appended to afterwards.
+
+use serde_json::{Value, json};
+
+use super::annotations::Options;
+use super::app_id::{AppId, Source};
+use super::args::HTTP_PORT;
+use super::components::{self, Container};
+use super::container::{SOCKET_VOLUME, TOKEN_VOLUME};
+use super::env::variable;
+use super::mounts;
+use super::pod::{Named, Pod};
+use super::settings::Settings;
+use crate::inject::patch::Operation;
+
+/// The pod's volumes while they are added to.
+pub(super) struct Volumes<'a> {
+    there: Vec<std::borrow::Cow<'a, str>>,
+}
+
+impl<'a> Volumes<'a> {
+    pub(super) fn of(pod: &Pod<'a>) -> Self {
+        Self { there: pod.spec.volumes.iter().map(|volume| volume.name.into()).collect() }
+    }
+
+    /// Adds those that are not there yet.
+    pub(super) fn add(&mut self, volumes: Vec<Value>) -> Vec<Operation> {
+        let first = self.there.is_empty();
+        let mut new = Vec::new();
+        for volume in volumes {
+            let name = volume["name"].as_str().unwrap_or_default().to_owned();
+            if !self.there.iter().any(|there| *there == name) {
+                self.there.push(name.into());
+                new.push(volume);
+            }
+        }
+        if first && !new.is_empty() {
+            return vec![add("/spec/volumes", new.into())];
+        }
+        new.into_iter().map(|volume| append("/spec/volumes", volume)).collect()
+    }
+}
+
+/// What is put into a pod.
+pub(super) struct Injection<'a> {
+    pub(super) pod: &'a Pod<'a>,
+    pub(super) options: &'a Options<'a>,
+    pub(super) settings: &'a Settings,
+    pub(super) app_id: &'a AppId,
+    pub(super) sidecar: Value,
+    pub(super) native: bool,
+    /// Containers from elsewhere that are components.
+    pub(super) components: Vec<Container>,
+    /// Where the sockets of components are, when there are components.
+    pub(super) folder: Option<&'a str>,
+}
+
+/// All operations.
+pub(super) fn of(injection: Injection<'_>) -> Vec<Operation> {
+    let Injection { pod, options, settings, app_id, .. } = injection;
+    let mut operations = Vec::with_capacity(16);
+    if pod.spec.containers.is_empty() {
+        operations.push(add("/spec/containers", json!([])));
+    }
+    if pod.metadata.labels.is_empty() {
+        operations.push(add("/metadata/labels", json!({})));
+    }
+    let mut volumes = Volumes::of(pod);
+    operations.extend(volumes.add(own_volumes(options, settings)));
+    operations.extend(sidecar(pod, injection.sidecar, injection.native, settings.native_first));
+    operations.extend(labels(app_id, options.metrics));
+    operations.extend(application(pod, options));
+    if let Some(folder) = injection.folder {
+        operations.extend(components::operations(pod, options, injection.components, folder, &mut volumes));
+    }
+    operations
+}
+
+fn own_volumes(options: &Options<'_>, settings: &Settings) -> Vec<Value> {
+    let mut volumes = Vec::new();
+    if !options.socket_path.is_empty() {
+        volumes.push(json!({"name": SOCKET_VOLUME, "emptyDir": {"medium": "Memory"}}));
+    }
+    if settings.identity_token {
+        let control_plane = &settings.control_plane;
+        let audience = format!("spiffe://{}/ns/{}/dapr-sentry", control_plane.trust_domain, control_plane.namespace);
+        let token = json!({"audience": audience, "expirationSeconds": 7200, "path": "token"});
+        let projected = json!({"sources": [{"serviceAccountToken": token}], "defaultMode": 420});
+        volumes.push(json!({"name": TOKEN_VOLUME, "projected": projected}));
+    }
+    volumes
+}
+
+/// The sidecar's place: after the pod's containers, or as a native one before or after its init containers.
+fn sidecar(pod: &Pod<'_>, container: Value, native: bool, first: bool) -> Vec<Operation> {
+    if !native {
+        return vec![append("/spec/containers", container)];
+    }
+    let mut operations = Vec::new();
+    if pod.spec.init_containers.is_empty() {
+        operations.push(add("/spec/initContainers", json!([])));
+    }
+    operations.push(match first && !pod.spec.init_containers.is_empty() {
+        true => add("/spec/initContainers/0", container),
+        false => append("/spec/initContainers", container),
+    });
+    operations
+}
+
+/// Labels by which sidecars are found. An id of our own making is also written where the control plane looks for it.
+fn labels(app_id: &AppId, metrics: bool) -> Vec<Operation> {
+    let mut operations = vec![
+        add("/metadata/labels/dapr.io~1sidecar-injected", "true".into()),
+        add("/metadata/labels/dapr.io~1app-id", app_id.id.as_str().into()),
+        add("/metadata/labels/dapr.io~1metrics-enabled", metrics.to_string().into()),
+    ];
+    if app_id.source == Source::GenerateName {
+        operations.push(add("/metadata/annotations/dapr.io~1app-id", app_id.id.as_str().into()));
+    }
+    operations
+}
+
+/// The application's containers learn where the sidecar is, and see its sockets.
+fn application(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
+    let (http, grpc) = (HTTP_PORT.to_string(), options.ports.grpc.to_string());
+    let mut variables = vec![("DAPR_HTTP_PORT", http.as_str()), ("DAPR_GRPC_PORT", grpc.as_str())];
+    let protocol = options.app_protocol();
+    if !protocol.is_empty() {
+        variables.push(("APP_PROTOCOL", protocol));
+    }
+    let containers = || {
+        let all = pod.spec.containers.iter().enumerate();
+        all.filter(|(_, container)| !options.pluggable.contains(container.name))
+    };
+    let env = containers().flat_map(|(index, container)| add_env(index, &container.env, &variables));
+    let sockets = containers().filter(|_| !options.socket_path.is_empty()).filter_map(|(index, container)| {
+        mounts::add(index, &container.volume_mounts, SOCKET_VOLUME, options.socket_path)
+    });
+    env.chain(sockets).collect()
+}
+
+/// Variables that the container does not have yet.
+pub(super) fn add_env(index: usize, present: &[Named<'_>], variables: &[(&str, &str)]) -> Vec<Operation> {
+    let path = format!("/spec/containers/{index}/env");
+    if present.is_empty() {
+        let all: Vec<Value> = variables.iter().map(|(name, value)| variable(name, value)).collect();
+        return vec![add(&path, all.into())];
+    }
+    let missing = variables.iter().filter(|(name, _)| present.iter().all(|there| there.name != *name));
+    missing.map(|(name, value)| append(&path, variable(name, value))).collect()
+}
+
+pub(super) fn add(path: &str, value: Value) -> Operation {
+    Operation::Add { path: path.to_owned(), value }
+}
+
+/// Appends to a list that is there.
+pub(super) fn append(list: &str, value: Value) -> Operation {
+    add(&format!("{list}/-"), value)
+}

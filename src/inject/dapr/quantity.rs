@@ -1,0 +1,153 @@
+//! Kubernetes' resource quantities, written as the API server writes them.
+//!
+//! What already is canonical stays as the user wrote it. Values beyond 128 bits, which no node has, count as malformed, so
+//! that no annotation costs more than its length.
+
+/// What a suffix says about the number before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// `n` to `E`: a power of ten.
+    Decimal(i32),
+    /// `e3`: a power of ten, and it stays written so.
+    Exponent(i32),
+    /// `Ki` to `Ei`: a power of two.
+    Binary(u32),
+}
+
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+
+/// No value is finer: the rest is rounded up.
+const NANO: i32 = -9;
+/// Exponents beyond this are no amounts of anything.
+const LARGEST_EXPONENT: i32 = 30;
+/// Digits up to which the original reads a number without big integers; beyond, it always rewrites.
+const FAST_DIGITS: usize = 18;
+
+/// The number before the suffix.
+struct Number<'a> {
+    negative: bool,
+    /// Without leading zeros.
+    whole: &'a str,
+    fraction: &'a str,
+}
+
+/// `text` in canonical form; `None` when it is no quantity.
+pub(super) fn canonical(text: &str) -> Option<String> {
+    let (number, suffix) = split(text)?;
+    let unit = unit(suffix)?;
+    if number.is_canonical(unit) {
+        return Some(text.to_owned());
+    }
+    let magnitude = number.digits()?;
+    let written = match unit {
+        Unit::Decimal(exponent) => decimal(magnitude, exponent - number.scale()?, false),
+        Unit::Exponent(exponent) => decimal(magnitude, exponent - number.scale()?, true),
+        Unit::Binary(power) => binary(magnitude, number.scale()?, power),
+    }?;
+    Some(if number.negative && written != "0" { format!("-{written}") } else { written })
+}
+
+fn split(text: &str) -> Option<(Number<'_>, &str)> {
+    if text.is_empty() {
+        return None;
+    }
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, rest) = digits(unsigned);
+    let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
+    Some((Number { negative: text.starts_with('-'), whole: whole.trim_start_matches('0'), fraction }, suffix))
+}
+
+/// The digits at the start, and the rest.
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+fn unit(suffix: &str) -> Option<Unit> {
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some(Unit::Decimal(*exponent));
+    }
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some(Unit::Binary(*power));
+    }
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    (exponent.abs() <= LARGEST_EXPONENT).then_some(Unit::Exponent(exponent))
+}
+
+impl Number<'_> {
+    /// All digits as one number.
+    fn digits(&self) -> Option<u128> {
+        let both = format!("0{}{}", self.whole, self.fraction);
+        both.parse().ok()
+    }
+
+    /// How many of the digits are behind the point.
+    fn scale(&self) -> Option<i32> {
+        i32::try_from(self.fraction.len()).ok()
+    }
+
+    /// Whether the original keeps what the user wrote.
+    fn is_canonical(&self, unit: Unit) -> bool {
+        let length = self.whole.len().max(1) + self.fraction.len();
+        match unit {
+            Unit::Decimal(exponent) | Unit::Exponent(exponent) => {
+                let Some(scale) = self.scale().map(|scale| exponent - scale) else { return false };
+                let thousands = format!("{}{}", self.whole, self.fraction).ends_with("000");
+                length <= FAST_DIGITS && scale >= NANO && scale % 3 == 0 && !thousands && !self.whole.is_empty()
+            }
+            Unit::Binary(power) => {
+                // Below this many digits the product fits 64 bits; the last bits tell that 1024 does not divide it.
+                let room = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
+                room >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)
+            }
+        }
+    }
+}
+
+/// `magnitude` × 10^`exponent` with an exponent that is a multiple of three.
+fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Option<String> {
+    while exponent < NANO && magnitude > 0 {
+        magnitude = magnitude.div_ceil(10);
+        exponent += 1;
+    }
+    if magnitude == 0 {
+        return Some("0".to_owned());
+    }
+    while magnitude.is_multiple_of(10) {
+        magnitude /= 10;
+        exponent += 1;
+    }
+    let largest = if keep_exponent { i32::MAX } else { 18 };
+    while exponent % 3 != 0 || exponent > largest {
+        magnitude = magnitude.checked_mul(10)?;
+        exponent -= 1;
+    }
+    let suffix = match keep_exponent {
+        true if exponent == 0 => String::new(),
+        true => format!("e{exponent}"),
+        false => DECIMAL.iter().find(|(_, power)| *power == exponent)?.0.to_owned(),
+    };
+    Some(format!("{magnitude}{suffix}"))
+}
+
+/// `magnitude` / 10^`scale` × 2^`power`.
+fn binary(magnitude: u128, scale: i32, power: u32) -> Option<String> {
+    let largest = u128::from(i64::MAX.unsigned_abs());
+    let scaled = magnitude.checked_mul(1 << power)?;
+    let divisor = 10_u128.checked_pow(u32::try_from(scale).ok()?)?;
+    let (whole, exact) = (scaled / divisor, scaled.is_multiple_of(divisor));
+    if whole >= largest {
+        return Some(largest.to_string());
+    }
+    if !exact || whole < 1024 {
+        return decimal(scaled, -scale, false);
+    }
+    let (mut whole, mut steps) = (whole, 0);
+    while whole.is_multiple_of(1024) {
+        whole /= 1024;
+        steps += 1;
+    }
+    let suffix = if steps == 0 { "" } else { BINARY.get(steps - 1)?.0 };
+    Some(format!("{whole}{suffix}"))
+}

@@ -1,0 +1,92 @@
+//! Lists of accounts: what is in them always, what operators add, and what is no entry.
+
+use super::*;
+use crate::inject::dapr::{Fault, Glob, GlobError, PatternError, SettingsError};
+
+fn fault(list: &str) -> PatternError {
+    match parse_settings(&[("ALLOWED_SERVICE_ACCOUNTS", list)], Era::Current) {
+        Err(SettingsError::Accounts { source, .. }) => source,
+        other => panic!("{list}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_bad_entry_is_refused_with_its_place() {
+    for entry in ["namespace", "ns:sa:extra", ":"] {
+        let expected = PatternError::Shape { index: 2, entry: entry.into() };
+        assert_eq!(fault(&format!("a:b, {entry} ,c:d")), expected);
+    }
+    for (entry, half, position, fault_expected) in [
+        ("ns-[:sa", "namespace", 3, Fault::Unclosed),
+        ("ns:sa-[invalid", "name", 3, Fault::Unclosed),
+        ("ns:[]", "name", 1, Fault::NoCharacter),
+        ("ns:a\\", "name", 1, Fault::Escape),
+    ] {
+        let source = GlobError { position, fault: fault_expected };
+        let expected = PatternError::Glob { index: 1, entry: entry.into(), half, source };
+        assert_eq!(fault(entry), expected, "{entry}");
+    }
+}
+
+#[test]
+fn entries_are_trimmed_and_empty_ones_passed_over() {
+    for (list, account, expected) in [
+        ("", "ns:sa", false),
+        ("   ", "ns:sa", false),
+        (" ns : sa ", "ns:sa", true),
+        (",,ns:sa,", "ns:sa", true),
+        ("ns:sa", "ns:sa-extra", false),
+        ("ns-*:sa", "ns-:sa", true),
+        ("ns:sa-[a-z]", "ns:sa-m", true),
+        (":sa", "ns:sa", false),
+        (":sa", ":sa", true),
+        ("ns:sa", "ns:sa:more", true),
+        ("*:*", "ns", false),
+    ] {
+        let settings = settings(&[("ALLOWED_SERVICE_ACCOUNTS_PREFIX_NAMES", list)]);
+        let username = format!("system:serviceaccount:{account}");
+        let user = User { username: &username, ..User::default() };
+        let authority = settings.allowed.authority(user, &BTreeSet::new());
+        assert_eq!(authority.is_some(), expected, "{list:?} {account}");
+    }
+}
+
+#[test]
+fn uids_are_wanted_of_accounts_that_are_named_exactly() {
+    let there = ["kube-system:replicaset-controller", "tekton-pipelines:tekton-pipelines-controller", "test:test"];
+    for (list, expected) in [("", 2), ("test:test", 3), ("abc:abc", 2), ("test:test,abc:abc", 3), ("t*:test", 2)] {
+        let allowed = settings(&[("ALLOWED_SERVICE_ACCOUNTS", list)]).allowed;
+        let known = there.iter().filter_map(|account| account.split_once(':'));
+        assert_eq!(known.filter(|(namespace, name)| allowed.wants_uid(namespace, name)).count(), expected, "{list}");
+    }
+}
+
+#[test]
+fn globs_mean_what_they_mean_to_go() {
+    for (pattern, name, expected) in [
+        ("", "", true),
+        ("", "a", false),
+        ("foo*bar", "foobar", true),
+        ("foo*bar", "fooXYZbar", true),
+        ("foo*bar", "foobaz", false),
+        ("*", "a/b", false),
+        ("a?c", "a/c", false),
+        ("a[/]c", "a/c", true),
+        ("a[^x]c", "a/c", true),
+        ("[^a-c]", "d", true),
+        ("[^a-c]", "b", false),
+        ("[!a]", "!", true),
+        ("[a\\-z]", "-", true),
+        ("\\*", "*", true),
+        ("\\*", "x", false),
+        ("a]", "a]", true),
+        ("ä?", "äö", true),
+        ("*a*b", "xaybzb", true),
+        ("*[/a]*b", "a/b", false),
+    ] {
+        assert_eq!(Glob::parse(pattern).expect(pattern).matches(name), expected, "{pattern} {name}");
+    }
+    for pattern in ["[", "[a", "[]", "[]a]", "[^]", "[-a]", "[a-]", "[a-", "\\", "[\\", "*[", "a["] {
+        assert!(Glob::parse(pattern).is_err(), "{pattern}");
+    }
+}

@@ -1,0 +1,128 @@
+//! The small languages within annotations: variables, secrets, mounts, quantities.
+
+use super::*;
+use crate::inject::dapr::{env, mounts, quantity};
+
+#[test]
+fn a_comma_divides_variables_where_a_name_follows() {
+    for (text, expected) in [
+        ("", vec![]),
+        ("ENV1=value1,ENV2=value2, ENV3=value3", vec![("ENV1", "value1"), ("ENV2", "value2"), ("ENV3", "value3")]),
+        ("ENV1=value1 , ENV2 = x", vec![("ENV1", "value1 , ENV2 = x")]),
+        ("A=1 ,\t B=2", vec![("A", "1"), ("B", "2")]),
+        (
+            "NO_PROXY=\"a.local,b.local,10.0.0.0/8\",X=1",
+            vec![("NO_PROXY", "\"a.local,b.local,10.0.0.0/8\""), ("X", "1")],
+        ),
+        (
+            "A=1,OTEL_RESOURCE_ATTRIBUTES=service.namespace=ns,service.version=1",
+            vec![("A", "1"), ("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=ns,service.version=1")],
+        ),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES=service.namespace=ns,B=2",
+            vec![("OTEL_RESOURCE_ATTRIBUTES", "service.namespace=ns"), ("B", "2")],
+        ),
+        (
+            "DB_CONNECTION=host=localhost;port=5432;user=admin",
+            vec![("DB_CONNECTION", "host=localhost;port=5432;user=admin")],
+        ),
+        ("KEY1=value=with=equals", vec![("KEY1", "value=with=equals")]),
+        ("none", vec![]),
+        ("=x", vec![("", "x")]),
+        ("A B=1, C =2", vec![("A B", "1, C =2")]),
+        ("A=1,", vec![("A", "1,")]),
+        (",A=1", vec![("A", "1")]),
+        ("A=1,\u{a0}B=2", vec![("A", "1,\u{a0}B=2")]),
+        ("\u{a0}A=1\u{a0}", vec![("A", "1")]),
+        ("A=1,_b=", vec![("A", "1"), ("_b", "")]),
+        ("A=1,2b=3", vec![("A", "1,2b=3")]),
+    ] {
+        let found = env::parse(text);
+        let expected_list: Vec<Value> = expected.iter().map(|(name, value)| env::variable(name, value)).collect();
+        assert_eq!(found.list, expected_list, "{text:?}");
+        assert_eq!(found.keys, expected.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "{text:?}");
+    }
+}
+
+#[test]
+fn secrets_are_named_with_or_without_a_key() {
+    for (text, expected) in [
+        ("", vec![]),
+        ("KEY=NAME", vec![("KEY", "NAME", "NAME")]),
+        ("KEY=NAME:SECRET", vec![("KEY", "NAME", "SECRET")]),
+        ("KEY1=NAME1,KEY2=NAME2:S2", vec![("KEY1", "NAME1", "NAME1"), ("KEY2", "NAME2", "S2")]),
+        ("KEY1= NAME1 , KEY2=NAME2 : S2 ", vec![("KEY1", "NAME1", "NAME1"), ("KEY2", "NAME2", "S2")]),
+        ("A=", vec![("A", "", "")]),
+        ("A=:k", vec![("A", "", "k")]),
+        ("A=a:b:c", vec![]),
+    ] {
+        let expected: Vec<Value> =
+            expected.iter().map(|(name, secret, key)| env::from_secret(name, secret, key)).collect();
+        assert_eq!(env::parse_from_secret(text).list, expected, "{text:?}");
+    }
+    assert_eq!(env::parse_from_secret("A=a:b:c").keys, ["A"]);
+    let empty = json!({"name": "A", "valueFrom": {"secretKeyRef": {"key": ""}}});
+    assert_eq!(env::parse_from_secret("A=").list, [empty]);
+}
+
+#[test]
+fn mounts_have_two_parts() {
+    for (text, expected) in [
+        ("", vec![]),
+        ("v1:/1, v2:/2,v3:/3", vec![("v1", "/1"), ("v2", "/2"), ("v3", "/3")]),
+        (" v1:/1 ", vec![("v1", "/1")]),
+        ("v1:/1:ro,v2,v3:/3", vec![("v3", "/3")]),
+        (":", vec![("", "")]),
+    ] {
+        for read_only in [true, false] {
+            let found: Vec<_> = mounts::parse(text, read_only).collect();
+            let expected: Vec<_> =
+                expected.iter().map(|&(volume, path)| mounts::Wanted { volume, path, read_only }).collect();
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn quantities_are_written_as_the_api_server_writes_them() {
+    for same in
+        "1 1. 01 001 5. +1 -1 1e3 1e0 1e-3 1500m 1n 1Gi 1000Ki 1048576 1k 9223372036854775808 1e18 0 1E 5Ei".split(' ')
+    {
+        assert_eq!(quantity::canonical(same).as_deref(), Some(same));
+    }
+    for (given, written) in [
+        (".5", "500m"),
+        ("0.5", "500m"),
+        ("0.50", "500m"),
+        ("1.0", "1"),
+        ("1.50", "1500m"),
+        ("10E-1", "1"),
+        ("1.5e3", "1500"),
+        ("1000", "1k"),
+        ("1000m", "1"),
+        ("0.0001", "100u"),
+        ("0.00000000001", "1n"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("0.001Mi", "1048576m"),
+        ("1000k", "1M"),
+        ("10Ei", "9223372036854775807"),
+        ("1e19", "10e18"),
+        ("0m", "0"),
+        ("00", "0"),
+        ("-0", "0"),
+        ("Mi", "0"),
+        ("-1000", "-1k"),
+        ("0.5Ki", "512"),
+        ("1e-12", "1e-9"),
+        ("1024Ki", "1Mi"),
+        ("1000E", "1000E"),
+    ] {
+        assert_eq!(quantity::canonical(given).as_deref(), Some(written), "{given}");
+    }
+    for bad in
+        ["", "1e", " 1", "1 ", "1gi", "1GiB", "1K", "1,5", "--1", "0x10", "1.2.3", "1e3Mi", "1e99", "1e+-3", "ten"]
+    {
+        assert_eq!(quantity::canonical(bad), None, "{bad:?}");
+    }
+}

@@ -1,0 +1,320 @@
+//! Flags and environment of installing, in the names that Istio's users know, made into [`Settings`].
+//!
+//! `daemon` flattens them into the command line. A flag outranks its variable. An empty variable counts as not given:
+//! ConfigMaps that leave a key empty do not mean `false` by it.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::settings::{Entry, KubeconfigSettings, Mode, Settings};
+use crate::contract;
+
+/// The owned configuration's usual name.
+const OWNED: &str = "02-istio-cni.conflist";
+/// The standalone configuration's usual name.
+const STANDALONE: &str = "YYY-istio-cni.conf";
+
+/// Flags of installing.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Installing")]
+#[group(skip)]
+pub struct Flags {
+    /// Name of the CNI configuration file to chain into, or, not chained, to write. Empty: the one that the runtime uses.
+    #[arg(long, env = "CNI_CONF_NAME", default_value = "", value_parser = file_name)]
+    cni_conf_name: String,
+    /// Chain into the node's network instead of standing alone.
+    #[arg(long, env = "CHAINED_CNI_PLUGIN", default_value = "true", value_parser = on, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    chained_cni_plugin: bool,
+    /// Chain into a copy of the node's network, a file of our own that sorts before it.
+    #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    istio_owned_cni_config: bool,
+    /// That copy's name.
+    #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG_FILENAME", default_value = "", value_parser = file_name)]
+    istio_owned_cni_config_filename: String,
+    /// The same, as Istio's chart spells it.
+    #[arg(long, env = "ISTIO_OWNED_CNI_CONF_FILENAME", default_value = "", hide = true, value_parser = file_name)]
+    istio_owned_cni_conf_filename: String,
+    /// The node's CNI configuration directory, as mounted.
+    #[arg(long, env = "MOUNTED_CNI_NET_DIR", default_value = "/host/etc/cni/net.d")]
+    mounted_cni_net_dir: PathBuf,
+    /// The node's plugin directory, as mounted.
+    #[arg(long, env = "MOUNTED_CNI_BIN_DIR", default_value = "/host/opt/cni/bin", hide = true)]
+    mounted_cni_bin_dir: PathBuf,
+    /// Where the image holds the plugin.
+    #[arg(long, env = "CNI_BIN_SOURCE_DIR", default_value = "/opt/cni/bin", hide = true)]
+    cni_bin_source_dir: PathBuf,
+    /// The service account's directory.
+    #[arg(
+        long,
+        env = "SERVICE_ACCOUNT_DIR",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount",
+        hide = true
+    )]
+    service_account_dir: PathBuf,
+    /// Directory of sockets, kubeconfig and log, the same on the node and here.
+    #[arg(long, env = "CNI_AGENT_RUN_DIR", default_value = contract::RUN_DIR)]
+    cni_agent_run_dir: PathBuf,
+    /// Access mode of the kubeconfig.
+    #[arg(long, env = "KUBECONFIG_MODE", default_value = "0600", value_parser = access)]
+    kubeconfig_mode: u32,
+    /// Let the group read CNI configuration files of our own: 0640 instead of 0600.
+    #[arg(long, env = "CNI_CONF_GROUP_READ", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    cni_conf_group_read: bool,
+    /// CA of the API server. Empty: the service account's.
+    #[arg(long, env = "KUBE_CA_FILE", default_value = "")]
+    kube_ca_file: String,
+    /// Let the plugin trust whoever answers for the API server.
+    #[arg(long, env = "SKIP_TLS_VERIFY", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    skip_tls_verify: bool,
+    /// Namespaces whose pods are passed through, separated by commas.
+    #[arg(long, env = "EXCLUDE_NAMESPACES", default_value = "")]
+    exclude_namespaces: String,
+    /// The namespace of our own pods.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "")]
+    pod_namespace: String,
+    /// Native nftables tables instead of iptables' ones.
+    #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    native_nftables: bool,
+    /// `legacy` or `nft`, whatever a pod's namespace looks like.
+    #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", value_parser = ["", "legacy", "nft"])]
+    force_iptables_binary: String,
+    /// Protocol of the API server.
+    #[arg(long, env = "KUBERNETES_SERVICE_PROTOCOL", default_value = "https", hide = true)]
+    kubernetes_service_protocol: String,
+    /// The API server's host, which Kubernetes sets in each pod.
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", default_value = "", hide = true)]
+    kubernetes_service_host: String,
+    /// The API server's port, likewise.
+    #[arg(long, env = "KUBERNETES_SERVICE_PORT", default_value = "", hide = true)]
+    kubernetes_service_port: String,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// What Istio's program takes and this one has no use for: warned of, so that no manifest fails.
+#[derive(Debug, Clone, Args)]
+struct Ignored {
+    #[arg(long, env = "CNI_NETWORK_CONFIG", hide = true)]
+    cni_network_config: Option<String>,
+    #[arg(long, env = "CNI_NETWORK_CONFIG_FILE", hide = true)]
+    cni_network_config_file: Option<String>,
+    #[arg(long, env = "LOG_LEVEL", hide = true)]
+    log_level: Option<String>,
+    #[arg(long, env = "AMBIENT_ENABLED", default_value = "false", hide = true, value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    ambient_enabled: bool,
+    #[arg(long, env = "ENABLE_AMBIENT_DETECTION_RETRY", default_value = "false", hide = true, value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    enable_ambient_detection_retry: bool,
+    #[arg(long, env = "ZTUNNEL_UDS_ADDRESS", hide = true)]
+    ztunnel_uds_address: Option<String>,
+}
+
+/// Why flags and environment cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Kubernetes sets it in each pod.
+    #[error("{0} is not set: is this not running in a pod?")]
+    NotInPod(&'static str),
+    /// Something else than a port.
+    #[error("KUBERNETES_SERVICE_PORT is {0:?}, not a port from 1 to 65535")]
+    Port(String),
+}
+
+impl Flags {
+    /// The settings, and what of the command line has no effect. `plugin_log_level` is the level that the daemon's log
+    /// flags give the scope `cni-plugin`.
+    pub fn settings(self, plugin_log_level: &str) -> Result<(Settings, Vec<String>), Error> {
+        let (warnings, server) = (self.ignored.warnings(), self.server()?);
+        Ok((self.with_server(server, plugin_log_level), warnings))
+    }
+
+    /// The settings of a removal, which has no use for the API server and is possible outside a pod.
+    pub fn removal(self) -> Settings {
+        self.with_server(String::new(), "")
+    }
+
+    fn with_server(self, server: String, plugin_log_level: &str) -> Settings {
+        let mode = self.mode();
+        let kubeconfig = KubeconfigSettings {
+            server,
+            ca_file: Some(self.kube_ca_file).filter(|path| !path.is_empty()).map(PathBuf::from),
+            skip_verify: self.skip_tls_verify,
+            mode: self.kubeconfig_mode,
+        };
+        let names = self.exclude_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+        Settings {
+            net_dir: self.mounted_cni_net_dir,
+            bin_source: self.cni_bin_source_dir,
+            bin_dir: self.mounted_cni_bin_dir,
+            run_dir: self.cni_agent_run_dir.clone(),
+            account_dir: self.service_account_dir,
+            mode,
+            conf_mode: if self.cni_conf_group_read { 0o640 } else { 0o600 },
+            kubeconfig,
+            entry: Entry {
+                log_level: plugin_log_level.to_owned(),
+                run_dir: self.cni_agent_run_dir,
+                ambient_enabled: self.ignored.ambient_enabled,
+                exclude_namespaces: names.map(str::to_owned).collect(),
+                pod_namespace: self.pod_namespace,
+                native_nftables: self.native_nftables,
+                ambient_detection_retry: self.ignored.enable_ambient_detection_retry,
+                iptables_binary: given(&self.force_iptables_binary),
+            },
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        let primary = given(&self.cni_conf_name);
+        let owned = given(&self.istio_owned_cni_config_filename).or(given(&self.istio_owned_cni_conf_filename));
+        match (self.chained_cni_plugin, self.istio_owned_cni_config) {
+            (false, _) => Mode::Standalone { file: primary.unwrap_or_else(|| STANDALONE.to_owned()) },
+            (true, true) => Mode::Owned { primary, file: owned.unwrap_or_else(|| OWNED.to_owned()) },
+            (true, false) => Mode::Chained { primary },
+        }
+    }
+
+    fn server(&self) -> Result<String, Error> {
+        if self.kubernetes_service_host.is_empty() {
+            return Err(Error::NotInPod("KUBERNETES_SERVICE_HOST"));
+        }
+        if self.kubernetes_service_port.is_empty() {
+            return Err(Error::NotInPod("KUBERNETES_SERVICE_PORT"));
+        }
+        let port = self.kubernetes_service_port.parse().ok().filter(|port| *port != 0);
+        let port = port.ok_or_else(|| Error::Port(self.kubernetes_service_port.clone()))?;
+        let protocol = given(&self.kubernetes_service_protocol).unwrap_or_else(|| "https".to_owned());
+        Ok(KubeconfigSettings::server(&protocol, &self.kubernetes_service_host, port))
+    }
+}
+
+impl Ignored {
+    fn warnings(&self) -> Vec<String> {
+        let given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+        let dead = [
+            ("--cni-network-config", given(&self.cni_network_config)),
+            ("--cni-network-config-file", given(&self.cni_network_config_file)),
+            ("--log-level", given(&self.log_level)),
+            ("--ztunnel-uds-address", given(&self.ztunnel_uds_address)),
+        ];
+        let mut warnings: Vec<String> =
+            dead.iter().filter(|(_, given)| *given).map(|(flag, _)| format!("{flag} has no effect")).collect();
+        if self.ambient_enabled {
+            warnings.push("AMBIENT_ENABLED: pods of the ambient mode are not served, sidecars are".to_owned());
+        }
+        warnings
+    }
+}
+
+fn given(text: &str) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+fn on(text: &str) -> Result<bool, String> {
+    boolean(text, true)
+}
+
+fn off(text: &str) -> Result<bool, String> {
+    boolean(text, false)
+}
+
+/// Go's spellings; empty means `default`.
+fn boolean(text: &str, default: bool) -> Result<bool, String> {
+    match text {
+        "" => Ok(default),
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        other => Err(format!("{other:?} is neither true nor false")),
+    }
+}
+
+/// A name within the configuration directory, never a path out of it.
+fn file_name(text: &str) -> Result<String, String> {
+    if text.contains('/') || text == ".." || text == "." {
+        return Err(format!("{text:?} is not the name of a file in the CNI configuration directory"));
+    }
+    Ok(text.to_owned())
+}
+
+/// An access mode: octal with a leading zero or `0o`, else decimal, as Go's flags have it (384 is 0600).
+fn access(text: &str) -> Result<u32, String> {
+    let octal = text.strip_prefix("0o").or_else(|| text.strip_prefix('0'));
+    let mode = match (text, octal) {
+        ("", _) => Ok(0o600),
+        (_, Some(digits)) => u32::from_str_radix(digits, 8),
+        (decimal, None) => decimal.parse(),
+    };
+    mode.ok().filter(|mode| *mode <= 0o777).ok_or_else(|| format!("{text:?} is no access mode, such as 0600"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn settings(args: &[&str]) -> (Settings, Vec<String>) {
+        let base = ["install-cni", "--kubernetes-service-host=fd00::1", "--kubernetes-service-port=443"];
+        let cli = Cli::try_parse_from(base.iter().chain(args)).unwrap();
+        cli.flags.settings("info").unwrap()
+    }
+
+    #[test]
+    fn modes() {
+        let chained = |primary: Option<&str>| Mode::Chained { primary: primary.map(str::to_owned) };
+        let standalone = |file: &str| Mode::Standalone { file: file.to_owned() };
+        let owned = |file: &str| Mode::Owned { primary: None, file: file.to_owned() };
+        for (args, expected) in [
+            (&[][..], chained(None)),
+            (&["--cni-conf-name=10-x.conf"], chained(Some("10-x.conf"))),
+            (&["--chained-cni-plugin=false"], standalone(STANDALONE)),
+            (&["--chained-cni-plugin=", "--cni-conf-name="], chained(None)),
+            (&["--chained-cni-plugin=0", "--cni-conf-name=istio-cni.conf"], standalone("istio-cni.conf")),
+            (&["--istio-owned-cni-config"], owned(OWNED)),
+            (
+                &["--istio-owned-cni-config=true", "--istio-owned-cni-conf-filename=01-i.conflist"],
+                owned("01-i.conflist"),
+            ),
+            (&["--istio-owned-cni-config", "--istio-owned-cni-config-filename=00-i.conflist"], owned("00-i.conflist")),
+            (&["--istio-owned-cni-config", "--chained-cni-plugin=false"], standalone(STANDALONE)),
+        ] {
+            assert_eq!(settings(args).0.mode, expected, "{args:?}");
+        }
+    }
+
+    #[test]
+    fn values_become_types() {
+        let (settings, warnings) = settings(&[
+            "--kubeconfig-mode=384",
+            "--cni-conf-group-read",
+            "--exclude-namespaces= kube-system, ,a,",
+            "--log-level=debug",
+        ]);
+        assert_eq!((settings.kubeconfig.mode, settings.conf_mode), (0o600, 0o640));
+        assert_eq!(settings.entry.exclude_namespaces, ["kube-system", "a"]);
+        assert_eq!(settings.kubeconfig.server, "https://[fd00::1]:443");
+        assert_eq!(warnings, ["--log-level has no effect"]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_name() {
+        for (arg, reason) in [
+            ("--cni-conf-name=../passwd", "not the name of a file"),
+            ("--skip-tls-verify=perhaps", "neither true nor false"),
+            ("--kubeconfig-mode=rw", "no access mode"),
+            ("--kubeconfig-mode=07777", "no access mode"),
+            ("--force-iptables-binary=ipchains", "possible values"),
+        ] {
+            let error = Cli::try_parse_from(["install-cni", arg]).err().unwrap().to_string();
+            assert!(error.contains(reason), "{arg}: {error}");
+        }
+        let outside = Cli::try_parse_from(["install-cni"]).unwrap().flags.settings("info").unwrap_err();
+        assert!(matches!(outside, Error::NotInPod("KUBERNETES_SERVICE_HOST")), "{outside}");
+    }
+}

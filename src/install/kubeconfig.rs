@@ -1,0 +1,79 @@
+//! The text of the plugin's kubeconfig. Pure; `pod::kubeconfig` reads it on the other side.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::settings::KubeconfigSettings;
+
+/// What the service account gives.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The bearer token.
+    pub token: String,
+    /// The API server's CA, PEM; unread where it is not asked for.
+    pub ca: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for Account {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Account(…)")
+    }
+}
+
+/// Keys in Istio's order, which is the alphabet's. The token is in the file: a path in our container is none on the node.
+pub(super) fn text(settings: &KubeconfigSettings, account: &Account) -> String {
+    let trust = match &account.ca {
+        Some(ca) => format!("certificate-authority-data: {}", STANDARD.encode(ca)),
+        None => "insecure-skip-tls-verify: true".to_owned(),
+    };
+    format!(
+        "apiVersion: v1
+clusters:
+- cluster:
+    {trust}
+    server: {}
+  name: local
+contexts:
+- context:
+    cluster: local
+    user: istio-cni
+  name: istio-cni-context
+current-context: istio-cni-context
+kind: Config
+users:
+- name: istio-cni
+  user:
+    token: {}
+",
+        settings.server, account.token
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::kubeconfig::{Credential, Trust, parse};
+
+    fn settings(server: &str) -> KubeconfigSettings {
+        KubeconfigSettings { server: server.to_owned(), ca_file: None, skip_verify: false, mode: 0o600 }
+    }
+
+    #[test]
+    fn the_plugin_reads_what_is_written_for_it() {
+        let account = Account { token: "ey.J-_x".to_owned(), ca: Some(b"-----BEGIN CERTIFICATE-----".to_vec()) };
+        let read = parse(text(&settings("https://[fd00::1]:443"), &account).as_bytes()).unwrap();
+        assert_eq!(read.server, "[fd00::1]:443".parse().unwrap());
+        assert!(matches!(read.credential, Credential::Token(token) if token.secret() == "ey.J-_x"));
+        assert_eq!(read.trust, Trust::Authorities(b"-----BEGIN CERTIFICATE-----".to_vec()));
+
+        let skip = Account { ca: None, ..account };
+        let read = parse(text(&settings("https://10.96.0.1:443"), &skip).as_bytes()).unwrap();
+        assert_eq!(read.trust, Trust::Anybody);
+    }
+
+    #[test]
+    fn no_debug_output_shows_the_token() {
+        let account = Account { token: "secret".to_owned(), ca: None };
+        assert_eq!(format!("{account:?}"), "Account(…)");
+    }
+}

@@ -1,0 +1,296 @@
+//! What has to be done on a node, and why: a pure function of settings and snapshot.
+//!
+//! `keep` carries a plan out until it is empty, which is what ready means; `remove` carries out the other one.
+
+mod network;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::kubeconfig;
+use super::settings::Settings;
+use super::snapshot::{BinaryState, Snapshot, Unread};
+use crate::contract;
+
+/// File operations in their order, and what stands in the way of further ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// To be carried out one after the other; each leaves a node whose pods start.
+    pub steps: Vec<Step>,
+    /// What must come from elsewhere first.
+    pub obstacles: Vec<Obstacle>,
+    /// The file that holds the chain entry, or will.
+    pub network: Option<PathBuf>,
+    /// What an operator should know, though nothing waits for it.
+    pub remarks: Vec<String>,
+}
+
+/// An operation and its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What.
+    pub operation: Operation,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// A change of one file.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// Copies a program.
+    Copy {
+        /// In the image.
+        from: PathBuf,
+        /// On the node.
+        to: PathBuf,
+        /// Its access mode.
+        mode: u32,
+    },
+    /// Writes a file whole.
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        content: Vec<u8>,
+        /// Its access mode.
+        mode: u32,
+        /// What the plan read there: the change of another writer since then is not written over.
+        over: Option<Vec<u8>>,
+    },
+    /// Removes a file.
+    Remove {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Why a file is changed: log field and metric label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A temporary of an earlier life.
+    Stale,
+    /// The node has no plugin.
+    BinaryMissing,
+    /// It has another one.
+    BinaryDiffers,
+    /// The plugin has no kubeconfig.
+    KubeconfigMissing,
+    /// Token, CA or address have changed.
+    KubeconfigDiffers,
+    /// The chain lacks the plugin.
+    EntryMissing,
+    /// The chain has it otherwise.
+    EntryDiffers,
+    /// A single plugin's file has become a list.
+    Converted,
+    /// The runtime does not use that file any more.
+    LeftBehind,
+    /// The plugin leaves the node.
+    Removal,
+}
+
+/// What the installer waits for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// A directory or a file that must be there is not.
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// No network that could be chained into.
+    #[error("{} has no network configuration yet{}", dir.display(), seen(passed_over))]
+    NoNetwork {
+        /// The directory.
+        dir: PathBuf,
+        /// Files that no runtime would load, and why.
+        passed_over: Vec<(String, String)>,
+    },
+    /// The file that the operator has named.
+    #[error("{} is not there yet, nor under the other extension; CNI_CONF_NAME names it", path.display())]
+    NamedAbsent {
+        /// Where it is awaited.
+        path: PathBuf,
+    },
+    /// Somebody is still writing it.
+    #[error("{} is not whole yet", path.display())]
+    HalfWritten {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is there, but no runtime would load it, or nothing can be chained into it.
+    #[error("nothing can be chained into {}: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// Two files of one network, of which neither is ours.
+    #[error("{} and {} are both there: remove the one that the node does not need", conf.display(), list.display())]
+    Shadowed {
+        /// The file that the runtime uses.
+        conf: PathBuf,
+        /// The file that it would have to become.
+        list: PathBuf,
+    },
+    /// The owned file is not the first.
+    #[error("{} sorts before {}: the runtime uses the former, and pods pass us by; choose another name for ours", first.display(), owned.display())]
+    Preempted {
+        /// The file that the runtime uses.
+        first: PathBuf,
+        /// Ours.
+        owned: PathBuf,
+    },
+}
+
+fn seen(passed_over: &[(String, String)]) -> String {
+    let each: Vec<String> = passed_over.iter().map(|(name, reason)| format!("; {name}: {reason}")).collect();
+    each.concat()
+}
+
+impl Plan {
+    /// Nothing to do and nothing to wait for: the node is ready.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.obstacles.is_empty()
+    }
+
+    /// Whether pods could be started wrongly until it is carried out: a new token or an old temporary concerns none.
+    pub fn disturbs(&self) -> bool {
+        let harmless = |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers);
+        !self.obstacles.is_empty() || !self.steps.iter().all(harmless)
+    }
+
+    fn step(&mut self, reason: Reason, operation: Operation) {
+        self.steps.push(Step { operation, reason });
+    }
+}
+
+/// What installs the plugin: temporaries, then binary, kubeconfig and chain entry, so that a chain never names what is
+/// not there.
+pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    for path in &snapshot.stale {
+        plan.step(Reason::Stale, Operation::Remove { path: path.clone() });
+    }
+    let binaries = plan_binaries(&mut plan, settings, snapshot);
+    let kubeconfig = plan_kubeconfig(&mut plan, settings, snapshot);
+    match &snapshot.networks {
+        Err(unread) => plan.obstacles.push(unread.clone().into()),
+        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, &snapshot.drop_ins),
+        Ok(_) => {}
+    }
+    plan
+}
+
+/// Whether the node has, or will have, the plugin.
+fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
+    let binaries = match &snapshot.binaries {
+        Ok(binaries) => binaries,
+        Err(unread) => {
+            plan.obstacles.push(unread.clone().into());
+            return false;
+        }
+    };
+    for binary in binaries {
+        let reason = match binary.state {
+            BinaryState::Same => continue,
+            BinaryState::Missing => Reason::BinaryMissing,
+            BinaryState::Different => Reason::BinaryDiffers,
+        };
+        let (from, to) = (settings.bin_source.join(&binary.name), settings.bin_dir.join(&binary.name));
+        plan.step(reason, Operation::Copy { from, to, mode: binary.mode });
+    }
+    true
+}
+
+/// Whether the plugin has, or will have, a kubeconfig. One that cannot be renewed for now is better than none.
+fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
+    let account = match &snapshot.account {
+        Ok(account) => account,
+        Err(unread) => {
+            plan.obstacles.push(unread.clone().into());
+            return snapshot.kubeconfig.is_some();
+        }
+    };
+    let content = kubeconfig::text(&settings.kubeconfig, account).into_bytes();
+    let mode = settings.kubeconfig.mode;
+    let reason = match &snapshot.kubeconfig {
+        None => Reason::KubeconfigMissing,
+        Some((there, allowed)) if *there != content || *allowed != mode => Reason::KubeconfigDiffers,
+        Some(_) => return true,
+    };
+    let path = settings.run_dir.join(contract::KUBECONFIG);
+    plan.step(reason, Operation::Write { path, content, mode, over: None });
+    true
+}
+
+/// What removes the plugin: the chain entry first, so that no chain names what is not there, the binary last.
+pub fn removal(settings: &Settings, snapshot: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    match &snapshot.networks {
+        Ok(files) => network::removal(&mut plan, settings, files),
+        Err(unread) => plan.obstacles.push(unread.clone().into()),
+    }
+    if snapshot.kubeconfig.is_some() {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.run_dir.join(contract::KUBECONFIG) });
+    }
+    let names = match &snapshot.binaries {
+        Ok(binaries) => {
+            let there = binaries.iter().filter(|binary| binary.state != BinaryState::Missing);
+            there.map(|binary| binary.name.as_str()).collect()
+        }
+        Err(_) => vec![contract::PLUGIN_NAME],
+    };
+    for name in names {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.bin_dir.join(name) });
+    }
+    for path in &snapshot.stale {
+        plan.step(Reason::Stale, Operation::Remove { path: path.clone() });
+    }
+    plan
+}
+
+impl Operation {
+    /// The file that is changed.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path } => path,
+        }
+    }
+
+    /// For logs and errors.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Copy { .. } => "copy",
+            Self::Write { .. } => "write",
+            Self::Remove { .. } => "remove",
+        }
+    }
+}
+
+/// Contents are not shown: a kubeconfig holds a token.
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb(), self.path().display())
+    }
+}
+
+impl Reason {
+    /// For logs and metric labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stale => "stale_temporary",
+            Self::BinaryMissing => "binary_missing",
+            Self::BinaryDiffers => "binary_differs",
+            Self::KubeconfigMissing => "kubeconfig_missing",
+            Self::KubeconfigDiffers => "kubeconfig_differs",
+            Self::EntryMissing => "entry_missing",
+            Self::EntryDiffers => "entry_differs",
+            Self::Converted => "converted",
+            Self::LeftBehind => "left_behind",
+            Self::Removal => "removal",
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "plan/tests.rs"]
+mod tests;

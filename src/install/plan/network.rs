@@ -1,0 +1,264 @@
+//! The part of a plan that edits network configurations: which file, and what it is to say.
+
+use std::path::Path;
+
+use super::{Obstacle, Operation, Plan, Reason};
+use crate::install::conflist::{Invalid, List, Network, same_value};
+use crate::install::settings::{Mode, Settings};
+use crate::install::snapshot::NetworkFile;
+
+use crate::contract;
+
+/// Adds what brings the plugin into the node's network.
+pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], drop_ins: &[String]) {
+    let node = Node { settings, files, drop_ins };
+    let done = match &settings.mode {
+        Mode::Standalone { file } => {
+            node.standalone(plan, file);
+            return;
+        }
+        Mode::Chained { primary } => node.primary(primary.as_deref(), None).and_then(|found| node.chain(plan, &found)),
+        Mode::Owned { primary, file } => {
+            node.primary(primary.as_deref(), Some(file)).and_then(|found| node.own(plan, &found, file))
+        }
+    };
+    match done {
+        Ok(target) => node.leave_behind(plan, &target),
+        Err(obstacle) => plan.obstacles.push(obstacle),
+    }
+}
+
+/// Adds what takes the plugin out of every configuration.
+pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile]) {
+    for file in files {
+        let path = settings.net_dir.join(&file.name);
+        let ours = match &settings.mode {
+            Mode::Owned { file: owned, .. } => *owned == file.name,
+            Mode::Standalone { file: own } => *own == file.name && is_our_single(file),
+            Mode::Chained { .. } => false,
+        };
+        if ours {
+            plan.step(Reason::Removal, Operation::Remove { path });
+        } else if let Some(list) = list_with_entry(file) {
+            plan.step(Reason::Removal, without_entry(&path, file, &list));
+        }
+    }
+}
+
+struct Node<'a> {
+    settings: &'a Settings,
+    files: &'a [NetworkFile],
+    drop_ins: &'a [String],
+}
+
+/// The file to chain into, as read.
+struct Primary<'a> {
+    file: &'a NetworkFile,
+    network: Network<'a>,
+    named: bool,
+}
+
+impl<'a> Node<'a> {
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.settings.net_dir.join(name)
+    }
+
+    fn find(&self, name: &str) -> Option<&'a NetworkFile> {
+        self.files.iter().find(|file| file.name == name)
+    }
+
+    /// The file that the operator has named, or the first that the runtime would load.
+    fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
+        if let Some(name) = named {
+            return self.named(name);
+        }
+        let mut passed_over = Vec::new();
+        for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
+            match self.read(file) {
+                Ok(network) if is_ours_alone(&network) => {}
+                Ok(network) => return Ok(Primary { file, network, named: false }),
+                // The start of an object: its writer will be done in a moment, and the runtime will use it then.
+                Err(Invalid::Json(_)) if file.fresh => {
+                    return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
+                }
+                Err(Invalid::DropInsOnly) if self.has_drop_ins(file) => {
+                    let reason = Invalid::DropInsOnly.to_string();
+                    return Err(Obstacle::Unusable { path: self.path(&file.name), reason });
+                }
+                Err(reason) => passed_over.push((file.name.clone(), reason.to_string())),
+            }
+        }
+        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), passed_over })
+    }
+
+    fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
+        let other = match name.rsplit_once('.') {
+            Some((stem, "conf")) => format!("{stem}.conflist"),
+            Some((stem, "conflist")) => format!("{stem}.conf"),
+            _ => name.to_owned(),
+        };
+        let file = self.find(name).or_else(|| self.find(&other));
+        let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name) })?;
+        match self.read(file) {
+            Ok(network) if is_ours_alone(&network) => {
+                let reason = format!("it names no plugin but {}", contract::PLUGIN_NAME);
+                Err(Obstacle::Unusable { path: self.path(&file.name), reason })
+            }
+            Ok(network) => Ok(Primary { file, network, named: true }),
+            Err(Invalid::Json(_)) if file.fresh => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
+            Err(reason) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: reason.to_string() }),
+        }
+    }
+
+    /// A runtime goes by the extension: a list in a `.conf` is none to it.
+    fn read(&self, file: &'a NetworkFile) -> Result<Network<'a>, Invalid> {
+        let network = Network::read(&file.content)?;
+        let listed = Path::new(&file.name).extension().is_some_and(|extension| extension == "conflist");
+        match network {
+            Network::Single(_) if listed => Err(Invalid::NoPlugins),
+            network => Ok(network),
+        }
+    }
+
+    fn has_drop_ins(&self, file: &NetworkFile) -> bool {
+        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.drop_ins.contains(&name))
+    }
+
+    /// Chains into the primary file itself; the name under which the chain then is.
+    fn chain(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<String, Obstacle> {
+        let Primary { file, network, .. } = primary;
+        let entry = self.settings.entry.chained();
+        let target = listed_name(&file.name);
+        plan.network = Some(self.path(&target));
+        match network {
+            Network::List(list) => {
+                if let Some(reason) = wanting(list, &entry) {
+                    self.write(plan, reason, &target, list.with(&entry), file.mode);
+                    self.take_away(plan, file, &target);
+                }
+            }
+            Network::Single(single) => {
+                let text = single.chained(&entry);
+                let there = self.find(&target).filter(|there| there.name != file.name);
+                match there {
+                    Some(there) if list_with_entry(there).is_none() => {
+                        let (conf, list) = (self.path(&file.name), self.path(&target));
+                        return Err(Obstacle::Shadowed { conf, list });
+                    }
+                    Some(there) if there.content == text.as_bytes() => {}
+                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode),
+                }
+                self.take_away(plan, file, &target);
+            }
+        }
+        Ok(target)
+    }
+
+    /// The runtime would load the single plugin's file first.
+    fn take_away(&self, plan: &mut Plan, file: &NetworkFile, target: &str) {
+        if file.name != target {
+            plan.step(Reason::Converted, Operation::Remove { path: self.path(&file.name) });
+        }
+    }
+
+    /// Chains into a copy.
+    fn own(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<String, Obstacle> {
+        let entry = self.settings.entry.chained();
+        let text = match &primary.network {
+            Network::List(list) => list.with(&entry),
+            Network::Single(single) => single.chained(&entry),
+        };
+        plan.network = Some(self.path(owned));
+        let first = self.files.iter().find(|file| file.name != owned && self.read(file).is_ok());
+        if let Some(first) = first.filter(|first| first.name.as_str() < owned) {
+            let (first, ours) = (self.path(&first.name), self.path(owned));
+            let obstacle = Obstacle::Preempted { first, owned: ours };
+            if !primary.named {
+                return Err(obstacle);
+            }
+            plan.remarks.push(obstacle.to_string());
+        }
+        match self.find(owned) {
+            Some(there) if there.content == text.as_bytes() => {}
+            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode),
+            None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode),
+        }
+        Ok(owned.to_owned())
+    }
+
+    fn standalone(&self, plan: &mut Plan, file: &str) {
+        let text = self.settings.entry.standalone();
+        plan.network = Some(self.path(file));
+        match self.find(file) {
+            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode),
+            Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
+            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode),
+        }
+    }
+
+    /// Takes our entry out of chains that the runtime does not use any more: two of ours would meet in one pod.
+    fn leave_behind(&self, plan: &mut Plan, target: &str) {
+        for file in self.files.iter().filter(|file| file.name != target) {
+            // Taken away as converted, or to be.
+            if listed_name(&file.name) == target {
+                continue;
+            }
+            if let Some(list) = list_with_entry(file) {
+                plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
+            }
+        }
+    }
+
+    fn write(&self, plan: &mut Plan, reason: Reason, name: &str, text: String, mode: u32) {
+        let over = self.find(name).map(|there| there.content.clone());
+        plan.step(reason, Operation::Write { path: self.path(name), content: text.into_bytes(), mode, over });
+    }
+}
+
+/// Why a chain has to be edited.
+fn wanting(list: &List<'_>, entry: &str) -> Option<Reason> {
+    let mut ours = list.entries();
+    match (ours.next(), ours.next()) {
+        (None, _) => Some(Reason::EntryMissing),
+        (Some(there), None) if same_value(there.get(), entry) => None,
+        _ => Some(Reason::EntryDiffers),
+    }
+}
+
+/// A list is never under a name by which runtimes expect a single plugin.
+fn listed_name(name: &str) -> String {
+    match name.rsplit_once('.') {
+        Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
+        _ => name.to_owned(),
+    }
+}
+
+fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
+    match Network::read(&file.content) {
+        Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
+        _ => None,
+    }
+}
+
+/// Whether nothing in it gives a pod a network.
+fn is_ours_alone(network: &Network<'_>) -> bool {
+    match network {
+        Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
+        Network::List(list) => list.without().is_none(),
+    }
+}
+
+fn is_our_single(file: &NetworkFile) -> bool {
+    Network::read(&file.content).is_ok_and(|network| matches!(network, Network::Single(_)) && is_ours_alone(&network))
+}
+
+fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
+    let path = path.to_owned();
+    match list.without() {
+        Some(text) => {
+            let over = Some(file.content.clone());
+            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over }
+        }
+        None => Operation::Remove { path },
+    }
+}

@@ -1,0 +1,294 @@
+//! The plan as a table: what a node looks like, and what is done about it in which order.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::install::kubeconfig::Account;
+use crate::install::settings::{Entry, KubeconfigSettings, Mode};
+use crate::install::snapshot::{Binary, NetworkFile};
+
+const LIST: &str = r#"{"cniVersion":"0.3.1","name":"net","plugins":[{"type":"ptp"}]}"#;
+const CONF: &str = r#"{"cniVersion":"0.3.1","name":"net","type":"bridge"}"#;
+
+fn settings(mode: Mode) -> Settings {
+    Settings {
+        net_dir: "/net".into(),
+        bin_source: "/image".into(),
+        bin_dir: "/bin".into(),
+        run_dir: "/run".into(),
+        account_dir: "/account".into(),
+        mode,
+        conf_mode: 0o600,
+        kubeconfig: KubeconfigSettings {
+            server: "https://a:1".to_owned(),
+            ca_file: None,
+            skip_verify: true,
+            mode: 0o600,
+        },
+        entry: Entry {
+            log_level: "info".to_owned(),
+            run_dir: "/run".into(),
+            ambient_enabled: false,
+            exclude_namespaces: Vec::new(),
+            pod_namespace: "istio-system".to_owned(),
+            native_nftables: false,
+            ambient_detection_retry: false,
+            iptables_binary: None,
+        },
+    }
+}
+
+fn chained() -> Settings {
+    settings(Mode::Chained { primary: None })
+}
+
+fn file(name: &str, content: &str) -> NetworkFile {
+    NetworkFile { name: name.to_owned(), content: content.as_bytes().to_vec(), mode: 0o644, fresh: false }
+}
+
+fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
+    Snapshot {
+        networks: Ok(networks),
+        drop_ins: Vec::new(),
+        binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
+        account: Ok(Account { token: "t".to_owned(), ca: None }),
+        kubeconfig: None,
+        stale: Vec::new(),
+    }
+}
+
+fn steps(plan: &Plan) -> Vec<(Reason, String)> {
+    plan.steps.iter().map(|step| (step.reason, format!("{:?}", step.operation))).collect()
+}
+
+fn done(reason: Reason, what: &str) -> (Reason, String) {
+    (reason, what.to_owned())
+}
+
+/// Carries a plan out on a snapshot, as the files would.
+fn after(settings: &Settings, mut node: Snapshot) -> Snapshot {
+    for step in install(settings, &node).steps {
+        carry_out(settings, &mut node, step.operation);
+    }
+    node
+}
+
+fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
+    let files = node.networks.as_mut().unwrap();
+    let name = operation.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let network = operation.path().parent() == Some(&settings.net_dir);
+    match operation {
+        Operation::Copy { .. } => node.binaries.as_mut().unwrap()[0].state = BinaryState::Same,
+        Operation::Write { content, mode, .. } if network => {
+            files.retain(|file| file.name != name);
+            files.push(NetworkFile { name, content, mode, fresh: false });
+            files.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        Operation::Write { content, mode, .. } => node.kubeconfig = Some((content, mode)),
+        Operation::Remove { path } => {
+            node.stale.retain(|stale| *stale != path);
+            files.retain(|file| !network || file.name != name);
+        }
+    }
+}
+
+#[test]
+fn binary_and_kubeconfig_come_before_the_entry() {
+    let plan = install(&chained(), &node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]));
+    let expected = [
+        done(Reason::BinaryMissing, "copy /bin/istio-cni"),
+        done(Reason::KubeconfigMissing, "write /run/istio-cni-kubeconfig"),
+        done(Reason::EntryMissing, "write /net/10-a.conflist"),
+    ];
+    assert_eq!(steps(&plan), expected);
+    assert_eq!((plan.obstacles.len(), plan.network), (0, Some(PathBuf::from("/net/10-a.conflist"))));
+}
+
+#[test]
+fn carried_out_it_is_empty_in_every_mode() {
+    let owned = |file: &str| settings(Mode::Owned { primary: None, file: file.to_owned() });
+    let alone = settings(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() });
+    for settings in [chained(), owned("02-istio-cni.conflist"), alone] {
+        for (name, content) in [("10-a.conflist", LIST), ("10-a.conf", CONF)] {
+            let node =
+                after(&settings, node(BinaryState::Different, vec![file(name, content), file("20-b.conf", CONF)]));
+            let plan = install(&settings, &node);
+            assert!(plan.is_empty(), "{:?} {name}: {plan:?}", settings.mode);
+            let removal = removal(&settings, &node);
+            let last = removal.steps.last().unwrap();
+            assert_eq!(format!("{:?}", last.operation), "remove /bin/istio-cni");
+            assert_eq!(last.reason, Reason::Removal);
+        }
+    }
+}
+
+#[test]
+fn the_file_is_the_one_that_the_runtime_loads() {
+    let bad = file("01-bad.conf", r#"{"name":"x"}"#);
+    for (primary, files, target) in [
+        (None, vec![file("10-a.conflist", LIST), file("20-b.conf", CONF)], "/net/10-a.conflist"),
+        (None, vec![file("10-b.conf", CONF), file("20-a.conflist", LIST)], "/net/10-b.conflist"),
+        (None, vec![bad.clone(), file("20-a.conflist", LIST)], "/net/20-a.conflist"),
+        (Some("a.conf"), vec![file("0.conflist", LIST), file("a.conflist", LIST)], "/net/a.conflist"),
+        (Some("a.conflist"), vec![file("0.conflist", LIST), file("a.conf", CONF)], "/net/a.conflist"),
+        (Some("undetectable.file"), vec![file("undetectable.file", LIST)], "/net/undetectable.file"),
+        // A list under a single plugin's name is none to the runtime.
+        (Some("a.conf"), vec![file("a.conf", LIST)], "/net/a.conflist"),
+    ] {
+        let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
+        let names: Vec<String> = files.iter().map(|file| file.name.clone()).collect();
+        let plan = install(&settings, &node(BinaryState::Same, files));
+        assert_eq!(plan.network, Some(target.into()), "{primary:?} {names:?}: {plan:?}");
+    }
+}
+
+#[test]
+fn an_earlier_network_takes_the_entry_over() {
+    let settings = chained();
+    let mut node = after(&settings, node(BinaryState::Same, vec![file("50-a.conflist", LIST)]));
+    node.networks.as_mut().unwrap().insert(0, file("10-new.conflist", LIST));
+    let expected = [
+        done(Reason::EntryMissing, "write /net/10-new.conflist"),
+        done(Reason::LeftBehind, "write /net/50-a.conflist"),
+    ];
+    assert_eq!(steps(&install(&settings, &node)), expected);
+    let node = after(&settings, node);
+    assert!(install(&settings, &node).is_empty());
+    assert_eq!(node.networks.unwrap()[1].content, LIST.as_bytes());
+}
+
+#[test]
+fn a_single_plugin_becomes_a_list_before_its_own_file_goes() {
+    let settings = chained();
+    let mut before = after(&settings, node(BinaryState::Same, Vec::new()));
+    before.networks = Ok(vec![file("10-a.conf", CONF)]);
+    let expected =
+        [done(Reason::EntryMissing, "write /net/10-a.conflist"), done(Reason::Converted, "remove /net/10-a.conf")];
+    assert_eq!(steps(&install(&settings, &before)), expected);
+    // Killed between the two steps.
+    let [write, _] = install(&settings, &before).steps.try_into().unwrap();
+    carry_out(&settings, &mut before, write.operation);
+    assert_eq!(steps(&install(&settings, &before)), [done(Reason::Converted, "remove /net/10-a.conf")]);
+}
+
+#[test]
+fn what_is_waited_for_is_named() {
+    let fresh = NetworkFile { fresh: true, ..file("05-cilium.conflist", "{\"name\": \"ci") };
+    for (files, primary, expected) in [
+        (Vec::new(), None, "/net has no network configuration yet"),
+        (vec![file("a.conf", "{")], None, "/net has no network configuration yet; a.conf: it is no JSON object"),
+        (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is not whole yet"),
+        (vec![file("a.conflist", LIST)], Some("b.conf"), "/net/b.conf is not there yet"),
+        (vec![file("b.conflist", "{}")], Some("b.conf"), "nothing can be chained into /net/b.conflist: `name`"),
+        (vec![file("a.conf", CONF), file("a.conflist", LIST)], None, "/net/a.conf and /net/a.conflist are both there"),
+    ] {
+        let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
+        let plan = install(&settings, &node(BinaryState::Same, files));
+        let said: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+        assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?} for {expected}");
+        assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
+        assert!(plan.disturbs());
+    }
+}
+
+#[test]
+fn without_a_plugin_or_a_kubeconfig_no_chain_is_edited() {
+    let unread = || Unread { path: "/account/token".into(), reason: "gone".to_owned() };
+    let mut no_token = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
+    no_token.account = Err(unread());
+    let mut no_image = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
+    no_image.binaries = Err(unread());
+    for node in [no_token.clone(), no_image] {
+        let plan = install(&chained(), &node);
+        assert_eq!(plan.obstacles, [Obstacle::Unread(unread())]);
+        assert!(!steps(&plan).iter().any(|(reason, _)| *reason == Reason::EntryMissing), "{plan:?}");
+    }
+    // One that cannot be renewed is better than none.
+    no_token.kubeconfig = Some((b"old".to_vec(), 0o600));
+    assert_eq!(steps(&install(&chained(), &no_token)), [done(Reason::EntryMissing, "write /net/10-a.conflist")]);
+}
+
+#[test]
+fn an_owned_copy_follows_its_network_and_is_told_when_it_is_not_first() {
+    let settings = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
+    let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    let files = node.networks.as_mut().unwrap();
+    assert_eq!(files[1].content, LIST.as_bytes(), "the network's own file is left alone");
+    files[1].content = LIST.replace("ptp", "bridge").into_bytes();
+    let plan = install(&settings, &node);
+    assert_eq!(steps(&plan), [done(Reason::EntryDiffers, "write /net/02-istio-cni.conflist")]);
+    node.networks.as_mut().unwrap().insert(0, file("00-first.conflist", LIST));
+    let plan = install(&settings, &node);
+    assert!(plan.obstacles[0].to_string().contains("/net/00-first.conflist sorts before"), "{plan:?}");
+}
+
+#[test]
+fn a_rotated_token_disturbs_no_pod() {
+    let settings = chained();
+    let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    node.account = Ok(Account { token: "new".to_owned(), ca: None });
+    let plan = install(&settings, &node);
+    assert_eq!(steps(&plan), [done(Reason::KubeconfigDiffers, "write /run/istio-cni-kubeconfig")]);
+    assert!(!plan.disturbs());
+}
+
+#[test]
+fn removal_takes_the_entry_first_and_the_binary_last() {
+    let settings = chained();
+    let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    node.stale = vec!["/net/.istio-cni-x.tmp".into()];
+    let expected = [
+        done(Reason::Removal, "write /net/10-a.conflist"),
+        done(Reason::Removal, "remove /run/istio-cni-kubeconfig"),
+        done(Reason::Removal, "remove /bin/istio-cni"),
+        done(Reason::Stale, "remove /net/.istio-cni-x.tmp"),
+    ];
+    let plan = removal(&settings, &node);
+    assert_eq!(steps(&plan), expected);
+    let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!() };
+    assert_eq!(content, LIST.as_bytes());
+}
+
+/// A network as some program might write it, or something that is none.
+fn any_network() -> impl Strategy<Value = NetworkFile> {
+    let content = prop::sample::select(vec![
+        LIST,
+        CONF,
+        r#"{"name":"x","plugins":[{"type":"a"},{"type":"istio-cni","old":1},{"type":"b"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"istio-cni"}]}"#,
+        r#"{"type":"istio-cni"}"#,
+        "{\"name\": \"half",
+        "",
+        "[]",
+    ]);
+    let name = ("[0-3]0-[ab]", prop::sample::select(vec!["conf", "conflist", "json"]));
+    (name, content).prop_map(|((stem, ending), content)| file(&format!("{stem}.{ending}"), content))
+}
+
+fn any_mode() -> impl Strategy<Value = Mode> {
+    let primary = || prop::option::of("[0-3]0-[ab].conf(list)?");
+    prop_oneof![
+        primary().prop_map(|primary| Mode::Chained { primary }),
+        primary().prop_map(|primary| Mode::Owned { primary, file: "02-istio-cni.conflist".to_owned() }),
+        Just(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn carried_out_nothing_is_left_but_what_comes_from_elsewhere(
+        mode in any_mode(),
+        networks in prop::collection::vec(any_network(), 0..5),
+    ) {
+        let settings = settings(mode);
+        let unique: std::collections::BTreeMap<_, _> = networks.into_iter().map(|file| (file.name.clone(), file)).collect();
+        let before = node(BinaryState::Missing, unique.into_values().collect());
+        let (first, after) = (install(&settings, &before), after(&settings, before.clone()));
+        let second = install(&settings, &after);
+        let files: Vec<_> = before.networks.iter().flatten().map(|f| (&f.name, String::from_utf8_lossy(&f.content))).collect();
+        prop_assert!(second.steps.is_empty(), "{:?} {files:?}: {:?}, then {:?}", settings.mode, steps(&first), steps(&second));
+        prop_assert_eq!(&second.obstacles, &first.obstacles, "{:?} {:?}: {:?}", settings.mode, files, steps(&first));
+    }
+}

@@ -1,0 +1,204 @@
+//! What an operator asks for, typed: made of flags and environment once, read by all of this room.
+
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::contract;
+
+/// All that installing depends on.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The node's CNI configuration directory.
+    pub net_dir: PathBuf,
+    /// Where the image holds the plugin.
+    pub bin_source: PathBuf,
+    /// Where the runtime looks for plugins.
+    pub bin_dir: PathBuf,
+    /// Directory of sockets, kubeconfig and the plugin's log.
+    pub run_dir: PathBuf,
+    /// The service account's token and CA.
+    pub account_dir: PathBuf,
+    /// How the plugin gets into the configuration.
+    pub mode: Mode,
+    /// Access mode of configuration files of our own: 0600, or 0640 for benchmarks that read as the group.
+    pub conf_mode: u32,
+    /// The plugin's kubeconfig.
+    pub kubeconfig: KubeconfigSettings,
+    /// The chain entry.
+    pub entry: Entry,
+}
+
+/// How the plugin gets into the node's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// Into the chain that the runtime uses, or the one that the operator has named.
+    Chained {
+        /// The operator's choice.
+        primary: Option<String>,
+    },
+    /// Into a copy of that chain, which sorts before it; the network's own file stays as it is.
+    Owned {
+        /// The operator's choice.
+        primary: Option<String>,
+        /// The copy's name.
+        file: String,
+    },
+    /// A file of its own, as Multus wants it.
+    Standalone {
+        /// Its name.
+        file: String,
+    },
+}
+
+/// The plugin's way to the API server.
+#[derive(Debug, Clone)]
+pub struct KubeconfigSettings {
+    /// `https://HOST:PORT`
+    pub server: String,
+    /// Another CA than the service account's.
+    pub ca_file: Option<PathBuf>,
+    /// `insecure-skip-tls-verify`
+    pub skip_verify: bool,
+    /// Access mode.
+    pub mode: u32,
+}
+
+impl KubeconfigSettings {
+    /// The server's URL; IPv6 addresses in brackets.
+    pub fn server(protocol: &str, host: &str, port: u16) -> String {
+        if host.parse::<Ipv6Addr>().is_ok() {
+            format!("{protocol}://[{host}]:{port}")
+        } else {
+            format!("{protocol}://{host}:{port}")
+        }
+    }
+}
+
+/// The chain entry: Istio's keys (its `PluginConfig`), and ours. `cni::Settings` reads them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// `plugin_log_level`
+    pub log_level: String,
+    /// `cni_agent_run_dir`: as the node sees it.
+    pub run_dir: PathBuf,
+    /// `ambient_enabled`
+    pub ambient_enabled: bool,
+    /// `exclude_namespaces`
+    pub exclude_namespaces: Vec<String>,
+    /// `pod_namespace`
+    pub pod_namespace: String,
+    /// `native_nftables`
+    pub native_nftables: bool,
+    /// `enable_ambient_detection_retry`
+    pub ambient_detection_retry: bool,
+    /// `force_iptables_binary`
+    pub iptables_binary: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Keys<'a> {
+    #[serde(rename = "cniVersion", skip_serializing_if = "Option::is_none")]
+    version: Option<&'static str>,
+    name: &'static str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ipam: Value,
+    dns: Value,
+    plugin_log_level: &'a str,
+    cni_agent_run_dir: &'a str,
+    ambient_enabled: bool,
+    enablement_selectors: [(); 0],
+    exclude_namespaces: Option<&'a [String]>,
+    pod_namespace: &'a str,
+    native_nftables: bool,
+    enable_ambient_detection_retry: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    force_iptables_binary: Option<&'a str>,
+    capabilities: Value,
+}
+
+impl Entry {
+    /// As an element of a chain, whose name and version runtimes hand in.
+    pub fn chained(&self) -> String {
+        self.text(None)
+    }
+
+    /// As a configuration by itself.
+    pub fn standalone(&self) -> String {
+        self.text(Some("0.3.1")) + "\n"
+    }
+
+    fn text(&self, version: Option<&'static str>) -> String {
+        let run_dir = self.run_dir.to_string_lossy();
+        let keys = Keys {
+            version,
+            name: contract::PLUGIN_NAME,
+            kind: contract::PLUGIN_NAME,
+            ipam: json!({}),
+            dns: json!({}),
+            plugin_log_level: &self.log_level,
+            cni_agent_run_dir: &run_dir,
+            ambient_enabled: self.ambient_enabled,
+            enablement_selectors: [],
+            exclude_namespaces: Some(self.exclude_namespaces.as_slice()).filter(|names| !names.is_empty()),
+            pod_namespace: &self.pod_namespace,
+            native_nftables: self.native_nftables,
+            enable_ambient_detection_retry: self.ambient_detection_retry,
+            force_iptables_binary: self.iptables_binary.as_deref(),
+            capabilities: json!({ contract::POD_ANNOTATIONS_CAPABILITY: true }),
+        };
+        // Strings, booleans and lists of them: nothing that JSON lacks.
+        serde_json::to_string_pretty(&keys).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cni::NetConf;
+
+    pub(crate) fn entry() -> Entry {
+        Entry {
+            log_level: "debug".to_owned(),
+            run_dir: "/var/run/istio-cni".into(),
+            ambient_enabled: false,
+            exclude_namespaces: vec!["kube-system".to_owned()],
+            pod_namespace: "istio-system".to_owned(),
+            native_nftables: true,
+            ambient_detection_retry: false,
+            iptables_binary: Some("legacy".to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_plugin_reads_what_is_written_for_it() {
+        let text = entry().standalone();
+        let read = NetConf::parse(text.as_bytes()).unwrap().settings;
+        assert_eq!(read.exclude_namespaces, ["kube-system"]);
+        assert_eq!(read.agent_namespace.as_deref(), Some("istio-system"));
+        assert_eq!(read.run_dir, PathBuf::from("/var/run/istio-cni"));
+        assert!(read.native_nftables && read.iptables_binary.is_some(), "{read:?}");
+    }
+
+    #[test]
+    fn keys_stand_in_istios_order() {
+        let value: Value = serde_json::from_str(&entry().standalone()).unwrap();
+        let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "cniVersion name type ipam dns plugin_log_level cni_agent_run_dir ambient_enabled \
+                        enablement_selectors exclude_namespaces pod_namespace native_nftables \
+                        enable_ambient_detection_retry force_iptables_binary capabilities";
+        assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
+        let none = Entry { exclude_namespaces: Vec::new(), ..entry() };
+        assert!(none.chained().contains("\"exclude_namespaces\": null"), "{}", none.chained());
+    }
+
+    #[test]
+    fn ipv6_servers_are_bracketed() {
+        assert_eq!(KubeconfigSettings::server("https", "fd00::1", 443), "https://[fd00::1]:443");
+        assert_eq!(KubeconfigSettings::server("https", "10.96.0.1", 443), "https://10.96.0.1:443");
+        assert_eq!(KubeconfigSettings::server("https", "api.local", 6443), "https://api.local:6443");
+    }
+}

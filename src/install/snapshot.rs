@@ -1,0 +1,234 @@
+//! What is on the node: a look at its directories, without judgement.
+//!
+//! `keep` and `remove` take one before each plan. Reads only, with a limit on all that is read; what cannot be read is
+//! part of the picture.
+#![expect(clippy::disallowed_methods, reason = "owns the reading of the node's directories")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::conflist;
+use super::files::is_temporary;
+use super::kubeconfig::Account;
+use super::settings::{Mode, Settings};
+use crate::contract;
+
+/// The most that is read of a configuration, a token or a CA, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+/// Bytes of two binaries that are compared at a time.
+const CHUNK: usize = 64 << 10;
+/// For how long a file may be half-written.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// The node as it is.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// Configuration files in the runtime's order.
+    pub networks: Result<Vec<NetworkFile>, Unread>,
+    /// Directories beside them that hold further plugins of the list of that name.
+    pub drop_ins: Vec<String>,
+    /// What the image holds, beside what the node has of it.
+    pub binaries: Result<Vec<Binary>, Unread>,
+    /// The service account.
+    pub account: Result<Account, Unread>,
+    /// The plugin's kubeconfig and its access mode.
+    pub kubeconfig: Option<(Vec<u8>, u32)>,
+    /// Temporaries of an earlier life.
+    pub stale: Vec<PathBuf>,
+}
+
+/// A configuration file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkFile {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub content: Vec<u8>,
+    /// Its access mode.
+    pub mode: u32,
+    /// Changed a moment ago: what is not whole may become so.
+    pub fresh: bool,
+}
+
+/// A program of the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    /// Its name.
+    pub name: String,
+    /// Its access mode in the image.
+    pub mode: u32,
+    /// How the node's compares with it.
+    pub state: BinaryState,
+}
+
+/// What the node has of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BinaryState {
+    /// Nothing.
+    Missing,
+    /// Another one.
+    Different,
+    /// The very same.
+    Same,
+}
+
+/// What could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read {}: {reason}", path.display())]
+pub struct Unread {
+    /// What.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: String,
+}
+
+impl Snapshot {
+    /// Looks at everything that `settings` name.
+    pub fn take(settings: &Settings) -> Self {
+        let networks = networks(settings).map_err(unread(&settings.net_dir));
+        let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
+        let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
+        let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
+        Self {
+            networks,
+            drop_ins,
+            binaries: binaries(settings),
+            account: account(settings),
+            kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
+            stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
+        }
+    }
+}
+
+fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
+    move |error| Unread { path: path.to_owned(), reason: error.to_string() }
+}
+
+fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
+    let named = match &settings.mode {
+        Mode::Chained { primary } => [primary.as_deref(), None],
+        Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
+        Mode::Standalone { file } => [Some(file.as_str()), None],
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&settings.net_dir)? {
+        let path = entry?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        // The extensions that containerd and CRI-O read.
+        let read = path.extension().is_some_and(|ext| ext == "conf" || ext == "conflist" || ext == "json");
+        if !(read || named.contains(&Some(name))) || path.is_dir() {
+            continue;
+        }
+        files.extend(network(&path, name));
+    }
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
+}
+
+/// Gone between two calls is gone; what cannot be read is an empty file, which no runtime loads either.
+fn network(path: &Path, name: &str) -> Option<NetworkFile> {
+    let name = name.to_owned();
+    match small(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
+        Ok((content, metadata)) => {
+            let mode = metadata.permissions().mode() & 0o7777;
+            let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            Some(NetworkFile { name, content, mode, fresh: age.is_some_and(|age| age < FRESH) })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(_) => Some(NetworkFile { name, content: Vec::new(), mode: 0o600, fresh: false }),
+    }
+}
+
+fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
+    let names = files.iter().filter_map(|file| conflist::list_name(&file.content));
+    let holds_some = |name: &String| {
+        let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.path().extension().is_some_and(|ext| ext == "conf"))
+    };
+    names.filter(|name| !name.contains('/') && holds_some(name)).collect()
+}
+
+fn binaries(settings: &Settings) -> Result<Vec<Binary>, Unread> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(&settings.bin_source).map_err(unread(&settings.bin_source))? {
+        let path = entry.map_err(unread(&settings.bin_source))?.path();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        if !path.is_file() {
+            continue;
+        }
+        let installed = settings.bin_dir.join(name);
+        let mode = mode(&path).map_err(unread(&path))?;
+        let state = match compare(&path, &installed, mode) {
+            Ok(true) => BinaryState::Same,
+            Ok(false) => BinaryState::Different,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BinaryState::Missing,
+            Err(error) => return Err(unread(&installed)(error)),
+        };
+        found.insert(name.to_owned(), Binary { name: name.to_owned(), mode, state });
+    }
+    if found.contains_key(contract::PLUGIN_NAME) {
+        return Ok(found.into_values().collect());
+    }
+    let path = settings.bin_source.join(contract::PLUGIN_NAME);
+    Err(Unread { path, reason: "the image holds no plugin".to_owned() })
+}
+
+/// Whether two files have the same bytes, and the second may be executed as the first.
+fn compare(source: &Path, installed: &Path, wanted: u32) -> io::Result<bool> {
+    let mut pair = [File::open(installed)?, File::open(source)?];
+    let [there, here] = [pair[0].metadata()?, pair[1].metadata()?];
+    if there.len() != here.len() || there.permissions().mode() & 0o7777 != wanted {
+        return Ok(false);
+    }
+    let mut chunks = [vec![0; CHUNK], vec![0; CHUNK]];
+    let mut left = here.len();
+    while left > 0 {
+        let size = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+        for (file, chunk) in pair.iter_mut().zip(&mut chunks) {
+            file.read_exact(&mut chunk[..size])?;
+        }
+        if chunks[0][..size] != chunks[1][..size] {
+            return Ok(false);
+        }
+        left -= size as u64;
+    }
+    Ok(true)
+}
+
+fn account(settings: &Settings) -> Result<Account, Unread> {
+    let path = settings.account_dir.join("token");
+    let token = small(&path).map_err(unread(&path))?;
+    let token = String::from_utf8_lossy(&token).trim().to_owned();
+    if token.is_empty() || token.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(Unread { path, reason: "it holds no token".to_owned() });
+    }
+    if settings.kubeconfig.skip_verify {
+        return Ok(Account { token, ca: None });
+    }
+    let path = settings.kubeconfig.ca_file.clone().unwrap_or_else(|| settings.account_dir.join("ca.crt"));
+    let ca = small(&path).map_err(unread(&path))?;
+    Ok(Account { token, ca: Some(ca) })
+}
+
+fn temporaries(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| is_temporary(path)).collect()
+}
+
+/// A file of at most [`MAX_SIZE`].
+fn small(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_SIZE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 1 MiB"));
+    }
+    Ok(content)
+}
+
+fn mode(path: &Path) -> io::Result<u32> {
+    Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
+}

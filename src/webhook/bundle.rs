@@ -1,0 +1,196 @@
+//! The caBundle of MutatingWebhookConfigurations: whether it vouches for the server, and the patch that makes it so.
+//!
+//! `present` calls it. Pure: what is watched and sent is `present`'s.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use rustls::pki_types::UnixTime;
+use serde_json::{Value, json};
+
+use super::identity::{self, Identity};
+
+/// Which configurations, and which of their webhooks, lead here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The configuration of this name; empty: those with the labels.
+    pub name: String,
+    /// A label selector, such as `istio.io/rev=default`; used where there is no name.
+    pub labels: String,
+    /// What the webhooks' names end with.
+    pub webhook: String,
+}
+
+/// A webhook that leads here, as its configuration has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hook {
+    /// The configuration's name.
+    configuration: String,
+    /// The configuration's version, which a patch names.
+    version: String,
+    /// Place in the configuration.
+    place: usize,
+    /// The webhook's name.
+    name: String,
+    /// The name by which the API server connects.
+    server: String,
+    /// PEM.
+    bundle: Vec<u8>,
+}
+
+/// A patch of one configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Correction {
+    pub(super) configuration: String,
+    /// JSON patch; it does nothing to a configuration that has changed since.
+    pub(super) patch: Value,
+}
+
+impl Selection {
+    /// The webhooks among these configurations that lead here.
+    pub(super) fn hooks<'a>(&self, all: impl IntoIterator<Item = &'a MutatingWebhookConfiguration>) -> Vec<Hook> {
+        let of = |configuration: &'a MutatingWebhookConfiguration| {
+            let webhooks = configuration.webhooks.iter().flatten().enumerate();
+            let ours = webhooks.filter(|(_, webhook)| webhook.name.ends_with(&self.webhook));
+            ours.map(move |(place, webhook)| hook(configuration, place, webhook))
+        };
+        all.into_iter().flat_map(of).collect()
+    }
+
+    /// Why there may be nothing to patch.
+    pub(super) fn nothing(&self) -> String {
+        let which =
+            if self.name.is_empty() { format!("labelled {}", self.labels) } else { format!("named {}", self.name) };
+        format!("there is no MutatingWebhookConfiguration {which} with a webhook whose name ends with {}", self.webhook)
+    }
+}
+
+fn hook(configuration: &MutatingWebhookConfiguration, place: usize, webhook: &MutatingWebhook) -> Hook {
+    let (metadata, client) = (&configuration.metadata, &webhook.client_config);
+    let by_service = client.service.as_ref().map(|service| format!("{}.{}.svc", service.name, service.namespace));
+    let by_url = || client.url.as_deref().and_then(host).unwrap_or_default().to_owned();
+    Hook {
+        configuration: metadata.name.clone().unwrap_or_default(),
+        version: metadata.resource_version.clone().unwrap_or_default(),
+        place,
+        name: webhook.name.clone(),
+        server: by_service.unwrap_or_else(by_url),
+        bundle: client.ca_bundle.as_ref().map(|bundle| bundle.0.clone()).unwrap_or_default(),
+    }
+}
+
+/// The host of an `https` URL.
+fn host(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    match authority.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next(),
+        None => authority.split(':').next(),
+    }
+}
+
+/// Whether the API server would believe `identity` at each of these webhooks.
+pub(super) fn vouched(identity: &Identity, hooks: &[Hook], now: UnixTime) -> Result<(), String> {
+    let wrong = |hook: &Hook, error: identity::Error| format!("{} of {}: {error}", hook.name, hook.configuration);
+    hooks.iter().try_for_each(|hook| identity.trusted(&hook.bundle, &hook.server, now).map_err(|e| wrong(hook, e)))
+}
+
+/// Patches where the bundle does not vouch for `identity`; `fresh`: also where it is another text, for these authorities
+/// have just become new. A bundle that vouches for more is left alone otherwise: another replica may be ahead.
+pub(super) fn corrections(identity: &Identity, hooks: &[Hook], fresh: bool, now: UnixTime) -> Vec<Correction> {
+    let authorities = identity.authorities().as_bytes();
+    let wrong = |hook: &&Hook| {
+        let differs = hook.bundle != authorities;
+        differs && (fresh || identity.trusted(&hook.bundle, &hook.server, now).is_err())
+    };
+    let mut by_configuration = BTreeMap::<&str, Vec<&Hook>>::new();
+    for hook in hooks.iter().filter(wrong) {
+        by_configuration.entry(&hook.configuration).or_default().push(hook);
+    }
+    by_configuration
+        .into_iter()
+        .map(|(name, hooks)| Correction { configuration: name.to_owned(), patch: patch(&hooks, authorities) })
+        .collect()
+}
+
+fn patch(hooks: &[&Hook], authorities: &[u8]) -> Value {
+    let version = hooks.first().map(|hook| &hook.version);
+    let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
+    for hook in hooks {
+        let at = format!("/webhooks/{}", hook.place);
+        operations.push(json!({ "op": "test", "path": format!("{at}/name"), "value": hook.name }));
+        let (path, value) = (format!("{at}/clientConfig/caBundle"), STANDARD.encode(authorities));
+        operations.push(json!({ "op": "add", "path": path, "value": value }));
+    }
+    Value::Array(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::issue::{Issued, Lifetime};
+    use super::*;
+
+    fn selection() -> Selection {
+        Selection { name: "i".into(), labels: String::new(), webhook: "sidecar-injector.istio.io".into() }
+    }
+
+    fn issued(former: Option<&Issued>) -> Issued {
+        let names = ["injector.istio-system.svc".to_owned()];
+        Issued::new(&names, Lifetime(Duration::from_secs(3600)), UnixTime::now(), former).unwrap()
+    }
+
+    fn hooks(bundle: &str) -> Vec<Hook> {
+        let client = json!({ "service": { "name": "injector", "namespace": "istio-system" }, "caBundle": STANDARD.encode(bundle) });
+        let configuration = json!({ "metadata": { "name": "i", "resourceVersion": "7" }, "webhooks": [
+            { "name": "other.example.com", "clientConfig": { "url": "https://x" } },
+            { "name": "namespace.sidecar-injector.istio.io", "clientConfig": client },
+        ]});
+        let mut configuration: Value = configuration;
+        for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+            webhook["sideEffects"] = "None".into();
+            webhook["admissionReviewVersions"] = json!(["v1"]);
+        }
+        selection().hooks(&[serde_json::from_value(configuration).unwrap()])
+    }
+
+    #[test]
+    fn an_empty_or_strange_bundle_is_patched_and_nothing_else() {
+        let (own, strange) = (issued(None), issued(None));
+        let identity = own.identity().unwrap();
+        for bundle in ["", "no certificate", &strange.authorities] {
+            let corrections = corrections(&identity, &hooks(bundle), false, UnixTime::now());
+            assert_eq!(corrections.len(), 1, "{bundle}");
+            let patch = &corrections[0].patch;
+            assert_eq!(patch[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
+            assert_eq!(patch[1]["path"], "/webhooks/1/name");
+            assert_eq!(patch[2]["value"], STANDARD.encode(&own.authorities));
+            assert!(vouched(&identity, &hooks(bundle), UnixTime::now()).is_err());
+        }
+        assert_eq!(corrections(&identity, &hooks(&own.authorities), true, UnixTime::now()), []);
+    }
+
+    #[test]
+    fn a_replica_that_is_behind_leaves_the_bundle_of_the_one_ahead() {
+        let old = issued(None);
+        let new = issued(Some(&old));
+        let (behind, ahead) = (old.identity().unwrap(), new.identity().unwrap());
+        assert_eq!(corrections(&behind, &hooks(&new.authorities), false, UnixTime::now()), []);
+        assert_eq!(corrections(&ahead, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
+        // Whoever has learned of a new authority says so, even where the old one would still do.
+        assert_eq!(corrections(&behind, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
+    }
+
+    #[test]
+    fn hosts_of_urls() {
+        for (url, expected) in [
+            ("https://injector.example.com:443/inject", Some("injector.example.com")),
+            ("https://[::1]:443/inject", Some("::1")),
+            ("http://x", None),
+        ] {
+            assert_eq!(host(url), expected);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Dapr's injection behind `/mutate`.
+//!
+//! Turns reviews into its requests and its outcomes into answers. What it must know of the cluster [`keep`] learns, a task
+//! that the binary starts.
+
+mod flags;
+mod mesh;
+mod watch;
+
+pub use flags::Flags;
+pub use mesh::Mesh;
+pub use watch::{Places, keep};
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::answer::Route;
+use super::review::{Outcome, Profile, Review, Verdict};
+use crate::inject::dapr::{self, Decision, Request, Settings, User};
+
+/// Where Dapr's webhook configuration sends reviews.
+const PATH: &str = "/mutate";
+
+/// Dapr's injection.
+pub struct Dapr {
+    settings: Arc<Settings>,
+    mesh: Mesh,
+}
+
+/// The route of Dapr's injection; `mesh` is what [`keep`] keeps current.
+pub fn route(settings: Arc<Settings>, mesh: Mesh) -> Route {
+    Route { path: PATH, profile: Arc::new(Dapr { settings, mesh }) }
+}
+
+impl Profile for Dapr {
+    fn review(&self, review: &Review) -> Outcome {
+        let user = &review.request["userInfo"];
+        let text = |key: &str| user[key].as_str().unwrap_or_default();
+        let groups: Vec<String> =
+            user["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let request = Request {
+            kind: &review.kind,
+            namespace: &review.namespace,
+            user: User { username: text("username"), uid: text("uid"), groups: &groups },
+            object: Some(review.object()).filter(|object| !object.is_null()),
+        };
+        let known = self.mesh.known();
+        told(&dapr::review(&request, &self.settings, &known.facts(&review.namespace)))
+    }
+}
+
+/// Warnings are part of the reason, by which they reach the log and the audit log.
+fn told(outcome: &dapr::Outcome) -> Outcome {
+    let rule = outcome.decision.reason();
+    let mut reason = outcome.decision.to_string();
+    if matches!(outcome.decision, Decision::Inject { .. }) {
+        outcome.warnings.iter().for_each(|warning| reason += &format!("; {warning}"));
+    }
+    let verdict = match &outcome.decision {
+        Decision::Skip(_) => Verdict::Skip,
+        Decision::Refuse(_) => Verdict::Refuse,
+        Decision::Inject { .. } => match serde_json::to_vec(&outcome.patch) {
+            Ok(patch) => Verdict::Patch(patch),
+            Err(error) => {
+                let reason = format!("the patch cannot be written: {error}");
+                return Outcome { verdict: Verdict::Refuse, rule: "error", reason };
+            }
+        },
+    };
+    Outcome { verdict, rule, reason }
+}

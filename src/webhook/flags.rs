@@ -1,0 +1,327 @@
+//! Flags of `sidecar-injector`, under the names of Istio's program of that name, and what they mean.
+//!
+//! The binary flattens them into its command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args};
+
+use super::bundle::Selection;
+use super::configuration::Source;
+use super::files::CertificateFiles;
+use super::issue::Lifetime;
+use super::istio;
+use super::keep::Certificates;
+use super::store::Place;
+use super::surroundings::Native;
+use crate::inject::istio::{BuiltIn, Era, Platform};
+use crate::serve::cluster::{self, client};
+
+/// Where Istio's chart mounts the configuration.
+const CONFIG: &str = "/etc/istio/inject/config";
+/// Where Istio's chart mounts the values.
+const VALUES: &str = "/etc/istio/inject/values";
+/// Where Istio's chart mounts the mesh's configuration.
+const MESH: &str = "/etc/istio/config/mesh";
+
+/// API servers hear of a new caBundle within this time, each by a watch of its own.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Flags of the server.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub struct Flags {
+    /// Port of the webhook
+    #[arg(long, env = "INJECTOR_PORT", default_value_t = 443)]
+    port: u16,
+    /// Port of /metrics, /healthz and /readyz
+    #[arg(long = "monitoringPort", env = "INJECTOR_MONITORING_PORT", default_value_t = 15014)]
+    monitoring_port: u16,
+    /// kubeconfig of the API server; that of the cluster by default
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of this server, its ConfigMaps and its Secret
+    #[arg(long, env = "POD_NAMESPACE", default_value = "istio-system")]
+    namespace: String,
+    #[command(flatten)]
+    injection: Injection,
+    /// How long requests are still taken after SIGTERM
+    #[arg(long, env = "INJECTOR_LINGER_SECONDS", value_name = "SECONDS", default_value_t = 5)]
+    linger: u64,
+    #[command(flatten)]
+    configuration: Configuration,
+    #[command(flatten)]
+    certificate: Certificate,
+    #[command(flatten)]
+    webhook: Webhook,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Injection")]
+struct Injection {
+    /// Revision of the control plane that sidecars belong to
+    #[arg(long, env = "REVISION", default_value = "default")]
+    revision: String,
+    /// Sidecars as init containers that keep running; auto: where every node can
+    #[arg(long = "nativeSidecars", env = "ENABLE_NATIVE_SIDECARS", default_value = "auto")]
+    native_sidecars: String,
+    /// `openshift`, or nothing special
+    #[arg(long, env = "PLATFORM", default_value = "")]
+    platform: String,
+    /// Such as fips-140-3
+    #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
+    compliance_policy: String,
+    /// Release whose rules decide who is injected; that of the configuration's shape by default
+    #[arg(long, value_parser = era)]
+    era: Option<Era>,
+    /// Image of the proxy in the configuration that is compiled in
+    #[arg(long = "proxyImage", env = "PROXY_IMAGE")]
+    proxy_image: Option<String>,
+    /// Image of istio-validation in the configuration that is compiled in
+    #[arg(long = "validationImage", env = "VALIDATION_IMAGE")]
+    validation_image: Option<String>,
+}
+
+/// The rules of a release, such as `1.8`.
+fn era(release: &str) -> Result<Era, String> {
+    let wrong = || format!("{release:?} is no release of Istio, such as 1.8");
+    let (major, minor) = release.split_once('.').ok_or_else(wrong)?;
+    match (major.parse::<u32>().map_err(|_| wrong())?, minor.parse::<u32>().map_err(|_| wrong())?) {
+        (0, _) | (1, 0) => Ok(Era::V0_8),
+        (1, 1..=8) => Ok(Era::V1_1),
+        (1, 9..=11) => Ok(Era::V1_9),
+        (1, 12..=26) => Ok(Era::V1_12),
+        _ => Ok(Era::V1_27),
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Configuration")]
+struct Configuration {
+    /// File of policy and templates; the configuration that is compiled in where neither it nor a ConfigMap is there
+    #[arg(long = "injectConfig")]
+    inject_config: Option<PathBuf>,
+    /// File of the values that templates use
+    #[arg(long = "injectValues", default_value = VALUES)]
+    inject_values: PathBuf,
+    /// File of the mesh's configuration
+    #[arg(long = "meshConfig", default_value = MESH)]
+    mesh_config: PathBuf,
+    /// ConfigMap to watch instead of the files, with keys config and values
+    #[arg(long = "injectConfigMapName", env = "INJECTION_CONFIG_MAP_NAME")]
+    inject_config_map: Option<String>,
+    /// ConfigMap of the mesh's configuration, with key mesh
+    #[arg(long = "meshConfigMapName", env = "SHARED_MESH_CONFIG", default_value = "istio")]
+    mesh_config_map: String,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Certificate")]
+struct Certificate {
+    /// File of the certificate
+    #[arg(long = "tlsCertFile", default_value = "/etc/istio/certs/cert-chain.pem")]
+    tls_cert_file: PathBuf,
+    /// File of its key
+    #[arg(long = "tlsKeyFile", default_value = "/etc/istio/certs/key.pem")]
+    tls_key_file: PathBuf,
+    /// File of the authority, which becomes the caBundle
+    #[arg(long = "caCertFile", default_value = "/etc/istio/certs/root-cert.pem")]
+    ca_cert_file: PathBuf,
+    /// Make and renew a certificate of its own instead of reading files
+    #[arg(long = "selfSigned", env = "INJECTOR_SELF_SIGNED", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    self_signed: bool,
+    /// Secret that keeps it
+    #[arg(long = "selfSignedSecret", default_value = "sidecar-injector-certificate")]
+    self_signed_secret: String,
+    /// Directory that keeps it instead of the Secret
+    #[arg(long = "selfSignedDirectory")]
+    self_signed_directory: Option<PathBuf>,
+    /// How long it is good for; it is renewed when a third of it is left
+    #[arg(long = "selfSignedDays", value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    self_signed_days: u32,
+    /// Service by which the API server connects
+    #[arg(long = "serviceName", env = "INJECTOR_SERVICE", default_value = "istio-sidecar-injector")]
+    service_name: String,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Webhook configuration")]
+struct Webhook {
+    /// MutatingWebhookConfiguration whose caBundle is kept right
+    #[arg(long = "webhookConfigName", env = "INJECTION_WEBHOOK_CONFIG_NAME", default_value = "istio-sidecar-injector")]
+    webhook_config_name: String,
+    /// Label selector for those configurations, where there is no name
+    #[arg(long = "webhookConfigSelector", default_value = "")]
+    webhook_config_selector: String,
+    /// What the names of its webhooks end with
+    #[arg(long = "webhookName", default_value = "sidecar-injector.istio.io")]
+    webhook_name: String,
+    /// Keep the caBundle right
+    #[arg(long = "reconcileWebhookConfig", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    reconcile_webhook_config: bool,
+}
+
+impl Flags {
+    /// Ports of the webhook and of its monitoring.
+    pub fn ports(&self) -> (u16, u16) {
+        (self.port, self.monitoring_port)
+    }
+
+    /// See [`run::Settings`](super::Settings).
+    pub fn linger(&self) -> Duration {
+        Duration::from_secs(self.linger)
+    }
+
+    /// See [`run::Settings`](super::Settings).
+    pub fn settle(&self) -> Duration {
+        SETTLE
+    }
+
+    /// What injection is told once.
+    pub fn injection(&self) -> istio::Options {
+        let asked = self.injection.clone();
+        let mut built_in = BuiltIn::default();
+        if let Some(image) = asked.proxy_image {
+            built_in.validation_image.clone_from(&image);
+            built_in.proxy_image = image;
+        }
+        built_in.validation_image = asked.validation_image.unwrap_or(built_in.validation_image);
+        let openshift = asked.platform.eq_ignore_ascii_case("openshift");
+        let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
+        let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
+        istio::Options { revision, platform, compliance_policy, era: asked.era, built_in }
+    }
+
+    /// Whether sidecars are native ones; what is neither yes nor auto is no.
+    pub fn native(&self) -> Native {
+        match &*self.injection.native_sidecars {
+            "true" => Native::On,
+            "auto" => Native::Auto,
+            _ => Native::Off,
+        }
+    }
+
+    /// The API server's client.
+    ///
+    /// # Errors
+    /// There is no way to it.
+    pub async fn client(&self) -> Result<kube::Client, cluster::Error> {
+        client(self.kubeconfig.as_deref()).await
+    }
+
+    /// Where the configuration comes from. `exists`: whether there is such a file.
+    ///
+    /// # Errors
+    /// ConfigMaps are asked for and there is no way to the API server.
+    pub async fn source(&self, exists: impl Fn(&std::path::Path) -> bool) -> Result<Source, cluster::Error> {
+        let Configuration { inject_config, inject_values, mesh_config, inject_config_map, mesh_config_map } =
+            self.configuration.clone();
+        if let Some(injection) = inject_config_map.filter(|name| !name.is_empty()) {
+            let client = self.client().await?;
+            return Ok(Source::ConfigMaps {
+                client,
+                namespace: self.namespace.clone(),
+                injection,
+                mesh: mesh_config_map,
+            });
+        }
+        let config = inject_config.or_else(|| exists(CONFIG.as_ref()).then(|| CONFIG.into()));
+        Ok(match config {
+            Some(config) => Source::Files { config, values: inject_values, mesh: mesh_config },
+            None => Source::Default,
+        })
+    }
+
+    /// Where the certificate comes from.
+    ///
+    /// # Errors
+    /// It is kept in a Secret and there is no way to the API server.
+    pub async fn certificates(&self) -> Result<Certificates, cluster::Error> {
+        let Certificate { tls_cert_file, tls_key_file, ca_cert_file, .. } = self.certificate.clone();
+        if !self.certificate.self_signed {
+            let files = CertificateFiles { certificate: tls_cert_file, key: tls_key_file, authorities: ca_cert_file };
+            return Ok(Certificates::Files(files));
+        }
+        let place = match &self.certificate.self_signed_directory {
+            Some(directory) => Place::Directory(directory.clone()),
+            None => Place::Secret {
+                client: self.client().await?,
+                namespace: self.namespace.clone(),
+                name: self.certificate.self_signed_secret.clone(),
+            },
+        };
+        let lifetime = Lifetime(Duration::from_secs(u64::from(self.certificate.self_signed_days) * 86_400));
+        Ok(Certificates::SelfSigned { place, names: self.names(), lifetime })
+    }
+
+    /// The names of the service, the one by which the API server connects first.
+    fn names(&self) -> Vec<String> {
+        let (service, namespace) = (&self.certificate.service_name, &self.namespace);
+        let suffixes =
+            [format!(".{namespace}.svc"), format!(".{namespace}.svc.cluster.local"), format!(".{namespace}")];
+        suffixes.into_iter().chain([String::new()]).map(|suffix| format!("{service}{suffix}")).collect()
+    }
+
+    /// Webhook configurations whose caBundle is kept right, if any.
+    ///
+    /// # Errors
+    /// There are some, and there is no way to the API server.
+    pub async fn bundle(&self) -> Result<Option<(kube::Client, Selection)>, cluster::Error> {
+        let Webhook { webhook_config_name: name, webhook_config_selector: labels, webhook_name: webhook, .. } =
+            self.webhook.clone();
+        if !self.webhook.reconcile_webhook_config || (name.is_empty() && labels.is_empty()) {
+            return Ok(None);
+        }
+        Ok(Some((self.client().await?, Selection { name, labels, webhook })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn flags(line: &str) -> Flags {
+        Program::parse_from(format!("x {line}").split_whitespace()).flags
+    }
+
+    #[test]
+    fn istios_flags_are_accepted() {
+        Program::command().debug_assert();
+        let flags = flags(
+            "--port 9443 --monitoringPort=9093 --injectConfig=/c --injectValues=/v --meshConfig=/m --tlsCertFile=/t \
+             --tlsKeyFile=/k --caCertFile=/ca --webhookConfigName=w --webhookName=n --reconcileWebhookConfig=false",
+        );
+        assert_eq!(flags.ports(), (9443, 9093));
+    }
+
+    #[tokio::test]
+    async fn files_that_are_not_there_leave_the_defaults_unless_they_are_named() {
+        assert!(matches!(flags("").source(|_| false).await, Ok(Source::Default)));
+        assert!(
+            matches!(flags("").source(|_| true).await, Ok(Source::Files { config, .. }) if config == std::path::Path::new(CONFIG))
+        );
+        assert!(matches!(flags("--injectConfig=/c").source(|_| false).await, Ok(Source::Files { .. })));
+    }
+
+    #[tokio::test]
+    async fn without_a_name_no_webhook_configuration_is_touched() {
+        for line in ["--webhookConfigName=", "--reconcileWebhookConfig=false"] {
+            assert!(matches!(flags(line).bundle().await, Ok(None)), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_service_has_its_names() {
+        let names = flags("--serviceName injector --namespace mesh").names();
+        assert_eq!(names, ["injector.mesh.svc", "injector.mesh.svc.cluster.local", "injector.mesh", "injector"]);
+    }
+}

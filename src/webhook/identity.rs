@@ -1,0 +1,109 @@
+//! Who the server is: a chain, its key, and the authorities by which others know it.
+//!
+//! Whether an API server would believe it is asked here of the very verification that a client does.
+
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, RootCertStore};
+
+/// A server's certificate, ready to be presented.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    certified: Arc<CertifiedKey>,
+    /// PEM; what the caBundle has to be.
+    authorities: String,
+}
+
+/// Why texts are no identity, or nobody would believe it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No certificate where one belongs.
+    #[error("{what} holds no certificate in PEM: {reason}")]
+    Certificate {
+        /// Which text.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// No private key.
+    #[error("the key is no private key in PEM: {0}")]
+    Key(String),
+    /// They do not belong together.
+    #[error("certificate and key do not go together: {0}")]
+    Pair(rustls::Error),
+    /// The caBundle does not vouch for the certificate.
+    #[error("the certificate is not trusted for {name}: {reason}")]
+    Untrusted {
+        /// The name that the API server connects to.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Identity {
+    /// Puts PEM texts together.
+    ///
+    /// # Errors
+    /// A text holds no certificate or key, or key and certificate are not a pair.
+    pub fn parse(chain: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, Error> {
+        let chain = certificates("the certificate", chain)?;
+        certificates("the certificate of the authority", authorities)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| Error::Key(error.to_string()))?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(Error::Pair)?;
+        let authorities = String::from_utf8_lossy(authorities).into_owned();
+        Ok(Self { certified: Arc::new(certified), authorities })
+    }
+
+    /// What TLS presents.
+    pub fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+
+    /// PEM of those who vouch for it.
+    pub fn authorities(&self) -> &str {
+        &self.authorities
+    }
+
+    /// Whether both would present the same certificate.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.certified.cert == other.certified.cert && self.authorities == other.authorities
+    }
+
+    /// Whether a client that knows `bundle` (PEM) would believe it at `now` to be `name`.
+    ///
+    /// # Errors
+    /// It would not, and why.
+    pub fn trusted(&self, bundle: &[u8], name: &str, now: UnixTime) -> Result<(), Error> {
+        let untrusted = |reason: String| Error::Untrusted { name: name.to_owned(), reason };
+        let roots = certificates("the caBundle", bundle)?;
+        let (leaf, intermediates) = self.certified.cert.split_first().ok_or_else(|| untrusted("it is empty".into()))?;
+        let itself = roots.contains(leaf);
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(roots);
+        let provider = Arc::new(ring::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider)
+            .build()
+            .map_err(|error| untrusted(error.to_string()))?;
+        let server = ServerName::try_from(name).map_err(|error| untrusted(error.to_string()))?;
+        match verifier.verify_server_cert(leaf, intermediates, &server, &[], now) {
+            Ok(_) => Ok(()),
+            // The API server takes an authority for a server where it knows this very certificate.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if itself => Ok(()),
+            Err(error) => Err(untrusted(error.to_string())),
+        }
+    }
+}
+
+fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let wrong = |reason: String| Error::Certificate { what, reason };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() { Err(wrong("there is none".to_owned())) } else { Ok(found) }
+}

@@ -1,0 +1,107 @@
+//! Istio's injection behind `/inject`.
+//!
+//! Turns texts into an injector, reviews into its requests, and its outcomes into answers.
+
+use std::sync::Arc;
+
+use super::configuration::{Build, Texts};
+use super::review::{Outcome, Profile, Review, Verdict};
+use super::surroundings::Surroundings;
+use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
+
+/// What the program is told once.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The control plane's revision.
+    pub revision: String,
+    /// Where pods run.
+    pub platform: Platform,
+    /// Empty is none.
+    pub compliance_policy: String,
+    /// Whose rules decide; by default those that belong to the configuration's shape.
+    pub era: Option<Era>,
+    /// What is injected without any configuration.
+    pub built_in: BuiltIn,
+}
+
+/// Makes profiles of Istio's configuration.
+pub fn build(options: Options, surroundings: Surroundings) -> Build {
+    Arc::new(move |texts| {
+        let config = config(&options, texts).map_err(|error| error.to_string())?;
+        config.settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        Ok(Box::new(Istio { injector: Injector::new(config), surroundings: surroundings.clone() }) as Box<dyn Profile>)
+    })
+}
+
+/// The configuration that texts make, ours where there are none.
+///
+/// # Errors
+/// A text is of no use.
+pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> {
+    let (revision, compliance_policy) = (options.revision.clone(), options.compliance_policy.clone());
+    let platform = options.platform;
+    let Some(config) = &texts.config else {
+        return Ok(Config { revision, compliance_policy, platform, ..options.built_in.config()? });
+    };
+    Ok(Config {
+        settings: Settings::parse(config, options.era)?,
+        values: Values::parse(texts.values.as_deref().unwrap_or_default())?,
+        mesh: Mesh::parse(texts.mesh.as_deref().unwrap_or_default())?,
+        revision,
+        platform,
+        compliance_policy,
+    })
+}
+
+struct Istio {
+    injector: Injector,
+    surroundings: Surroundings,
+}
+
+impl Profile for Istio {
+    fn review(&self, review: &Review) -> Outcome {
+        if !matches!(&*review.kind, "Pod" | "") {
+            let reason = format!("a {} gets no sidecar", review.kind);
+            return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason };
+        }
+        if !review.object().is_object() {
+            return refused("the review holds no pod".to_owned());
+        }
+        let namespace = &*review.namespace;
+        let annotations = self.surroundings.annotations(namespace);
+        let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
+        let request = Request {
+            pod: review.object(),
+            namespace,
+            namespace_annotations: annotations.as_deref(),
+            proxy_configs: &proxy_configs,
+            env: review.variables.clone(),
+            native_sidecars: self.surroundings.native_sidecars(),
+        };
+        match self.injector.review(&request) {
+            Ok(outcome) => told(outcome),
+            Err(error) => refused(error.to_string()),
+        }
+    }
+}
+
+fn told(outcome: istio::Outcome) -> Outcome {
+    let (decision, patch) = match outcome {
+        istio::Outcome::Skipped(decision) => (decision, None),
+        istio::Outcome::Injected { decision, patch, .. } => (decision, Some(patch)),
+    };
+    let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
+    if let Some(value) = decision.unrecognised {
+        reason += &format!("; it says {value:?} of its sidecar, which is neither \"true\" nor \"false\"");
+    }
+    let verdict = match patch.map(|patch| serde_json::to_vec(&patch)) {
+        None => Verdict::Skip,
+        Some(Ok(patch)) => Verdict::Patch(patch),
+        Some(Err(error)) => return refused(format!("the patch cannot be written: {error}")),
+    };
+    Outcome { verdict, rule, reason }
+}
+
+fn refused(reason: String) -> Outcome {
+    Outcome { verdict: Verdict::Refuse, rule: "error", reason }
+}

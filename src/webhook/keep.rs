@@ -1,0 +1,173 @@
+//! Keeps a certificate at hand: read from files whenever they change, or issued and renewed.
+//!
+//! `run` starts it as a task. What is of no use is reported, and what there was before stays. It presents nothing.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watcher};
+use rustls::pki_types::UnixTime;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::files::CertificateFiles;
+use super::identity::{self, Identity};
+use super::issue::{Issued, Lifetime};
+use super::metrics::{Metrics, Reload};
+use super::store::{self, Place};
+use crate::serve::health::Readiness;
+use crate::serve::watch::Watch;
+
+/// The part of readiness that is kept here.
+pub(super) const PART: &str = "certificate";
+/// Between two looks at files where no event came.
+const SAFETY_NET: Duration = Duration::from_secs(30);
+/// Files come one after another.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+/// After an attempt in vain.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// Where the server's certificate comes from.
+pub enum Certificates {
+    /// Somebody else keeps it in files.
+    Files(CertificateFiles),
+    /// It is made here.
+    SelfSigned {
+        /// Where it is kept.
+        place: Place,
+        /// The names by which the API server connects.
+        names: Vec<String>,
+        /// How long one is good for.
+        lifetime: Lifetime,
+    },
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("no certificate can be made: {0}")]
+    Issue(#[from] rcgen::Error),
+    #[error("the certificate that is kept is of no use: {0}")]
+    Identity(#[from] identity::Error),
+}
+
+/// The newest certificate, for whoever presents it.
+pub(super) type Newest = watch::Sender<Option<Arc<Identity>>>;
+
+/// Never ends by itself.
+pub(super) async fn keep(certificates: Certificates, newest: Newest, metrics: Metrics, readiness: Readiness) {
+    let told = Told { newest, metrics, readiness, trouble: None };
+    match certificates {
+        Certificates::Files(files) => from_files(&files, told).await,
+        Certificates::SelfSigned { place, names, lifetime } => issued(&place, &names, lifetime, told).await,
+    }
+}
+
+/// Who hears of what was found.
+struct Told {
+    newest: Newest,
+    metrics: Metrics,
+    readiness: Readiness,
+    /// What was wrong at the last look: it is said once.
+    trouble: Option<String>,
+}
+
+impl Told {
+    fn found(&mut self, found: Result<Identity, String>) {
+        match found {
+            Ok(identity) => {
+                self.trouble = None;
+                self.readiness.ready(PART);
+                let is_new = |known: &mut Option<Arc<Identity>>| {
+                    let new = known.as_ref().is_none_or(|known| !known.is_same(&identity));
+                    if new {
+                        *known = Some(Arc::new(identity));
+                    }
+                    new
+                };
+                if self.newest.send_if_modified(is_new) {
+                    self.metrics.reloaded(Reload::Certificate, true);
+                    tracing::info!("there is a new certificate");
+                }
+            }
+            Err(trouble) if self.trouble.as_ref() == Some(&trouble) => {}
+            Err(trouble) => {
+                self.metrics.reloaded(Reload::Certificate, false);
+                tracing::warn!("{trouble}");
+                if self.newest.borrow().is_none() {
+                    self.readiness.missing(PART, trouble.clone());
+                }
+                self.trouble = Some(trouble);
+            }
+        }
+    }
+}
+
+async fn from_files(files: &CertificateFiles, mut told: Told) {
+    let mut watch = Watch::new(files.directories());
+    loop {
+        watch.renew();
+        let found = files.load().map_err(|error| error.to_string());
+        let poll = if found.is_ok() { SAFETY_NET } else { PAUSE };
+        told.found(found);
+        watch.changed(poll).await;
+        sleep(DEBOUNCE).await;
+    }
+}
+
+async fn issued(place: &Place, names: &[String], lifetime: Lifetime, mut told: Told) {
+    let changed = Notify::new();
+    let looking = async {
+        loop {
+            let found = current(place, names, lifetime).await;
+            let pause = if found.is_ok() { lifetime.interval() } else { PAUSE };
+            told.found(found.map_err(|error| error.to_string()));
+            let _ = timeout(pause, changed.notified()).await;
+        }
+    };
+    tokio::join!(looking, listen(place, &changed));
+}
+
+/// The certificate that is kept, renewed or made where it must be.
+async fn current(place: &Place, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
+    loop {
+        let found = place.load().await?;
+        let now = UnixTime::now();
+        let new = match &found.issued {
+            Some(issued) => match issued.lasts(names, lifetime, now) {
+                Ok(()) => return Ok(issued.identity()?),
+                Err(reason) => {
+                    tracing::info!(%reason, "the certificate is renewed");
+                    Issued::new(names, lifetime, now, Some(issued))?
+                }
+            },
+            None => Issued::new(names, lifetime, now, None)?,
+        };
+        match place.save(&new, found).await {
+            Ok(()) => return Ok(new.identity()?),
+            Err(store::Error::Conflict) => tracing::debug!("another replica has made a certificate"),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Tells when another replica has written the Secret. A directory is looked at now and then.
+async fn listen(place: &Place, changed: &Notify) {
+    let Place::Secret { client, namespace, name } = place else { return };
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut events = pin!(watcher(Api::<Secret>::namespaced(client.clone(), namespace), config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => changed.notify_one(),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the watch of the certificate's secret"),
+        }
+    }
+}

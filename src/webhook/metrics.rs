@@ -1,0 +1,133 @@
+//! What the webhook counts. Names are Istio's where it has them.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::review::{Outcome, Verdict};
+
+/// Istio's, and below them those that tell one review from another.
+const SECONDS: [f64; 14] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0];
+
+/// Counters of one server; clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    requests: Counter,
+    success: Counter,
+    failure: Counter,
+    skip: Counter,
+    time: Histogram,
+    decisions: Family<Decided, Counter>,
+    reloads: Family<Reloaded, Counter>,
+    presented: Gauge,
+    attempts: Family<Patched, Counter>,
+    retries: Family<Patched, Counter>,
+    failures: Family<Patched, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Decided {
+    decision: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reloaded {
+    what: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Patched {
+    name: String,
+    reason: String,
+}
+
+/// What is loaded again while the server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reload {
+    Configuration,
+    Certificate,
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Counter::default(),
+            success: Counter::default(),
+            failure: Counter::default(),
+            skip: Counter::default(),
+            time: Histogram::new(SECONDS),
+            decisions: Family::default(),
+            reloads: Family::default(),
+            presented: Gauge::default(),
+            attempts: Family::default(),
+            retries: Family::default(),
+            failures: Family::default(),
+        };
+        let injection = registry.sub_registry_with_prefix("sidecar_injection");
+        injection.register("requests", "Requests for injection", metrics.requests.clone());
+        injection.register("success", "Pods that were injected", metrics.success.clone());
+        injection.register("failure", "Requests that failed", metrics.failure.clone());
+        injection.register("skip", "Pods that were left alone", metrics.skip.clone());
+        injection.register_with_unit("time", "Time of an injection", Unit::Seconds, metrics.time.clone());
+        injection.register("decisions", "Decisions, by the rule that made them", metrics.decisions.clone());
+        injection.register("reloads", "Configuration and certificates that were read again", metrics.reloads.clone());
+        let webhook = registry.sub_registry_with_prefix("webhook");
+        webhook.register("certificate_presented", "1 once there is a certificate to show", metrics.presented.clone());
+        webhook.register("patch_attempts", "Patches of webhook configurations", metrics.attempts.clone());
+        webhook.register("patch_retries", "Patches that are tried again", metrics.retries.clone());
+        webhook.register("patch_failures", "Patches that failed", metrics.failures.clone());
+        metrics
+    }
+
+    pub(super) fn requested(&self) {
+        self.requests.inc();
+    }
+
+    /// A request that never came to a decision.
+    pub(super) fn failed(&self) {
+        self.failure.inc();
+    }
+
+    pub(super) fn decided(&self, outcome: &Outcome, took: Duration) {
+        match outcome.verdict {
+            Verdict::Patch(_) => &self.success,
+            Verdict::Skip => &self.skip,
+            Verdict::Refuse => &self.failure,
+        }
+        .inc();
+        self.time.observe(took.as_secs_f64());
+        self.decisions.get_or_create(&Decided { decision: outcome.verdict.as_str(), reason: outcome.rule }).inc();
+    }
+
+    pub(super) fn reloaded(&self, what: Reload, well: bool) {
+        let what = match what {
+            Reload::Configuration => "configuration",
+            Reload::Certificate => "certificate",
+        };
+        self.reloads.get_or_create(&Reloaded { what, result: if well { "success" } else { "failure" } }).inc();
+    }
+
+    pub(super) fn presents(&self) {
+        self.presented.set(1);
+    }
+
+    pub(super) fn patching(&self, name: &str, again: bool) {
+        let labels = Patched { name: name.to_owned(), reason: String::new() };
+        self.attempts.get_or_create(&labels).inc();
+        if again {
+            self.retries.get_or_create(&labels).inc();
+        }
+    }
+
+    pub(super) fn patch_failed(&self, name: &str, reason: &str) {
+        self.failures.get_or_create(&Patched { name: name.to_owned(), reason: reason.to_owned() }).inc();
+    }
+}

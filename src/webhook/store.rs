@@ -1,0 +1,159 @@
+//! Where a self-signed certificate is kept, so that replicas and restarts agree on one: a Secret, or a directory.
+//!
+//! `keep` calls it. Whoever writes names what it has read: of two writers one wins, and the other reads again.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+use super::files::read_at_most;
+use super::issue::Issued;
+
+/// The file in a directory.
+const FILE: &str = "sidecar-injector.json";
+/// The type of a Secret that holds a certificate.
+const TLS: &str = "kubernetes.io/tls";
+/// More than this is no certificate.
+const LARGEST: u64 = 1 << 20;
+
+/// Where it is kept.
+#[derive(Clone)]
+pub enum Place {
+    /// A directory that outlives the process; root's file in it.
+    Directory(PathBuf),
+    /// A Secret.
+    Secret {
+        /// The API server that has it.
+        client: Client,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// What was found there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    pub(super) issued: Option<Issued>,
+    /// The Secret as it was.
+    secret: Option<Box<Secret>>,
+}
+
+/// Why it cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The directory.
+    #[error("{} cannot be used for the certificate: {source}", path.display())]
+    Directory {
+        /// The file in it.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The Secret.
+    #[error(
+        "secret {namespace}/{name} cannot be {doing}: {source}; the role must allow to get, watch, create and update it"
+    )]
+    Secret {
+        /// What was tried.
+        doing: &'static str,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// Another replica was faster: what it wrote is there to be read.
+    #[error("another replica has written a certificate at the same time")]
+    Conflict,
+}
+
+impl Place {
+    /// What is there now. What is there and makes no sense counts as nothing.
+    pub(super) async fn load(&self) -> Result<Found, Error> {
+        match self {
+            Self::Directory(dir) => {
+                let path = dir.join(FILE);
+                match read_at_most(&path, LARGEST) {
+                    Ok(bytes) => Ok(Found { issued: serde_json::from_slice(&bytes).ok(), secret: None }),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
+                    Err(source) => Err(Error::Directory { path, source }),
+                }
+            }
+            Self::Secret { client, namespace, name } => {
+                let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+                let found = secrets.get_opt(name).await.map_err(|error| self.refused("read", error))?;
+                Ok(Found { issued: found.as_ref().and_then(issued), secret: found.map(Box::new) })
+            }
+        }
+    }
+
+    /// Writes, where still the same is there as was found before.
+    pub(super) async fn save(&self, new: &Issued, before: Found) -> Result<(), Error> {
+        match self {
+            Self::Directory(dir) => write(dir, new, before.issued.is_some()),
+            Self::Secret { client, namespace, name } => {
+                let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+                let how = PostParams::default();
+                let written = match before.secret {
+                    Some(before) => secrets.replace(name, &how, &secret(*before, new)).await,
+                    None => {
+                        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+                        let empty = Secret { metadata, type_: Some(TLS.to_owned()), ..Secret::default() };
+                        secrets.create(&how, &secret(empty, new)).await
+                    }
+                };
+                written.map(drop).map_err(|error| self.refused("written", error))
+            }
+        }
+    }
+
+    fn refused(&self, doing: &'static str, source: kube::Error) -> Error {
+        match (self, source) {
+            (_, kube::Error::Api(status)) if status.code == 409 => Error::Conflict,
+            (Self::Secret { namespace, name, .. }, source) => {
+                Error::Secret { doing, namespace: namespace.clone(), name: name.clone(), source: Box::new(source) }
+            }
+            (Self::Directory(path), source) => {
+                Error::Directory { path: path.clone(), source: io::Error::other(source) }
+            }
+        }
+    }
+}
+
+fn write(dir: &PathBuf, new: &Issued, replaces: bool) -> Result<(), Error> {
+    let path = dir.join(FILE);
+    let wrong = |source| Error::Directory { path: path.clone(), source };
+    let mut file = tempfile::Builder::new().prefix(".certificate.").tempfile_in(dir).map_err(wrong)?;
+    let text = serde_json::to_vec(new).map_err(|error| wrong(error.into()))?;
+    file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(wrong)?;
+    let placed = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
+    match placed {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Conflict),
+        Err(error) => Err(wrong(error.error)),
+    }
+}
+
+/// With everything else that the Secret has.
+fn secret(mut secret: Secret, new: &Issued) -> Secret {
+    let data = secret.data.get_or_insert_with(BTreeMap::new);
+    for (key, text) in [("ca.crt", &new.authorities), ("tls.crt", &new.certificate), ("tls.key", &new.key)] {
+        data.insert(key.to_owned(), ByteString(text.clone().into_bytes()));
+    }
+    secret
+}
+
+fn issued(secret: &Secret) -> Option<Issued> {
+    let data = secret.data.as_ref()?;
+    let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
+    Some(Issued { authorities: text("ca.crt")?, certificate: text("tls.crt")?, key: text("tls.key")? })
+}

@@ -1,0 +1,29 @@
+//! What is counted has the names that dashboards know: those of a real run are compared with a file.
+
+use serde_json::json;
+
+use crate::stage::{Daemon, Node, cluster, names, pod, until};
+
+const GOLDEN: &str = include_str!("../data/metrics-install-cni.txt");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_types_and_labels_are_those_of_the_file() {
+    let api = cluster().await;
+    let mut broken = pod("web", "u1");
+    broken["status"]["initContainerStatuses"] =
+        json!([{ "name": "istio-validation", "restartCount": 1, "state": { "terminated": { "exitCode": 126 } } }]);
+    api.put(broken);
+    api.put(pod("db", "u2"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    assert_eq!(node.ask("db", "u2").0, 200);
+    let line = json!({ "level": "info", "msg": "m", "cmd": "ADD", "verdict": "redirected", "change": "created", "elapsed_us": 9 });
+    assert_eq!(node.log(&[line]), 200);
+    node.overwrite();
+    // Each family has a sample by then, and with it labels.
+    until("the same names as tests/data/metrics-install-cni.txt", || match names(&daemon.get("/metrics").1) {
+        found if found == GOLDEN => Ok(()),
+        found => Err(found),
+    });
+}

@@ -1,0 +1,125 @@
+//! What probes are told while parts come and go, what is removed by hand, and the startup taint.
+
+use std::process::{Command, Output};
+
+use serde_json::json;
+
+use crate::api::{Api, Fault};
+use crate::stage::{Daemon, Node, cluster, directories, free_ports, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
+    let api = cluster().await;
+    api.fault(Fault::on("GET", "/pods").status(503));
+    let node = Node::new();
+    std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.readyz(503, &format!("install: {} has no network configuration yet\n", node.path("net").display()));
+    daemon.readyz(503, "agent: this node's pods have not been listed yet");
+    assert_eq!(daemon.get("/healthz"), (200, "ok\n".to_owned()));
+    assert_eq!(daemon.get("/else").0, 404);
+    node.overwrite();
+    until("the installation", || match node.installed() {
+        all if all.len() == 5 => Ok(()),
+        some => Err(format!("{some:?}")),
+    });
+    until("one part to be missing", || match daemon.get("/readyz") {
+        (503, text) if text == "agent: this node's pods have not been listed yet\n" => Ok(()),
+        (status, text) => Err(format!("{status} {text}")),
+    });
+    api.heal();
+    daemon.ready();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_taken_port_is_named_until_it_is_free() {
+    let api = cluster().await;
+    let node = Node::new();
+    let taken = std::net::TcpListener::bind(("::", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let daemon = Daemon::on([free_ports()[0], port], &node, &api.url(), &[]);
+    daemon.readyz(503, &format!("metrics: cannot listen on port {port}"));
+    drop(taken);
+    daemon.ready();
+    assert_eq!(daemon.get("/metrics").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
+    let api = cluster().await;
+    let ours = json!({ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" });
+    let other = json!({ "key": "gpu", "effect": "NoSchedule" });
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [ours, other] } }));
+    let node = Node::new();
+    std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
+    let daemon = Daemon::with(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
+    until("all but the installation", || match daemon.get("/readyz") {
+        (503, text) if text.starts_with("install: ") && text.lines().count() == 1 => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // An answer that takes its time: nobody has touched the node meanwhile.
+    assert_eq!(node.ask("none", "").0, 404);
+    assert_eq!(api.requests_to("PATCH", "/nodes/n1").len(), 0);
+    let taints = |api: &Api| api.get("nodes", "", "n1").unwrap()["spec"]["taints"].clone();
+    assert_eq!(taints(&api), json!([ours, other]));
+    // Somebody else changes the taints between look and patch: both changes stay.
+    api.fault(Fault::on("PATCH", "/nodes/n1").status(409).times(1));
+    node.overwrite();
+    api.until("the taint's end", |api| (taints(api) == json!([other])).then_some(())).await;
+    let requests = api.requests_to("PATCH", "/nodes/n1");
+    assert!(requests.iter().all(|seen| seen.content_type == "application/json-patch+json"), "{requests:?}");
+    assert_eq!(requests.len(), 2, "{requests:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_would_make_a_removal_of_each_upgrade_is_told_at_once() {
+    let api = cluster().await;
+    api.fault(Fault::on("GET", "/daemonsets/").status(403));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    let line = daemon.line("if this daemon ended now, the plugin would be removed");
+    assert!(line["msg"].as_str().unwrap().ends_with("may no longer be asked for (status 403)"), "{line}");
+    assert_eq!((line["level"].as_str(), line["scope"].as_str()), (Some("warn"), Some("cni-agent")));
+    daemon.ready();
+}
+
+fn uninstall(node: &Node) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
+    command.env_clear().arg("uninstall").args(directories(node)).output().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removal_by_hand_is_refused_while_an_agent_runs_and_is_complete_after_it() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let refused = uninstall(&node);
+    let said = String::from_utf8_lossy(&refused.stdout);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("it would put everything back"), "{said}");
+    assert_eq!(node.installed().len(), 5);
+    // Killed, it cannot take anything with it.
+    drop(daemon);
+    let removed = uninstall(&node);
+    assert_eq!(removed.status.code(), Some(0), "{}", String::from_utf8_lossy(&removed.stdout));
+    assert_eq!(node.installed(), Vec::<&str>::new());
+    assert_eq!(std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap().trim(), crate::stage::LIST.trim());
+}
+
+#[test]
+fn what_cannot_be_followed_ends_it_with_the_reason() {
+    for (variables, reason) in [
+        (vec![], "KUBERNETES_SERVICE_HOST is not set"),
+        (
+            vec![("KUBERNETES_SERVICE_HOST", "::1"), ("KUBERNETES_SERVICE_PORT", "443")],
+            "set NODE_NAME from spec.nodeName",
+        ),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
+        let output = command.env_clear().envs(variables).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
+}

@@ -1,0 +1,172 @@
+//! What the plugin is answered, to whom, and within which limits.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::api::Fault;
+use crate::plugin;
+use crate::stage::{Daemon, Node, answer, cluster, exchange_on, pod, until};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let mut elsewhere = pod("far", "u2");
+    elsewhere["spec"]["nodeName"] = "n2".into();
+    api.put(elsewhere);
+    api.fault(Fault::on("GET", "/pods").status(503));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.readyz(503, "agent: ");
+    assert_eq!(node.ask("web", "u1"), (503, "the node's pods have not been listed yet\n".to_owned()));
+    api.heal();
+    daemon.ready();
+    let (status, facts) = node.ask("web", "u1");
+    let facts: Value = serde_json::from_str(&facts).unwrap();
+    assert_eq!((status, &facts["uid"], &facts["proxy"]["proxyType"]), (200, &json!("u1"), &json!("sidecar")));
+    for unknown in ["db", "far"] {
+        assert_eq!(node.ask(unknown, ""), (404, "no such pod on this node\n".to_owned()), "{unknown}");
+    }
+    // Its UID tells the plugin that this is another pod of that name.
+    let (status, namesake) = node.ask("web", "u9");
+    assert!(status == 200 && namesake.contains("\"uid\":\"u1\""), "{status} {namesake}");
+    let socket = node.path("run/agent.sock");
+    for (request, status) in [("GET /pod?name=web", 400), ("POST /pod?namespace=a&name=b", 405), ("GET /pods", 404)] {
+        assert_eq!(exchange_on(&socket, request, "").0, status, "{request}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_the_watch_shows_late_is_waited_for() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let mut asking = UnixStream::connect(node.path("run/agent.sock")).unwrap();
+    asking
+        .write_all(b"GET /pod?namespace=shop&name=late&uid=u1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    // Whoever connects later is answered later: by then, the first one waits.
+    for _ in 0..3 {
+        assert_eq!(node.ask("web", "u1").0, 200);
+    }
+    api.put(pod("late", "u1"));
+    let (status, facts) = answer(&mut asking);
+    assert!(status == 200 && facts.contains("\"uid\":\"u1\""), "{status} {facts}");
+    let page = daemon.get("/metrics").1;
+    assert!(page.contains("istio_cni_agent_lookups_total{result=\"waited\"} 1"), "{page}");
+    let begin = Instant::now();
+    assert_eq!(node.ask("never", "").0, 404);
+    assert!(begin.elapsed() > Duration::from_millis(900), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_are_roots_alone() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    for (path, mode) in [("run/agent.sock", 0o600), ("run/log.sock", 0o600), ("run", 0o750)] {
+        let found = std::fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(found, mode, "{path}: {found:o}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_that_somebody_removes_come_back() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let answered = || match (node.ask("web", "u1"), node.installed()) {
+        ((200, _), all) if all.len() == 5 => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    std::fs::remove_file(node.path("run/log.sock")).unwrap();
+    until("one socket", answered);
+    // Faster than whoever empties the directory, it would be filled again meanwhile.
+    std::fs::rename(node.path("run"), node.path("gone")).unwrap();
+    until("sockets and kubeconfig", answered);
+    let mode = |path: &str| std::fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("run"), mode("run/agent.sock")), (0o750, 0o600));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_real_plugins_skip_arrives_with_pod_and_reason() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let without_sidecar = json!({ "runtimeConfig": { "io.kubernetes.cri.pod-annotations": { "a": "b" } } });
+    let conf = plugin::conf("1.0.0", &node.path("run"), &without_sidecar);
+    let answer = plugin::Call::new("ADD", "/var/run/netns/none", conf).run();
+    assert_eq!(answer.code, 0, "{answer:?}");
+    let line = daemon.line("no_sidecar_status");
+    let fields = ["scope", "cmd", "pod", "verdict", "reason"].map(|key| line[key].as_str().unwrap_or_default());
+    assert_eq!(fields, ["cni-plugin", "ADD", "shop/web-0", "skipped", "no_sidecar_status"], "{line}");
+    let counted = "istio_cni_plugin_add_duration_seconds_count{verdict=\"skipped\",reason=\"no_sidecar_status\"} 1";
+    let page = daemon.get("/metrics").1;
+    assert!(page.contains(counted), "{page}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_sends_too_much_or_too_slowly_is_cut_off_and_others_are_answered() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let (agent, log) = (node.path("run/agent.sock"), node.path("run/log.sock"));
+    // One who never ends the request's head, and one who never sends the promised body.
+    let begin = Instant::now();
+    let mut slow = [(); 2].map(|()| UnixStream::connect(&agent).unwrap());
+    slow[0].write_all(b"GET /pod?namespace=shop").unwrap();
+    slow[1].write_all(b"GET /pod?namespace=shop&name=web HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n").unwrap();
+    assert_eq!(exchange_on(&agent, &format!("GET /{}", "x".repeat(20_000)), "").0, 431);
+    assert_eq!(exchange_on(&agent, "GET /pod?namespace=shop&name=web", &"x".repeat(2_000)).0, 413);
+    assert_eq!(exchange_on(&log, "POST /log", &"x".repeat(2_000_000)).0, 413);
+    assert_eq!(node.ask("web", "u1").0, 200);
+    let statuses = slow.map(|mut stream| answer(&mut stream).0);
+    assert!(matches!(statuses, [0 | 408, 408]), "{statuses:?}");
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_plugins_lines_appear_with_pod_and_reason_and_its_adds_are_measured() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let line = json!({
+        "level": "info", "time": "2025-05-05T05:05:05.500000Z", "scope": "cni-plugin", "msg": "pod is passed through",
+        "cmd": "ADD", "pod": "shop/web-0", "verdict": "skipped", "reason": "no_sidecar_status", "elapsed_us": 1500,
+    });
+    let forged = json!({ "level": "info", "msg": "forged\n{\"level\":\"error\",\"msg\":\"fake\"}" });
+    assert_eq!(node.log(&[line, forged]), 200);
+    let relayed = daemon.line("pod is passed through");
+    let expected = json!({
+        "level": "info", "time": "2025-05-05T05:05:05.500000Z", "scope": "cni-plugin", "msg": "pod is passed through",
+        "cmd": "ADD", "pod": "shop/web-0", "verdict": "skipped", "reason": "no_sidecar_status", "elapsed_us": 1500,
+    });
+    assert_eq!(relayed, expected);
+    assert_eq!(daemon.line("forged")["msg"], "forged\n{\"level\":\"error\",\"msg\":\"fake\"}");
+    until("the measurement", || {
+        let page = daemon.get("/metrics").1;
+        let labels = "verdict=\"skipped\",reason=\"no_sidecar_status\"";
+        let wanted = [
+            format!("istio_cni_plugin_add_duration_seconds_bucket{{le=\"0.001\",{labels}}} 0"),
+            format!("istio_cni_plugin_add_duration_seconds_bucket{{le=\"0.002\",{labels}}} 1"),
+            format!("istio_cni_plugin_add_duration_seconds_count{{{labels}}} 1"),
+        ];
+        if wanted.iter().all(|line| page.lines().any(|found| found == line)) { Ok(()) } else { Err(page) }
+    });
+    let socket = node.path("run/log.sock");
+    assert_eq!(exchange_on(&socket, "POST /log", "{}").0, 400);
+    assert_eq!(exchange_on(&socket, "GET /log", "").0, 404);
+}

@@ -1,0 +1,314 @@
+//! A node of directories with the real `install-cni` on it, and an API server that knows its DaemonSet.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api::Api;
+
+pub(crate) const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
+/// How long a test waits for what it expects.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `look` finds it; where it does not, panics with what was seen last.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(last) => {
+                assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}; last seen: {last}");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What a node has before the daemon comes.
+pub(crate) struct Node {
+    root: TempDir,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        let node = Self { root: tempfile::tempdir().unwrap() };
+        for dir in ["net", "bin", "run", "image", "account"] {
+            fs::create_dir(node.path(dir)).unwrap();
+        }
+        fs::write(node.path("image/istio-cni"), [0x7f; 1000]).unwrap();
+        fs::write(node.path("account/token"), "token-1").unwrap();
+        fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
+        node.overwrite();
+        node
+    }
+
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    /// Another writer's configuration, which has been there for a while.
+    pub(crate) fn overwrite(&self) {
+        let path = self.path("net/10-net.conflist");
+        fs::write(&path, LIST).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+
+    /// What of the plugin is on the node.
+    pub(crate) fn installed(&self) -> Vec<&'static str> {
+        let chain = fs::read_to_string(self.path("net/10-net.conflist")).unwrap_or_default();
+        let parts = [
+            ("chain entry", chain.contains("istio-cni")),
+            ("kubeconfig", self.path("run/istio-cni-kubeconfig").exists()),
+            ("plugin", self.path("bin/istio-cni").exists()),
+            ("agent.sock", self.path("run/agent.sock").exists()),
+            ("log.sock", self.path("run/log.sock").exists()),
+        ];
+        parts.into_iter().filter_map(|(part, there)| there.then_some(part)).collect()
+    }
+
+    /// One answer of the agent: status and body.
+    pub(crate) fn ask(&self, pod: &str, uid: &str) -> (u16, String) {
+        exchange_on(&self.path("run/agent.sock"), &format!("GET /pod?namespace=shop&name={pod}&uid={uid}"), "")
+    }
+
+    /// Lines of the plugin, and the status that it gets.
+    pub(crate) fn log(&self, lines: &[Value]) -> u16 {
+        let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+        exchange_on(&self.path("run/log.sock"), "POST /log", &serde_json::to_string(&lines).unwrap()).0
+    }
+}
+
+/// Status and body of one request on a Unix socket; 0 while nobody listens.
+pub(crate) fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
+    match UnixStream::connect(path) {
+        Ok(stream) => exchange(stream, request, body),
+        Err(error) => (0, error.to_string()),
+    }
+}
+
+fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    let head = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    // The other end may answer, and close, before all of it is written.
+    let _ = stream.write_all(format!("{head}{body}").as_bytes());
+    answer(&mut stream)
+}
+
+/// Status and body of an answer up to its end; 0 where none comes.
+pub(crate) fn answer(stream: &mut impl std::io::Read) -> (u16, String) {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
+}
+
+/// A running `install-cni`; it is killed with the value.
+pub(crate) struct Daemon {
+    child: Child,
+    health: u16,
+    metrics: u16,
+    log: PathBuf,
+}
+
+impl Daemon {
+    pub(crate) fn start(node: &Node, api: &str) -> Self {
+        Self::with(node, api, &[])
+    }
+
+    pub(crate) fn with(node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::on(free_ports(), node, api, variables)
+    }
+
+    /// On these ports, of health and of metrics.
+    pub(crate) fn on([health, metrics]: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        let kubeconfig = node.path("kubeconfig");
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{api}'}}}}]\n\
+             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+        );
+        fs::write(&kubeconfig, config).unwrap();
+        let log = node.path(&format!("log.{health}"));
+        let mut command = Command::new(program());
+        command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&kubeconfig);
+        command.arg(format!("--health-port={health}")).arg(format!("--monitoring-port={metrics}"));
+        command.args(["--node-name=n1", "--pod-namespace=istio-system", "--log_as_json"]);
+        command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").env("KUBERNETES_SERVICE_PORT", "443");
+        command.envs(variables.iter().copied());
+        let output = File::create(&log).unwrap();
+        let child = command.stderr(output.try_clone().unwrap()).stdout(output).spawn().unwrap();
+        Self { child, health, metrics, log }
+    }
+
+    /// Status and body; 0 while nobody listens.
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
+        let port = if path == "/metrics" { self.metrics } else { self.health };
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(stream) => exchange(stream, &format!("GET {path}"), ""),
+            Err(error) => (0, error.to_string()),
+        }
+    }
+
+    /// Waits until probes say so.
+    #[track_caller]
+    pub(crate) fn readyz(&self, status: u16, part: &str) {
+        until(&format!("{status} {part} of /readyz"), || match self.get("/readyz") {
+            (found, text) if found == status && text.contains(part) => Ok(()),
+            (found, text) => Err(format!("{found} {text}; log: {}", self.said())),
+        });
+    }
+
+    #[track_caller]
+    pub(crate) fn ready(&self) {
+        self.readyz(200, "ok");
+    }
+
+    /// Its log so far.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// The line of the log with these words.
+    #[track_caller]
+    pub(crate) fn line(&self, words: &str) -> Value {
+        until(words, || {
+            let said = self.said();
+            let line = said.lines().find(|line| line.contains(words)).ok_or_else(|| said.clone())?;
+            serde_json::from_str(line).map_err(|_| said.clone())
+        })
+    }
+
+    /// The most memory that it has had, in KiB.
+    pub(crate) fn peak(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// A line of its memory, in KiB.
+    pub(crate) fn memory(&self, line: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Exit code and log of an end that was asked for.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        self.signal(Signal::SIGTERM);
+        self.ended()
+    }
+
+    #[track_caller]
+    fn ended(&mut self) -> (Option<i32>, String) {
+        let said = self.log.clone();
+        let status = until("the daemon's end", || {
+            let ended = self.child.try_wait().unwrap();
+            ended.ok_or_else(|| fs::read_to_string(&said).unwrap())
+        });
+        let said = self.said();
+        assert!(!said.contains("token-1"), "a log has no token: {said}");
+        (status.code(), said)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Cargo's build for tests; the bench names the one that is shipped.
+fn program() -> PathBuf {
+    let named = || std::env::var_os("INSTALL_CNI").expect("INSTALL_CNI names the daemon");
+    option_env!("CARGO_BIN_EXE_install-cni").map_or_else(|| named().into(), PathBuf::from)
+}
+
+/// The flags of a node's directories.
+pub(crate) fn directories(node: &Node) -> Vec<String> {
+    [
+        ("mounted-cni-net-dir", "net"),
+        ("mounted-cni-bin-dir", "bin"),
+        ("cni-bin-source-dir", "image"),
+        ("service-account-dir", "account"),
+        ("cni-agent-run-dir", "run"),
+    ]
+    .map(|(flag, dir)| format!("--{flag}={}", node.path(dir).display()))
+    .to_vec()
+}
+
+/// Both at once, lest they be the same.
+pub(crate) fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// An API server that knows the node and its DaemonSet.
+pub(crate) async fn cluster() -> Api {
+    let api = Api::start().await;
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "os": "linux" } }, "spec": {} }));
+    api.put(daemon_set());
+    api
+}
+
+/// The DaemonSet that selects the node.
+pub(crate) fn daemon_set() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "namespace": "istio-system", "name": "istio-cni-node" },
+        "spec": {
+            "selector": {},
+            "template": { "spec": { "nodeSelector": { "os": "linux" }, "containers": [{ "name": "install-cni" }] } },
+        },
+    })
+}
+
+/// An injected pod on this node.
+pub(crate) fn pod(name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": name, "uid": uid, "annotations": { "sidecar.istio.io/status": "{}" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true }],
+        },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "istio-proxy", "args": ["proxy", "sidecar"] }] },
+        "status": { "phase": "Pending" },
+    })
+}
+
+/// What a page of metrics names: families with their types, and the labels of their samples.
+pub(crate) fn names(page: &str) -> String {
+    let mut names = String::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for line in page.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            writeln!(names, "{family}").unwrap();
+        } else if !line.starts_with('#') {
+            let sample = line.rsplit_once(' ').unwrap().0;
+            let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
+            let keys: Vec<&str> = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0)).collect();
+            let shape = format!("  {name} {}", keys.join(","));
+            if seen.insert(shape.clone()) {
+                writeln!(names, "{}", shape.trim_end()).unwrap();
+            }
+        }
+    }
+    names
+}

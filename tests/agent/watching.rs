@@ -1,0 +1,88 @@
+//! The watch of this node's pods: breaks, expiry, outages, and what is kept of a pod.
+
+use crate::api::Fault;
+use crate::stage::{Daemon, Node, cluster, pod, until};
+
+/// Waits until the agent knows the pod, or no longer does.
+#[track_caller]
+fn knows(node: &Node, pod: &str, status: u16) {
+    until(&format!("{status} for {pod}"), || match node.ask(pod, "") {
+        (found, _) if found == status => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn breaks_expiry_and_an_outage_are_outlived() {
+    let api = cluster().await;
+    api.put(pod("a", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    api.break_watches();
+    api.put(pod("b", "u2"));
+    knows(&node, "b", 200);
+    api.bookmark();
+    api.expire_watches();
+    api.remove("pods", "shop", "a");
+    api.put(pod("c", "u3"));
+    knows(&node, "c", 200);
+    knows(&node, "a", 404);
+    // What was known last is served while nobody can be asked.
+    api.fault(Fault::on("GET", "/pods").cut());
+    api.break_watches();
+    api.remove("pods", "shop", "b");
+    api.put(pod("d", "u4"));
+    daemon.line("the watch of this node's pods");
+    assert_eq!((node.ask("b", "u2").0, node.ask("c", "u3").0), (200, 200));
+    assert_eq!(daemon.get("/readyz").0, 200);
+    api.heal();
+    knows(&node, "d", 200);
+    knows(&node, "b", 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_this_nodes_pods_are_asked_for() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let pods: Vec<_> = api.requests().into_iter().filter(|seen| seen.path.ends_with("/pods")).collect();
+    assert!(!pods.is_empty());
+    for seen in pods {
+        assert!(seen.query.contains("spec.nodeName%3Dn1"), "{} asks for {}", seen.line(), seen.query);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_does_not_stream_lists_is_listed() {
+    let api = cluster().await;
+    api.put(pod("a", "u1"));
+    api.fault(Fault::on("GET", "sendInitialEvents").status(422));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    assert_eq!(node.ask("a", "u1").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_heavy_pod_little_is_kept() {
+    const PODS: usize = 300;
+    const WEIGHT: usize = 100_000;
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let calm = daemon.peak();
+    for n in 0..PODS {
+        let mut pod = pod(&format!("web-{n}"), &format!("u{n}"));
+        pod["metadata"]["annotations"]["heavy"] = "x".repeat(WEIGHT).into();
+        pod["metadata"]["managedFields"] = serde_json::json!([{ "manager": "y".repeat(WEIGHT) }]);
+        api.put(pod);
+    }
+    api.put(pod("last", "u"));
+    knows(&node, "last", 200);
+    knows(&node, "web-0", 200);
+    let (grown, sent) = (daemon.peak() - calm, (PODS * WEIGHT * 2 / 1024) as u64);
+    assert!(grown < sent / 8, "{grown} KiB more than before, of {sent} KiB that were sent");
+}

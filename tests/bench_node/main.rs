@@ -1,0 +1,136 @@
+//! `make bench`, the node's daemon and repair: the shipped `install-cni` as a process, with an API server that knows many
+//! pods. Prints medians and what they are to reach; it never fails because of a figure.
+
+#![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what a bench does not expect ends it")]
+#![expect(clippy::print_stdout, reason = "its report")]
+
+#[path = "../support/api/server.rs"]
+mod api;
+
+#[path = "../support/repair.rs"]
+mod repair;
+
+#[path = "../agent/stage.rs"]
+#[allow(dead_code, reason = "every tier uses its part of it")]
+mod stage;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use api::Api;
+use repair::{Controller, broken};
+use stage::{Daemon, Node, cluster, pod, until};
+
+const RUNS: usize = 21;
+const ON_THE_NODE: usize = 250;
+const IN_THE_CLUSTER: usize = 10_000;
+/// Broken pods, one after the other.
+const MENDED: usize = 200;
+
+#[tokio::main]
+async fn main() {
+    let (empty, full) = (cluster().await, cluster().await);
+    for number in 0..IN_THE_CLUSTER {
+        let mut pod = heavy(number);
+        if number >= ON_THE_NODE {
+            pod["spec"]["nodeName"] = format!("n{number}").into();
+        }
+        full.put(pod);
+    }
+    println!("install-cni, medians of {RUNS}; {IN_THE_CLUSTER} pods in the cluster where the node has {ON_THE_NODE}");
+    for (pods, api, reach) in [(0, &empty, 40.0), (ON_THE_NODE, &full, 40.0)] {
+        let mut starts: Vec<f64> = (0..RUNS).map(|_| tokio::task::block_in_place(|| start(api).1)).collect();
+        row(&format!("ready after start, {pods} pods on the node"), median(&mut starts), "ms", reach);
+    }
+    tokio::task::block_in_place(|| living(&full));
+    repairing().await;
+}
+
+/// A pod as heavy as real ones.
+fn heavy(number: usize) -> Value {
+    let mut pod = pod(&format!("web-{number}"), &format!("uid-{number}"));
+    pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "x".repeat(3_000).into();
+    pod
+}
+
+/// A daemon that is ready, and how long that took.
+fn start(api: &Api) -> ((Node, Daemon), f64) {
+    let node = Node::new();
+    let begin = Instant::now();
+    let daemon = Daemon::start(&node, &api.url());
+    while daemon.get("/readyz").0 != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", daemon.said());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = ms(begin);
+    ((node, daemon), took)
+}
+
+/// What a daemon that lives needs: to heal, and of memory.
+fn living(api: &Api) {
+    let ((node, daemon), _) = start(api);
+    let mut once = Vec::new();
+    let mut twice = Vec::new();
+    for number in 0..RUNS {
+        once.push(heal(&node));
+        // At once again: what is throttled is a fight, not a coincidence.
+        twice.push(heal(&node));
+        until(&format!("ready after {number}"), || {
+            (daemon.get("/readyz").0 == 200).then_some(()).ok_or_else(|| daemon.said())
+        });
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    row("entry back after it was overwritten", median(&mut once), "ms", 20.0);
+    row("the same at once again", median(&mut twice), "ms", 40.0);
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    row("resident memory", daemon.memory("VmRSS:") as f64 / 1024.0, "MiB", 15.0);
+    daemon.end();
+}
+
+fn heal(node: &Node) -> f64 {
+    node.overwrite();
+    let begin = Instant::now();
+    while !fs::read_to_string(node.path("net/10-net.conflist")).unwrap().contains("istio-cni") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the entry does not come back");
+        std::thread::yield_now();
+    }
+    ms(begin)
+}
+
+/// From the moment at which the API server shows a pod's 126 to the moment at which it is asked to evict the pod.
+async fn repairing() {
+    let api = Api::start().await;
+    let controller = Controller::start(&api, "--repair-budget 100000");
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    let mut delays = Vec::new();
+    for number in 0..MENDED {
+        let name = format!("web-{number}");
+        let shown = Instant::now();
+        api.put(broken(&name, 0));
+        let path = format!("/pods/{name}/eviction");
+        let asked = api.until(&path, |api| api.requests_to("POST", &path).first().map(|seen| seen.at)).await;
+        delays.push(asked.duration_since(shown).as_secs_f64() * 1e3);
+    }
+    delays.sort_by(f64::total_cmp);
+    println!("repair, {MENDED} pods one after the other, from 126 shown to eviction asked for");
+    row("median", delays[delays.len() / 2], "ms", 20.0);
+    row("99th percentile", delays[delays.len() * 99 / 100], "ms", 20.0);
+    controller.end().await;
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn row(what: &str, value: f64, unit: &str, reach: f64) {
+    let met = if value <= reach { "reached" } else { "missed" };
+    println!("  {what:<48} {value:>8.1} {unit}  (aim {reach:.0} {unit}: {met})");
+}

@@ -1,0 +1,247 @@
+//! `istio-cnictl` from outside: documents in, documents out; what becomes of pods; files, clusters, and neither.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+
+/// Runs it with this standard input, and no cluster but the one that `kubeconfig` names.
+fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cnictl"));
+    command.args(args).env_clear().env("HOME", "/nowhere").envs(kubeconfig.map(|path| ("KUBECONFIG", path)));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Whoever refuses the command line does not read.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A kubeconfig for this server.
+fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
+    let config = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+         users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+    );
+    let path = dir.join("kubeconfig");
+    std::fs::write(&path, config).unwrap();
+    path
+}
+
+const POD: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: app, image: a}]}\n";
+/// Nothing of this has a pod that injection knows of.
+const OTHERS: &str = "# A comment alone.\n---\napiVersion: v1\nkind: Service\nmetadata:   {name: web} # kept\n---\n\
+                      apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec:\n    template: {spec: {containers: []}}\n---\n";
+
+#[test]
+fn documents_without_pods_pass_byte_for_byte() {
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], OTHERS, None);
+    assert_eq!((text(&done.stdout), text(&done.stderr)), (OTHERS.to_owned(), String::new()));
+    assert!(done.status.success());
+}
+
+#[test]
+fn what_is_skipped_is_told_on_standard_error_in_istios_words() {
+    let host = POD.replace("{containers", "{hostNetwork: true, containers");
+    let declined = POD.replace("namespace: shop}", "labels: {sidecar.istio.io/inject: \"false\"}}");
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &format!("{host}---\n{declined}"), None);
+    let expected = "\n===> Skipping injection because Pod \"shop/web\" has host networking enabled\n\
+                    ===> Skipping injection because Pod \"web\" has sidecar injection disabled\n";
+    assert_eq!(text(&done.stderr), expected);
+    assert!(!text(&done.stdout).contains("istio-proxy"));
+    assert!(done.status.success());
+}
+
+#[test]
+fn lists_are_injected_item_by_item_and_written_to_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (input, output) = (dir.path().join("in.yaml"), dir.path().join("out.yaml"));
+    let items = [POD, OTHERS.split("---\n").nth(1).unwrap()].map(|item| {
+        let lines: String = item.lines().map(|line| format!("  {line}\n")).collect();
+        lines.replacen("  ", "- ", 1)
+    });
+    std::fs::write(&input, format!("apiVersion: v1\nkind: List\nitems:\n{}", items.concat())).unwrap();
+    let [from, to] = [&input, &output].map(|path| path.to_str().unwrap());
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", from, "-o", to], "", None);
+    assert!(done.status.success() && done.stdout.is_empty(), "{}", text(&done.stderr));
+    let written = std::fs::read_to_string(&output).unwrap();
+    assert_eq!(written.matches("name: istio-proxy").count(), 1, "{written}");
+    assert!(written.contains("kind: Service"), "{written}");
+}
+
+#[test]
+fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
+    for (args, input, code, said) in [
+        (&["kube-inject", "--builtIn"][..], "", 1, "filename not specified (see --filename or -f)"),
+        (&["kube-inject", "--builtIn", "-f", "/nowhere"], "", 1, "open /nowhere: "),
+        (&["kube-inject", "--bad"], "", 64, "--bad"),
+        (&["kube-inject", "-f", "-", "--injectConfigFile", "/nowhere"], POD, 1, "open /nowhere: "),
+        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n---\na: [", 1, "document 2 is no YAML"),
+        (
+            &["kube-inject", "--builtIn", "-f", "-"],
+            "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}",
+            1,
+            "x",
+        ),
+        (&["explain", "--builtIn", "-f", "-"], "kind: Service", 1, "has no pod"),
+    ] {
+        let done = cnictl(args, input, None);
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {}", text(&done.stderr));
+        assert!(text(&done.stderr).contains(said), "{args:?}: {}", text(&done.stderr));
+        assert_eq!(text(&done.stdout), "", "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_gives_files_asks_no_cluster_and_whoever_gives_none_does() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = kubeconfig(dir.path(), &api.url());
+    let template = dir.path().join("template");
+    std::fs::write(&template, "spec:\n  containers:\n  - name: istio-proxy\n    image: from-a-file\n").unwrap();
+    let args = ["kube-inject", "-f", "-", "--injectConfigFile", template.to_str().unwrap()];
+    let done = cnictl(&args, POD, Some(&path));
+    assert!(text(&done.stdout).contains("image: from-a-file"), "{}", text(&done.stderr));
+    assert_eq!(api.requests().len(), 0);
+
+    let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
+    assert!(text(&done.stderr).contains("has no ConfigMap istio-sidecar-injector"), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("istio-proxy"));
+
+    let config = "templates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: {{ .Values.from }}\n";
+    for name in ["istio-sidecar-injector", "istio-sidecar-injector-canary"] {
+        api.put(
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "istio-system", "name": name },
+            "data": { "config": config, "values": format!("{{\"from\": \"{name}\"}}") } }),
+        );
+    }
+    for (revision, expected) in [("default", "istio-sidecar-injector\n"), ("canary", "istio-sidecar-injector-canary\n")]
+    {
+        let done = cnictl(&["kube-inject", "-f", "-", "-r", revision], POD, Some(&path));
+        assert!(text(&done.stdout).contains(&format!("image: {expected}")), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_an_error_and_none_at_all_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = kubeconfig(dir.path(), "http://127.0.0.1:1");
+    let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
+    assert_eq!(done.status.code(), Some(1));
+    assert!(text(&done.stderr).contains("name files instead (--injectConfigFile)"), "{}", text(&done.stderr));
+    let done = cnictl(&["kube-inject", "-f", "-"], POD, None);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(text(&done.stderr), "no cluster is known: using the configuration that is compiled in\n");
+}
+
+#[test]
+fn what_istio_injects_is_written_as_istio_writes_it() {
+    let corpus = PathBuf::from(std::env::var_os("CORPUS_DIR").unwrap_or_else(|| "../shared/corpus".into()));
+    let Ok(cases) = std::fs::read_dir(corpus.join("kube-inject")) else {
+        println!("{} has no cases: nothing is compared", corpus.display());
+        return;
+    };
+    for case in cases.map(|case| case.unwrap().path()).filter(|case| case.join("want.yaml").exists()) {
+        let known: Value = serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
+        let settings = corpus.join("settings").join(known["settings"].as_str().unwrap());
+        let files = [
+            case.join("input.yaml"),
+            settings.join("config.yaml"),
+            settings.join("values.json"),
+            case.join("mesh.yaml"),
+        ];
+        let [input, config, values, mesh] = files.each_ref().map(|path| path.to_str().unwrap());
+        let native = known["native_sidecars"].to_string();
+        let done = cnictl(
+            &[
+                "kube-inject",
+                "-f",
+                input,
+                "--injectConfigFile",
+                config,
+                "--valuesFile",
+                values,
+                "--meshConfigFile",
+                mesh,
+                "--nativeSidecars",
+                &native,
+            ],
+            "",
+            None,
+        );
+        let want = std::fs::read_to_string(case.join("want.yaml")).unwrap();
+        assert!(text(&done.stdout) == want, "{}: other bytes\n{}", case.display(), text(&done.stderr));
+    }
+}
+
+fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {
+    let done = cnictl(&[&["explain", "-o", "json"], args].concat(), input, kubeconfig);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn a_pod_is_explained_from_its_decision_to_its_rules() {
+    let input = POD.replace(
+        "namespace: shop}",
+        "namespace: shop, annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: \"3306\"}}",
+    );
+    let pods = explained(&["--builtIn", "--ipv6", "-f", "-"], &input, None);
+    let pod = &pods[0];
+    assert_eq!((&pod["pod"], &pod["injection"]["rule"]), (&json!("shop/web"), &json!("policy")));
+    assert_eq!(pod["injection"]["containers"], json!(["istio-validation", "istio-proxy"]));
+    assert_eq!(pod["redirection"]["parameters"]["outbound-ports-exclude"], json!(["3306"]));
+    for family in ["IPv4", "IPv6"] {
+        let rules = pod["redirection"]["rules"][family].as_array().unwrap();
+        assert!(rules.contains(&json!("-A ISTIO_OUTPUT -p tcp --dport 3306 -j RETURN")), "{rules:?}");
+    }
+    let done = cnictl(&["explain", "--builtIn", "-f", "-"], &input, None);
+    let said = text(&done.stdout);
+    for line in
+        ["pod shop/web", "  injected:   yes: the policy says so", "    outbound-ports-exclude   3306", "    * nat"]
+    {
+        assert!(said.lines().any(|present| present.starts_with(line)), "no {line:?} in\n{said}");
+    }
+}
+
+#[test]
+fn each_way_out_is_explained_with_its_rule() {
+    let with = |metadata: &str| POD.replace("namespace: shop}", &format!("namespace: shop, {metadata}}}"));
+    let annotated = |key: &str, value: &str| with(&format!("annotations: {{{key}: \"{value}\"}}"));
+    let inject = "sidecar.istio.io/inject";
+    for (input, rule, redirected) in [
+        (with(&format!("labels: {{{inject}: \"false\"}}")), "label", "no_proxy"),
+        (annotated(inject, "false"), "annotation", "no_proxy"),
+        (POD.replace("{containers", "{hostNetwork: true, containers"), "host_network", "no_proxy"),
+        (POD.replace("shop", "kube-system"), "ignored_namespace", "no_proxy"),
+        (annotated("sidecar.istio.io/interceptionMode", "NONE"), "policy", "interception_none"),
+        (annotated("traffic.sidecar.istio.io/excludeOutboundPorts", "x"), "error", "no_pod"),
+    ] {
+        let pods = explained(&["--builtIn", "-f", "-"], &input, None);
+        let found = (&pods[0]["injection"]["rule"], &pods[0]["redirection"]["reason"]);
+        assert_eq!(found, (&json!(rule), &json!(redirected)), "{input}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_of_the_cluster_is_explained_as_it_is() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = kubeconfig(dir.path(), &api.url());
+    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "namespace": "shop", "name": "web-0", "annotations": {
+            "sidecar.istio.io/status": "{}", "sidecar.istio.io/interceptionMode": "TPROXY" } },
+        "spec": { "containers": [{ "name": "istio-proxy", "image": "i", "args": ["proxy", "sidecar"], "securityContext": { "runAsUser": 7 } }] } }));
+    let pods = explained(&["web-0", "-n", "shop", "--builtIn"], "", Some(&path));
+    assert_eq!(pods[0]["injection"]["rule"], "already");
+    assert_eq!(pods[0]["redirection"]["parameters"]["interception-mode"], "TPROXY");
+    assert_eq!(pods[0]["redirection"]["parameters"]["proxy-uid"], json!(["7"]));
+    let done = cnictl(&["explain", "web-1", "-n", "shop", "--builtIn"], "", Some(&path));
+    assert!(text(&done.stderr).contains("could not read pod shop/web-1"), "{}", text(&done.stderr));
+}

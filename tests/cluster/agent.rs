@@ -1,0 +1,147 @@
+//! The node agent as operators get it: `manifests/` applied by kubectl, until the value is dropped.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use istio_cni::contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::chain::{NETWORK, PLUGINS};
+use crate::cluster::Cluster;
+use crate::runtime::conflist;
+use crate::stage::Stage;
+
+const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
+/// What they call the image, and what the next version of it is called.
+pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/install-cni:next"];
+const DAEMON_SET: &str = "daemonset/istio-cni-node";
+/// For kubectl: the DaemonSet without its rights, and all at once.
+pub(crate) const DAEMON_SET_ALONE: &[&str] = &["--namespace=kube-system", DAEMON_SET];
+pub(crate) const EVERYTHING: &[&str] = &["--filename", MANIFESTS];
+
+/// An installed agent.
+pub(crate) struct Agent<'c> {
+    cluster: &'c Cluster,
+    /// The node's network without it.
+    pub(crate) original: String,
+}
+
+impl<'c> Agent<'c> {
+    /// Applies the manifests and waits until the DaemonSet is ready.
+    pub(crate) fn install(stage: &Stage<'c>) -> Result<Self> {
+        let agent = Self { cluster: stage.cluster, original: fs::read_to_string(NETWORK)? };
+        kubectl(&["apply", "--filename", MANIFESTS])?;
+        agent.rolled_out()?;
+        agent.is_chained()?;
+        Ok(agent)
+    }
+
+    /// Waits until the DaemonSet's pods are of its latest version, and ready.
+    pub(crate) fn rolled_out(&self) -> Result<()> {
+        kubectl(&["--namespace=kube-system", "rollout", "status", DAEMON_SET, "--timeout=60s"])?;
+        Ok(())
+    }
+
+    /// Rolls it to an image.
+    pub(crate) fn roll(&self, image: &str) -> Result<()> {
+        kubectl(&["--namespace=kube-system", "set", "image", DAEMON_SET, &format!("install-cni={image}")])?;
+        self.rolled_out()
+    }
+
+    /// Deletes its pod, for the DaemonSet to make another.
+    pub(crate) fn delete_pod(&self) -> Result<()> {
+        kubectl(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=istio-cni-node", "--timeout=60s"])?;
+        self.rolled_out()
+    }
+
+    /// Kills its process, and waits for the one that follows.
+    pub(crate) fn kill(&self) -> Result<()> {
+        let before = process()?;
+        kill(before, Signal::SIGKILL)?;
+        self.cluster.until("another process of the agent", |_| {
+            let after = process()?;
+            ensure!(after != before, "{after}");
+            Ok(())
+        })?;
+        self.rolled_out()
+    }
+
+    /// Deletes that, and waits until its pod is gone.
+    pub(crate) fn delete(&self, what: &[&str]) -> Result<()> {
+        kubectl(&[&["delete"], what].concat())?;
+        self.is_gone()
+    }
+
+    fn is_gone(&self) -> Result<()> {
+        self.cluster.until("the agent's pod is gone", |cluster| {
+            let pods = cluster.get("/api/v1/namespaces/kube-system/pods")?;
+            ensure!(pods["items"].as_array().is_some_and(Vec::is_empty), "{pods}");
+            Ok(())
+        })
+    }
+
+    /// Fails unless the chain has the plugin behind what was there, and the plugin can be run.
+    pub(crate) fn is_chained(&self) -> Result<()> {
+        let (now, mut expected) = (network()?, serde_json::from_str::<Value>(&self.original)?);
+        let entry = now["plugins"].as_array().and_then(|plugins| plugins.last()).context("plugins")?;
+        ensure!(entry["type"] == PLUGIN_NAME, "{now}");
+        expected["plugins"].as_array_mut().context("plugins")?.push(entry.clone());
+        ensure!(now == expected, "{now} is not {expected}");
+        let plugin = Path::new(PLUGINS).join(PLUGIN_NAME);
+        ensure!(plugin.is_file(), "{} is not there", plugin.display());
+        Ok(())
+    }
+
+    /// What of it is left on the node.
+    pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        if network()? != serde_json::from_str::<Value>(&self.original)? {
+            left.push(format!("{NETWORK}: {}", network()?));
+        }
+        let kept = [Path::new(PLUGINS).join(PLUGIN_NAME), Path::new(RUN_DIR).join(KUBECONFIG)];
+        left.extend(kept.iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
+        for dir in [PLUGINS, "/etc/cni/net.d"] {
+            let names = fs::read_dir(dir)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+            left.extend(names.filter(|name| name.contains("istio") || name.contains("tmp")));
+        }
+        Ok(left)
+    }
+}
+
+impl Drop for Agent<'_> {
+    fn drop(&mut self) {
+        let _ = kubectl(&["delete", "--filename", MANIFESTS, "--ignore-not-found"]);
+        let _ = self.is_gone();
+        // A trial that has failed must not fail the next.
+        let _ = conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.original);
+        let _ = fs::remove_file(Path::new(PLUGINS).join(PLUGIN_NAME));
+        let _ = fs::remove_dir_all(RUN_DIR);
+    }
+}
+
+/// The node's network as it is.
+fn network() -> Result<Value> {
+    let text = fs::read_to_string(NETWORK).context(NETWORK)?;
+    serde_json::from_str(&text).with_context(|| format!("{NETWORK}: {text:?}"))
+}
+
+/// The agent's process. All that can be seen from here are the cluster's own.
+fn process() -> Result<Pid> {
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        if fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim() == "install-cni") {
+            return Ok(Pid::from_raw(pid));
+        }
+    }
+    bail!("there is none")
+}
+
+fn kubectl(args: &[&str]) -> Result<String> {
+    let output = Command::new("kubectl").args(args).output().context("kubectl")?;
+    ensure!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,61 @@
+//! The plugin in the node's chain, as it is once a node is installed, until the value is dropped.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use istio_cni::contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
+use serde_json::{Value, json};
+
+use crate::account::Account;
+use crate::cluster::Cluster;
+use crate::runtime::conflist;
+use crate::stage::Stage;
+
+/// The node's only network.
+pub(crate) const NETWORK: &str = "/etc/cni/net.d/10-network.conflist";
+/// Where plugins are.
+pub(crate) const PLUGINS: &str = "/opt/cni/bin";
+
+/// A chain that the plugin is part of. It learns of pods from the API server.
+pub(crate) struct Chain<'c> {
+    cluster: &'c Cluster,
+    with: String,
+    without: String,
+}
+
+impl<'c> Chain<'c> {
+    /// Puts plugin, kubeconfig and chain entry on the node.
+    pub(crate) fn install(stage: &Stage<'c>) -> Result<Self> {
+        let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
+        let account = Account::new(stage, "plugin", &rules)?;
+        fs::create_dir_all(RUN_DIR)?;
+        account.write_kubeconfig(&Path::new(RUN_DIR).join(KUBECONFIG))?;
+        fs::copy(&stage.cluster.plugin, Path::new(PLUGINS).join(PLUGIN_NAME))?;
+        let without = fs::read_to_string(NETWORK)?;
+        let mut list: Value = serde_json::from_str(&without)?;
+        let plugins = list["plugins"].as_array_mut().context("a list of plugins")?;
+        plugins.push(conflist::plugin(Path::new(RUN_DIR)));
+        let chain = Self { cluster: stage.cluster, with: list.to_string(), without };
+        chain.enter()?;
+        Ok(chain)
+    }
+
+    /// Puts the entry back.
+    pub(crate) fn enter(&self) -> Result<()> {
+        conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.with)
+    }
+
+    /// Takes the entry out, and nothing else: what a node is like that has started before its agent.
+    pub(crate) fn leave(&self) -> Result<()> {
+        conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.without)
+    }
+}
+
+impl Drop for Chain<'_> {
+    fn drop(&mut self) {
+        let _ = self.leave();
+        let _ = fs::remove_file(Path::new(PLUGINS).join(PLUGIN_NAME));
+        let _ = fs::remove_dir_all(RUN_DIR);
+    }
+}

@@ -1,0 +1,146 @@
+//! The cluster as trials see it: the API server for its administrator, the container runtime, the node's files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use hyper::http::request::Builder;
+use hyper::{Method, Request};
+use kube::Client;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::agent::IMAGES;
+use crate::runtime::client::Cri;
+use crate::runtime::netns::Netns;
+use crate::runtime::node::IMAGE;
+use crate::runtime::programs::{Programs, static_build};
+use crate::runtime::{image, wait};
+
+/// The node's name.
+pub(crate) const NODE: &str = "node";
+/// Between two questions to the API server.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A running cluster, seen from its node.
+pub(crate) struct Cluster {
+    client: Client,
+    runtime: Runtime,
+    /// containerd.
+    pub(crate) cri: Cri,
+    /// The node's.
+    pub(crate) netns: Netns,
+    /// The plugin, not installed yet.
+    pub(crate) plugin: PathBuf,
+}
+
+impl Cluster {
+    /// With all images imported.
+    pub(crate) fn connect(programs: &Programs) -> Result<Self> {
+        let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
+        import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
+        for image in IMAGES {
+            let plugin = programs.istio_cni.as_path();
+            import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[], "SIGTERM")?;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(async {
+            let config = kube::Config::infer().await?;
+            anyhow::Ok(Client::try_from(config)?)
+        })?;
+        Ok(Self {
+            client,
+            runtime,
+            cri: Cri::connect(Path::new("/run/containerd/containerd.sock"))?,
+            plugin: programs.istio_cni.clone(),
+            netns: Netns::open(Path::new("/proc/self/ns/net"))?,
+        })
+    }
+
+    /// What the API server has at a path.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.send(Request::get(path), &Value::Null)
+    }
+
+    /// Puts an object into the collection at a path, and returns it as it is then.
+    pub(crate) fn create(&self, path: &str, object: &Value) -> Result<Value> {
+        self.send(Request::post(path).header("content-type", "application/json"), object)
+    }
+
+    /// Changes fields of the object at a path.
+    pub(crate) fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
+        self.send(Request::patch(path).header("content-type", "application/merge-patch+json"), patch)
+    }
+
+    /// Deletes the object at a path; its dependents follow.
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
+        self.send(
+            Request::builder().method(Method::DELETE).uri(path).header("content-type", "application/json"),
+            &options,
+        )
+    }
+
+    fn send(&self, request: Builder, body: &Value) -> Result<Value> {
+        let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = request.body(bytes)?;
+        let what = format!("{} {}", request.method(), request.uri());
+        self.runtime.block_on(self.client.request(request)).context(what)
+    }
+
+    /// What a container has said.
+    pub(crate) fn log(&self, pod: &str, container: &str) -> Result<String> {
+        let request = Request::get(format!("{pod}/log?container={container}")).body(Vec::new())?;
+        Ok(self.runtime.block_on(self.client.request_text(request))?)
+    }
+
+    /// Asks again and again, at a pace that leaves the API server time for others.
+    pub(crate) fn until<T>(&self, what: &str, probe: impl FnMut(&Self) -> Result<T>) -> Result<T> {
+        let mut probe = probe;
+        wait::until_every(PAUSE, what, || probe(self))
+    }
+}
+
+/// Makes an image of programs, by their paths in it, and gives it to containerd.
+fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let archive = dir.path().join("image.tar");
+    image::write(&archive, name, programs, args, stop)?;
+    let imported = Command::new("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(&archive).output()?;
+    ensure!(imported.status.success(), "ctr: {}", String::from_utf8_lossy(&imported.stderr));
+    Ok(())
+}
+
+/// A component that is away until the value is dropped.
+pub(crate) struct Away<'c> {
+    cluster: &'c Cluster,
+    down: PathBuf,
+}
+
+impl Cluster {
+    /// Ends a component; another is started in its place once the value is dropped.
+    pub(crate) fn without(&self, component: &str) -> Result<Away<'_>> {
+        let down = PathBuf::from(format!("/run/cluster/down/{component}"));
+        fs::write(&down, "")?;
+        let away = Away { cluster: self, down };
+        let pid: i32 = fs::read_to_string(format!("/run/cluster/{component}.pid"))?.trim().parse()?;
+        kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+        self.until("the component is away", |_| {
+            ensure!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "process {pid} runs");
+            Ok(())
+        })?;
+        Ok(away)
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.down);
+        // Whatever tidies up next asks the API server.
+        let _ = self.cluster.until("the API server answers", |cluster| cluster.get("/version"));
+    }
+}

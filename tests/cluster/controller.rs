@@ -1,0 +1,83 @@
+//! `istio-cni-repair` as a process on the node, with the rights of its mode.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::account::Account;
+use crate::cluster::NODE;
+use crate::enter::LOGS;
+use crate::stage::Stage;
+
+/// What a mode may do beyond looking at pods and telling of what it did.
+pub(crate) fn rules(mode: &str) -> Value {
+    let mut rules = vec![
+        json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"] }),
+        json!({ "apiGroups": [""], "resources": ["events"], "verbs": ["create"] }),
+    ];
+    match mode {
+        "evict" => rules.push(json!({ "apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"] })),
+        "delete" => rules.push(json!({ "apiGroups": [""], "resources": ["pods"], "verbs": ["delete"] })),
+        "label" => rules.push(json!({ "apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"] })),
+        _ => {}
+    }
+    rules.into()
+}
+
+/// A running controller; it ends with the value.
+pub(crate) struct Controller {
+    child: Child,
+    log: PathBuf,
+    /// Its kubeconfig.
+    _dir: TempDir,
+}
+
+impl Controller {
+    /// Starts it in a mode, with the rights of that mode.
+    pub(crate) fn start(stage: &Stage<'_>, mode: &str) -> Result<Self> {
+        Self::with_rights_of(stage, mode, mode)
+    }
+
+    /// Starts it in a mode, with the rights of another.
+    pub(crate) fn with_rights_of(stage: &Stage<'_>, rights: &str, mode: &str) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        Account::new(stage, rights, &rules(rights))?.write_kubeconfig(&kubeconfig)?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cni-repair"));
+        command.env_clear().env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1");
+        command.args(["--repair-node-name", NODE, "--repair-mode", mode]);
+        // The node's own, not those that a container has of it.
+        command.args(["--repair-proc", "/proc", "--repair-netns-dirs", "/run/netns"]);
+        let log = Path::new(LOGS).join(format!("istio-cni-repair-{}.log", stage.namespace));
+        let child = command.stderr(File::create(&log)?).spawn()?;
+        Ok(Self { child, log, _dir: dir })
+    }
+
+    /// What it has said.
+    pub(crate) fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(&self.log)?)
+    }
+
+    /// Waits for a line with these words.
+    pub(crate) fn says(&self, stage: &Stage<'_>, words: &[&str]) -> Result<String> {
+        stage.cluster.until(&format!("a line with {words:?}"), |_| {
+            let log = self.log()?;
+            let line = log.lines().find(|line| words.iter().all(|word| line.contains(word)));
+            match line {
+                Some(line) => Ok(line.to_owned()),
+                None => bail!("{log}"),
+            }
+        })
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

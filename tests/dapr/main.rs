@@ -1,0 +1,105 @@
+//! Patterns of accounts against Go's own `path.Match`, on patterns and names made at random.
+//!
+//! Go's is a small program of its own, built here; without Go the trial is ignored.
+
+#![expect(clippy::disallowed_methods, reason = "Go's compiler is outside")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
+
+use anyhow::{Context, Result, ensure};
+use istio_cni::inject::dapr::Glob;
+use libtest_mimic::{Arguments, Failed, Trial};
+use proptest::prelude::{Strategy, any, prop_oneof};
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use serde_json::{Value, json};
+
+fn main() {
+    let args = Arguments::from_args();
+    let missing = Command::new("go").arg("version").output().err();
+    let name = match &missing {
+        None => "globs_match_what_gos_match".to_owned(),
+        Some(error) => format!("globs_match_what_gos_match (needs Go: {error})"),
+    };
+    let trial = Trial::test(name, globs).with_ignored_flag(missing.is_some());
+    libtest_mimic::run(&args, vec![trial]).exit();
+}
+
+/// What becomes of a name: whether it matches, or nothing where the pattern is none.
+type Matched = Option<bool>;
+
+struct Go {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Go {
+    /// The program is built outside of the repository.
+    fn start(directory: &Path) -> Result<Self> {
+        let program = directory.join("gomatch");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/gomatch");
+        let output = Command::new("go")
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg(".")
+            .current_dir(source)
+            .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=mod"), ("GOPROXY", "off")])
+            .output()?;
+        ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take().context("stdin is piped")?;
+        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
+        Ok(Self { child, stdin, stdout })
+    }
+
+    fn ask(&mut self, pattern: &str, name: &str) -> Result<Matched> {
+        writeln!(self.stdin, "{}", json!({"pattern": pattern, "name": name}))?;
+        self.stdin.flush()?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line)?;
+        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the answer is {line:?}"))?;
+        let bad = answer["bad"].as_bool().context("bad")?;
+        Ok((!bad).then_some(answer["matched"].as_bool().context("matched")?))
+    }
+}
+
+impl Drop for Go {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ours(pattern: &str, name: &str) -> Matched {
+    Glob::parse(pattern).ok().map(|glob| glob.matches(name))
+}
+
+/// Few letters, so that names match, and everything that means something.
+fn pattern() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => "[a-c*?/\\[\\]^\\\\-]{0,10}",
+        4 => "([a-c]|\\*|\\?|\\[\\^?[a-c](-[a-c])?\\]|\\\\.){0,6}",
+        1 => any::<String>(),
+    ]
+}
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![8 => "[a-c/]{0,8}", 1 => "[a-cäß\\]^*-]{0,6}", 1 => any::<String>()]
+}
+
+fn globs() -> Result<(), Failed> {
+    let directory = tempfile::tempdir()?;
+    let go = Mutex::new(Go::start(directory.path()).map_err(|error| format!("{error:#}"))?);
+    let fail = |error: String| TestCaseError::fail(error);
+    let mut runner = TestRunner::new(Config { cases: 20_000, failure_persistence: None, ..Config::default() });
+    let compare = |(pattern, name): (String, String)| {
+        let mut go = go.lock().map_err(|_| fail("Go's answer was none".to_owned()))?;
+        let theirs = go.ask(&pattern, &name).map_err(|error| fail(format!("{error:#}")))?;
+        let ours = ours(&pattern, &name);
+        if ours == theirs { Ok(()) } else { Err(fail(format!("{pattern:?} {name:?}: ours {ours:?}, Go's {theirs:?}"))) }
+    };
+    Ok(runner.run(&(pattern(), name()), compare).map_err(|error| error.to_string())?)
+}

@@ -1,0 +1,169 @@
+//! Istio's expected files, as JSON values.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use istio_cni::install::remove;
+use istio_cni::install::settings::{KubeconfigSettings, Mode};
+use serde_json::{Value, json};
+
+use super::stage::{LIST, Node, install};
+
+fn corpus(file: &str) -> Option<String> {
+    let root = std::env::var_os("CORPUS_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    if !root.is_dir() {
+        eprintln!("ignored: no corpus in {}", root.display());
+        return None;
+    }
+    Some(fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}")))
+}
+
+fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// What is written here and not there, on purpose: see README.md.
+fn without_deliberate(mut installed: Value, converted: bool) -> Value {
+    let entry = installed["plugins"].as_array_mut().and_then(|plugins| plugins.last_mut());
+    if let Some(Value::Object(entry)) = entry.filter(|entry| entry["type"] == "istio-cni") {
+        assert_eq!(entry.remove("capabilities"), Some(json!({"io.kubernetes.cri.pod-annotations": true})));
+    }
+    if converted {
+        installed["name"] = json!("k8s-pod-network");
+        installed["cniVersion"] = json!("0.3.1");
+    }
+    installed
+}
+
+fn primary(name: &str) -> Mode {
+    Mode::Chained { primary: Some(name.to_owned()) }
+}
+
+#[test]
+fn entries_in_chains_are_istios() {
+    for (file, target, golden) in [
+        ("list.conflist", "list.conflist", "list.conflist.golden"),
+        ("list-with-istio.conflist", "list-with-istio.conflist", "list-with-istio.conflist.golden"),
+        ("bridge.conf", "bridge.conflist", "bridge.conf.golden"),
+    ] {
+        let Some(content) = corpus(&format!("conflist/{file}")) else { return };
+        let node = Node::new();
+        node.network(file, &content);
+        let plan = install(&node.settings(primary(file)));
+        assert!(plan.is_empty(), "{file}: {plan:?}");
+        let installed = without_deliberate(value(&node.read(&format!("net/{target}"))), file.ends_with(".conf"));
+        let expected = value(&corpus(&format!("conflist/{golden}")).unwrap());
+        // The golden list's entry is of another era where the file had an older one.
+        assert_eq!(installed, expected, "{file}");
+    }
+}
+
+#[test]
+fn an_owned_copy_is_istios() {
+    let Some(content) = corpus("conflist/bridge.conf") else { return };
+    let node = Node::new();
+    node.network("bridge.conf", &content);
+    let owned = "02-istio-conf.conflist";
+    let mut settings = node.settings(Mode::Owned { primary: None, file: owned.to_owned() });
+    settings.entry.ambient_enabled = true;
+    assert!(install(&settings).is_empty());
+    let installed = without_deliberate(value(&node.read(&format!("net/{owned}"))), true);
+    assert_eq!(installed, value(&corpus("conflist/istio-owned-bridge.conflist.golden").unwrap()));
+    assert_eq!(node.read("net/bridge.conf"), content);
+    assert_eq!(node.mode(&format!("net/{owned}")), 0o600);
+}
+
+#[test]
+fn a_file_of_its_own_is_istios() {
+    let Some(expected) = corpus("conflist-e2e/expected/YYY-istio-cni.conf") else { return };
+    for file in ["YYY-istio-cni.conf", "user-defined.conf"] {
+        let node = Node::new();
+        let mut settings = node.settings(Mode::Standalone { file: file.to_owned() });
+        settings.entry.run_dir = "/tmp".into();
+        settings.entry.pod_namespace = String::new();
+        settings.entry.exclude_namespaces = vec!["istio-system".to_owned()];
+        assert!(install(&settings).is_empty());
+        let mut installed = value(&node.read(&format!("net/{file}")));
+        assert!(installed.as_object_mut().unwrap().remove("capabilities").is_some());
+        assert_eq!(installed, value(&expected));
+        assert!(remove(&settings, Duration::ZERO).is_empty());
+        assert_eq!(node.names("net"), [""; 0]);
+    }
+}
+
+#[test]
+fn a_single_plugin_of_minikube_becomes_istios_list_and_is_left_as_one() {
+    let Some(clean) = corpus("conflist-e2e/expected/minikube_cni.conflist.clean") else { return };
+    let mut single = value(&clean)["plugins"][0].clone();
+    single["cniVersion"] = json!("0.3.0");
+    let node = Node::new();
+    node.network("00-minikube_cni.conf", &single.to_string());
+    let mut settings = node.chained();
+    settings.entry.run_dir = "/tmp".into();
+    settings.entry.pod_namespace = String::new();
+    settings.entry.exclude_namespaces = vec!["istio-system".to_owned()];
+    assert!(install(&settings).is_empty());
+    assert_eq!(node.names("net"), ["00-minikube_cni.conflist"]);
+    let installed = value(&node.read("net/00-minikube_cni.conflist"));
+    assert_eq!((&installed["name"], &installed["cniVersion"]), (&json!("rkt.kubernetes.io"), &json!("0.3.0")));
+    let expected = corpus("conflist-e2e/expected/minikube_cni.conflist.expected").unwrap();
+    assert_eq!(without_deliberate(installed, true), value(&expected));
+    assert!(remove(&settings, Duration::ZERO).is_empty());
+    assert_eq!(without_deliberate(value(&node.read("net/00-minikube_cni.conflist")), true), value(&clean));
+    assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn files_that_no_runtime_loads_are_passed_over() {
+    let Some(non_json) = corpus("conflist-e2e/pre/non_json.conf") else { return };
+    let noname = corpus("conflist-e2e/pre/noname_calico.conflist").unwrap();
+    let nover = corpus("conflist-e2e/pre/nover_calico.conflist").unwrap();
+    let nameless_type = r#"{"cniVersion": "0.3.0", "name": "x"}"#;
+    let typo = nover.replace("\"plugins\"", "\"pugins\"");
+    for bad in [
+        &[("00-bad.conf", &*non_json)][..],
+        &[("00-bad.conf", nameless_type)],
+        &[("00-n.conflist", &noname), ("01-t.conflist", &typo)],
+    ] {
+        let node = Node::new();
+        for (name, content) in bad {
+            node.network(name, content);
+        }
+        node.network("02-calico.conflist", &nover);
+        node.network("03-other.conflist", LIST);
+        assert!(install(&node.chained()).is_empty());
+        for (name, content) in bad {
+            assert_eq!(node.read(&format!("net/{name}")), *content);
+        }
+        assert_eq!(node.read("net/03-other.conflist"), LIST);
+        let installed = value(&node.read("net/02-calico.conflist"));
+        assert_eq!(installed["plugins"][2]["type"], "istio-cni", "{installed}");
+        assert!(remove(&node.chained(), Duration::ZERO).is_empty());
+        assert_eq!(node.read("net/02-calico.conflist"), nover, "byte for byte");
+    }
+}
+
+#[test]
+fn kubeconfigs_are_istios() {
+    let Some(newhost) = corpus("conflist/kubeconfig-newhost") else { return };
+    let skip = corpus("conflist/kubeconfig-skip-tls").unwrap();
+    let ca = newhost.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: ")).unwrap();
+    for (expected, skip_verify) in [(newhost.as_str(), false), (skip.as_str(), true)] {
+        let server = expected.lines().find_map(|line| line.trim().strip_prefix("server: ")).unwrap();
+        let node = Node::new();
+        fs::write(node.path("account/token"), "service_account_token_string\n").unwrap();
+        fs::write(node.path("account/ca.crt"), decoded(ca)).unwrap();
+        let mut settings = node.chained();
+        settings.kubeconfig = KubeconfigSettings { server: server.to_owned(), ca_file: None, skip_verify, mode: 0o600 };
+        install(&settings);
+        assert_eq!(node.read("run/istio-cni-kubeconfig"), expected);
+        assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o600);
+    }
+}
+
+fn decoded(base64: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(base64).unwrap()
+}

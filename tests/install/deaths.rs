@@ -1,0 +1,133 @@
+//! A death before each single step, as by SIGKILL or a power cut: what is left lets pods start, and the next life
+//! finishes the work.
+
+use std::fs;
+use std::process::Command;
+
+use istio_cni::install::settings::Mode;
+
+use super::stage::{CONF, LIST, Node, PLUGIN, has_entry, install, program};
+
+/// The plugin of an earlier release.
+const OLDER: &[u8] = &[0x7e; 90_000];
+
+/// Runs the installer's program and kills it before step `number`; whether it had ended before.
+fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
+    let status = Command::new(program()).args([what, mode]).arg(node.path("")).arg(number.to_string()).status();
+    let status = status.unwrap_or_else(|error| panic!("{}: {error}; `make programs` builds it", program().display()));
+    match (status.code(), std::os::unix::process::ExitStatusExt::signal(&status)) {
+        (Some(0), _) => true,
+        (_, Some(9)) => false,
+        _ => panic!("{what} {mode} {number}: {status}"),
+    }
+}
+
+/// What must hold at each instant for pods to start and never to pass the proxy by once it has been promised.
+fn check(node: &Node, at: &str) {
+    let mut entries = 0;
+    for name in node.names("net") {
+        let read = [".conf", ".conflist", ".json"].iter().any(|ending| name.ends_with(ending));
+        assert!(read || name.ends_with(".tmp"), "{at}: {name}");
+        entries += usize::from(read && has_entry(&node.path("net").join(&name)));
+    }
+    assert!(entries <= 1, "{at}: {:?}", node.names("net"));
+    if entries == 1 {
+        let plugin = fs::read(node.path("bin/istio-cni")).unwrap();
+        assert!(plugin == PLUGIN || plugin == OLDER, "{at}: the plugin is not whole");
+        assert_eq!(node.mode("bin/istio-cni"), 0o755, "{at}");
+        assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o600, "{at}");
+    }
+}
+
+/// Where a life begins: with a network of this name and content, and what `before` has made of the node.
+struct Start {
+    mode: &'static str,
+    file: &'static str,
+    content: &'static str,
+    before: fn(&Node),
+    at_least: usize,
+}
+
+impl Start {
+    fn every_death(&self) {
+        let Self { mode, file, .. } = self;
+        let mut deaths = 0;
+        for number in 0.. {
+            let node = Node::new();
+            node.network(file, self.content);
+            (self.before)(&node);
+            let ended = run(&node, "install", mode, number);
+            let at = format!("{mode} {file}, install killed before step {number}");
+            check(&node, &at);
+            let plan = install(&self.settings(&node));
+            assert!(plan.is_empty(), "{at}: {plan:?}");
+            assert!(fs::read(node.path("bin/istio-cni")).unwrap() == PLUGIN, "{at}: an older plugin stays");
+            let hidden: Vec<String> = ["net", "bin", "run"].iter().flat_map(|dir| node.names(dir)).collect();
+            assert!(!hidden.iter().any(|name| name.ends_with(".tmp")), "{at}: {hidden:?}");
+
+            let removed = run(&node, "remove", mode, number);
+            let at = format!("{mode} {file}, removal killed before step {number}");
+            check(&node, &at);
+            assert!(run(&node, "remove", mode, usize::MAX), "{at}");
+            assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()), "{at}");
+            if ended && removed {
+                break;
+            }
+            deaths = number;
+        }
+        assert!(deaths >= self.at_least, "only {deaths} steps were seen");
+    }
+
+    fn settings(&self, node: &Node) -> istio_cni::install::Settings {
+        match self.mode {
+            "owned" => node.settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() }),
+            _ => node.chained(),
+        }
+    }
+}
+
+fn nothing(_: &Node) {}
+
+/// An earlier release with another entry and another token.
+fn older(node: &Node) {
+    let image = node.path("image/istio-cni");
+    fs::write(&image, OLDER).unwrap();
+    let mut settings = node.chained();
+    settings.entry.log_level = "warn".to_owned();
+    assert!(install(&settings).is_empty());
+    fs::write(&image, PLUGIN).unwrap();
+    fs::write(node.path("account/token"), "token-2").unwrap();
+}
+
+/// Another writer has overwritten the chain.
+fn overwritten(node: &Node) {
+    assert!(install(&node.chained()).is_empty());
+    node.network("10-net.conflist", LIST);
+}
+
+const FRESH: Start = Start { mode: "chained", file: "10-net.conflist", content: LIST, before: nothing, at_least: 15 };
+
+#[test]
+fn of_an_installation_into_a_list() {
+    FRESH.every_death();
+}
+
+#[test]
+fn of_one_that_makes_a_list_of_a_single_plugin() {
+    Start { file: "10-net.conf", content: CONF, ..FRESH }.every_death();
+}
+
+#[test]
+fn of_one_into_an_owned_copy() {
+    Start { mode: "owned", ..FRESH }.every_death();
+}
+
+#[test]
+fn of_an_upgrade() {
+    Start { before: older, ..FRESH }.every_death();
+}
+
+#[test]
+fn of_a_heal() {
+    Start { before: overwritten, at_least: 6, ..FRESH }.every_death();
+}

@@ -1,0 +1,154 @@
+//! File systems that refuse.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use istio_cni::install::files::{Error, Files};
+use istio_cni::install::plan::{self, Plan};
+use istio_cni::install::remove;
+use istio_cni::install::snapshot::Snapshot;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use super::stage::{LIST, Node, PLUGIN, install, program};
+
+/// A small file system of its own, unmounted in the end.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(path: PathBuf, size: &str) -> Option<Self> {
+        let done = mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()));
+        match done {
+            Ok(()) => Some(Self(path)),
+            Err(nix::errno::Errno::EPERM) if std::env::var_os("REQUIRE_TIERS").is_none() => {
+                eprintln!("ignored: mounting needs root");
+                None
+            }
+            Err(error) => panic!("cannot mount {}: {error}", path.display()),
+        }
+    }
+
+    fn make_read_only(&self) {
+        mount(None::<&str>, &self.0, None::<&str>, MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, None::<&str>).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
+}
+
+/// Carries out up to the first failure.
+fn fail(plan: &Plan) -> Error {
+    let done: Result<(), Error> = plan.steps.iter().try_for_each(|step| Files::new().perform(&step.operation));
+    done.unwrap_err()
+}
+
+#[test]
+fn a_full_node_keeps_its_network_and_nothing_half_written() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let Some(_small) = Small::mount(node.path("bin"), "16k") else { return };
+    let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
+    let error = fail(&plan).to_string();
+    assert!(error.starts_with("cannot copy ") && error.contains("/bin/istio-cni"), "{error}");
+    assert!(error.ends_with("; free space on the node"), "{error}");
+    assert_eq!(node.names("bin"), [""; 0]);
+    assert_eq!(node.read("net/10-net.conflist"), LIST);
+}
+
+#[test]
+fn a_read_only_directory_is_named_with_the_setting_that_moves_it() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let Some(small) = Small::mount(node.path("bin"), "1m") else { return };
+    small.make_read_only();
+    let error = fail(&plan::install(&node.chained(), &Snapshot::take(&node.chained()))).to_string();
+    assert!(error.contains("Set global.platform or cniBinDir"), "{error}");
+    assert_eq!(node.read("net/10-net.conflist"), LIST);
+}
+
+#[test]
+fn a_refused_access_is_named_with_what_may_be_missing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    // Somebody who may look at everything, and change nothing.
+    fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = {
+        fs::copy(program(), node.path("program")).unwrap();
+        node.path("program")
+    };
+    let output = std::process::Command::new(program)
+        .args(["install", "chained"])
+        .arg(node.path(""))
+        .arg("999")
+        .uid(65534)
+        .output();
+    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(said.contains("/bin/istio-cni: Permission denied") && said.contains("DAC_OVERRIDE, SELinux"), "{said}");
+    assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
+}
+
+#[test]
+fn a_plugin_that_a_chain_still_names_stays() {
+    let node = Node::new();
+    let Some(small) = Small::mount(node.path("net"), "1m") else { return };
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    small.make_read_only();
+    let errors: Vec<String> = remove(&node.chained(), Duration::ZERO).iter().map(ToString::to_string).collect();
+    assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
+    assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
+    assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+}
+
+#[test]
+fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    let chained = node.read("net/10-net.conflist");
+    std::thread::scope(|scope| {
+        let removed = scope.spawn(|| remove(&node.chained(), Duration::from_secs(1)));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while node.read("net/10-net.conflist") == chained {
+            assert!(Instant::now() < deadline, "the entry is still there");
+        }
+        assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+        node.network("10-net.conflist", &chained);
+        assert!(removed.join().unwrap().is_empty());
+    });
+    assert_eq!((node.read("net/10-net.conflist").as_str(), node.names("bin").len()), (LIST, 0));
+}
+
+#[test]
+fn another_writers_change_is_not_written_over() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
+    let theirs = LIST.replace("1500.0", "9000");
+    node.network("10-net.conflist", &theirs);
+    let error = fail(&plan).to_string();
+    assert!(error.ends_with("another program has just changed it"), "{error}");
+    assert_eq!(node.read("net/10-net.conflist"), theirs);
+    assert!(install(&node.chained()).is_empty());
+    assert!(node.read("net/10-net.conflist").contains("9000"));
+}
+
+#[test]
+fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    fs::set_permissions(node.path("net/10-net.conflist"), fs::Permissions::from_mode(0o640)).unwrap();
+    install(&node.chained());
+    let inode = fs::metadata(node.path("bin/istio-cni")).unwrap().ino();
+    fs::write(node.path("account/token"), "token-2").unwrap();
+    assert!(install(&node.chained()).is_empty());
+    assert_eq!(fs::metadata(node.path("bin/istio-cni")).unwrap().ino(), inode);
+    assert_eq!(node.mode("net/10-net.conflist"), 0o640);
+    assert!(node.read("run/istio-cni-kubeconfig").contains("token-2"));
+}

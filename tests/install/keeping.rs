@@ -1,0 +1,226 @@
+//! The node kept as it should be while others change it.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use istio_cni::install::settings::Mode;
+use istio_cni::install::{Metrics, Settings, Status, keep};
+use istio_cni::serve::shutdown::{Shutdown, Trigger};
+use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::stage::{CONF, LIST, Node, PLUGIN, has_entry};
+
+const DEADLINE: Duration = Duration::from_secs(15);
+
+struct Kept {
+    status: watch::Receiver<Status>,
+    registry: Registry,
+    end: Trigger,
+    task: JoinHandle<()>,
+}
+
+impl Kept {
+    fn start(settings: Settings) -> Self {
+        let (end, shutdown) = Shutdown::new();
+        let (sender, status) = watch::channel(Status::Starting);
+        let mut registry = Registry::default();
+        let task = tokio::spawn(keep(Arc::new(settings), Metrics::new(&mut registry), sender, shutdown));
+        Self { status, registry, end, task }
+    }
+
+    async fn until(&mut self, what: &str, holds: impl Fn(&Status) -> bool) {
+        let reached = tokio::time::timeout(DEADLINE, self.status.wait_for(|status| holds(status))).await.is_ok();
+        assert!(reached, "{what}: {:?}", *self.status.borrow());
+    }
+
+    async fn ready(&mut self) {
+        self.until("ready", |status| *status == Status::Ready).await;
+    }
+
+    fn metrics(&self) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
+        page
+    }
+
+    async fn stop(self) {
+        self.end.wish();
+        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when it is told to").unwrap();
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < DEADLINE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn is_chained(path: &Path) -> bool {
+    fs::read_to_string(path).is_ok_and(|text| text.contains("istio-cni"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_lost_comes_back_at_once() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    let list = node.path("net/10-net.conflist");
+    for _ in 0..3 {
+        let lost = Instant::now();
+        fs::write(&list, LIST).unwrap();
+        until("the entry is back", || is_chained(&list)).await;
+        // The watch told of it: the poll would have taken its half minute.
+        assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
+    }
+    fs::remove_file(node.path("bin/istio-cni")).unwrap();
+    until("the plugin is back", || fs::read(node.path("bin/istio-cni")).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    fs::remove_file(node.path("run/istio-cni-kubeconfig")).unwrap();
+    until("the kubeconfig is back", || node.path("run/istio-cni-kubeconfig").exists()).await;
+    kept.ready().await;
+    let metrics = kept.metrics();
+    for line in [
+        "istio_cni_self_heals_total{reason=\"entry_missing\"} 3",
+        "istio_cni_self_heals_total{reason=\"binary_missing\"} 1",
+        "istio_cni_self_heals_total{reason=\"kubeconfig_missing\"} 1",
+        "istio_cni_install_ready 1",
+    ] {
+        assert!(metrics.contains(line), "no {line} in\n{metrics}");
+    }
+    kept.stop().await;
+    assert!(has_entry(&list), "ending leaves everything in place");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_token_is_passed_on_without_losing_readiness() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    kept.status.mark_unchanged();
+    for token in ["token-2", "token-3"] {
+        // As the kubelet does it: a new directory, and a link that is renamed over.
+        fs::write(node.path("account/next"), token).unwrap();
+        fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
+        until(token, || node.read("run/istio-cni-kubeconfig").contains(token)).await;
+    }
+    assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_directory_that_comes_late_and_goes_is_followed() {
+    let node = Node::new();
+    fs::remove_dir(node.path("net")).unwrap();
+    let mut kept = Kept::start(node.chained());
+    let waits = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("cannot read") && missing[0].contains("/net"));
+    kept.until("waiting for the directory", waits).await;
+    fs::create_dir(node.path("net")).unwrap();
+    let empty = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("no network configuration yet"));
+    kept.until("waiting for a network", empty).await;
+    node.network("missing_initially.conflist", LIST);
+    kept.ready().await;
+
+    fs::rename(node.path("net"), node.path("old")).unwrap();
+    kept.until("the directory has gone", waits).await;
+    fs::create_dir(node.path("net")).unwrap();
+    node.network("20-other.conf", CONF);
+    kept.ready().await;
+    assert_eq!(node.names("net"), ["20-other.conflist"]);
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_network_named_by_the_operator_is_awaited_under_both_endings() {
+    let node = Node::new();
+    node.network("00-other.conflist", LIST);
+    let mut kept = Kept::start(node.settings(Mode::Chained { primary: Some("missing_initially.conf".to_owned()) }));
+    let awaits = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("CNI_CONF_NAME"));
+    kept.until("awaiting the named file", awaits).await;
+    assert_eq!(node.read("net/00-other.conflist"), LIST);
+    node.network("missing_initially.conflist", LIST);
+    kept.ready().await;
+    assert!(has_entry(&node.path("net/missing_initially.conflist")));
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_being_written_is_waited_for() {
+    let node = Node::new();
+    node.network("99-loopback.conf", CONF);
+    fs::write(node.path("net/05-cilium.conflist"), &LIST[..40]).unwrap();
+    let mut kept = Kept::start(node.chained());
+    let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is not whole yet"));
+    kept.until("half-written", half).await;
+    fs::write(node.path("net/05-cilium.conflist"), LIST).unwrap();
+    kept.ready().await;
+    assert!(has_entry(&node.path("net/05-cilium.conflist")));
+    assert_eq!(node.read("net/99-loopback.conf"), CONF, "never touched meanwhile");
+    kept.stop().await;
+}
+
+/// A writer that insists: replaces the list whenever it finds the entry in it. Returns how often it did.
+fn insist(list: &Path, times: usize, stop: &AtomicBool) -> usize {
+    let mut replaced = 0;
+    while replaced < times && !stop.load(Ordering::Relaxed) {
+        if is_chained(list) {
+            let temporary = list.with_extension("new");
+            fs::write(&temporary, LIST).unwrap();
+            fs::rename(&temporary, list).unwrap();
+            replaced += 1;
+        }
+    }
+    replaced
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fight_is_throttled() {
+    let node = Node::new();
+    node.network("05-cilium.conflist", LIST);
+    let list = node.path("net/05-cilium.conflist");
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = tokio::task::spawn_blocking({
+        let (list, stop) = (list.clone(), Arc::clone(&stop));
+        move || insist(&list, usize::MAX, &stop)
+    });
+    let start = Instant::now();
+    let mut kept = Kept::start(node.chained());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    stop.store(true, Ordering::Relaxed);
+    let (replaced, seconds) = (writer.await.unwrap(), start.elapsed().as_secs_f64());
+    #[expect(clippy::cast_precision_loss, reason = "a count of some ten")]
+    let writes = replaced as f64;
+    assert!(replaced >= 5 && writes <= 12.0 + 2.0 * seconds, "{replaced} in {seconds} s");
+    kept.ready().await;
+    assert!(has_entry(&list));
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_replacements_end_with_the_entry() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let list = node.path("net/10-net.conflist");
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    for number in 0..1000 {
+        let temporary = list.with_extension("new");
+        fs::write(&temporary, LIST.replace("1500.0", &number.to_string())).unwrap();
+        fs::rename(&temporary, &list).unwrap();
+    }
+    until("the last writer's list has the entry", || {
+        let text = fs::read_to_string(&list).unwrap();
+        text.contains("999") && text.contains("istio-cni")
+    })
+    .await;
+    kept.ready().await;
+    assert_eq!(node.names("net"), ["10-net.conflist"]);
+    kept.stop().await;
+}

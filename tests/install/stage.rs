@@ -1,0 +1,128 @@
+//! A node of directories: what the image holds, what the runtime reads, what the service account gives.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use istio_cni::install::files::Files;
+use istio_cni::install::plan::{self, Plan};
+use istio_cni::install::settings::{Entry, KubeconfigSettings, Mode};
+use istio_cni::install::snapshot::Snapshot;
+use istio_cni::install::{Settings, conflist};
+
+/// The plugin of the image: its bytes only have to be the same ones.
+pub(crate) const PLUGIN: &[u8] = &[0x7f; 100_000];
+pub(crate) const LIST: &str = "{\n  \"cniVersion\": \"0.4.0\", \"name\": \"net\",\n  \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1500.0}\n  ]\n}\n";
+pub(crate) const CONF: &str = "{\"cniVersion\": \"0.4.0\", \"name\": \"net\", \"type\": \"bridge\", \"mtu\": 1500.0}\n";
+
+pub(crate) struct Node {
+    root: tempfile::TempDir,
+}
+
+impl Node {
+    pub(crate) fn new() -> Self {
+        let node = Self { root: tempfile::tempdir().unwrap() };
+        for dir in ["net", "bin", "run", "image", "account"] {
+            fs::create_dir(node.path(dir)).unwrap();
+        }
+        fs::write(node.path("image/istio-cni"), PLUGIN).unwrap();
+        fs::set_permissions(node.path("image/istio-cni"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(node.path("account/token"), "token-1").unwrap();
+        fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
+        node
+    }
+
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    pub(crate) fn chained(&self) -> Settings {
+        self.settings(Mode::Chained { primary: None })
+    }
+
+    pub(crate) fn settings(&self, mode: Mode) -> Settings {
+        Settings {
+            net_dir: self.path("net"),
+            bin_source: self.path("image"),
+            bin_dir: self.path("bin"),
+            run_dir: self.path("run"),
+            account_dir: self.path("account"),
+            mode,
+            conf_mode: 0o600,
+            kubeconfig: KubeconfigSettings {
+                server: "https://10.0.0.1:443".to_owned(),
+                ca_file: None,
+                skip_verify: false,
+                mode: 0o600,
+            },
+            entry: Entry {
+                log_level: "debug".to_owned(),
+                run_dir: "/path/to/kubeconfig".into(),
+                ambient_enabled: false,
+                exclude_namespaces: Vec::new(),
+                pod_namespace: "my-namespace".to_owned(),
+                native_nftables: false,
+                ambient_detection_retry: false,
+                iptables_binary: None,
+            },
+        }
+    }
+
+    /// A configuration that has been there for a while.
+    pub(crate) fn network(&self, name: &str, content: &str) {
+        let path = self.path("net").join(name);
+        fs::write(&path, content).unwrap();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+
+    pub(crate) fn read(&self, relative: &str) -> String {
+        let path = self.path(relative);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    pub(crate) fn mode(&self, relative: &str) -> u32 {
+        fs::metadata(self.path(relative)).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// Names in a directory, in order.
+    pub(crate) fn names(&self, dir: &str) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path(dir))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Looks, plans and carries out until nothing is left to do; what is waited for in the end.
+pub(crate) fn install(settings: &Settings) -> Plan {
+    for _ in 0..5 {
+        let plan = plan::install(settings, &Snapshot::take(settings));
+        if plan.steps.is_empty() {
+            return plan;
+        }
+        for step in &plan.steps {
+            Files::new().perform(&step.operation).unwrap();
+        }
+    }
+    panic!("five rounds left something to do: {:?}", plan::install(settings, &Snapshot::take(settings)));
+}
+
+/// Whether a chain in `path` names the plugin; panics where a runtime would not load the file.
+pub(crate) fn has_entry(path: &Path) -> bool {
+    let content = fs::read(path).unwrap();
+    let listed = path.extension().is_some_and(|extension| extension == "conflist");
+    match conflist::Network::read(&content) {
+        Ok(conflist::Network::List(list)) if listed => list.entries().next().is_some(),
+        Ok(conflist::Network::Single(_)) if !listed => false,
+        other => panic!("{} is loaded by no runtime: {other:?}", path.display()),
+    }
+}
+
+/// What tests kill, and run as somebody else.
+pub(crate) fn program() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/installer")
+}

@@ -1,0 +1,50 @@
+//! The manifests and the chart: that they are the same, ask for no right without a reason, and say nothing that the
+//! programs do not understand; and the image that they name.
+//!
+//! The real helm renders the chart. Where it is missing, its trials are ignored with that reason.
+
+#![expect(clippy::disallowed_methods, reason = "tests run programs and read files")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod agent;
+mod arguments;
+mod chart;
+mod helm;
+mod objects;
+mod rights;
+mod shipped;
+
+#[path = "../support/cri/image.rs"]
+pub mod image;
+
+use libtest_mimic::{Arguments, Trial};
+
+fn main() {
+    let always: [(&str, fn()); 5] = [
+        ("manifests/arguments_are_understood", arguments::of_the_manifests),
+        ("manifests/rights_have_reasons", rights::of_the_manifests),
+        ("image/is_what_its_programs_are_built_for", shipped::is_what_its_programs_are_built_for),
+        ("image/is_the_one_that_manifests_name", shipped::is_the_one_that_manifests_name),
+        ("manifests/fields_are_kubernetes_own", objects::fields_are_known),
+    ];
+    let rendered: [(&str, fn()); 10] = [
+        ("chart/renders_the_manifests", chart::renders_the_manifests),
+        ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
+        ("chart/values_outrank_platforms", chart::values_outrank_platforms),
+        ("chart/what_cannot_be_is_refused", chart::what_cannot_be_is_refused),
+        ("chart/platforms_have_their_directories", chart::platforms_have_their_directories),
+        ("chart/openshift_gets_its_own_kinds", chart::openshift_gets_its_own_kinds),
+        ("chart/scopes_part_the_objects", chart::scopes_part_the_objects),
+        ("chart/arguments_are_understood", arguments::of_the_chart),
+        ("chart/modes_are_the_programs", arguments::modes_are_the_programs),
+        ("chart/rights_follow_the_mode", rights::of_the_chart),
+    ];
+    let always = always.into_iter().map(|(name, body)| {
+        Trial::test(name, move || {
+            body();
+            Ok(())
+        })
+    });
+    let rendered = rendered.into_iter().map(|(name, body)| helm::trial(name, body));
+    libtest_mimic::run(&Arguments::from_args(), always.chain(rendered).collect()).exit();
+}

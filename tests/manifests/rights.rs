@@ -1,0 +1,156 @@
+//! What the agent may do on the node and in the cluster: each right in a table, with its reason.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::agent::{Agent, strings};
+use crate::helm::render;
+use crate::objects::{is_known, manifest, of_kind, parse};
+
+/// What decides which rights are needed.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    /// Repair's mode; empty: nobody repairs, or nobody acts.
+    mode: &'static str,
+    /// The startup taint is removed.
+    taint: bool,
+    /// On OpenShift.
+    openshift: bool,
+}
+
+impl Wanted {
+    fn in_place(self) -> bool {
+        self.mode.starts_with("repair")
+    }
+
+    fn evicts(self) -> bool {
+        self.mode.ends_with("evict")
+    }
+
+    fn acts(self) -> bool {
+        !matches!(self.mode, "" | "observe")
+    }
+}
+
+/// A right, when it is given, and why.
+type Reason<T> = (T, fn(Wanted) -> bool, &'static str);
+
+const CAPABILITIES: [Reason<&str>; 4] = [
+    ("DAC_OVERRIDE", |_| true, "the node's CNI directories may belong to another user than root, and shut it out"),
+    ("SYS_ADMIN", Wanted::in_place, "setns"),
+    ("SYS_PTRACE", Wanted::in_place, "/proc/<pid>/ns/net of processes that other users run, or with more rights"),
+    ("NET_ADMIN", Wanted::in_place, "netfilter, routes and addresses of the pod's netns"),
+];
+
+/// As [`Agent::mounts`] writes them.
+const MOUNTS: [Reason<&str>; 5] = [
+    ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is put there"),
+    ("/etc/cni/net.d -> /host/etc/cni/net.d", |_| true, "the plugin is chained there"),
+    ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets, which the plugin looks for"),
+    ("/proc -> /host/proc (ro)", Wanted::in_place, "whose processes tell whose netns it is"),
+    ("/var/run/netns -> /host/var/run/netns (ro)", Wanted::in_place, "the runtime's names of network namespaces"),
+];
+
+/// `scope group/resource[name] verb`
+const RULES: [Reason<&str>; 13] = [
+    ("cluster /pods get", |_| true, "the plugin's question where the agent does not answer; repair before it acts"),
+    ("cluster /pods list", |_| true, "the agent's cache, and repair's view, of this node's pods"),
+    ("cluster /pods watch", |_| true, "the same, kept"),
+    ("cluster /nodes get", |_| true, "does the DaemonSet still select this node; which taints has it"),
+    ("cluster /nodes patch", |w| w.taint, "the startup taint is removed"),
+    ("namespace apps/daemonsets[istio-cni-node] get", |_| true, "an upgrade is told from a removal"),
+    ("cluster /events create", Wanted::acts, "what was done to a pod is told"),
+    ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and what repair falls back to"),
+    ("cluster /pods delete", |w| w.mode == "delete", "mode delete"),
+    ("cluster /pods/status patch", |w| w.mode == "label", "mode label"),
+    ("cluster security.openshift.io/securitycontextconstraints[istio-cni] use", |w| w.openshift, "admission there"),
+    ("cluster /pods patch", |_| false, "it would be the right to change images"),
+    ("cluster /secrets get", |_| false, "none of an agent's concerns"),
+];
+
+pub(crate) fn of_the_manifests() {
+    let wanted = Wanted { mode: "evict", ..Wanted::default() };
+    check(&parse(&manifest()), wanted);
+}
+
+pub(crate) fn of_the_chart() {
+    let modes = ["evict", "delete", "label", "repair", "repair-or-evict", "observe"];
+    for mode in modes {
+        let value = format!("repair.mode={mode:?}");
+        check(&render(&[&value]), Wanted { mode, ..Wanted::default() });
+        check(&render(&[&value, "repair.dryRun=true"]), Wanted::default());
+        check(&render(&[&value, "repair.enabled=false"]), Wanted::default());
+    }
+    let evict = Wanted { mode: "evict", ..Wanted::default() };
+    check(&render(&["taint.enabled=true"]), Wanted { taint: true, ..evict });
+    let openshift =
+        render(&[r#"global.platform="openshift""#, r#"cniBinDir="/opt/cni/bin""#, r#"cniConfDir="/etc/cni/net.d""#]);
+    check(&openshift, Wanted { openshift: true, ..evict });
+}
+
+fn check(objects: &[Value], wanted: Wanted) {
+    objects.iter().for_each(is_known);
+    let agent = Agent::of(objects);
+    let set = |list: Vec<String>| list.into_iter().collect::<BTreeSet<_>>();
+    let mode = wanted.mode;
+    assert_eq!(set(agent.capabilities()), needed(&CAPABILITIES, wanted), "capabilities of mode {mode:?}");
+    assert_eq!(set(agent.mounts()), needed(&MOUNTS, wanted), "mounts of mode {mode:?}");
+    assert_eq!(rules(objects), needed(&RULES, wanted), "rules of mode {mode:?}");
+    confined(&agent, wanted);
+    bound(objects);
+}
+
+fn needed(table: &[Reason<&str>], wanted: Wanted) -> BTreeSet<String> {
+    table.iter().filter(|(_, when, _)| when(wanted)).map(|(right, ..)| (*right).to_owned()).collect()
+}
+
+/// What a container on a node is kept from, whatever its mode.
+fn confined(agent: &Agent<'_>, wanted: Wanted) {
+    let context = &agent.container["securityContext"];
+    for (field, value) in [("privileged", false), ("allowPrivilegeEscalation", false), ("readOnlyRootFilesystem", true)]
+    {
+        assert_eq!(context[field], value, "{field}");
+    }
+    assert_eq!(agent.pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"] {
+        assert!(agent.pod.get(field).is_none(), "{field}");
+    }
+    assert_eq!(context.get("seLinuxOptions").is_some(), wanted.openshift);
+    assert_eq!(agent.pod["enableServiceLinks"], false);
+}
+
+/// Every rule of every role, taken apart.
+fn rules(objects: &[Value]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (kind, scope) in [("ClusterRole", "cluster"), ("Role", "namespace")] {
+        let roles = of_kind(objects, kind);
+        for rule in roles.iter().flat_map(|role| role["rules"].as_array().unwrap()) {
+            let names = strings(&rule["resourceNames"]);
+            let name = if names.is_empty() { String::new() } else { format!("[{}]", names.join(",")) };
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    let right = |verb| format!("{scope} {group}/{resource}{name} {verb}");
+                    found.extend(strings(&rule["verbs"]).into_iter().map(right));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Each role is bound, once, to the agent's account and nobody else.
+fn bound(objects: &[Value]) {
+    for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
+        let names = |kind: &str, name: fn(&Value) -> &Value| -> BTreeSet<String> {
+            of_kind(objects, kind).into_iter().map(|object| name(object).as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(names(role, |r| &r["metadata"]["name"]), names(binding, |b| &b["roleRef"]["name"]));
+        for binding in of_kind(objects, binding) {
+            let account =
+                serde_json::json!([{"kind": "ServiceAccount", "name": "istio-cni", "namespace": "kube-system"}]);
+            assert_eq!(binding["subjects"], account);
+            assert_eq!(binding["roleRef"]["kind"], role);
+        }
+    }
+}

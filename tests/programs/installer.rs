@@ -1,0 +1,51 @@
+//! What the tests of installing kill: `installer install|remove chained|owned ROOT N` is dead before its Nth step.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clap::Parser;
+use istio_cni::install::files::Files;
+use istio_cni::install::snapshot::Snapshot;
+use istio_cni::install::{Flags, plan};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().collect();
+    let [_, what, mode, root, number] = args.as_slice() else { anyhow::bail!("four arguments") };
+    let root = PathBuf::from(root);
+    let dir = |flag: &str, name: &str| format!("--{flag}={}", root.join(name).display());
+    let flags = [
+        "installer".to_owned(),
+        dir("mounted-cni-net-dir", "net"),
+        dir("mounted-cni-bin-dir", "bin"),
+        dir("cni-bin-source-dir", "image"),
+        dir("service-account-dir", "account"),
+        dir("cni-agent-run-dir", "run"),
+        format!("--istio-owned-cni-config={}", mode == "owned"),
+        "--kubernetes-service-host=10.0.0.1".to_owned(),
+        "--kubernetes-service-port=443".to_owned(),
+    ];
+    let (mut settings, _) = Cli::try_parse_from(flags)?.flags.settings("debug")?;
+    settings.entry.run_dir = "/path/to/kubeconfig".into();
+    settings.entry.pod_namespace = "my-namespace".to_owned();
+    let (death, steps) = (number.parse::<usize>()?, AtomicUsize::new(0));
+    let before = |_| {
+        if steps.fetch_add(1, Ordering::SeqCst) == death {
+            // Nothing that cleans up is run.
+            let _ = kill(Pid::this(), Signal::SIGKILL);
+        }
+    };
+    let snapshot = Snapshot::take(&settings);
+    let plan = if what == "remove" { plan::removal(&settings, &snapshot) } else { plan::install(&settings, &snapshot) };
+    for step in &plan.steps {
+        Files::observed(&before).perform(&step.operation)?;
+    }
+    Ok(())
+}

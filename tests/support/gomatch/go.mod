@@ -1,0 +1,3 @@
+module gomatch
+
+go 1.22

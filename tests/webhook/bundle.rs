@@ -1,0 +1,140 @@
+//! The caBundle: written, kept, and what readiness says of it.
+
+use istio_cni::webhook::Certificates;
+
+use crate::api::{Api, Fault};
+use crate::client::{Connection, trusting};
+use crate::stage::{Plan, Server, bundles, issue, mount, webhook_configuration};
+
+const CONFIGURATION: &str = "/mutatingwebhookconfigurations/istio-sidecar-injector";
+
+struct Stage {
+    api: Api,
+    server: Server,
+    dir: tempfile::TempDir,
+    issued: istio_cni::webhook::Issued,
+}
+
+impl Stage {
+    async fn start(api: Api) -> Self {
+        let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
+        let plan = Plan::new(Certificates::Files(mount(dir.path(), &issued)));
+        let server = Server::start(plan.with(&api)).await;
+        Self { api, server, dir, issued }
+    }
+
+    /// Waits until both of our webhooks have this bundle.
+    async fn until_bundle(&self, bundle: &str) {
+        self.api.until("the caBundle", |api| (bundles(api)[..2] == [bundle, bundle]).then_some(())).await;
+    }
+}
+
+async fn configured(bundle: &str) -> Stage {
+    let api = Api::start().await;
+    api.put(webhook_configuration(bundle));
+    Stage::start(api).await
+}
+
+#[tokio::test]
+async fn an_empty_bundle_is_filled_and_the_webhooks_of_others_are_left_alone() {
+    let stage = configured("").await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    stage.server.until_ready().await;
+    assert_eq!(bundles(&stage.api)[2], "");
+    let seen = &stage.api.requests_to("PATCH", CONFIGURATION)[0];
+    assert_eq!(seen.content_type, "application/json-patch+json");
+    assert_eq!(seen.body[0]["op"], "test");
+    assert_eq!(stage.api.requests_to("PATCH", CONFIGURATION).len(), 1);
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_right_is_not_touched() {
+    let api = Api::start().await;
+    let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
+    api.put(webhook_configuration(&issued.authorities));
+    let server = Server::start(Plan::new(Certificates::Files(mount(dir.path(), &issued))).with(&api)).await;
+    server.until_ready().await;
+    assert_eq!(api.requests_to("PATCH", CONFIGURATION).len(), 0);
+}
+
+#[tokio::test]
+async fn whoever_wipes_the_bundle_has_it_back_at_once() {
+    let stage = configured("").await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    for bundle in ["", &issue(None).authorities] {
+        stage.api.put(webhook_configuration(bundle));
+        stage.until_bundle(&stage.issued.authorities).await;
+    }
+    stage.server.until_ready().await;
+}
+
+#[tokio::test]
+async fn it_is_ready_only_when_the_bundle_vouches_for_what_it_shows() {
+    let api = Api::start().await;
+    api.fault(Fault::on("PATCH", CONFIGURATION).status(403));
+    let stage = Stage::start(api).await;
+    stage.server.until("/readyz", "there is no MutatingWebhookConfiguration named istio-sidecar-injector").await;
+    stage.api.put(webhook_configuration(&issue(None).authorities));
+    let said = stage.server.until("/readyz", "is not trusted for istio-sidecar-injector.istio-system.svc").await;
+    assert!(said.contains("503"), "{said}");
+    let refused = r#"webhook_patch_failures_total{name="istio-sidecar-injector",reason="forbidden"}"#;
+    stage.server.until("/metrics", refused).await;
+    stage.api.heal();
+    stage.server.until_ready().await;
+    stage.api.remove("mutatingwebhookconfigurations", "", "istio-sidecar-injector");
+    stage.server.until("/readyz", "there is no MutatingWebhookConfiguration").await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_in_between_is_not_patched_by_what_was_known_of_it() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    api.fault(Fault::on("PATCH", CONFIGURATION).slow(std::time::Duration::from_millis(300)).times(1));
+    let stage = Stage::start(api).await;
+    stage.api.until("a patch", |api| api.requests_to("PATCH", CONFIGURATION).into_iter().next()).await;
+    // The webhooks change places while the patch is on its way.
+    let mut turned = webhook_configuration("");
+    turned["webhooks"].as_array_mut().unwrap().reverse();
+    stage.api.put(turned);
+    let right = |api: &Api| bundles(api) == ["", &stage.issued.authorities, &stage.issued.authorities];
+    stage.api.until("the bundles in their new places", |api| right(api).then_some(())).await;
+    stage.server.until_ready().await;
+}
+
+#[tokio::test]
+async fn a_new_authority_is_announced_before_its_certificate_is_shown() {
+    let stage = configured("").await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    stage.server.until_ready().await;
+    stage.api.fault(Fault::on("PATCH", CONFIGURATION).status(503));
+    let patches = stage.api.requests_to("PATCH", CONFIGURATION).len();
+    let new = issue(Some(&stage.issued));
+    mount(stage.dir.path(), &new);
+    let more = |api: &Api| (api.requests_to("PATCH", CONFIGURATION).len() > patches + 1).then_some(());
+    stage.api.until("patches that are refused", more).await;
+    // Nobody would believe the new one yet: the old one is shown on.
+    let believed = async |bundle: &str| Connection::open(stage.server.address, &trusting(bundle)).await.is_ok();
+    assert!(believed(&stage.issued.authorities).await);
+    stage.server.until("/readyz", "200 OK").await;
+    stage.api.heal();
+    stage.until_bundle(&new.authorities).await;
+    let only_new = &new.authorities[..new.authorities.find("-----END CERTIFICATE-----").unwrap() + 26];
+    stage.api.until("the new one", |_| Some(())).await;
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    while !believed(only_new).await {
+        assert!(tokio::time::Instant::now() < deadline, "the new certificate is never shown");
+    }
+    stage.server.until_ready().await;
+}
+
+#[tokio::test]
+async fn watches_that_break_or_expire_lose_nothing() {
+    let stage = configured("").await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    stage.api.break_watches();
+    stage.api.put(webhook_configuration(""));
+    stage.until_bundle(&stage.issued.authorities).await;
+    stage.api.expire_watches();
+    stage.api.put(webhook_configuration(""));
+    stage.until_bundle(&stage.issued.authorities).await;
+}

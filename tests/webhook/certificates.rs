@@ -1,0 +1,194 @@
+//! Certificates that change: in files, under load, made by the server itself and shared by replicas.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use istio_cni::webhook::{Certificates, Issued, Lifetime, Place};
+use serde_json::Value;
+
+use crate::api::{Api, Fault};
+use crate::client::{Connection, trusting};
+use crate::stage::{NAME, Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
+
+fn self_signed(place: Place, lifetime: Duration) -> Certificates {
+    Certificates::SelfSigned { place, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }
+}
+
+fn secret(api: &Api) -> Place {
+    Place::Secret { client: api.client(), namespace: "istio-system".to_owned(), name: "certificate".to_owned() }
+}
+
+fn in_secret(api: &Api, key: &str) -> Option<String> {
+    let secret = api.get("secrets", "istio-system", "certificate")?;
+    let bytes =
+        base64::Engine::decode(&base64::engine::general_purpose::STANDARD, secret["data"][key].as_str()?).ok()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// The certificate that the server shows, as PEM-free DER; `None` where it is not believed.
+async fn shown(server: &Server, bundle: &str) -> Option<Vec<u8>> {
+    let connection = Connection::open(server.address, &trusting(bundle)).await.ok()?;
+    let (_, session) = connection.0.get_ref();
+    Some(session.peer_certificates()?.first()?.to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_rotate_under_load_and_no_request_fails() {
+    const ROTATIONS: usize = 8;
+    let stage = Simple::start().await;
+    let rounds: Vec<Issued> = (0..ROTATIONS)
+        .scan(stage.issued.clone(), |former, _| {
+            *former = issue(Some(former));
+            Some(former.clone())
+        })
+        .collect();
+    // As an API server that has heard of every authority in time.
+    let all = rounds.iter().fold(stage.issued.authorities.clone(), |all, issued| all + &issued.authorities);
+    let (client, done, answered) = (trusting(&all), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let load: Vec<_> = (0..6)
+        .map(|n| {
+            let (client, done, answered, address) =
+                (Arc::clone(&client), Arc::clone(&done), Arc::clone(&answered), stage.server.address);
+            tokio::spawn(async move {
+                // Half of them keep their connection, half shake hands for every request.
+                let mut kept = Connection::open(address, &client).await.unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    if n % 2 == 0 {
+                        kept = Connection::open(address, &client).await.unwrap();
+                    }
+                    let uid = format!("u-{n}");
+                    let answer = kept.review("/inject", &review("v1", &uid, "")).await.unwrap();
+                    assert_eq!(answer["response"]["uid"], uid);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for (round, issued) in rounds.iter().enumerate() {
+        mount(stage.dir.path(), issued);
+        let wanted =
+            format!("sidecar_injection_reloads_total{{what=\"certificate\",result=\"success\"}} {}", round + 2);
+        stage.server.until("/metrics", &wanted).await;
+    }
+    done.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.expect("no request fails");
+    }
+    assert!(answered.load(Ordering::Relaxed) > ROTATIONS, "there was load");
+    let newest = rounds.last().unwrap().identity().unwrap().certified();
+    assert_eq!(shown(&stage.server, &all).await.unwrap(), newest.cert[0].to_vec());
+}
+
+#[tokio::test]
+async fn files_that_make_no_sense_leave_the_certificate_as_it_is() {
+    let stage = Simple::start().await;
+    let before = shown(&stage.server, &stage.issued.authorities).await.unwrap();
+    let other = issue(None);
+    let mixed = Issued { key: other.key.clone(), ..stage.issued.clone() };
+    let empty = Issued { certificate: String::new(), ..stage.issued.clone() };
+    for (failures, broken) in [mixed, empty].iter().enumerate() {
+        mount(stage.dir.path(), broken);
+        let wanted = format!("{{what=\"certificate\",result=\"failure\"}} {}", failures + 1);
+        stage.server.until("/metrics", &wanted).await;
+        assert_eq!(shown(&stage.server, &stage.issued.authorities).await.as_ref(), Some(&before));
+    }
+    // The former is still there: the server is ready all the while.
+    stage.server.until("/readyz", "200 OK").await;
+    mount(stage.dir.path(), &other);
+    stage.server.until("/metrics", "{what=\"certificate\",result=\"success\"} 2").await;
+    assert!(shown(&stage.server, &other.authorities).await.is_some());
+}
+
+#[tokio::test]
+async fn without_a_certificate_it_is_not_ready_and_says_which_file_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = |name: &str| dir.path().join(name);
+    let files = istio_cni::webhook::CertificateFiles {
+        certificate: missing("cert.pem"),
+        key: missing("key.pem"),
+        authorities: missing("root.pem"),
+    };
+    let server = Server::start(Plan::new(Certificates::Files(files))).await;
+    let said = server.until("/readyz", "cert.pem cannot be read").await;
+    assert!(said.contains("503"), "{said}");
+    let issued = issue(None);
+    assert!(shown(&server, &issued.authorities).await.is_none());
+    mount(dir.path(), &issued);
+    server.until_ready().await;
+}
+
+#[tokio::test]
+async fn replicas_agree_on_one_certificate_in_a_secret() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    // Both find no secret, and one of them is late.
+    api.fault(Fault::on("POST", "/secrets").slow(Duration::from_millis(200)).times(1));
+    let start = || Server::start(Plan::new(self_signed(secret(&api), Duration::from_secs(3600))).with(&api));
+    let (one, two) = (start().await, start().await);
+    one.until_ready().await;
+    two.until_ready().await;
+    let bundle = in_secret(&api, "ca.crt").unwrap();
+    assert_eq!(bundles(&api)[..2], [bundle.clone(), bundle.clone()]);
+    let (first, second) = (shown(&one, &bundle).await.unwrap(), shown(&two, &bundle).await.unwrap());
+    assert_eq!(first, second);
+    assert_eq!(api.get("secrets", "istio-system", "certificate").unwrap()["type"], "kubernetes.io/tls");
+    assert!(in_secret(&api, "tls.key").unwrap().starts_with("-----BEGIN PRIVATE KEY-----"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_renewed_before_its_end_and_is_believed_all_the_while() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let certificates = self_signed(secret(&api), Duration::from_secs(6));
+    let server = Server::start(Plan::new(certificates).with(&api)).await;
+    server.until_ready().await;
+    let first = in_secret(&api, "tls.crt").unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let mut requests = 0;
+    // An API server verifies each new connection against the bundle of the moment.
+    while in_secret(&api, "tls.crt").unwrap() == first || requests < 50 {
+        let mut connection =
+            Connection::open(server.address, &trusting(&bundles(&api)[0])).await.expect("it is believed");
+        connection.review("/inject", &review("v1", "u", "")).await.expect("it is answered");
+        requests += 1;
+        assert!(tokio::time::Instant::now() < deadline, "no renewal after {requests} requests");
+    }
+    server.until_ready().await;
+    let bundle = in_secret(&api, "ca.crt").unwrap();
+    assert_eq!(bundle.matches("BEGIN CERTIFICATE").count(), 2, "the former authority is still known");
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_certificate_of_its_directory_to_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let place = Place::Directory(dir.path().to_owned());
+        Server::start(Plan::new(self_signed(place, Duration::from_secs(3600))))
+    };
+    let file = dir.path().join("sidecar-injector.json");
+    let read = |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };
+    let first = start().await;
+    first.until_ready().await;
+    let kept = read(&file);
+    drop(first);
+    let second = start().await;
+    second.until("/metrics", "webhook_certificate_presented 1").await;
+    assert_eq!(read(&file), kept);
+    assert!(shown(&second, kept["ca.crt"].as_str().unwrap()).await.is_some());
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_secret_that_may_not_be_written_is_told_with_what_is_missing() {
+    let api = Api::start().await;
+    api.fault(Fault::on("POST", "/secrets").status(403));
+    let server = Server::start(Plan::new(self_signed(secret(&api), Duration::from_secs(3600)))).await;
+    let said = server.until("/readyz", "secret istio-system/certificate cannot be written").await;
+    assert!(said.contains("the role must allow"), "{said}");
+    api.heal();
+    server.until_ready().await;
+}

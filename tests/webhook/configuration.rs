@@ -1,0 +1,93 @@
+//! The configuration: from files and ConfigMaps, while requests come in; a bad one changes nothing.
+
+use istio_cni::webhook::{Certificates, Source};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::api::Api;
+use crate::client::{Connection, trusting};
+use crate::stage::{Plan, Server, issue, mount, review, stamp_of};
+
+const LOADED: &str = "sidecar_injection_reloads_total{what=\"configuration\",result=";
+
+struct Stage {
+    server: Server,
+    client: std::sync::Arc<rustls::ClientConfig>,
+    _certificates: TempDir,
+}
+
+impl Stage {
+    async fn start(source: Source) -> Self {
+        let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
+        let plan = Plan { source, ..Plan::new(Certificates::Files(mount(dir.path(), &issued))) };
+        Self { server: Server::start(plan).await, client: trusting(&issued.authorities), _certificates: dir }
+    }
+
+    /// The configuration that the server uses.
+    async fn used(&self) -> String {
+        let mut connection = Connection::open(self.server.address, &self.client).await.unwrap();
+        let answer = connection.review("/inject", &review("v1", "u", "")).await.unwrap();
+        stamp_of(&answer)["stamp"].as_str().unwrap().to_owned()
+    }
+
+    async fn until_loaded(&self, result: &str, times: usize) {
+        self.server.until("/metrics", &format!("{LOADED}\"{result}\"}} {times}\n")).await;
+    }
+}
+
+#[tokio::test]
+async fn files_are_read_again_and_a_bad_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name);
+    let write = |text: &str| std::fs::write(file("config"), text).unwrap();
+    let source = Source::Files { config: file("config"), values: file("values"), mesh: file("mesh") };
+    let stage = Stage::start(source).await;
+    stage.server.until("/readyz", "configuration: ").await;
+    write("one");
+    stage.server.until_ready().await;
+    assert_eq!(stage.used().await, "one");
+    write("bad");
+    stage.until_loaded("failure", 2).await;
+    assert_eq!(stage.used().await, "one");
+    stage.server.until_ready().await;
+    std::fs::write(file("new"), "two").unwrap();
+    std::fs::rename(file("new"), file("config")).unwrap();
+    stage.until_loaded("success", 2).await;
+    assert_eq!(stage.used().await, "two");
+    // A file that disappears is no configuration either.
+    std::fs::remove_file(file("config")).unwrap();
+    stage.until_loaded("failure", 3).await;
+    assert_eq!(stage.used().await, "two");
+}
+
+fn map(config: &str) -> serde_json::Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "config": config },
+        "metadata": { "namespace": "istio-system", "name": "istio-sidecar-injector" } })
+}
+
+#[tokio::test]
+async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
+    let api = Api::start().await;
+    let source = Source::ConfigMaps {
+        client: api.client(),
+        namespace: "istio-system".to_owned(),
+        injection: "istio-sidecar-injector".to_owned(),
+        mesh: "istio".to_owned(),
+    };
+    let stage = Stage::start(source).await;
+    stage.server.until("/readyz", "there is no ConfigMap istio-sidecar-injector in namespace istio-system").await;
+    api.put(map("one"));
+    stage.server.until_ready().await;
+    assert_eq!(stage.used().await, "one");
+    api.put(map("bad"));
+    stage.until_loaded("failure", 2).await;
+    assert_eq!(stage.used().await, "one");
+    api.remove("configmaps", "istio-system", "istio-sidecar-injector");
+    stage.until_loaded("failure", 3).await;
+    assert_eq!(stage.used().await, "one");
+    api.expire_watches();
+    api.put(map("two"));
+    stage.until_loaded("success", 2).await;
+    assert_eq!(stage.used().await, "two");
+    stage.server.until_ready().await;
+}

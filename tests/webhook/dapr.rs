@@ -1,0 +1,230 @@
+//! Dapr's injection over real TLS, with what it knows of a cluster learnt from an API server and changed there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use istio_cni::inject::dapr::{Era, Settings};
+use istio_cni::webhook::dapr::{Mesh, Places, keep, route};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::api::Api;
+use crate::client::Connection;
+use crate::stage::{Plan, Simple};
+
+const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
+
+/// A server with Dapr's injection, and the cluster that it knows.
+struct Stage {
+    simple: Simple,
+    api: Api,
+    anchors: PathBuf,
+    _dir: TempDir,
+    keeping: JoinHandle<()>,
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+impl Stage {
+    async fn start(era: Era) -> Self {
+        let (api, dir) = (Api::start().await, tempfile::tempdir().unwrap());
+        let anchors = dir.path().join("ca.crt");
+        std::fs::write(&anchors, "FIRST").unwrap();
+        let env =
+            [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1"), ("ALLOWED_SERVICE_ACCOUNTS", "ci:runner")];
+        let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let settings = Arc::new(Settings::from_env(&env, "", era).unwrap());
+        let mesh = Mesh::default();
+        let routes = vec![route(Arc::clone(&settings), mesh.clone())];
+        let (client, places) = (api.client(), Places { anchors: anchors.clone() });
+        let keeping = tokio::spawn(async move { keep(client, &settings, &places, &mesh).await });
+        let simple = Simple::planned(|plan| Plan { routes, ..plan }).await;
+        Self { simple, api, anchors, _dir: dir, keeping }
+    }
+
+    /// Asks until the answer is as wanted; panics with the last one.
+    async fn until(&self, review: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
+        let mut connection = self.simple.connect().await;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let answer = connection.review("/mutate", review).await.unwrap();
+            if wanted(&answer) {
+                return answer;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{answer:#} {:#}", sidecar(review, &answer));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn until_injected(&self) {
+        self.until(&review(CONTROLLER, &[]), is_patched).await;
+    }
+}
+
+fn review(username: &str, annotations: &[(&str, &str)]) -> Value {
+    let mut review = json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "u-1", "namespace": "shop", "operation": "CREATE", "userInfo": { "username": username, "uid": "uid-1" },
+            "kind": { "group": "", "version": "v1", "kind": "Pod" },
+            "object": { "metadata": { "name": "web", "annotations": { "dapr.io/enabled": "true", "dapr.io/app-id": "web" } },
+                "spec": { "containers": [{ "name": "app", "image": "app:1" }], "serviceAccountName": "web" } },
+        },
+    });
+    for (name, value) in annotations {
+        review["request"]["object"]["metadata"]["annotations"][format!("dapr.io/{name}")] = (*value).into();
+    }
+    review
+}
+
+fn is_patched(answer: &Value) -> bool {
+    answer["response"]["patch"].is_string()
+}
+
+/// The pod as the answer makes it.
+fn patched(review: &Value, answer: &Value) -> Value {
+    let mut pod = review["request"]["object"].clone();
+    if let Some(patch) = answer["response"]["patch"].as_str() {
+        let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
+        let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+        json_patch::patch(&mut pod, &patch).unwrap();
+    }
+    pod
+}
+
+fn sidecar(review: &Value, answer: &Value) -> Value {
+    let pod = patched(review, answer);
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    containers.iter().find(|container| container["name"] == "daprd").cloned().unwrap_or_default()
+}
+
+fn has_arg(sidecar: &Value, arg: &str) -> bool {
+    sidecar["args"].as_array().is_some_and(|args| args.iter().any(|one| one == arg))
+}
+
+fn variable<'a>(sidecar: &'a Value, name: &str) -> &'a Value {
+    let variables = sidecar["env"].as_array().into_iter().flatten();
+    variables.into_iter().find(|one| one["name"] == name).map_or(&Value::Null, |one| &one["value"])
+}
+
+async fn ask(connection: &mut Connection, review: &Value) -> (Value, String) {
+    let answer = connection.review("/mutate", review).await.unwrap();
+    let reason = answer["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned();
+    (answer, reason)
+}
+
+#[tokio::test]
+async fn pods_get_the_sidecar_or_the_reason_why_not() {
+    let stage = Stage::start(Era::Current).await;
+    stage.until_injected().await;
+    let mut connection = stage.simple.connect().await;
+
+    let wanted = review(CONTROLLER, &[("app-binding-options-timeout", "30s")]);
+    let (answer, reason) = ask(&mut connection, &wanted).await;
+    assert_eq!((&answer["response"]["uid"], &*reason), (&"u-1".into(), "daprd is injected for web"));
+    let daprd = sidecar(&wanted, &answer);
+    assert!(has_arg(&daprd, "--enable-mtls") && has_arg(&daprd, "--app-binding-options-timeout"), "{daprd:#}");
+    assert_eq!(
+        (variable(&daprd, "DAPR_TRUST_ANCHORS"), variable(&daprd, "NAMESPACE")),
+        (&"FIRST".into(), &"shop".into())
+    );
+
+    let mut again = wanted.clone();
+    again["apiVersion"] = "admission.k8s.io/v1beta1".into();
+    again["request"]["object"] = patched(&wanted, &answer);
+    let mut other = wanted.clone();
+    other["request"]["kind"]["kind"] = "Deployment".into();
+    let eve = "service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
+    for (review, said) in [
+        (again.clone(), "daprd is among the containers already"),
+        (other, "\"Deployment\" is no pod"),
+        (review("system:serviceaccount:shop:eve", &[]), eve),
+        (review(CONTROLLER, &[("enabled", "false")]), "dapr.io/enabled is \"false\", not \"true\""),
+    ] {
+        let (answer, reason) = ask(&mut connection, &review).await;
+        assert_eq!((&answer["response"]["allowed"], answer["response"].get("patch")), (&true.into(), None), "{answer}");
+        assert_eq!(answer["apiVersion"], review["apiVersion"]);
+        assert_eq!(reason, said);
+    }
+
+    let bad = review(CONTROLLER, &[("app-id", "a.b")]);
+    let (answer, _) = ask(&mut connection, &bad).await;
+    assert_eq!(answer["response"]["allowed"], false);
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with("invalid app id (input: 'a.b', service: 'a.b-dapr')"), "{message}");
+    let missing = review(CONTROLLER, &[("metrics-port", "many")]);
+    let (_, reason) = ask(&mut connection, &missing).await;
+    assert!(reason.contains("dapr.io/metrics-port: \"many\" is no whole number"), "{reason}");
+}
+
+#[tokio::test]
+async fn what_changes_in_the_cluster_changes_the_next_sidecar() {
+    let stage = Stage::start(Era::Current).await;
+    stage.until_injected().await;
+    let configuration = |enabled: bool| {
+        json!({ "apiVersion": "dapr.io/v1alpha1", "kind": "Configuration",
+            "metadata": { "name": "daprsystem", "namespace": "dapr-system" }, "spec": { "mtls": { "enabled": enabled } } })
+    };
+    let wanted = review(CONTROLLER, &[]);
+    for enabled in [false, true, false] {
+        stage.api.put(configuration(enabled));
+        stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls") == enabled).await;
+    }
+    stage.api.remove("configurations", "dapr-system", "daprsystem");
+    stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls")).await;
+
+    std::fs::write(&stage.anchors, "SECOND").unwrap();
+    stage.until(&wanted, |answer| variable(&sidecar(&wanted, answer), "DAPR_TRUST_ANCHORS") == "SECOND").await;
+
+    let asking = review(CONTROLLER, &[("inject-pluggable-components", "true")]);
+    let container = json!({ "image": "memory:1" }).to_string();
+    stage.api.put(json!({ "apiVersion": "dapr.io/v1alpha1", "kind": "Component",
+        "metadata": { "name": "memory", "namespace": "shop", "annotations": { "dapr.io/component-container": container } } }));
+    let injected = |answer: &Value| patched(&asking, answer)["spec"]["containers"][2]["name"] == "memory";
+    stage.until(&asking, injected).await;
+}
+
+#[tokio::test]
+async fn an_account_counts_by_its_uid_until_it_is_gone() {
+    let stage = Stage::start(Era::Current).await;
+    let account = |uid: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "runner", "namespace": "ci", "uid": uid } });
+    // Nobody whose name is on the list, but with that account's UID.
+    let wanted = review("somebody", &[]);
+    stage.api.put(account("uid-1"));
+    stage.until(&wanted, is_patched).await;
+    stage.api.put(account("uid-2"));
+    stage.until(&wanted, |answer| !is_patched(answer)).await;
+    stage.api.put(json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "other", "namespace": "ci", "uid": "uid-1" } }));
+    stage.api.put(account("uid-1"));
+    stage.until(&wanted, is_patched).await;
+    stage.api.remove("serviceaccounts", "ci", "runner");
+    stage.until(&wanted, |answer| !is_patched(answer)).await;
+}
+
+#[tokio::test]
+async fn release_1_4_2_takes_its_issuer_from_the_secret() {
+    let stage = Stage::start(Era::V1_4_2).await;
+    let encode = |text: &str| base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text);
+    stage.api.put(json!({ "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "replicaset-controller", "namespace": "kube-system", "uid": "uid-1" } }));
+    let wanted = review(CONTROLLER, &[]);
+    let refused = stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+    assert!(refused["response"]["status"]["message"].as_str().unwrap().contains("trust anchors"), "{refused}");
+    stage.api.put(json!({ "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "dapr-trust-bundle", "namespace": "dapr-system" },
+        "data": { "ca.crt": encode("CA"), "issuer.crt": encode("CHAIN"), "issuer.key": encode("KEY") } }));
+    let answer = stage.until(&wanted, is_patched).await;
+    let daprd = sidecar(&wanted, &answer);
+    let found = ["DAPR_TRUST_ANCHORS", "DAPR_CERT_CHAIN", "DAPR_CERT_KEY", "SENTRY_LOCAL_IDENTITY"]
+        .map(|name| variable(&daprd, name));
+    assert_eq!(found, ["CA", "CHAIN", "KEY", "shop:web"]);
+    stage.api.remove("secrets", "dapr-system", "dapr-trust-bundle");
+    stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+}

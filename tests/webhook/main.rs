@@ -1,0 +1,18 @@
+//! The admission server over real TLS and real sockets, beside an API server that fails on demand.
+
+#![expect(clippy::disallowed_methods, reason = "tests measure time and write files")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+#[path = "../support/api/server.rs"]
+mod api;
+
+mod bundle;
+mod certificates;
+mod client;
+mod configuration;
+mod dapr;
+mod hostile;
+mod life;
+mod program;
+mod reviews;
+mod stage;

@@ -1,0 +1,154 @@
+//! `sidecar-injector` as a process: without any configuration, with a cluster, and its end.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api::Api;
+use crate::client::{Connection, trusting};
+use crate::stage::{bundles, get, webhook_configuration};
+
+/// A running program; it ends with the value.
+struct Program {
+    child: Child,
+    /// Its kubeconfig, its log and what it keeps.
+    dir: TempDir,
+    webhook: SocketAddr,
+    monitoring: SocketAddr,
+}
+
+/// A port that is free for now.
+fn free() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+impl Program {
+    fn start(api: &Api, flags: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{}'}}}}]\n\
+             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n",
+            api.url()
+        );
+        std::fs::write(dir.path().join("kubeconfig"), config).unwrap();
+        let (webhook, monitoring) = (free(), free());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
+        command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));
+        command.arg(format!("--port={}", webhook.port())).arg(format!("--monitoringPort={}", monitoring.port()));
+        command.args(["--selfSigned", "--linger=0"]).args(flags);
+        let log = File::create(dir.path().join("log")).unwrap();
+        let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        Self { child, dir, webhook, monitoring }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    async fn until_ready(&mut self) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let said = get(self.monitoring, "/readyz").await.unwrap_or_default();
+            if said.contains("200 OK") {
+                return;
+            }
+            assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.log());
+            assert!(tokio::time::Instant::now() < deadline, "{said}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Exit code and what it has said.
+    fn end(mut self) -> (Option<i32>, String) {
+        let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+        (self.child.wait().unwrap().code(), self.log())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn review(labels: &Value) -> Value {
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "u-1", "namespace": "shop", "operation": "CREATE",
+            "kind": { "group": "", "version": "v1", "kind": "Pod" },
+            "object": { "apiVersion": "v1", "kind": "Pod",
+                "metadata": { "generateName": "web-", "labels": labels },
+                "spec": { "containers": [{ "name": "app", "image": "app:1" }] } },
+        },
+    })
+}
+
+fn patched(review: &Value, answer: &Value) -> Value {
+    let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
+    let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    let mut pod = review["request"]["object"].clone();
+    json_patch::patch(&mut pod, &patch).unwrap();
+    pod
+}
+
+fn names(pod: &Value, list: &str) -> Vec<String> {
+    pod["spec"][list].as_array().into_iter().flatten().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
+        "status": { "nodeInfo": { "kubeletVersion": "v1.30.2" } } }));
+    let mut program = Program::start(&api, &["--proxyImage=registry.example.com/proxy:1"]);
+    program.until_ready().await;
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    let wanted = review(&json!({ "app": "web" }));
+    let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
+    assert_eq!(names(&pod, "containers"), ["app", "istio-proxy"]);
+    assert_eq!(names(&pod, "initContainers"), ["istio-validation"]);
+    assert_eq!(pod["spec"]["containers"][1]["image"], "registry.example.com/proxy:1");
+    let declined = connection.review("/inject", &review(&json!({ "sidecar.istio.io/inject": "false" }))).await.unwrap();
+    assert_eq!(declined["response"]["auditAnnotations"]["decision"], "skip");
+    let reason = r#"its label sidecar.istio.io/inject is "false""#;
+    assert_eq!(declined["response"]["auditAnnotations"]["reason"], reason);
+    // Nodes that can are the ones that get native sidecars, and only once all of them can.
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
+        "status": { "nodeInfo": { "kubeletVersion": "v1.34.0" } } }));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
+        if names(&pod, "initContainers") == ["istio-validation", "istio-proxy"] {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{pod:#}");
+    }
+    let (code, said) = program.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("shop/web-") && said.contains("its label sidecar.istio.io/inject"), "{said}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_followed_ends_it_with_the_reason() {
+    let api = Api::start().await;
+    let taken = TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let port = format!("--port={}", taken.local_addr().unwrap().port());
+    for (flag, reason) in
+        [(&*port, "cannot listen on port"), ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use")]
+    {
+        let mut program = Program::start(&api, &[flag]);
+        assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
+        let (_, said) = program.end();
+        assert!(said.contains(reason), "{said}");
+    }
+}

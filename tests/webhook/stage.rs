@@ -1,0 +1,251 @@
+//! A running server, certificates for it, and webhook configurations that lead to it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use istio_cni::serve::http::Limits;
+use istio_cni::serve::shutdown::{Shutdown, Trigger};
+use istio_cni::webhook::{
+    Build, CertificateFiles, Certificates, Issued, Lifetime, Outcome, Profile, Review, Route, Selection, Settings,
+    Source, Texts, Verdict, run,
+};
+use prometheus_client::registry::Registry;
+use rustls::pki_types::UnixTime;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::api::Api;
+use crate::client::{Connection, trusting};
+
+/// The service's name.
+pub(crate) const NAME: &str = "istio-sidecar-injector.istio-system.svc";
+/// How long a test waits for what it expects.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A profile that says what it was made of: one annotation, the configuration's text.
+pub(crate) fn stamp() -> Build {
+    Arc::new(|texts: &Texts| match texts.config.clone().unwrap_or_default() {
+        text if text.starts_with("bad") => Err(format!("{text} is no configuration")),
+        text => Ok(Box::new(move |review: &Review| stamped(&text, review)) as Box<dyn Profile>),
+    })
+}
+
+fn stamped(text: &str, review: &Review) -> Outcome {
+    let labels = &review.object()["metadata"]["labels"];
+    let (verdict, rule) = match labels["inject"].as_str() {
+        Some("false") => (Verdict::Skip, "asked"),
+        Some("broken") => (Verdict::Refuse, "error"),
+        _ => {
+            let value = json!({ "stamp": text, "variables": review.variables });
+            let patch = json!([{ "op": "add", "path": "/metadata/annotations", "value": value }]);
+            (Verdict::Patch(patch.to_string().into_bytes()), "policy")
+        }
+    };
+    Outcome { verdict, rule, reason: format!("by {rule}") }
+}
+
+/// A certificate for the service.
+pub(crate) fn issue(former: Option<&Issued>) -> Issued {
+    Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(3600)), UnixTime::now(), former).unwrap()
+}
+
+/// Puts a certificate into a directory as a mounted secret has it; the swap of a link changes all three files at once.
+pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
+    let version = tempfile::Builder::new().prefix("..v").tempdir_in(dir).unwrap().keep();
+    for (name, text) in [("cert.pem", &issued.certificate), ("key.pem", &issued.key), ("root.pem", &issued.authorities)]
+    {
+        std::fs::write(version.join(name), text).unwrap();
+        let link = dir.join(name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(Path::new("..data").join(name), link).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink(version.file_name().unwrap(), dir.join("..data_tmp")).unwrap();
+    std::fs::rename(dir.join("..data_tmp"), dir.join("..data")).unwrap();
+    let file = |name: &str| dir.join(name);
+    CertificateFiles { certificate: file("cert.pem"), key: file("key.pem"), authorities: file("root.pem") }
+}
+
+/// How a server is to be.
+pub(crate) struct Plan {
+    pub(crate) certificates: Certificates,
+    pub(crate) api: Option<kube::Client>,
+    pub(crate) source: Source,
+    pub(crate) limits: Limits,
+    pub(crate) settle: Duration,
+    pub(crate) routes: Vec<Route>,
+}
+
+impl Plan {
+    pub(crate) fn new(certificates: Certificates) -> Self {
+        let settle = Duration::from_millis(200);
+        Self {
+            certificates,
+            api: None,
+            source: Source::Default,
+            limits: Settings::limits(),
+            settle,
+            routes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with(self, api: &Api) -> Self {
+        Self { api: Some(api.client()), ..self }
+    }
+}
+
+/// A running server; it ends with the value.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) monitoring: SocketAddr,
+    pub(crate) trigger: Trigger,
+    pub(crate) task: JoinHandle<()>,
+}
+
+impl Server {
+    pub(crate) async fn start(plan: Plan) -> Self {
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let (webhook, monitoring) = (bind().await.unwrap(), bind().await.unwrap());
+        let (address, probes) = (webhook.local_addr().unwrap(), monitoring.local_addr().unwrap());
+        let bundle = plan.api.map(|client| (client, selection()));
+        let settings = Settings {
+            webhook,
+            monitoring,
+            limits: plan.limits,
+            certificates: plan.certificates,
+            bundle,
+            settle: plan.settle,
+            source: plan.source,
+            build: stamp(),
+            routes: plan.routes,
+            linger: Duration::from_millis(200),
+        };
+        let (trigger, shutdown) = Shutdown::new();
+        let task = tokio::spawn(async move { run(settings, Registry::default(), shutdown).await.unwrap() });
+        Self { address, monitoring: probes, trigger, task }
+    }
+
+    /// What a probe or a scrape gets; nothing once the server is gone.
+    pub(crate) async fn ask(&self, path: &str) -> Option<String> {
+        get(self.monitoring, path).await
+    }
+
+    /// Waits until what is asked for has `wanted` in it; panics with the last answer.
+    pub(crate) async fn until(&self, path: &str, wanted: &str) -> String {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let text = self.ask(path).await.unwrap_or_default();
+            if text.contains(wanted) {
+                return text;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "no {wanted:?} at {path} but:\n{text}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) async fn until_ready(&self) {
+        self.until("/readyz", "200 OK").await;
+    }
+}
+
+/// Head and body of an answer over plain HTTP; nothing where nobody listens.
+pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
+}
+
+/// A server with certificates of files, ready, and a client that believes it.
+pub(crate) struct Simple {
+    pub(crate) server: Server,
+    pub(crate) client: Arc<rustls::ClientConfig>,
+    pub(crate) dir: TempDir,
+    pub(crate) issued: Issued,
+}
+
+impl Simple {
+    pub(crate) async fn start() -> Self {
+        Self::limited(Settings::limits()).await
+    }
+
+    pub(crate) async fn limited(limits: Limits) -> Self {
+        Self::planned(|plan| Plan { limits, ..plan }).await
+    }
+
+    pub(crate) async fn planned(change: impl FnOnce(Plan) -> Plan) -> Self {
+        let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
+        let plan = Plan::new(Certificates::Files(mount(dir.path(), &issued)));
+        let server = Server::start(change(plan)).await;
+        server.until_ready().await;
+        // Ready is when there is a certificate; it is presented in the same moment, or the next.
+        server.until("/metrics", "webhook_certificate_presented 1").await;
+        Self { server, client: trusting(&issued.authorities), dir, issued }
+    }
+
+    pub(crate) async fn connect(&self) -> Connection {
+        Connection::open(self.server.address, &self.client).await.unwrap()
+    }
+}
+
+pub(crate) fn selection() -> Selection {
+    Selection {
+        name: "istio-sidecar-injector".to_owned(),
+        labels: String::new(),
+        webhook: "sidecar-injector.istio.io".to_owned(),
+    }
+}
+
+/// The webhook's configuration as a chart installs it, with this caBundle (PEM).
+pub(crate) fn webhook_configuration(bundle: &str) -> Value {
+    let webhook = |name: &str| {
+        json!({
+            "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "clientConfig": {
+                "service": { "name": "istio-sidecar-injector", "namespace": "istio-system", "path": "/inject" },
+                "caBundle": base64::Engine::encode(&base64::engine::general_purpose::STANDARD, bundle),
+            },
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": { "name": "istio-sidecar-injector" },
+        "webhooks": [webhook("namespace.sidecar-injector.istio.io"), webhook("object.sidecar-injector.istio.io"), webhook("other.example.com")],
+    })
+}
+
+/// The caBundles of that configuration, as PEM.
+pub(crate) fn bundles(api: &Api) -> Vec<String> {
+    let found = api.get("mutatingwebhookconfigurations", "", "istio-sidecar-injector").unwrap();
+    let decode = |webhook: &Value| {
+        let text = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+        String::from_utf8(base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap()).unwrap()
+    };
+    found["webhooks"].as_array().unwrap().iter().map(decode).collect()
+}
+
+/// A review of a pod with this label `inject`.
+pub(crate) fn review(version: &str, uid: &str, inject: &str) -> Value {
+    json!({
+        "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),
+        "request": {
+            "uid": uid, "namespace": "shop", "operation": "CREATE",
+            "kind": { "group": "", "version": "v1", "kind": "Pod" },
+            "object": { "metadata": { "generateName": "web-", "labels": { "inject": inject } }, "spec": { "containers": [] } },
+        },
+    })
+}
+
+/// The annotations that the answer's patch sets.
+pub(crate) fn stamp_of(answer: &Value) -> Value {
+    let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
+    let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
+    serde_json::from_slice::<Value>(&patch).unwrap()[0]["value"].clone()
+}

@@ -35,8 +35,8 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The data as the template engine takes it, with these values.
-    pub(super) fn value<'b>(&'b self, values: &'b Json) -> Value<'b> {
+    /// The data as the template engine takes it.
+    pub(super) fn value(&self) -> Value<'_> {
         let owner = &self.subject.owner;
         let text = |text| Value::from(text);
         let id = |id: Option<i64>| id.map_or(Value::Missing, Value::from);
@@ -51,7 +51,7 @@ impl<'a> Data<'a> {
                 ("Spec", Value::shaped(pod::spec(self.pod), &shapes::POD_SPEC)),
                 ("ProxyConfig", Value::shaped(&self.subject.proxy_config, &mesh::PROXY_CONFIG)),
                 ("MeshConfig", Value::shaped(&self.config.mesh.json, &mesh::MESH_CONFIG)),
-                ("Values", Value::json(values)),
+                ("Values", Value::json(&self.config.values.raw)),
                 ("Revision", text(&self.config.revision)),
                 ("NativeSidecars", Value::from(self.subject.native)),
                 ("ProxyImage", text(&self.proxy_image)),

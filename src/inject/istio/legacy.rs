@@ -7,6 +7,7 @@ mod tests;
 
 use serde_json::{Map, Value, json};
 
+use super::data::functions;
 use super::pipeline::Subject;
 use super::status::Status;
 use super::{Config, Error, Owner, annotations, probes, prometheus};
@@ -44,7 +45,7 @@ impl Program {
         let delims = if first { Delims::BRACKETS } else { Delims::BRACES };
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         Ok(Self {
-            template: Template::parse("sidecar", text, delims, &render::functions())?,
+            template: Template::parse("sidecar", text, delims, &functions().with_render())?,
             version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
             first,
         })

@@ -82,8 +82,7 @@ mod tests {
 
     use super::*;
 
-    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
-    fn owner(kind: &str, name: &str, labels: Value) -> (String, String, String) {
+    fn owner(kind: &str, name: &str, labels: &Value) -> (String, String, String) {
         let pod = json!({"metadata": {"generateName": "x-", "labels": labels, "ownerReferences": [
             {"apiVersion": "any/v1", "kind": "Other", "name": "no"},
             {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": true}]}});
@@ -95,19 +94,19 @@ mod tests {
     fn owners_are_guessed_from_the_controller() {
         let is = |api: &str, kind: &str, name: &str| (api.to_owned(), kind.to_owned(), name.to_owned());
         assert_eq!(
-            owner("ReplicaSet", "web-5d", json!({"pod-template-hash": "5d"})),
+            owner("ReplicaSet", "web-5d", &json!({"pod-template-hash": "5d"})),
             is("apps/v1", "Deployment", "web")
         );
-        assert_eq!(owner("ReplicaSet", "web-5d", json!({})), is("apps/v1", "ReplicaSet", "web-5d"));
+        assert_eq!(owner("ReplicaSet", "web-5d", &json!({})), is("apps/v1", "ReplicaSet", "web-5d"));
         let rollout = json!({"rollouts-pod-template-hash": "5d"});
-        assert_eq!(owner("ReplicaSet", "web-5d", rollout), is("v1alpha1", "Rollout", "web"));
+        assert_eq!(owner("ReplicaSet", "web-5d", &rollout), is("v1alpha1", "Rollout", "web"));
         let config = json!({"deploymentconfig": "web"});
         assert_eq!(
-            owner("ReplicationController", "web-1", config),
+            owner("ReplicationController", "web-1", &config),
             is("apps.openshift.io/v1", "DeploymentConfig", "web")
         );
-        assert_eq!(owner("Job", "sweep-27512345", json!({})), is("batch/v1", "CronJob", "sweep"));
-        assert_eq!(owner("Job", "sweep-123", json!({})), is("apps/v1", "Job", "sweep-123"));
+        assert_eq!(owner("Job", "sweep-27512345", &json!({})), is("batch/v1", "CronJob", "sweep"));
+        assert_eq!(owner("Job", "sweep-123", &json!({})), is("apps/v1", "Job", "sweep-123"));
     }
 
     #[test]

@@ -108,7 +108,7 @@ fn render(
 ) -> Result<(Value, Value), Error> {
     let seen = stripped(config, subject, remembered, status);
     let data = Data::new(config, subject, &seen);
-    let value = data.value(&config.values.raw);
+    let value = data.value();
     let mut merged = subject.pod.clone();
     let mut template_pod = Value::Object(Map::new());
     for template in selected(config, subject)? {

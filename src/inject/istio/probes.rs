@@ -180,8 +180,7 @@ fn redirect(container: &mut Value, handler: &Handler, port: u16) {
 mod tests {
     use super::*;
 
-    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
-    fn pod(container: Value) -> Value {
+    fn pod(container: &Value) -> Value {
         json!({"spec": {"containers": [container, {"name": "istio-proxy"}]}})
     }
 
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_probe_goes_to_the_agent() {
-        let mut pod = pod(json!({"name": "a", "ports": [{"name": "web", "containerPort": 80}],
+        let mut pod = pod(&json!({"name": "a", "ports": [{"name": "web", "containerPort": 80}],
             "readinessProbe": {"httpGet": {"port": "web", "path": "/r", "scheme": "HTTPS"}, "timeoutSeconds": 3},
             "livenessProbe": {"tcpSocket": {"port": 81}}, "startupProbe": {"grpc": {"port": 82}},
             "lifecycle": {"preStop": {"httpGet": {"port": 83}}, "postStart": {"exec": {"command": ["x"]}}}}));
@@ -215,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_probe_that_the_agent_cannot_answer_stays() {
-        let before = pod(json!({"name": "a", "livenessProbe": {"httpGet": {"port": "nosuch"}}}));
+        let before = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": "nosuch"}}}));
         let mut after = before.clone();
         rewrite(&mut after, 15020, false);
         assert_eq!(after, before);
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_second_injection_keeps_what_the_first_remembered() {
-        let mut once = pod(json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
+        let mut once = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
         rewrite(&mut once, 15020, false);
         let mut twice = once.clone();
         rewrite(&mut twice, 15020, true);

@@ -115,12 +115,11 @@ fn secure_port(pod: &mut Value) {
 mod tests {
     use super::*;
 
-    #[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
-    fn pod(annotations: Value) -> Value {
+    fn pod(annotations: &Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "istio-proxy"}]}})
     }
 
-    fn merged(annotations: Value) -> Value {
+    fn merged(annotations: &Value) -> Value {
         let mut pod = pod(annotations);
         merge(&mut pod, true, 15020).unwrap();
         pod
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_the_pod_said_goes_to_the_agent() {
-        let pod = merged(json!({"prometheus.io/port": "90", "prometheus_io_path": "/m", "other": "x"}));
+        let pod = merged(&json!({"prometheus.io/port": "90", "prometheus_io_path": "/m", "other": "x"}));
         let annotations = json!({"other": "x", "prometheus.io/port": "15020",
             "prometheus.io/path": "/stats/prometheus", "prometheus.io/scrape": "true"});
         assert_eq!(pod["metadata"]["annotations"], annotations);
@@ -138,19 +137,19 @@ mod tests {
 
     #[test]
     fn merging_twice_changes_nothing_and_false_is_obeyed() {
-        let once = merged(json!({}));
+        let once = merged(&json!({}));
         let mut twice = once.clone();
         merge(&mut twice, true, 15020).unwrap();
         assert_eq!(twice, once);
         assert_eq!(once["spec"]["containers"][0].get("env"), None);
         for annotations in [json!({"prometheus.io/scrape": "false"}), json!({annotation::MERGE_METRICS: "false"})] {
-            assert_eq!(merged(annotations.clone()), pod(annotations));
+            assert_eq!(merged(&annotations), pod(&annotations));
         }
     }
 
     #[test]
     fn targets_may_not_be_the_proxys() {
-        let target = |text: &str| merge(&mut pod(json!({annotation::SCRAPE_TARGETS: text})), true, 15020);
+        let target = |text: &str| merge(&mut pod(&json!({annotation::SCRAPE_TARGETS: text})), true, 15020);
         target("8080:/a, 9090").unwrap();
         for wrong in ["0", "70000:/", "x", "15090:/stats", "15020"] {
             let error = target(wrong).unwrap_err().to_string();

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use crate::contract::container;
-use crate::inject::istio::data::{self, Data};
+use crate::inject::istio::data::Data;
 use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{self, Delims, Functions, Limits, Template};
+use crate::inject::template::{Limits, Template};
 use crate::inject::yaml;
 
 use super::{PULL_SECRETS, VOLUMES};
@@ -78,48 +78,10 @@ pub(super) struct Parts {
     pub(super) dns_config: Option<Value>,
 }
 
-/// The functions of legacy templates. `render` rendered text that came out of the values; they are rendered beforehand.
-pub(super) fn functions() -> Functions {
-    data::functions().with("render", 1, 1, |_, args| Ok(args.any(0).clone()))
-}
-
-/// The values with all texts rendered that are templates themselves; none where there are no such texts.
-fn rendered_values(config: &Config, subject: &Subject<'_>) -> Option<Value> {
-    fn has_actions(value: &Value) -> bool {
-        match value {
-            Value::String(text) => text.contains("{{"),
-            Value::Array(items) => items.iter().any(has_actions),
-            Value::Object(fields) => fields.values().any(has_actions),
-            _ => false,
-        }
-    }
-    fn render_texts(value: &mut Value, functions: &Functions, data: &template::Value<'_>) {
-        match value {
-            Value::String(text) if text.contains("{{") => {
-                let rendered = Template::parse("values", text, Delims::BRACES, functions)
-                    .and_then(|template| template.render(data, Limits::default()));
-                // Istio took nothing for what cannot be rendered.
-                *value = rendered.unwrap_or_default().into();
-            }
-            Value::Array(items) => items.iter_mut().for_each(|item| render_texts(item, functions, data)),
-            Value::Object(fields) => fields.values_mut().for_each(|field| render_texts(field, functions, data)),
-            _ => {}
-        }
-    }
-    if !has_actions(&config.values.raw) {
-        return None;
-    }
-    let mut values = config.values.raw.clone();
-    let data = Data::new(config, subject, subject.pod);
-    render_texts(&mut values, &functions(), &data.value(&config.values.raw));
-    Some(values)
-}
-
 /// Renders the template and reads what comes out.
 pub(super) fn render(config: &Config, template: &Template, subject: &Subject<'_>) -> Result<Parts, Error> {
-    let values = rendered_values(config, subject);
     let data = Data::new(config, subject, subject.pod);
-    let text = template.render(&data.value(values.as_ref().unwrap_or(&config.values.raw)), Limits::default())?;
+    let text = template.render(&data.value(), Limits::default())?;
     let rendered =
         yaml::value(&text).map_err(|error| Error::Rendered { template: template.name().to_owned(), error })?;
     let mut rendered = match rendered {

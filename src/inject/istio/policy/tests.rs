@@ -12,8 +12,7 @@ fn policy(era: Era, default: Default) -> Policy {
     Policy { era, default, never: vec![selector("never")], always: vec![selector("always")] }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "json! makes them where they are handed over")]
-fn asking(labels: Value, annotations: Value) -> Value {
+fn asking(labels: &Value, annotations: &Value) -> Value {
     json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"containers": []}})
 }
 
@@ -44,8 +43,7 @@ fn the_published_table_holds_since_selectors_exist() {
             let annotations = if annotation == "-" { json!({}) } else { json!({annotation::INJECT: annotation}) };
             let default = if default == "enabled" { Default::Enabled } else { Default::Disabled };
             for era in &ERAS[1..] {
-                let decision =
-                    policy(*era, default.clone()).decide(&asking(json!(labels), annotations.clone()), "shop");
+                let decision = policy(*era, default.clone()).decide(&asking(&json!(labels), &annotations), "shop");
                 assert_eq!(decision.inject, injected == "yes", "{era:?} {default:?} {labels:?} {annotation}");
             }
             count += 1;
@@ -56,7 +54,7 @@ fn the_published_table_holds_since_selectors_exist() {
 
 #[test]
 fn host_network_and_the_systems_namespaces_come_first() {
-    let mut pod = asking(json!({}), json!({annotation::INJECT: "true"}));
+    let mut pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
     let decide = |era, pod: &Value, namespace| policy(era, Default::Enabled).decide(pod, namespace).reason;
     for era in ERAS {
         assert_eq!(decide(era, &pod, "kube-system"), Reason::IgnoredNamespace("kube-system".to_owned()));
@@ -69,24 +67,24 @@ fn host_network_and_the_systems_namespaces_come_first() {
 
 #[test]
 fn a_policy_that_does_not_exist_injects_nothing() {
-    let pod = asking(json!({}), json!({annotation::INJECT: "true"}));
+    let pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
     let decision = policy(Era::V1_27, Default::Invalid("disable".to_owned())).decide(&pod, "shop");
     assert_eq!((decision.inject, decision.reason), (false, Reason::InvalidPolicy("disable".to_owned())));
 }
 
 #[test]
 fn the_label_counts_since_1_12_and_even_when_empty() {
-    let both = asking(json!({annotation::INJECT: "true"}), json!({annotation::INJECT: "false"}));
+    let both = asking(&json!({annotation::INJECT: "true"}), &json!({annotation::INJECT: "false"}));
     assert_eq!(reason(Era::V1_9, &both), (false, Reason::Asked(Place::Annotation, "false".to_owned())));
     assert_eq!(reason(Era::V1_12, &both), (true, Reason::Asked(Place::Label, "true".to_owned())));
-    let empty = asking(json!({annotation::INJECT: ""}), json!({annotation::INJECT: "true"}));
+    let empty = asking(&json!({annotation::INJECT: ""}), &json!({annotation::INJECT: "true"}));
     assert_eq!(reason(Era::V1_12, &empty), (false, Reason::Policy));
 }
 
 #[test]
 fn other_values_are_a_no_until_1_27_and_nothing_since() {
     for value in ["banana", "1", "no", "disabled"] {
-        let pod = asking(json!({}), json!({annotation::INJECT: value}));
+        let pod = asking(&json!({}), &json!({annotation::INJECT: value}));
         for era in &ERAS[..4] {
             assert_eq!(reason(*era, &pod), (false, Reason::Asked(Place::Annotation, value.to_owned())));
         }
@@ -95,14 +93,14 @@ fn other_values_are_a_no_until_1_27_and_nothing_since() {
         assert_eq!(decision.unrecognised.as_deref(), Some(value));
     }
     for value in ["y", "YES", "On", "true"] {
-        assert!(reason(Era::V1_1, &asking(json!({}), json!({annotation::INJECT: value}))).0, "{value}");
+        assert!(reason(Era::V1_1, &asking(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");
     }
 }
 
 #[test]
 fn never_wins_over_always_and_neither_existed_in_the_beginning() {
-    let pod = asking(json!({"never": "", "always": ""}), json!({}));
+    let pod = asking(&json!({"never": "", "always": ""}), &json!({}));
     assert_eq!(reason(Era::V1_1, &pod), (false, Reason::Never(0)));
-    assert_eq!(reason(Era::V1_1, &asking(json!({"always": ""}), json!({}))), (true, Reason::Always(0)));
-    assert_eq!(reason(Era::V0_8, &asking(json!({"always": ""}), json!({}))), (false, Reason::Policy));
+    assert_eq!(reason(Era::V1_1, &asking(&json!({"always": ""}), &json!({}))), (true, Reason::Always(0)));
+    assert_eq!(reason(Era::V0_8, &asking(&json!({"always": ""}), &json!({}))), (false, Reason::Policy));
 }

@@ -5,7 +5,7 @@ use crate::inject::istio;
 
 fn istio(pod: &Value) -> Value {
     let config = istio::BuiltIn::default().config().expect("a configuration");
-    let request = istio::Request { pod: Some(pod), namespace: "testns", ..istio::Request::default() };
+    let request = istio::Request::new(pod, "testns");
     match istio::Injector::new(config).review(&request).expect("a review") {
         istio::Outcome::Injected { pod, .. } => pod,
         istio::Outcome::Skipped(decision) => panic!("{decision:?}"),

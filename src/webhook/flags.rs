@@ -84,8 +84,8 @@ struct Injection {
     #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
     compliance_policy: String,
     /// Release whose rules decide who is injected; that of the configuration's shape by default
-    #[arg(long, value_parser = era)]
-    era: Option<Era>,
+    #[arg(long = "era", value_parser = era)]
+    release: Option<Era>,
     /// Image of the proxy in the configuration that is compiled in
     #[arg(long = "proxyImage", env = "PROXY_IMAGE")]
     proxy_image: Option<String>,
@@ -208,7 +208,7 @@ impl Flags {
         let openshift = asked.platform.eq_ignore_ascii_case("openshift");
         let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
         let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
-        istio::Options { revision, platform, compliance_policy, era: asked.era, built_in }
+        istio::Options { revision, platform, compliance_policy, era: asked.release, built_in }
     }
 
     /// Whether sidecars are native ones; what is neither yes nor auto is no.

@@ -20,11 +20,11 @@ export CC_$(subst -,_,$(MUSL)) := musl-gcc
 else
 PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu
 export CC_$(subst -,_,$(MUSL)) := $(MACHINE)-linux-gnu-gcc
-export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := rust-lld
+export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-linux-gnu-gcc
 endif
-DAEMONS  := install-cni istio-cni-repair
+DAEMONS  := install-cni istio-cni-repair sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
-SUITES   := golden cli oracle manifests pod repair install agent template inject netns cri cluster
+SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
 .PHONY: help demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests kube clean
 help:

@@ -50,4 +50,5 @@ pub mod inject;
 #[cfg(feature = "daemons")]
 pub mod webhook;
 
+#[cfg(feature = "daemons")]
 pub mod cnictl;

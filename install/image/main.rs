@@ -31,5 +31,5 @@ fn main() -> Result<()> {
         ensure!(path.is_file(), "{} is missing", path.display());
     }
     let programs: Vec<(&str, &Path)> = programs.iter().map(|(name, path)| (*name, path.as_path())).collect();
-    image::write(Path::new(archive), name, &programs, &[]).with_context(|| archive.clone())
+    image::write(Path::new(archive), name, &programs, &[], "SIGTERM").with_context(|| archive.clone())
 }

@@ -121,7 +121,8 @@ fn inject(pod: &Value, namespace: &str, loaded: &Loaded) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
         return (Injection::Already, pod.clone());
     }
-    let request = Request { native_sidecars: loaded.native_sidecars, ..Request::new(pod, namespace) };
+    let native_sidecars = loaded.native_sidecars;
+    let request = Request { native_sidecars, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(Outcome::Skipped(decision)) => (Injection::No(decision), pod.clone()),
         Ok(Outcome::Injected { decision, pod: injected, .. }) => {

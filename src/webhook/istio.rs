@@ -65,17 +65,18 @@ impl Profile for Istio {
             return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason };
         }
         if !review.object().is_object() {
-            return refused("the review has no object".to_owned());
+            return refused("the review holds no pod".to_owned());
         }
         let namespace = &*review.namespace;
         let annotations = self.surroundings.annotations(namespace);
         let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
+            pod: review.object(),
+            namespace,
             namespace_annotations: annotations.as_deref(),
             proxy_configs: &proxy_configs,
             env: review.variables.clone(),
             native_sidecars: self.surroundings.native_sidecars(),
-            ..Request::new(review.object(), namespace)
         };
         match self.injector.review(&request) {
             Ok(outcome) => told(outcome),

@@ -57,18 +57,19 @@ impl Account {
         let file = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path);
         Ok(serde_json::to_writer(file.with_context(|| path.display().to_string())?, &text)?)
     }
+}
 
-    /// May it do that, in all namespaces? As in a role: `create pods/eviction`.
-    pub(crate) fn may(&self, stage: &Stage<'_>, verb: &str, resource: &str) -> Result<bool> {
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": {
-                "user": self.user,
-                "resourceAttributes": { "verb": verb, "resource": resource, "subresource": subresource },
-            },
-        });
-        let answer = stage.cluster.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
-        answer["status"]["allowed"].as_bool().with_context(|| answer.to_string())
-    }
+/// May a user do that, in all namespaces? `create pods/eviction`.
+pub(crate) fn may(stage: &Stage<'_>, user: &str, request: &str) -> Result<bool> {
+    let (verb, resource) = request.split_once(' ').context("verb and resource")?;
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "resourceAttributes": { "verb": verb, "resource": resource, "subresource": subresource },
+        },
+    });
+    let answer = stage.cluster.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
+    answer["status"]["allowed"].as_bool().with_context(|| answer.to_string())
 }

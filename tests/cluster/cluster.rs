@@ -17,11 +17,10 @@ use tokio::runtime::Runtime;
 use crate::agent::IMAGES;
 use crate::runtime::client::Cri;
 use crate::runtime::netns::Netns;
+use crate::runtime::node::IMAGE;
 use crate::runtime::programs::{Programs, static_build};
 use crate::runtime::{image, wait};
 
-/// The image of every container: the programs lie in its `/`.
-pub(crate) const IMAGE: &str = "test.local/pod:1";
 /// The node's name.
 pub(crate) const NODE: &str = "node";
 /// Between two questions to the API server.
@@ -42,13 +41,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// With all images imported.
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
-        let found = |name: &str| static_build(name).map_err(anyhow::Error::msg);
-        let (app, proxy) = (programs.pod_app.as_path(), programs.pod_proxy.as_path());
-        let (iptables, agent) = (found("istio-iptables")?, found("install-cni")?);
-        import(IMAGE, &[("pod_app", app), ("pod_proxy", proxy), ("istio-iptables", &iptables)], &["pause"])?;
+        let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
+        import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
         for image in IMAGES {
             let plugin = programs.istio_cni.as_path();
-            import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[])?;
+            import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[], "SIGTERM")?;
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(async {
@@ -109,24 +106,27 @@ impl Cluster {
 }
 
 /// Makes an image of programs, by their paths in it, and gives it to containerd.
-fn import(name: &str, programs: &[(&str, &Path)], args: &[&str]) -> Result<()> {
+fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
-    image::write(&archive, name, programs, args)?;
+    image::write(&archive, name, programs, args, stop)?;
     let imported = Command::new("ctr").args(["--namespace", "k8s.io", "images", "import"]).arg(&archive).output()?;
     ensure!(imported.status.success(), "ctr: {}", String::from_utf8_lossy(&imported.stderr));
     Ok(())
 }
 
 /// A component that is away until the value is dropped.
-pub(crate) struct Away(PathBuf);
+pub(crate) struct Away<'c> {
+    cluster: &'c Cluster,
+    down: PathBuf,
+}
 
 impl Cluster {
     /// Ends a component; another is started in its place once the value is dropped.
-    pub(crate) fn without(&self, component: &str) -> Result<Away> {
+    pub(crate) fn without(&self, component: &str) -> Result<Away<'_>> {
         let down = PathBuf::from(format!("/run/cluster/down/{component}"));
         fs::write(&down, "")?;
-        let away = Away(down);
+        let away = Away { cluster: self, down };
         let pid: i32 = fs::read_to_string(format!("/run/cluster/{component}.pid"))?.trim().parse()?;
         kill(Pid::from_raw(pid), Signal::SIGKILL)?;
         self.until("the component is away", |_| {
@@ -137,8 +137,10 @@ impl Cluster {
     }
 }
 
-impl Drop for Away {
+impl Drop for Away<'_> {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.down);
+        // Whatever tidies up next asks the API server.
+        let _ = self.cluster.until("the API server answers", |cluster| cluster.get("/version"));
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use crate::account::may;
 use crate::agent::{Agent, DAEMON_SET_ALONE, EVERYTHING, IMAGES};
 use crate::chain::NETWORK;
 use crate::churn;
@@ -22,6 +23,9 @@ pub(crate) const CASES: &[Case] = &[
     Case { states: "deleting_the_agent_takes_all_of_it_away", namespace: "remove", body: remove },
 ];
 
+/// Who the agent is for the API server.
+const USER: &str = "system:serviceaccount:kube-system:istio-cni";
+
 /// With the manifests' own rights, and the mode that they set.
 fn install(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
@@ -29,6 +33,9 @@ fn install(stage: &Stage<'_>) -> Result<()> {
     let agent = Agent::install(stage)?;
     let other = stage.pod_that("another pod is ready", |pod| is_ready(pod) && uid(pod) != uid(&broken))?;
     stage.redirected(&other)?;
+    for request in ["delete pods", "patch pods", "patch pods/status", "create pods", "patch nodes", "get secrets"] {
+        assert!(!may(stage, USER, request)?, "{request}");
+    }
     agent.is_chained()
 }
 

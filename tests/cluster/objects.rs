@@ -3,7 +3,7 @@
 use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
 
-use crate::cluster::IMAGE;
+use crate::runtime::node::IMAGE;
 use crate::runtime::pod::APP_PORT;
 
 /// What an injector writes once it has injected.
@@ -14,7 +14,6 @@ pub(crate) fn plain() -> Value {
     json!({
         "metadata": { "labels": { "app": "web" }, "annotations": {} },
         "spec": {
-            // Process 1 of a container has no default for SIGTERM.
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "app", "image": IMAGE, "command": ["/pod_app", "serve", APP_PORT.to_string()],

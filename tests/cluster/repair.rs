@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::account::Account;
+use crate::account::{Account, may};
 use crate::chain::Chain;
 use crate::controller::{self, Controller};
 use crate::objects::{self, deployment, injected, is_broken, is_ready, standalone, uid};
@@ -34,10 +34,11 @@ fn in_place(stage: &Stage<'_>) -> Result<()> {
 }
 
 fn evict(stage: &Stage<'_>) -> Result<()> {
-    stage.create("pods", &standalone("bare", injected()))?;
-    let bare = stage.broken()?;
     stage.create("deployments", &deployment("web", &injected()))?;
-    let broken = stage.pod_that("validation has failed", |pod| is_broken(pod) && uid(pod) != uid(&bare))?;
+    stage.create("pods", &standalone("bare", injected()))?;
+    let is_bare = |pod: &Value| pod["metadata"]["name"] == "bare";
+    let bare = stage.pod_that("the bare pod's validation has failed", |pod| is_broken(pod) && is_bare(pod))?;
+    let broken = stage.pod_that("the other pod's validation has failed", |pod| is_broken(pod) && !is_bare(pod))?;
     let _chain = Chain::install(stage)?;
 
     let controller = Controller::start(stage, "evict")?;
@@ -139,8 +140,7 @@ fn rights(stage: &Stage<'_>) -> Result<()> {
     for (mode, own) in [("repair", ""), ("evict", wider[0]), ("delete", wider[1]), ("label", wider[2])] {
         let account = Account::new(stage, &format!("{mode}-alone"), &controller::rules(mode))?;
         for request in wider {
-            let (verb, resource) = request.split_once(' ').context("verb and resource")?;
-            assert_eq!(account.may(stage, verb, resource)?, request == own, "{mode}: {request}");
+            assert_eq!(may(stage, &account.user, request)?, request == own, "{mode}: {request}");
         }
     }
     stage.create("deployments", &deployment("web", &injected()))?;

@@ -21,7 +21,7 @@ pub(crate) fn is_what_its_programs_are_built_for() {
         let mut header = [&b"\x7fELF"[..], &[0; 60]].concat();
         header[18] = machine;
         fs::write(&program, header).unwrap();
-        image::write(&archive, "x/y:1", &[(INSTALLER, &program), ("opt/cni/bin/istio-cni", &program)], &[]).unwrap();
+        image::write(&archive, "x/y:1", &[(INSTALLER, &program), ("opt/cni/bin/istio-cni", &program)], &[], "SIGTERM").unwrap();
         let (manifest, config, layer) = opened(&archive);
         assert_eq!(
             (&config["architecture"], &manifest["platform"]["architecture"]),
@@ -34,7 +34,7 @@ pub(crate) fn is_what_its_programs_are_built_for() {
     }
     let script = dir.path().join("script");
     fs::write(&script, "#!/bin/sh\necho no image has a shell\n").unwrap();
-    let error = image::write(&dir.path().join("x"), "x", &[("script", &script)], &[]).unwrap_err().to_string();
+    let error = image::write(&dir.path().join("x"), "x", &[("script", &script)], &[], "SIGTERM").unwrap_err().to_string();
     assert!(error.contains("no program of amd64 or arm64"), "{error}");
 }
 

@@ -7,6 +7,7 @@
 
 mod corpus;
 mod go;
+mod gtmpl;
 mod random;
 mod table;
 
@@ -18,5 +19,6 @@ fn main() {
     trials.extend(table::trials());
     trials.extend(corpus::trials());
     trials.extend(random::trials());
+    trials.extend(gtmpl::trials());
     libtest_mimic::run(&args, trials).exit();
 }

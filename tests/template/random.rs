@@ -9,7 +9,7 @@ use crate::go::{self, Request};
 use crate::table;
 
 /// How many templates each trial draws.
-const CASES: u32 = 1500;
+pub(crate) const CASES: u32 = 1500;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
@@ -262,7 +262,7 @@ fn sound() -> BoxedStrategy<String> {
 }
 
 /// A template that declares the variables that its expressions use.
-fn template() -> BoxedStrategy<String> {
+pub(crate) fn template() -> BoxedStrategy<String> {
     let action =
         (delimited(), sound()).prop_map(|((left, right), expression)| format!("{left}{expression}{right}")).boxed();
     let node = prop_oneof![text(), action.clone(), action].prop_recursive(4, 40, 5, |inner| {

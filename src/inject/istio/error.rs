@@ -1,6 +1,6 @@
 //! Why a configuration is refused, or a pod cannot get its sidecar.
 
-use crate::inject::{merge, patch, template, yaml};
+use crate::inject::{document, merge, patch, template, yaml};
 
 /// What goes wrong in injection. Texts about pods reach whoever made the pod, through the API server.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +80,17 @@ pub enum Error {
     /// What a legacy template rendered is not of the types of a pod.
     #[error("what the template renders is no pod's: {0}")]
     Type(String),
+    /// A document of a file cannot be read.
+    #[error("document {number} cannot be read: {error}")]
+    Document {
+        /// Its place in the file, counted from 1; those that are empty do not count.
+        number: usize,
+        /// Why.
+        error: yaml::Error,
+    },
+    /// A document is injected and cannot be written.
+    #[error(transparent)]
+    Oversized(#[from] document::Oversized),
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),

@@ -13,8 +13,9 @@ use tar::{Builder, EntryType, Header};
 
 const TYPE: &str = "application/vnd.oci.image";
 
-/// Writes the image `name` to `archive`. Its programs lie where they are said to; the first is what it runs, with `args`.
-pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str]) -> Result<()> {
+/// Writes the image `name` to `archive`. Its programs lie where they are said to; the first is what it runs, with `args`,
+/// and `stop` is the signal that ends it: a program that is process 1 and handles no SIGTERM is never ended by one.
+pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let layer = layer(programs)?;
     let (first, program) = programs.first().context("an image needs a program")?;
     let architecture = architecture(program)?;
@@ -23,7 +24,7 @@ pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&st
     let layer = Blob::new("layer.v1.tar", layer);
     let config = json!({
         "architecture": architecture, "os": "linux",
-        "config": { "Entrypoint": command, "WorkingDir": "/" },
+        "config": { "Entrypoint": command, "WorkingDir": "/", "StopSignal": stop },
         // Uncompressed, a layer's digest is its diff id.
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
     });

@@ -46,12 +46,7 @@ impl Node {
         }
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
-        let contents = [
-            ("pod_app", programs.pod_app.as_path()),
-            ("pod_proxy", &programs.pod_proxy),
-            ("istio-iptables", &programs.istio_iptables),
-        ];
-        image::write(&archive, IMAGE, &contents, &["pause"])?;
+        image::write(&archive, IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
         let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
         containerd.import(&archive)?;
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();

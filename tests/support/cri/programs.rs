@@ -47,6 +47,11 @@ impl Programs {
             runc: on_path("runc")?,
         })
     }
+
+    /// What the image of the pods holds; the first is what it runs.
+    pub fn in_image(&self) -> [(&'static str, &Path); 3] {
+        [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]
+    }
 }
 
 /// Root in a container often may not.

@@ -1,0 +1,27 @@
+//! Any template: refused, or rendered within its limits, with data of every kind.
+#![no_main]
+
+use istio_cni::inject::template::{Delims, Functions, Limits, Record, Template, Value, mesh, pod};
+use libfuzzer_sys::fuzz_target;
+
+const LIMITS: Limits = Limits { steps: 20_000, bytes: 1 << 20, depth: 250 };
+
+fuzz_target!(|input: &str| {
+    let functions = Functions::go().with_sprig().with_istio().with_render();
+    let Ok(template) = Template::parse("fuzz", input, Delims::BRACES, &functions) else { return };
+    let data = serde_json::json!({
+        "metadata": { "labels": { "app": "a" } },
+        "spec": { "containers": [{ "name": "a", "ports": [{ "containerPort": 80 }] }] },
+        "config": { "interceptionMode": "TPROXY", "concurrency": 2 },
+        "values": { "a": { "b": [1, null, "x", 1.5e9] }, "": {} },
+    });
+    let data = Record::value("data", vec![
+        ("ObjectMeta", Value::shaped(&data["metadata"], &pod::OBJECT_META)),
+        ("Spec", Value::shaped(&data["spec"], &pod::POD_SPEC)),
+        ("ProxyConfig", Value::shaped(&data["config"], &mesh::PROXY_CONFIG)),
+        ("Values", Value::json(&data["values"])),
+    ]);
+    if let Ok(rendered) = template.render(&data, LIMITS) {
+        assert!(rendered.len() <= LIMITS.bytes);
+    }
+});

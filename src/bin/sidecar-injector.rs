@@ -43,6 +43,7 @@ async fn main() -> ExitCode {
 
 async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let shutdown = signals::listen().context("signals cannot be listened to")?;
+    flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes ask /readyz and /healthz"));
     let (port, monitoring) = flags.ports();
     let (injection, surroundings) = (flags.injection(), Surroundings::new(flags.native()));
     match flags.client().await {

@@ -55,6 +55,17 @@ pub struct Flags {
     certificate: Certificate,
     #[command(flatten)]
     webhook: Webhook,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// What Istio's program takes and this one has no use for, so that no manifest fails: probes ask `/readyz`.
+#[derive(Debug, Clone, Args)]
+struct Ignored {
+    #[arg(long = "healthCheckInterval", hide = true)]
+    health_check_interval: Option<String>,
+    #[arg(long = "healthCheckFile", hide = true)]
+    health_check_file: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -73,8 +84,8 @@ struct Injection {
     #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
     compliance_policy: String,
     /// Release whose rules decide who is injected; that of the configuration's shape by default
-    #[arg(long, value_parser = era)]
-    era: Option<Era>,
+    #[arg(long = "era", value_parser = era)]
+    release: Option<Era>,
     /// Image of the proxy in the configuration that is compiled in
     #[arg(long = "proxyImage", env = "PROXY_IMAGE")]
     proxy_image: Option<String>,
@@ -163,6 +174,13 @@ struct Webhook {
 }
 
 impl Flags {
+    /// Flags that were given and do nothing.
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let Ignored { health_check_interval, health_check_file } = &self.ignored;
+        let given = [("--healthCheckInterval", health_check_interval), ("--healthCheckFile", health_check_file)];
+        given.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
+    }
+
     /// Ports of the webhook and of its monitoring.
     pub fn ports(&self) -> (u16, u16) {
         (self.port, self.monitoring_port)
@@ -190,7 +208,7 @@ impl Flags {
         let openshift = asked.platform.eq_ignore_ascii_case("openshift");
         let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
         let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
-        istio::Options { revision, platform, compliance_policy, era: asked.era, built_in }
+        istio::Options { revision, platform, compliance_policy, era: asked.release, built_in }
     }
 
     /// Whether sidecars are native ones; what is neither yes nor auto is no.
@@ -298,9 +316,11 @@ mod tests {
         Program::command().debug_assert();
         let flags = flags(
             "--port 9443 --monitoringPort=9093 --injectConfig=/c --injectValues=/v --meshConfig=/m --tlsCertFile=/t \
-             --tlsKeyFile=/k --caCertFile=/ca --webhookConfigName=w --webhookName=n --reconcileWebhookConfig=false",
+             --tlsKeyFile=/k --caCertFile=/ca --webhookConfigName=w --webhookName=n --reconcileWebhookConfig=false \
+             --healthCheckInterval=2s --healthCheckFile=/health",
         );
         assert_eq!(flags.ports(), (9443, 9093));
+        assert_eq!(flags.ignored(), ["--healthCheckInterval", "--healthCheckFile"]);
     }
 
     #[tokio::test]

@@ -56,7 +56,7 @@ IMAGE      ?= localhost/install-cni:0.1.0
 IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))
 IMAGE_TREE := target/image/$(IMAGE_ARCH)
 image: build
-	install -D -t $(IMAGE_TREE)/usr/local/bin $(DAEMONS:%=$(STATIC)/release/%) $(STATIC)/plugin/istio-iptables
+	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni istio-cni-repair) $(STATIC)/plugin/istio-iptables
 	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
 	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 

@@ -22,17 +22,17 @@ pub struct Flags {
     #[arg(long, env = "DAPR_INJECTOR", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     dapr: bool,
     /// Release of Dapr's control plane: 1.4, or today's
-    #[arg(long = "daprRelease", env = "DAPR_RELEASE", value_parser = era, default_value = "current")]
-    era: Era,
+    #[arg(long = "daprRelease", env = "DAPR_RELEASE", value_parser = release, default_value = "current")]
+    dapr_release: Era,
     /// File of the mesh's trust anchors
     #[arg(long = "daprTrustAnchors", env = "DAPR_TRUST_ANCHORS_FILE", default_value = ANCHORS)]
-    anchors: PathBuf,
+    dapr_trust_anchors: PathBuf,
     /// Tell Dapr's sidecars where the scheduler is
     #[arg(long = "scheduler-enabled", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    scheduler: bool,
+    scheduler_enabled: bool,
 }
 
-fn era(release: &str) -> Result<Era, String> {
+fn release(release: &str) -> Result<Era, String> {
     match release {
         "current" => Ok(Era::Current),
         "1.4" | "1.4.2" => Ok(Era::V1_4_2),
@@ -51,11 +51,50 @@ impl Flags {
     /// # Errors
     /// A variable is missing or cannot be understood.
     pub fn settings(&self, env: &BTreeMap<String, String>, resolv_conf: &str) -> Result<Settings, SettingsError> {
-        Ok(Settings { scheduler: self.scheduler, ..Settings::from_env(env, resolv_conf, self.era)? })
+        Ok(Settings { scheduler: self.scheduler_enabled, ..Settings::from_env(env, resolv_conf, self.dapr_release)? })
     }
 
     /// Where trust comes from.
     pub fn places(&self) -> Places {
-        Places { anchors: self.anchors.clone() }
+        Places { anchors: self.dapr_trust_anchors.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        _webhook: crate::webhook::Flags,
+        #[command(flatten)]
+        dapr: Flags,
+        #[command(flatten)]
+        _log: crate::serve::log::Flags,
+    }
+
+    fn flags(line: &str) -> Flags {
+        Program::parse_from(format!("x {line}").split_whitespace()).dapr
+    }
+
+    #[test]
+    fn flags_of_both_injections_go_together() {
+        Program::command().debug_assert();
+        assert!(flags("--dapr").enabled() && flags("--dapr=true").enabled() && !flags("--dapr=false").enabled());
+        assert_eq!(flags("--daprTrustAnchors=/a").places(), Places { anchors: "/a".into() });
+    }
+
+    #[test]
+    fn settings_are_of_the_release_that_is_asked_for() {
+        let env = [("NAMESPACE", "n"), ("SIDECAR_IMAGE", "i")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let settings = |line: &str| flags(line).settings(&env.clone().into(), "").expect("settings");
+        let today = settings("");
+        assert_eq!((today.era, today.scheduler), (Era::Current, true));
+        let old = settings("--daprRelease=1.4 --scheduler-enabled=false");
+        assert_eq!((old.era, old.scheduler), (Era::V1_4_2, false));
+        assert!(Program::try_parse_from(["x", "--daprRelease=0.9"]).is_err());
     }
 }

@@ -29,6 +29,8 @@ const ON_THE_NODE: usize = 250;
 const IN_THE_CLUSTER: usize = 10_000;
 /// Broken pods, one after the other.
 const MENDED: usize = 200;
+/// Broken pods at once.
+const STORM: usize = 500;
 
 #[tokio::main]
 async fn main() {
@@ -47,6 +49,7 @@ async fn main() {
     }
     tokio::task::block_in_place(|| living(&full));
     repairing().await;
+    storm().await;
 }
 
 /// A pod as heavy as real ones.
@@ -118,6 +121,26 @@ async fn repairing() {
     println!("repair, {MENDED} pods one after the other, from 126 shown to eviction asked for");
     row("median", delays[delays.len() / 2], "ms", 20.0);
     row("99th percentile", delays[delays.len() * 99 / 100], "ms", 20.0);
+    controller.end().await;
+}
+
+/// Many broken pods at once: how long the last one waits, and what it all costs the API server.
+async fn storm() {
+    let api = Api::start().await;
+    let controller = Controller::start(&api, "--repair-budget 100000");
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    let (before, begin) = (api.requests().len(), Instant::now());
+    for number in 0..STORM {
+        api.put(broken(&format!("web-{number}"), 0));
+    }
+    let evictions = |api: &Api| {
+        api.requests_to("POST", "/eviction").last().filter(|_| api.list("pods").is_empty()).map(|seen| seen.at)
+    };
+    let last = api.until("all are evicted", evictions).await;
+    let requests = api.requests().len() - before;
+    println!("repair, {STORM} pods at once, without a budget");
+    println!("  {:<48} {:>8.1} ms", "the last eviction asked for", last.duration_since(begin).as_secs_f64() * 1e3);
+    println!("  {:<48} {requests:>8} for {STORM} pods", "requests");
     controller.end().await;
 }
 

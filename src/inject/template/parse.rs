@@ -235,10 +235,13 @@ impl<'t> Parser<'t, '_> {
     fn branch(&mut self, word: &'static str) -> Result<Branch, Fault> {
         let variables = self.scope.len();
         let pipe = self.pipeline(word, Token::Right)?;
+        let declared = self.scope.len();
         let in_range = usize::from(word == "range");
         self.ranges += in_range;
         let (body, end) = self.nested(Self::list)?;
         self.ranges -= in_range;
+        // What the body declares is not there where it is passed over.
+        self.scope.truncate(declared);
         let otherwise = match end {
             End::End => Vec::new(),
             End::Else => self.nested(|parser| parser.alternative(word))?,

@@ -18,10 +18,12 @@ mod cluster;
 mod controller;
 mod enter;
 mod harness;
+mod injector;
 mod install;
 mod objects;
 mod repair;
 mod stage;
+mod webhook;
 
 use std::process::ExitCode;
 
@@ -33,7 +35,7 @@ use stage::Case;
 fn main() -> ExitCode {
     // One at a time: the node has one CNI chain, and trials change it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let cases: Vec<Case> = [harness::CASES, repair::CASES, install::CASES].concat();
+    let cases: Vec<Case> = [harness::CASES, repair::CASES, install::CASES, webhook::CASES].concat();
     if arguments.list {
         return run(&arguments, cases.iter().map(|case| stage::absent(case, "")).collect());
     }

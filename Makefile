@@ -48,6 +48,8 @@ bench: build
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
+	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
+		cargo run --quiet --release --example bench_inject
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup

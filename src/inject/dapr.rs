@@ -134,6 +134,9 @@ pub enum Refusal {
         "the Components of the namespace are not known yet: try again, and look at the injector's log if it stays so"
     )]
     NoComponents,
+    /// An image is asked for, and none is named: the container could never start.
+    #[error("dapr.io/sidecar-image is empty: name an image, or leave the annotation out")]
+    NoImage,
     /// Release 1.4.2 refused pods whose port is no number.
     #[error("dapr.io/app-port: {0:?} is no port")]
     AppPort(String),
@@ -154,6 +157,7 @@ impl Decision {
             Self::Refuse(Refusal::NoTrustAnchors) => "no_trust_anchors",
             Self::Refuse(Refusal::NoIssuer) => "no_issuer",
             Self::Refuse(Refusal::NoComponents) => "no_components",
+            Self::Refuse(Refusal::NoImage) => "no_image",
             Self::Refuse(Refusal::AppPort(_)) => "app_port",
         }
     }
@@ -264,6 +268,9 @@ fn inject(
         let sidecar = release_1_4_2::sidecar(&parts, object, issuer, warnings);
         let patch = release_1_4_2::operations(&pod, sidecar);
         return Ok((app_id, patch));
+    }
+    if options.image.is_some_and(|image| image.trim().is_empty()) {
+        return Err(Refusal::NoImage.into());
     }
     let components = injected_components(&options, &app_id.id, facts, warnings)?;
     parts.components = sockets_folder(&pod, &options, settings, !components.is_empty());

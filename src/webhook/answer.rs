@@ -11,7 +11,7 @@ use hyper::{Method, StatusCode};
 
 use super::metrics::Metrics;
 use super::path;
-use super::review::{self, Outcome, Profile, Review, Verdict};
+use super::review::{Outcome, Profile, Review, Verdict};
 use crate::serve::http::{Request, Response, content, text};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -19,8 +19,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// A path and what is behind it.
 #[derive(Clone)]
 pub struct Route {
-    /// The path itself and all below it, such as `/inject`.
+    /// Such as `/inject`.
     pub path: &'static str,
+    /// Whether all paths below it lead here, too.
+    pub below: bool,
     /// Who decides.
     pub profile: Arc<dyn Profile>,
 }
@@ -44,9 +46,10 @@ impl Endpoint {
         if path == "/ready" {
             return text(StatusCode::OK, "");
         }
-        let below =
-            |route: &&Route| path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let Some(route) = self.routes.iter().find(below) else {
+        let leads = |route: &&Route| {
+            path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || (route.below && rest.starts_with('/')))
+        };
+        let Some(route) = self.routes.iter().find(leads) else {
             return text(StatusCode::NOT_FOUND, "nothing is injected here\n");
         };
         self.metrics.requested();
@@ -68,10 +71,10 @@ impl Endpoint {
                 log(&review, &outcome);
                 review.answer(&outcome)
             }
-            Err(error) => {
+            Err(unreadable) => {
                 self.metrics.failed();
-                tracing::warn!(%error, "a request cannot be answered");
-                review::undecodable(&error)
+                tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
+                unreadable.answer()
             }
         };
         content(StatusCode::OK, JSON, answer)

@@ -64,14 +64,14 @@ impl Profile for Istio {
             let reason = format!("a {} gets no sidecar", review.kind);
             return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason };
         }
-        if !review.object().is_object() {
+        if !review.object.is_object() {
             return refused("the review holds no pod".to_owned());
         }
         let namespace = &*review.namespace;
         let annotations = self.surroundings.annotations(namespace);
         let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
-            pod: review.object(),
+            pod: &review.object,
             namespace,
             namespace_annotations: annotations.as_deref(),
             proxy_configs: &proxy_configs,

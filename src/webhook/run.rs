@@ -111,7 +111,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
 }
 
 fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
-    let inject = Route { path: "/inject", profile: std::sync::Arc::new(configured) };
+    let inject = Route { path: "/inject", below: true, profile: std::sync::Arc::new(configured) };
     std::iter::once(inject).chain(others).collect()
 }
 

@@ -158,6 +158,9 @@ async fn pods_get_the_sidecar_or_the_reason_why_not() {
     assert_eq!(answer["response"]["allowed"], false);
     let message = answer["response"]["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("invalid app id (input: 'a.b', service: 'a.b-dapr')"), "{message}");
+    for (path, status) in [("/mutate?timeout=10s", 200), ("/mutate/", 404), ("/mutate/more", 404), ("/mutated", 404)] {
+        assert_eq!(connection.post(path, &wanted.to_string()).await.unwrap().0, status, "{path}");
+    }
     let missing = review(CONTROLLER, &[("metrics-port", "many")]);
     let (_, reason) = ask(&mut connection, &missing).await;
     assert!(reason.contains("dapr.io/metrics-port: \"many\" is no whole number"), "{reason}");

@@ -14,7 +14,6 @@ mod glob;
 mod mounts;
 mod operations;
 mod pod;
-mod quantity;
 mod release_1_4_2;
 mod settings;
 mod trust;

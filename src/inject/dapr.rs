@@ -34,7 +34,7 @@ pub use pod::Toleration;
 pub use settings::{Actors, ControlPlane, Era, PullPolicy, Security, Settings, SettingsError};
 pub use trust::{Issuer, Trust, mtls_enabled};
 
-use annotations::{Annotations, Options, truthy_1_4_2};
+use annotations::{Annotations, Options, truthy, truthy_1_4_2};
 use container::Parts;
 use operations::Injection;
 use pod::Pod;
@@ -167,6 +167,17 @@ impl Decision {
     }
 }
 
+impl Skip {
+    /// Whether the pod's creator may well expect a sidecar.
+    fn is_surprising(&self) -> bool {
+        match self {
+            Self::Unauthorized { .. } => true,
+            Self::NotEnabled(value) => value.as_deref().is_some_and(truthy),
+            Self::NotAPod(_) | Self::AlreadyInjected(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -201,7 +212,9 @@ pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> 
             Err(decision) => (decision, Vec::new()),
         },
     };
-    if matches!(decision, Decision::Skip(Skip::Unauthorized { .. })) {
+    if let Decision::Skip(skip) = &decision
+        && skip.is_surprising()
+    {
         warnings.push(format!("no Dapr sidecar: {decision}"));
     }
     Outcome { decision, patch, warnings }

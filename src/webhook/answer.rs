@@ -12,8 +12,11 @@ use hyper::{Method, StatusCode};
 use super::metrics::Metrics;
 use super::path;
 use super::review::{Outcome, Profile, Review, Verdict};
+use super::warnings::clipped;
 use crate::serve::http::{Request, Response, content, text};
 
+/// Characters of a reason, in the log and in the answer: pods may hold annotations of 256 KiB.
+const LONGEST_REASON: usize = 2048;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A path and what is behind it.
@@ -66,7 +69,8 @@ impl Endpoint {
         let start = Instant::now();
         let answer = match Review::parse(request.body(), path::variables(request.uri().path())) {
             Ok(review) => {
-                let outcome = route.profile.review(&review);
+                let mut outcome = route.profile.review(&review);
+                outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
                 self.metrics.decided(&outcome, start.elapsed());
                 log(&review, &outcome);
                 review.answer(&outcome)

@@ -45,7 +45,7 @@ impl Profile for Dapr {
     }
 }
 
-/// Warnings are part of the reason, by which they reach the log and the audit log.
+/// Warnings of a pod that is injected are part of the reason, by which they reach the log and the audit log.
 fn told(outcome: &dapr::Outcome) -> Outcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();
@@ -57,11 +57,8 @@ fn told(outcome: &dapr::Outcome) -> Outcome {
         Decision::Refuse(_) => Verdict::Refuse,
         Decision::Inject { .. } => match serde_json::to_vec(&outcome.patch) {
             Ok(patch) => Verdict::Patch(patch),
-            Err(error) => {
-                let reason = format!("the patch cannot be written: {error}");
-                return Outcome { verdict: Verdict::Refuse, rule: "error", reason };
-            }
+            Err(error) => return Outcome::refused("error", format!("the patch cannot be written: {error}")),
         },
     };
-    Outcome { verdict, rule, reason }
+    Outcome { verdict, rule, reason, warnings: outcome.warnings.clone() }
 }

@@ -9,7 +9,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::warnings;
 use crate::inject::or_default;
+
+const V1: &str = "admission.k8s.io/v1";
+const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
 /// What the API server asks.
 #[derive(Debug, Clone)]
@@ -66,6 +70,15 @@ pub struct Outcome {
     pub rule: &'static str,
     /// The same for people, with what made the rule hold.
     pub reason: String,
+    /// What whoever made the object should know besides; a refusal's reason goes without saying.
+    pub warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// A refusal by this rule.
+    pub fn refused(rule: &'static str, reason: String) -> Self {
+        Self { verdict: Verdict::Refuse, rule, reason, warnings: Vec::new() }
+    }
 }
 
 /// What the API server is told about an object.
@@ -167,8 +180,24 @@ impl Review {
             Verdict::Skip => {}
             Verdict::Refuse => response["status"] = status(&outcome.reason),
         }
+        let warnings = self.warnings(outcome);
+        if !warnings.is_empty() {
+            response["warnings"] = warnings.into();
+        }
         response["auditAnnotations"] = json!({ "decision": outcome.verdict.as_str(), "reason": outcome.reason });
         json!({ "kind": "AdmissionReview", "apiVersion": self.version, "response": response }).to_string()
+    }
+}
+
+impl Review {
+    /// What the API server passes on to whoever made the object. Of those that ask in v1beta1, only some know of warnings.
+    fn warnings(&self, outcome: &Outcome) -> Vec<String> {
+        if self.version != V1 {
+            return Vec::new();
+        }
+        let refusal = (outcome.verdict == Verdict::Refuse).then_some(outcome.reason.as_str());
+        let all: Vec<&str> = refusal.into_iter().chain(outcome.warnings.iter().map(String::as_str)).collect();
+        warnings::shown(all.into_iter())
     }
 }
 
@@ -185,7 +214,7 @@ impl Verdict {
 
 fn read(body: &Value) -> Result<(String, Asked), Error> {
     let (version, kind) = (text(body, "apiVersion"), text(body, "kind"));
-    if kind != "AdmissionReview" || !matches!(version, "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
+    if kind != "AdmissionReview" || !matches!(version, V1 | V1BETA1) {
         return Err(Error::Kind { kind: kind.to_owned(), version: version.to_owned() });
     }
     let request = body.get("request").filter(|request| request.is_object()).ok_or(Error::NoRequest)?;
@@ -234,23 +263,27 @@ mod tests {
 
     #[test]
     fn each_version_is_answered_in_its_own() {
-        for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+        for version in [V1, V1BETA1] {
             let review = review(version);
             assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
-            let outcome = Outcome { verdict: Verdict::Patch(b"[]".to_vec()), rule: "policy", reason: "because".into() };
+            let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
+            let outcome = Outcome { verdict, rule: "policy", reason: "because".into(), warnings };
             let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
             assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
             assert_eq!(answer["response"]["patch"], "W10=");
             assert_eq!(answer["response"]["auditAnnotations"]["reason"], "because");
+            let warned = if version == V1 { json!(["mind the gap"]) } else { Value::Null };
+            assert_eq!(answer["response"]["warnings"], warned, "{version}");
         }
     }
 
     #[test]
     fn a_refusal_says_why() {
-        let outcome = Outcome { verdict: Verdict::Refuse, rule: "error", reason: "bad annotation".into() };
+        let outcome = Outcome::refused("error", "bad annotation".into());
         let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(answer["response"]["status"]["message"], "bad annotation");
+        assert_eq!(answer["response"]["warnings"], json!(["bad annotation"]));
         assert!(answer["response"].get("patch").is_none());
     }
 

@@ -167,6 +167,47 @@ async fn pods_get_the_sidecar_or_the_reason_why_not() {
 }
 
 #[tokio::test]
+async fn who_makes_a_pod_is_warned_and_metrics_count_by_the_reason() {
+    let stage = Stage::start(Era::Current).await;
+    stage.until_injected().await;
+    let mut connection = stage.simple.connect().await;
+    let long = "x".repeat(10_000);
+    let eve = "no Dapr sidecar: service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
+    let refused = "dapr.io/sidecar-image is empty: name an image, or leave the annotation out";
+    for (review, rule, warnings) in [
+        (review(CONTROLLER, &[]), "injected", None),
+        (
+            review(CONTROLLER, &[("metrics-port", "many"), ("volume-mounts", "v:/v")]),
+            "injected",
+            Some(json!([
+                "dapr.io/metrics-port: \"many\" is no whole number in range and is passed over",
+                "volume \"v\" is not in the pod, so daprd does not mount it",
+            ])),
+        ),
+        (review("system:serviceaccount:shop:eve", &[]), "unauthorized", Some(json!([eve]))),
+        (
+            review(CONTROLLER, &[("enabled", "yes")]),
+            "not_enabled",
+            Some(json!(["no Dapr sidecar: dapr.io/enabled is \"yes\", not \"true\""])),
+        ),
+        (review(CONTROLLER, &[("enabled", "false")]), "not_enabled", None),
+        (review(CONTROLLER, &[("sidecar-image", "")]), "no_image", Some(json!([refused]))),
+    ] {
+        let (answer, _) = ask(&mut connection, &review).await;
+        assert_eq!(answer["response"].get("warnings"), warnings.as_ref(), "{rule}");
+        let decision = answer["response"]["auditAnnotations"]["decision"].as_str().unwrap();
+        let counted = format!(r#"sidecar_injection_decisions_total{{decision="{decision}",reason="{rule}"}}"#);
+        stage.simple.server.until("/metrics", &counted).await;
+    }
+    let (answer, reason) = ask(&mut connection, &review(CONTROLLER, &[("metrics-port", &long)])).await;
+    assert_eq!(answer["response"]["warnings"][0].as_str().unwrap().chars().count(), 256);
+    assert_eq!(reason.chars().count(), 2048);
+    let mut old = review(CONTROLLER, &[("metrics-port", "many")]);
+    old["apiVersion"] = "admission.k8s.io/v1beta1".into();
+    assert_eq!(ask(&mut connection, &old).await.0["response"].get("warnings"), None);
+}
+
+#[tokio::test]
 async fn what_changes_in_the_cluster_changes_the_next_sidecar() {
     let stage = Stage::start(Era::Current).await;
     stage.until_injected().await;

@@ -46,7 +46,7 @@ fn stamped(text: &str, review: &Review) -> Outcome {
             (Verdict::Patch(patch.to_string().into_bytes()), "policy")
         }
     };
-    Outcome { verdict, rule, reason: format!("by {rule}") }
+    Outcome { verdict, rule, reason: format!("by {rule}"), warnings: Vec::new() }
 }
 
 /// A certificate for the service.

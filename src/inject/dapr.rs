@@ -14,6 +14,7 @@ mod glob;
 mod mounts;
 mod operations;
 mod pod;
+mod redirection;
 mod release_1_4_2;
 mod settings;
 mod trust;

@@ -57,6 +57,13 @@ impl Mesh {
         Self(Arc::new(Shared { readiness, ..Shared::default() }))
     }
 
+    /// A mesh of which nothing is known but its trust anchors, in PEM, and nothing is watched.
+    pub fn trusting(anchors: String) -> Self {
+        let mesh = Self::default();
+        mesh.learn(|learned| learned.anchors = Some(anchors));
+        mesh
+    }
+
     /// Learns something, and lets reviews know.
     pub(super) fn learn(&self, learn: impl FnOnce(&mut Learned)) {
         let mut learned = self.0.learned.lock().unwrap_or_else(PoisonError::into_inner);

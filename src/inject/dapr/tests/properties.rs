@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::inject::dapr::{Glob, env, mounts};
 
-const ANNOTATIONS: [&str; 30] = [
+const ANNOTATIONS: [&str; 31] = [
     "app-id",
     "app-port",
     "app-protocol",
@@ -36,6 +36,7 @@ const ANNOTATIONS: [&str; 30] = [
     "log-level",
     "block-shutdown-duration",
     "enable-api-logging",
+    "exclude-ports-from-redirection",
 ];
 
 fn value() -> impl Strategy<Value = String> {

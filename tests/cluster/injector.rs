@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -119,6 +119,17 @@ impl<'c> Injector<'c> {
     /// What its pods have said.
     pub(crate) fn log(&self) -> Result<String> {
         kubectl(&[SYSTEM, "logs", PODS, "--tail=-1", "--prefix"])
+    }
+
+    /// Waits for a line with these words.
+    pub(crate) fn says(&self, words: &[&str]) -> Result<String> {
+        self.cluster.until(&format!("a line with {words:?}"), |_| {
+            let log = self.log()?;
+            match log.lines().find(|line| words.iter().all(|word| line.contains(word))) {
+                Some(line) => Ok(line.to_owned()),
+                None => bail!("{log}"),
+            }
+        })
     }
 
     /// The caBundles of its webhooks.

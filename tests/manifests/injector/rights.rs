@@ -32,7 +32,7 @@ impl Wanted {
 const PLAIN: Wanted = Wanted { self_signed: true, config_maps: false, auto: true, openshift: false, dapr: None };
 
 /// As [`rules`] writes them.
-const RULES: [Reason<Wanted>; 30] = [
+const RULES: [Reason<Wanted>; 33] = [
     ("kube-system /secrets[sidecar-injector-certificate] get", |w| w.self_signed, "its certificate, before a renewal"),
     ("kube-system /secrets[sidecar-injector-certificate] list", |w| w.self_signed, "one of another replica is there"),
     ("kube-system /secrets[sidecar-injector-certificate] watch", |w| w.self_signed, "the same, kept"),
@@ -56,6 +56,21 @@ const RULES: [Reason<Wanted>; 30] = [
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector] patch",
         |_| true,
         "the caBundle",
+    ),
+    (
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] list",
+        Wanted::dapr,
+        "whether the API server believes the certificate there",
+    ),
+    (
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] watch",
+        Wanted::dapr,
+        "the same, kept",
+    ),
+    (
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] patch",
+        Wanted::dapr,
+        "the caBundle of Dapr's webhook",
     ),
     ("cluster admissionregistration.k8s.io/mutatingwebhookconfigurations patch", |_| false, "others' webhooks"),
     ("cluster networking.istio.io/proxyconfigs list", |_| true, "what users say of proxies"),

@@ -5,7 +5,10 @@ use serde_json::{Map, Value, json};
 
 use super::{DAPR, Injector};
 use crate::helm::{INJECTOR, NAMESPACE};
-use crate::objects::{only, parse, strings};
+use crate::objects::{of_kind, parse, strings};
+
+/// Of the configuration, the service and all else.
+const ISTIO: &str = "istio-sidecar-injector";
 
 /// The labels that decide, each absent or as it says.
 #[derive(Debug, Clone, Copy)]
@@ -65,20 +68,22 @@ pub(crate) fn of_the_chart() {
 /// Dapr's webhook is asked by annotation, whatever the labels; Istio's stay as they are.
 pub(crate) fn of_dapr() {
     let objects = INJECTOR.render(&DAPR);
-    let webhooks = only(&objects, "MutatingWebhookConfiguration")["webhooks"].as_array().unwrap().clone();
-    let (dapr, istio) = webhooks.split_first().unwrap();
-    assert_eq!(istio, only(&INJECTOR.render(&[]), "MutatingWebhookConfiguration")["webhooks"].as_array().unwrap());
+    assert_eq!(webhooks(&objects, ISTIO), webhooks(&INJECTOR.render(&[]), ISTIO));
+    let [dapr] = webhooks(&objects, "dapr-sidecar-injector").try_into().unwrap();
+    let service = json!({ "name": ISTIO, "namespace": NAMESPACE, "path": "/mutate", "port": 443 });
     assert_eq!(
-        (&dapr["name"], &dapr["clientConfig"]["service"]["path"]),
-        (&json!("sidecar-injector.dapr.io"), &json!("/mutate"))
+        (&dapr["name"], &dapr["clientConfig"]),
+        (&json!("sidecar-injector.dapr.io"), &json!({ "service": service }))
     );
     let expression = "has(object.metadata.annotations) && 'dapr.io/enabled' in object.metadata.annotations";
     assert_eq!(dapr["matchConditions"], json!([{ "name": "enabled", "expression": expression }]));
     assert_eq!((&dapr["failurePolicy"], &dapr["reinvocationPolicy"]), (&json!("Ignore"), &json!("IfNeeded")));
-    assert!(matches(dapr, &namespace("shop", &[]), &json!({})));
-    assert!(!matches(dapr, &namespace(NAMESPACE, &[]), &json!({})));
+    assert!(matches(&dapr, &namespace("shop", &[]), &json!({})));
+    assert!(!matches(&dapr, &namespace(NAMESPACE, &[]), &json!({})));
     // The caBundle of each is written.
-    assert_eq!(Injector::of(&objects).argument("webhookName").as_deref(), Some(""));
+    let injector = Injector::of(&objects);
+    assert_eq!(injector.argument("daprWebhookConfigName").as_deref(), Some("dapr-sidecar-injector"));
+    assert_eq!(injector.argument("webhookConfigName").as_deref(), Some(ISTIO));
 }
 
 fn check(objects: &[Value], asked: Asked) {
@@ -128,9 +133,17 @@ fn namespace(name: &str, labels: &[(&str, &str)]) -> Value {
 
 /// Names of the webhooks that a pod with these labels is sent to.
 fn sent(objects: &[Value], of_namespace: &Value, of_pod: &Value) -> Vec<String> {
-    let webhooks = only(objects, "MutatingWebhookConfiguration")["webhooks"].as_array().unwrap();
-    let asked = webhooks.iter().filter(|webhook| matches(webhook, of_namespace, of_pod));
+    let all = of_kind(objects, "MutatingWebhookConfiguration").into_iter();
+    let webhooks = all.flat_map(|configuration| configuration["webhooks"].as_array().unwrap());
+    let asked = webhooks.filter(|webhook| matches(webhook, of_namespace, of_pod));
     asked.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The webhooks of the configuration of this name.
+fn webhooks(objects: &[Value], name: &str) -> Vec<Value> {
+    let all = of_kind(objects, "MutatingWebhookConfiguration");
+    let of_name = all.into_iter().find(|configuration| configuration["metadata"]["name"] == name).unwrap();
+    of_name["webhooks"].as_array().unwrap().clone()
 }
 
 fn matches(webhook: &Value, of_namespace: &Value, of_pod: &Value) -> bool {

@@ -8,6 +8,11 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
 
+{{/* Of all objects that are there for Dapr. */}}
+{{- define "injector.dapr" -}}
+dapr-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
+{{- end -}}
+
 {{- define "injector.labels" -}}
 app.kubernetes.io/name: sidecar-injector
 app.kubernetes.io/part-of: istio

@@ -18,6 +18,7 @@ mod review;
 mod run;
 mod store;
 mod surroundings;
+mod warnings;
 
 pub mod flags;
 

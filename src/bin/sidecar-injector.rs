@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use istio_cni::serve::health::Readiness;
 use istio_cni::serve::log::{self, Log};
 use istio_cni::serve::{listen, signals};
 use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
@@ -57,16 +58,19 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
+    let readiness = Readiness::default();
+    let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
         monitoring: listen::port(monitoring).await?,
         limits: Settings::limits(),
-        certificates: flags.certificates().await?,
-        bundle: flags.bundle().await?,
+        certificates: flags.certificates(&services).await?,
+        bundles: flags.bundles(dapr.selection()).await?,
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
-        routes: others(flags, dapr).await?,
+        routes: others(flags, dapr, &readiness).await?,
+        readiness,
         linger: flags.linger(),
     };
     tracing::info!(port, monitoring, "reviews are taken");
@@ -74,7 +78,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
 }
 
 /// Injections beside Istio's.
-async fn others(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<Vec<Route>> {
+async fn others(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
     }
@@ -83,7 +87,7 @@ async fn others(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<Vec<Route>>
     let settings = Arc::new(dapr.settings(&env.collect(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
-    let (mesh, places) = (dapr::Mesh::default(), dapr.places());
+    let (mesh, places) = (dapr::Mesh::new(readiness.clone()), dapr.places());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
     tokio::spawn(async move { dapr::keep(client, &settings, &places, &mesh).await });
     Ok(vec![route])

@@ -140,7 +140,8 @@ fn process() -> Result<Pid> {
     bail!("there is none")
 }
 
-fn kubectl(args: &[&str]) -> Result<String> {
+/// What kubectl prints.
+pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
     let output = Command::new("kubectl").args(args).output().context("kubectl")?;
     ensure!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)

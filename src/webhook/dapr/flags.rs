@@ -9,6 +9,7 @@ use clap::{ArgAction, Args};
 
 use super::watch::Places;
 use crate::inject::dapr::{Era, Settings, SettingsError};
+use crate::webhook::Selection;
 
 /// Where Dapr's chart mounts the trust anchors.
 const ANCHORS: &str = "/var/run/secrets/dapr.io/tls/ca.crt";
@@ -27,6 +28,15 @@ pub struct Flags {
     /// File of the mesh's trust anchors
     #[arg(long = "daprTrustAnchors", env = "DAPR_TRUST_ANCHORS_FILE", default_value = ANCHORS)]
     dapr_trust_anchors: PathBuf,
+    /// MutatingWebhookConfiguration of Dapr's injection whose caBundle is kept right; empty: none
+    #[arg(long = "daprWebhookConfigName", env = "DAPR_WEBHOOK_CONFIG_NAME", default_value = "dapr-sidecar-injector")]
+    dapr_webhook_config_name: String,
+    /// What the names of its webhooks end with
+    #[arg(long = "daprWebhookName", default_value = "sidecar-injector.dapr.io")]
+    dapr_webhook_name: String,
+    /// Service by which the API server connects to Dapr's injection, where it is another than the one of --serviceName
+    #[arg(long = "daprServiceName", env = "DAPR_INJECTOR_SERVICE", default_value = "", hide_default_value = true)]
+    dapr_service_name: String,
     /// Tell Dapr's sidecars where the scheduler is
     #[arg(long = "scheduler-enabled", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     scheduler_enabled: bool,
@@ -52,6 +62,17 @@ impl Flags {
     /// A variable is missing or cannot be understood.
     pub fn settings(&self, env: &BTreeMap<String, String>, resolv_conf: &str) -> Result<Settings, SettingsError> {
         Ok(Settings { scheduler: self.scheduler_enabled, ..Settings::from_env(env, resolv_conf, self.dapr_release)? })
+    }
+
+    /// Webhook configurations that lead here, if any.
+    pub fn selection(&self) -> Option<Selection> {
+        let (name, webhook) = (self.dapr_webhook_config_name.clone(), self.dapr_webhook_name.clone());
+        Some(Selection { name, labels: String::new(), webhook }).filter(|all| self.dapr && all.is_some())
+    }
+
+    /// The service by which the API server connects, where it has one of its own.
+    pub fn service(&self) -> Option<&str> {
+        Some(&*self.dapr_service_name).filter(|name| self.dapr && !name.is_empty())
     }
 
     /// Where trust comes from.
@@ -85,6 +106,16 @@ mod tests {
         Program::command().debug_assert();
         assert!(flags("--dapr").enabled() && flags("--dapr=true").enabled() && !flags("--dapr=false").enabled());
         assert_eq!(flags("--daprTrustAnchors=/a").places(), Places { anchors: "/a".into() });
+    }
+
+    #[test]
+    fn configurations_and_services_are_named_where_dapr_is_wanted() {
+        let wanted = flags("--dapr --daprServiceName=d");
+        assert_eq!(wanted.selection().map(|all| all.to_string()).as_deref(), Some("named dapr-sidecar-injector"));
+        assert_eq!(wanted.service(), Some("d"));
+        assert_eq!(flags("--dapr --daprWebhookConfigName=").selection(), None);
+        let unwanted = flags("--daprServiceName=d");
+        assert_eq!((unwanted.selection(), unwanted.service()), (None, None));
     }
 
     #[test]

@@ -17,11 +17,13 @@ mod churn;
 mod cluster;
 mod controller;
 mod enter;
+mod figures;
 mod harness;
 mod install;
 mod objects;
 mod repair;
 mod stage;
+mod writer;
 
 use std::process::ExitCode;
 

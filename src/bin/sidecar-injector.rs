@@ -6,11 +6,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use istio_cni::repair;
 use istio_cni::serve::health::Readiness;
 use istio_cni::serve::log::{self, Log};
 use istio_cni::serve::{listen, signals};
 use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
 use prometheus_client::registry::Registry;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Puts Istio's sidecar, or one of your own, into pods as they are created.
 #[derive(clap::Parser)]
@@ -70,8 +74,14 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         readiness,
         linger: flags.linger(),
     };
+    let mut registry = Registry::default();
+    if let Some(watchdog) = dapr.watchdog() {
+        let client = flags.client().await.context("pods without a sidecar cannot be looked for")?;
+        let metrics = repair::Metrics::of_sidecars(&mut registry);
+        tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
+    }
     tracing::info!(port, monitoring, "reviews are taken");
-    Ok(run(settings, Registry::default(), shutdown).await?)
+    Ok(run(settings, registry, shutdown).await?)
 }
 
 /// Injections beside Istio's.

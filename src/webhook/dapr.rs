@@ -6,6 +6,7 @@
 mod flags;
 mod mesh;
 mod watch;
+pub mod watchdog;
 
 pub use flags::Flags;
 pub use mesh::Mesh;

@@ -18,6 +18,7 @@ mod cluster;
 mod controller;
 mod dapr;
 mod enter;
+mod figures;
 mod harness;
 mod injector;
 mod install;
@@ -25,6 +26,7 @@ mod objects;
 mod repair;
 mod stage;
 mod webhook;
+mod writer;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::serve::health::Readiness;
-use istio_cni::webhook::dapr::{Mesh, Places, keep, route};
+use istio_cni::webhook::dapr::{Mesh, Places, keep, route, watchdog};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -324,4 +324,28 @@ async fn release_1_4_2_takes_its_issuer_from_the_secret() {
     assert_eq!(found, ["CA", "CHAIN", "KEY", "shop:web"]);
     stage.api.remove("secrets", "dapr-system", "dapr-trust-bundle");
     stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+}
+
+#[tokio::test]
+async fn pods_without_a_sidecar_are_looked_for_only_while_the_injector_is_ready() {
+    let (api, readiness) = (Api::start().await, Readiness::default());
+    readiness.missing("dapr", "starting");
+    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
+        "spec": { "containers": [{ "name": "app" }] } }));
+    let settings = istio_cni::repair::Settings::of_sidecars(false, std::num::NonZeroU32::MIN);
+    let metrics = istio_cni::repair::Metrics::default();
+    let watching = tokio::spawn(watchdog::watch(api.client(), settings, metrics, readiness.clone()));
+    let ready = tokio::time::timeout(Duration::from_millis(1200), api.until("a list", listed)).await;
+    assert!(ready.is_err(), "pods were listed before the injector was ready");
+    readiness.ready("dapr");
+    api.until("an event", |api| (api.list("events").len() == 1).then_some(())).await;
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    readiness.missing("dapr", "gone");
+    api.until("no watch", |api| (api.watches("pods") == 0).then_some(())).await;
+    watching.abort();
+}
+
+fn listed(api: &Api) -> Option<()> {
+    (!api.requests_to("GET", "/api/v1/pods").is_empty()).then_some(())
 }

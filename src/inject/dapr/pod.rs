@@ -10,8 +10,7 @@ use serde_json::Value;
 use super::Refusal;
 use crate::inject::or_default;
 
-/// Name of the sidecar's container.
-pub(super) const SIDECAR: &str = "daprd";
+pub(super) use crate::contract::dapr::SIDECAR;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod<'a> {

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -40,7 +41,7 @@ pub struct Limits {
     pub idle: Duration,
     /// Reading a body and answering; more is answered with 408.
     pub request: Duration,
-    /// The age at which a connection is closed, after the request that is under way.
+    /// The age after which the next answer on a connection is the last.
     pub connection: Duration,
     /// What requests that are under way still get after the wish to end.
     pub drain: Duration,
@@ -80,6 +81,12 @@ pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<By
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The same answer as the last on its connection: the peer asks on another.
+pub fn closing(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     response
 }
 
@@ -178,7 +185,15 @@ where
     H: Fn(Request) -> A + Send + Sync + 'static,
     A: Future<Output = Response> + Send + 'static,
 {
-    let service = service_fn(move |request| respond(request, limits, Arc::clone(&handler)));
+    let old = Arc::new(AtomicBool::new(false));
+    let is_old = Arc::clone(&old);
+    let service = service_fn(move |request| {
+        let (handler, last) = (Arc::clone(&handler), is_old.load(Ordering::Relaxed));
+        async move {
+            let response = respond(request, limits, handler).await?;
+            Ok::<_, Infallible>(if last { closing(response) } else { response })
+        }
+    });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -188,6 +203,12 @@ where
             .half_close(true)
             .serve_connection(TokioIo::new(stream), service)
     );
+    // Closed while nobody asks, a connection may be closed upon a question that is on its way.
+    let ageing = async {
+        sleep(limits.connection).await;
+        old.store(true, Ordering::Relaxed);
+        sleep(limits.idle).await;
+    };
     let ending = async {
         shutdown.wished().await;
         sleep(LAST_WORDS).await;
@@ -195,7 +216,7 @@ where
     tokio::select! {
         // Whatever a peer does to its connection concerns nobody else.
         _ = connection.as_mut() => return,
-        () = sleep(limits.connection) => {}
+        () = ageing => {}
         () = ending => {}
     }
     connection.as_mut().graceful_shutdown();

@@ -56,7 +56,8 @@ impl Settings {
             head: 64 << 10,
             body: 3 << 20,
             connections: 1024,
-            idle: Duration::from_secs(30),
+            // It closes what it does not need after 90 s. Closed from here, a connection could be closed upon a request.
+            idle: Duration::from_secs(120),
             request: Duration::from_secs(10),
             connection: Duration::from_secs(600),
             drain: Duration::from_secs(10),
@@ -90,7 +91,12 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         )
     };
     let endpoint = Endpoint::new(routes, metrics.clone());
-    let answer = move |request: Request| std::future::ready(endpoint.answer(&request));
+    let leaving = shutdown.clone();
+    let answer = move |request: Request| {
+        let response = endpoint.answer(&request);
+        // Whoever has kept a connection would find it closed one day; on another it finds another replica.
+        std::future::ready(if leaving.is_wished() { http::closing(response) } else { response })
+    };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);
     let monitor = move |request: Request| std::future::ready(monitor(&request, &probed, &scraped));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
 use istio_cni::webhook::Settings;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use crate::client::NAME;
@@ -40,6 +41,26 @@ async fn requests_that_are_under_way_are_answered_and_then_it_ends() {
     assert!(answer.contains("late"), "{answer}");
     assert!(under_way.is_ended().await);
     tokio::time::timeout(Duration::from_secs(10), stage.server.task).await.expect("it ends").unwrap();
+}
+
+#[tokio::test]
+async fn on_a_kept_connection_the_first_answer_after_the_wish_to_end_is_the_last() {
+    let stage = Simple::start().await;
+    let mut kept = stage.connect().await;
+    for _ in 0..2 {
+        kept.review("/inject", &review("v1", "u", "")).await.unwrap();
+    }
+    stage.server.trigger.wish();
+    stage.server.until("/readyz", "server: ending").await;
+    let body = review("v1", "last", "").to_string();
+    let head = format!(
+        "POST /inject HTTP/1.1\r\nhost: {NAME}\r\ncontent-type: application/json\r\ncontent-length: {}",
+        body.len()
+    );
+    kept.send(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(Duration::from_secs(10), kept.0.read_to_string(&mut answer)).await.expect("it ends").unwrap();
+    assert!(answer.contains("connection: close\r\n") && answer.contains("last"), "{answer}");
 }
 
 #[tokio::test]

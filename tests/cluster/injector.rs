@@ -20,6 +20,7 @@ pub(crate) const VALIDATION: &str = "test.local/validation:1";
 
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/sidecar-injector.yaml");
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/sidecar-injector");
+const REPLICAS: usize = 2;
 const SYSTEM: &str = "--namespace=kube-system";
 const PODS: &str = "--selector=app=sidecar-injector";
 /// Where the API server has webhook configurations.
@@ -122,11 +123,16 @@ impl<'c> Injector<'c> {
 
     /// Kills one of its processes, and waits for the one that follows.
     pub(crate) fn kill(&self) -> Result<()> {
-        let before = processes()?;
+        // Those that are about to end have no successor.
+        let before = self.cluster.until("only those that stay run", |_| {
+            let running = processes()?;
+            ensure!(running.len() == REPLICAS, "{running:?}");
+            Ok(running)
+        })?;
         kill(*before.first().context("a process")?, Signal::SIGKILL)?;
         self.cluster.until("another process of the webhook", |_| {
             let after = processes()?;
-            ensure!(after.len() == before.len() && after != before, "{before:?} {after:?}");
+            ensure!(after.len() == REPLICAS && after != before, "{before:?} {after:?}");
             Ok(())
         })?;
         self.rolled_out()

@@ -44,7 +44,7 @@ const LONGEST: usize = 16;
 impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = Option::<Cow<'_, str>>::deserialize(from)?;
-        Ok(Self(text.filter(|text| text.len() <= LONGEST).map(|text| text.into())))
+        Ok(Self(text.filter(|text| text.len() <= LONGEST).map(Into::into)))
     }
 }
 

@@ -13,6 +13,9 @@ use istio_cni::serve::{listen, signals};
 use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
 use prometheus_client::registry::Registry;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Puts Istio's sidecar, or one of your own, into pods as they are created.
 #[derive(clap::Parser)]
 #[command(name = "sidecar-injector", args_override_self = true)]

@@ -24,12 +24,8 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// A kubeconfig for this server.
 fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
-    let config = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
-         users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-    );
     let path = dir.join("kubeconfig");
-    std::fs::write(&path, config).unwrap();
+    crate::api::kubeconfig(&path, url);
     path
 }
 

@@ -1,5 +1,6 @@
-//! The node agent as operators get it: `manifests/` applied by kubectl, until the value is dropped.
+//! The node agent as operators get it, until the value is dropped: `manifests/` applied by kubectl, or the chart by helm.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +19,8 @@ use crate::stage::Stage;
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
 /// What they call the image, and what the next version of it is called.
 pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/install-cni:next"];
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
+const RELEASE: &str = "istio-cni";
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
 /// For kubectl: the DaemonSet without its rights, and all at once.
 pub(crate) const DAEMON_SET_ALONE: &[&str] = &["--namespace=kube-system", DAEMON_SET];
@@ -33,8 +36,19 @@ pub(crate) struct Agent<'c> {
 impl<'c> Agent<'c> {
     /// Applies the manifests and waits until the DaemonSet is ready.
     pub(crate) fn install(stage: &Stage<'c>) -> Result<Self> {
+        Self::after(stage, || kubectl(&["apply", "--filename", MANIFESTS]))
+    }
+
+    /// Installs the chart with these values (`repair.mode=repair`) and waits until the DaemonSet is ready.
+    pub(crate) fn install_chart(stage: &Stage<'c>, values: &[&str]) -> Result<Self> {
+        let set = values.iter().flat_map(|value| ["--set", value]);
+        let args: Vec<&str> = ["install", RELEASE, CHART, "--namespace=kube-system"].into_iter().chain(set).collect();
+        Self::after(stage, || helm(&args))
+    }
+
+    fn after(stage: &Stage<'c>, install: impl FnOnce() -> Result<String>) -> Result<Self> {
         let agent = Self { cluster: stage.cluster, original: fs::read_to_string(NETWORK)? };
-        kubectl(&["apply", "--filename", MANIFESTS])?;
+        install()?;
         agent.rolled_out()?;
         agent.is_chained()?;
         Ok(agent)
@@ -114,6 +128,7 @@ impl<'c> Agent<'c> {
 
 impl Drop for Agent<'_> {
     fn drop(&mut self) {
+        let _ = helm(&["uninstall", RELEASE, "--namespace=kube-system", "--ignore-not-found"]);
         let _ = kubectl(&["delete", "--filename", MANIFESTS, "--ignore-not-found"]);
         let _ = self.is_gone();
         // A trial that has failed must not fail the next.
@@ -140,8 +155,17 @@ fn process() -> Result<Pid> {
     bail!("there is none")
 }
 
-fn kubectl(args: &[&str]) -> Result<String> {
-    let output = Command::new("kubectl").args(args).output().context("kubectl")?;
-    ensure!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+/// What kubectl prints.
+pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
+    run(OsStr::new("kubectl"), args)
+}
+
+fn helm(args: &[&str]) -> Result<String> {
+    run(&std::env::var_os("HELM").context("HELM")?, args)
+}
+
+fn run(program: &OsStr, args: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(args).output().with_context(|| program.display().to_string())?;
+    ensure!(output.status.success(), "{} {args:?}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
 }

@@ -45,7 +45,8 @@ pub(crate) fn place() -> Place {
 
 /// Returns where it cannot, with the reason.
 fn enter() -> String {
-    let (programs, kube) = match Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))).and_then(|p| Ok((p, kube()?))) {
+    let found = Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))).and_then(|p| Ok((p, kube()?, helm()?)));
+    let (programs, kube, helm) = match found {
         Ok(found) => found,
         Err(missing) => return missing,
     };
@@ -58,6 +59,7 @@ fn enter() -> String {
         .args([kube.as_path(), Path::new(LOGS), &this])
         .args(env::args_os().skip(1))
         .env("CNI_BIN", &programs.cni_plugins)
+        .env("HELM", helm)
         .env(INSIDE, "1")
         .exec();
     format!("{NODE}: {failed}")
@@ -76,6 +78,12 @@ fn kube() -> Result<PathBuf, String> {
         return Err(format!("{version:?} is too old to build Kubernetes: go {}.{} does", OLDEST_GO.0, OLDEST_GO.1));
     }
     Err("KUBE names no binary of Kubernetes: `make kube` builds it, `make test` names it".to_owned())
+}
+
+/// What installs the chart.
+fn helm() -> Result<PathBuf, String> {
+    let named = env::var_os("HELM").map(PathBuf::from).filter(|path| path.is_file());
+    named.map_or_else(|| programs::on_path("helm").map_err(|e| format!("{e}; `make helm` builds it")), Ok)
 }
 
 /// `go1.26.8` is 1.26.

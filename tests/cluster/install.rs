@@ -6,23 +6,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::account::may;
 use crate::agent::{Agent, DAEMON_SET_ALONE, EVERYTHING, IMAGES};
 use crate::chain::NETWORK;
-use crate::churn;
+use crate::churn::{self, Churn};
+use crate::figures;
 use crate::objects::{deployment, injected, is_ready, plain, standalone, uid};
 use crate::stage::{Case, Stage};
+use crate::writer;
 
 pub(crate) const CASES: &[Case] = &[
     Case { states: "the_manifests_install_and_replace_what_came_before", namespace: "install", body: install },
     Case { states: "an_overwritten_chain_is_healed", namespace: "heal", body: heal },
-    Case { states: "no_pod_slips_through_while_the_agent_is_replaced", namespace: "replace", body: replace },
+    Case {
+        states: "no_pod_slips_through_while_the_agent_is_replaced_nor_unseen_while_the_chain_is",
+        namespace: "replace",
+        body: replace,
+    },
     Case { states: "pods_start_redirected_while_the_api_server_is_away", namespace: "outage", body: outage },
     Case { states: "deleting_the_agent_takes_all_of_it_away", namespace: "remove", body: remove },
 ];
 
+/// How often another writer replaces the chain while the agent is there.
+const OVERWRITTEN: usize = 7;
+/// For so long the plugin may then be missing. A busy machine takes longer, but not each time.
+const HEALED: Duration = Duration::from_millis(20);
 /// Who the agent is for the API server.
 const USER: &str = "system:serviceaccount:kube-system:istio-cni";
 
@@ -50,27 +60,53 @@ fn heal(stage: &Stage<'_>) -> Result<()> {
     stage.redirected(&pod)
 }
 
-/// Rolled to another image and back, its pod deleted, its process killed.
+/// Its image, its pod and its process are replaced, then another writer replaces the chain, then both at once. While the
+/// agent is meant to be there, the chain has no gap but the writer's own; what slips through one is mended, and told.
 fn replace(stage: &Stage<'_>) -> Result<()> {
-    let agent = Agent::install(stage)?;
+    let agent = Agent::install_chart(stage, &["repair.mode=repair"])?;
     let over = AtomicBool::new(false);
-    let (churn, gap) = thread::scope(|scope| {
+    let (replaced, gap) = thread::scope(|scope| {
         let watching = scope.spawn(|| longest_gap(&agent, &over));
-        let churn = churn::during(stage, || {
-            for image in [IMAGES[1], IMAGES[0]] {
-                agent.roll(image)?;
-                agent.delete_pod()?;
-                agent.kill()?;
-            }
-            Ok(())
-        });
+        let replaced = churn::during(stage, "replaced", 20, || replacements(&agent, IMAGES[1]));
         over.store(true, Ordering::Relaxed);
-        (churn, watching.join())
+        (replaced, watching.join())
     });
-    let (churn, gap) = (churn?, gap.map_err(|_| anyhow::anyhow!("the watch has panicked"))?);
+    let (replaced, gap) = (replaced?, gap.map_err(|_| anyhow!("the watch has panicked"))?);
     assert_eq!(gap, Duration::ZERO, "for so long the plugin was not in the chain, or not there");
-    ensure!(churn.pods >= 20, "too few pods to tell anything: {churn:?}");
-    Ok(())
+    assert_eq!(replaced.slipped.len(), 0, "there was nothing to slip through");
+
+    let mut heals = Vec::new();
+    let overwritten = churn::during(stage, "overwritten", 20, || {
+        heals = writer::overwrite(&agent, |times| times < OVERWRITTEN)?;
+        Ok(())
+    })?;
+    let over = AtomicBool::new(false);
+    let (both, gaps) = thread::scope(|scope| {
+        let writing = scope.spawn(|| writer::overwrite(&agent, |_| !over.load(Ordering::Relaxed)));
+        let both = churn::during(stage, "both", 20, || replacements(&agent, IMAGES[0]));
+        over.store(true, Ordering::Relaxed);
+        (both, writing.join())
+    });
+    let (both, gaps) = (both?, gaps.map_err(|_| anyhow!("the writer has panicked"))??);
+
+    figures::of("agent replaced: pod starts", &replaced.starts);
+    figures::of("chain overwritten: without the plugin", &heals);
+    figures::of("chain overwritten: pod starts", &overwritten.starts);
+    figures::of("chain overwritten: starts of pods that were mended", &overwritten.slipped);
+    figures::of("both: without the plugin", &gaps);
+    figures::of("both: pod starts", &both.starts);
+    figures::of("both: starts of pods that were mended", &both.slipped);
+    let pods = [&replaced, &overwritten, &both].map(Churn::pods).iter().sum::<usize>();
+    ensure!(heals.iter().any(|gap| *gap <= HEALED), "the chain is never healed within {HEALED:?}: {heals:?}");
+    ensure!(pods >= 60, "too few pods to tell anything: {pods}");
+    [replaced, overwritten, both].iter().try_for_each(Churn::is_swift)
+}
+
+/// Rolled to an image, its pod deleted, its process killed.
+fn replacements(agent: &Agent<'_>, image: &str) -> Result<()> {
+    agent.roll(image)?;
+    agent.delete_pod()?;
+    agent.kill()
 }
 
 /// The longest time in which the plugin was not in the chain, or not there.

@@ -21,10 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
-use crate::client::{Connection, trusting};
+use crate::client::{Connection, NAME, trusting};
 
-/// The service's name.
-pub(crate) const NAME: &str = "istio-sidecar-injector.istio-system.svc";
 /// How long a test waits for what it expects.
 const PATIENCE: Duration = Duration::from_secs(20);
 

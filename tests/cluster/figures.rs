@@ -1,0 +1,18 @@
+//! What a trial has measured, for people: a loaded machine has other figures than an idle one.
+
+#![expect(clippy::print_stdout, reason = "figures are for people")]
+
+use std::time::Duration;
+
+/// Prints how many there were, the best, the median and the worst.
+pub(crate) fn of(what: &str, durations: &[Duration]) {
+    let mut sorted = durations.to_vec();
+    sorted.sort();
+    let [best, .., worst] = sorted.as_slice() else { return println!("  {what}: {sorted:?}") };
+    let (count, median) = (sorted.len(), sorted[sorted.len() / 2]);
+    println!("  {what}: {count}, best {:.1} ms, median {:.1}, worst {:.1}", ms(*best), ms(median), ms(*worst));
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

@@ -1,0 +1,40 @@
+//! Another program that keeps replacing the node's network with one that knows nothing of the plugin.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::agent::Agent;
+use crate::chain::NETWORK;
+use crate::runtime::wait::PATIENCE;
+
+/// From one replacement to the next.
+const PERIOD: Duration = Duration::from_secs(2);
+/// Between two looks at the chain.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Replaces it as long as `goes_on` says, given the number of times so far. For how long the plugin was then missing.
+pub(crate) fn overwrite(agent: &Agent<'_>, goes_on: impl Fn(usize) -> bool) -> Result<Vec<Duration>> {
+    let mut gaps = Vec::new();
+    while goes_on(gaps.len()) {
+        let gap = once(agent)?;
+        gaps.push(gap);
+        thread::sleep(PERIOD.saturating_sub(gap));
+    }
+    Ok(gaps)
+}
+
+fn once(agent: &Agent<'_>) -> Result<Duration> {
+    let temporary = Path::new(NETWORK).with_extension("other");
+    fs::write(&temporary, &agent.original)?;
+    fs::rename(&temporary, NETWORK)?;
+    let start = Instant::now();
+    while let Err(seen) = agent.is_chained() {
+        ensure!(start.elapsed() < PATIENCE, "the chain is not healed: {seen:#}");
+        thread::sleep(PAUSE);
+    }
+    Ok(start.elapsed())
+}

@@ -57,7 +57,8 @@ pub(crate) async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<A
 }
 
 fn answer(profile: &dyn Profile, text: &str) -> Result<String> {
-    let review = Review::parse(text.as_bytes(), std::collections::BTreeMap::new())?;
+    let review =
+        Review::parse(text.as_bytes(), std::collections::BTreeMap::new()).map_err(|unreadable| unreadable.error)?;
     let outcome = profile.review(&review);
     ensure!(matches!(outcome.verdict, Verdict::Patch(_)), "no patch: {}", outcome.reason);
     Ok(review.answer(&outcome))

@@ -14,7 +14,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 
-use crate::api::Api;
+use crate::api::{Api, kubeconfig};
 use crate::client::{NAME, trusting};
 use crate::input::Reviews;
 use crate::load;
@@ -40,16 +40,12 @@ impl Program {
             fs::write(&path, text)?;
             Ok(path)
         };
-        let kubeconfig = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{}'}}}}]\n\
-             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n",
-            api.url()
-        );
+        kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let files = [
             ("--tlsCertFile", file("cert.pem", &issued.certificate)?),
             ("--tlsKeyFile", file("key.pem", &issued.key)?),
             ("--caCertFile", file("root.pem", &issued.authorities)?),
-            ("--kubeconfig", file("kubeconfig", &kubeconfig)?),
+            ("--kubeconfig", dir.path().join("kubeconfig")),
             ("--daprTrustAnchors", file("ca.crt", "ANCHORS")?),
             ("--injectConfig", input.join("config.yaml")),
             ("--injectValues", input.join("values.json")),

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::Api;
+use crate::api::{Api, kubeconfig};
 use crate::client::{Connection, trusting};
 use crate::stage::{bundles, get, webhook_configuration};
 
@@ -31,12 +31,7 @@ fn free() -> SocketAddr {
 impl Program {
     fn start(api: &Api, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{}'}}}}]\n\
-             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n",
-            api.url()
-        );
-        std::fs::write(dir.path().join("kubeconfig"), config).unwrap();
+        kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
         command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));

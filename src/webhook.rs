@@ -3,6 +3,7 @@
 //! The binary `sidecar-injector` starts it. What is injected, a [`Profile`] decides; nothing here knows what a sidecar is.
 
 mod answer;
+mod body;
 mod bundle;
 mod configuration;
 pub mod dapr;

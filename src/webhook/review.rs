@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::warnings;
+use super::{body, warnings};
 use crate::inject::or_default;
 
 const V1: &str = "admission.k8s.io/v1";
@@ -28,7 +28,7 @@ pub struct Review {
     pub kind: String,
     /// Who asks.
     pub user: User,
-    /// The object that is to be created; null where there is none.
+    /// The object that is to be created, without its `managedFields`; null where there is none.
     pub object: Value,
     /// Variables that the webhook's path sets.
     pub variables: BTreeMap<String, String>,
@@ -154,7 +154,7 @@ impl Review {
     /// # Errors
     /// It is no review that can be answered.
     pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Box<Unreadable>> {
-        let mut body = serde_json::from_slice(body).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
+        let mut body = body::read(body).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
         let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
         let Asked { uid, namespace, kind: Kind { kind }, user_info: user } = asked;
         let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();

@@ -1,15 +1,13 @@
 //! Dapr's injection in a real cluster, from the chart with Dapr switched on: who gets its sidecar, who does not and hears why.
 
-use std::env;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use istio_cni::contract::annotation;
 use serde_json::{Value, json};
 
 use crate::account::Account;
-use crate::injector::{Injector, PROXY};
+use crate::injector::{Injector, Kept, PROXY};
 use crate::objects::{deployment, plain, standalone};
 use crate::stage::{Case, Stage};
 
@@ -19,14 +17,14 @@ pub(crate) const CASES: &[Case] = &[Case {
     body: injects_for_the_listed,
 }];
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/sidecar-injector");
-const MAPS: &str = "/api/v1/namespaces/kube-system/configmaps";
-const ANCHORS: &str = "dapr-trust-bundle";
-
 /// A controller of the cluster is listed, an account of a namespace is not; who does not ask is not looked at.
 fn injects_for_the_listed(stage: &Stage<'_>) -> Result<()> {
-    let _anchors = Anchors::new(stage)?;
-    let injector = Injector::apply(stage.cluster, &rendered()?)?;
+    // Any certificate will do.
+    let pem = std::fs::read_to_string("/run/kubernetes/apiserver.crt")?;
+    let anchors =
+        json!({ "kind": "ConfigMap", "metadata": { "name": "dapr-trust-bundle" }, "data": { "ca.crt": pem } });
+    let _anchors = Kept::new(stage.cluster, "configmaps", &anchors)?;
+    let injector = Injector::install_chart(stage.cluster, &format!("dapr.enabled=true,dapr.image={PROXY}"))?;
     let probe = stage.path("pods?dryRun=All");
     // Until nodes know the way to the webhook, Dapr's pods pass without.
     stage.cluster.until("a pod of the administrator is injected", |cluster| {
@@ -79,32 +77,4 @@ fn created_by_a_builder(stage: &Stage<'_>) -> Result<(Value, String)> {
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "kubectl: {told}");
     Ok((serde_json::from_slice(&output.stdout)?, told))
-}
-
-/// The chart with Dapr, whose sidecar is another program's image here.
-fn rendered() -> Result<String> {
-    let helm = env::var_os("HELM").context("HELM names no helm: `make helm` builds it, `make test` names it")?;
-    let mut command = Command::new(helm);
-    command.args(["template", "sidecar-injector", CHART, "--namespace=kube-system", "--kube-version=1.33.0"]);
-    let output = command.args(["--set", &format!("dapr.enabled=true,dapr.image={PROXY}")]).output()?;
-    ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Dapr's trust anchors, as long as the value lives; any certificate will do.
-struct Anchors<'s>(&'s Stage<'s>);
-
-impl<'s> Anchors<'s> {
-    fn new(stage: &'s Stage<'s>) -> Result<Self> {
-        let pem = std::fs::read_to_string(Path::new("/run/kubernetes/apiserver.crt"))?;
-        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": ANCHORS }, "data": { "ca.crt": pem } });
-        stage.cluster.create(MAPS, &map)?;
-        Ok(Self(stage))
-    }
-}
-
-impl Drop for Anchors<'_> {
-    fn drop(&mut self) {
-        let _ = self.0.cluster.delete(&format!("{MAPS}/{ANCHORS}"));
-    }
 }

@@ -1,7 +1,9 @@
 //! The webhook as operators get it: `manifests/` applied by kubectl, until the value is dropped.
 
+use std::env;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -17,16 +19,17 @@ pub(crate) const PROXY: &str = "test.local/proxy:1";
 pub(crate) const VALIDATION: &str = "test.local/validation:1";
 
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/sidecar-injector.yaml");
-const DEPLOYMENT: &str = "deployment/istio-sidecar-injector";
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/sidecar-injector");
 const SYSTEM: &str = "--namespace=kube-system";
 const PODS: &str = "--selector=app=sidecar-injector";
-/// Where the API server has it.
-pub(crate) const CONFIGURATION: &str =
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/istio-sidecar-injector";
+/// Where the API server has webhook configurations.
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 /// An installed webhook.
 pub(crate) struct Injector<'c> {
     cluster: &'c Cluster,
+    /// Of all its objects.
+    name: String,
     /// What was applied.
     dir: TempDir,
 }
@@ -37,20 +40,38 @@ impl<'c> Injector<'c> {
         Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?)
     }
 
-    /// The same with another manifest.
-    pub(crate) fn apply(cluster: &'c Cluster, manifest: &str) -> Result<Self> {
+    /// The same from the chart, with these values.
+    pub(crate) fn install_chart(cluster: &'c Cluster, values: &str) -> Result<Self> {
+        let helm = env::var_os("HELM").context("HELM names no helm: `make helm` builds it, `make test` names it")?;
+        let mut command = Command::new(helm);
+        command.args(["template", "sidecar-injector", CHART, SYSTEM, "--kube-version=1.33.0", "--set", values]);
+        let output = command.output()?;
+        ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
+        Self::apply(cluster, &String::from_utf8(output.stdout)?)
+    }
+
+    fn apply(cluster: &'c Cluster, manifest: &str) -> Result<Self> {
         let mut objects: Vec<Value> = serde_saphyr::from_multiple(manifest)?;
-        for deployment in objects.iter_mut().filter(|object| object["kind"] == "Deployment") {
-            let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
-            let args = container["args"].as_array_mut().context("arguments")?;
-            args.extend([format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}")].map(Value::from));
-        }
-        let injector = Self { cluster, dir: tempfile::tempdir()? };
+        let deployment = objects.iter_mut().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
+        let name = deployment["metadata"]["name"].as_str().context("a name")?.to_owned();
+        let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
+        let args = container["args"].as_array_mut().context("arguments")?;
+        args.extend([format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}")].map(Value::from));
+        let injector = Self { cluster, name, dir: tempfile::tempdir()? };
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         fs::write(injector.applied(), list.to_string())?;
         injector.apply_again()?;
         injector.rolled_out()?;
         Ok(injector)
+    }
+
+    /// Where the API server has its webhook configuration.
+    pub(crate) fn configuration(&self) -> String {
+        format!("{CONFIGURATIONS}/{}", self.name)
+    }
+
+    fn deployment(&self) -> String {
+        format!("deployment/{}", self.name)
     }
 
     fn applied(&self) -> String {
@@ -65,19 +86,19 @@ impl<'c> Injector<'c> {
 
     /// Waits until the Deployment's pods are of its latest version, and ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
-        kubectl(&[SYSTEM, "rollout", "status", DEPLOYMENT, "--timeout=60s"])?;
+        kubectl(&[SYSTEM, "rollout", "status", &self.deployment(), "--timeout=60s"])?;
         Ok(())
     }
 
     /// Replaces its pods one after the other, as an upgrade does.
     pub(crate) fn roll(&self) -> Result<()> {
-        kubectl(&[SYSTEM, "rollout", "restart", DEPLOYMENT])?;
+        kubectl(&[SYSTEM, "rollout", "restart", &self.deployment()])?;
         self.rolled_out()
     }
 
     /// So many pods of it, once the others have ended.
     pub(crate) fn scale(&self, replicas: usize) -> Result<()> {
-        kubectl(&[SYSTEM, "scale", DEPLOYMENT, &format!("--replicas={replicas}")])?;
+        kubectl(&[SYSTEM, "scale", &self.deployment(), &format!("--replicas={replicas}")])?;
         self.cluster.until("pods of the webhook", |_| {
             let pods = self.pods()?;
             ensure!(pods.len() == replicas, "{pods:?}");
@@ -134,7 +155,7 @@ impl<'c> Injector<'c> {
 
     /// The caBundles of its webhooks.
     pub(crate) fn bundles(&self) -> Result<Vec<Value>> {
-        let configuration = self.cluster.get(CONFIGURATION)?;
+        let configuration = self.cluster.get(&self.configuration())?;
         let webhooks = configuration["webhooks"].as_array().context("webhooks")?;
         Ok(webhooks.iter().map(|webhook| webhook["clientConfig"]["caBundle"].clone()).collect())
     }
@@ -143,7 +164,7 @@ impl<'c> Injector<'c> {
 impl Drop for Injector<'_> {
     fn drop(&mut self) {
         // What nobody answers any more must not be asked.
-        let _ = self.cluster.delete(CONFIGURATION);
+        let _ = self.cluster.delete(&self.configuration());
         let _ = kubectl(&["delete", "--filename", &self.applied(), "--ignore-not-found"]);
         let _ = kubectl(&[SYSTEM, "delete", "pods", PODS, "--force", "--grace-period=0"]);
         // Made by the program, and so in no manifest.
@@ -153,6 +174,28 @@ impl Drop for Injector<'_> {
             ensure!(left.is_empty(), "{left:?}");
             Ok(())
         });
+    }
+}
+
+/// An object of the webhook's namespace, as long as the value lives.
+pub(crate) struct Kept<'c> {
+    cluster: &'c Cluster,
+    /// Where the API server has it.
+    pub(crate) path: String,
+}
+
+impl<'c> Kept<'c> {
+    pub(crate) fn new(cluster: &'c Cluster, collection: &str, object: &Value) -> Result<Self> {
+        let all = format!("/api/v1/namespaces/kube-system/{collection}");
+        let object = cluster.create(&all, object)?;
+        let path = format!("{all}/{}", object["metadata"]["name"].as_str().context("a name")?);
+        Ok(Self { cluster, path })
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        let _ = self.cluster.delete(&self.path);
     }
 }
 

@@ -5,11 +5,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use istio_cni::contract::{annotation, container};
+use istio_cni::webhook::{Issued, Lifetime};
+use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
 
+use crate::account::may;
 use crate::agent::{Agent, kubectl};
-use crate::injector::{CONFIGURATION, Injector};
+use crate::injector::{Injector, Kept};
 use crate::objects::{deployment, is_ready, plain, standalone};
 use crate::stage::{Case, Stage};
 
@@ -18,8 +23,12 @@ pub(crate) const CASES: &[Case] = &[
     Case { states: "webhook_is_asked_about_pods_that_labels_select", namespace: "select", body: selects },
     Case { states: "webhook_keeps_its_ca_bundle", namespace: "bundle", body: keeps_its_bundle },
     Case { states: "webhook_can_always_be_started", namespace: "start", body: always_starts },
+    Case { states: "webhook_takes_what_others_keep_for_it", namespace: "others", body: takes_from_others },
     Case { states: "webhook_misses_no_pod_while_it_is_replaced", namespace: "roll", body: misses_none },
 ];
+
+/// Who the webhook is for the API server.
+const USER: &str = "system:serviceaccount:kube-system:istio-sidecar-injector";
 
 /// Labels by name and value.
 type Labels = &'static [(&'static str, &'static str)];
@@ -35,6 +44,9 @@ fn injects(stage: &Stage<'_>) -> Result<()> {
     assert_eq!(names(&pod, "containers"), ["app"]);
     assert!(!pod["metadata"]["annotations"][annotation::STATUS].is_null(), "{}", pod["metadata"]);
     stage.redirected(&pod)?;
+    for request in ["get secrets", "list secrets", "list configmaps", "create pods", "patch pods", "list namespaces"] {
+        assert!(!may(stage, USER, request)?, "{request}");
+    }
     let log = injector.log()?;
     assert!(!log.contains("forbidden"), "a right is missing:\n{log}");
     Ok(())
@@ -84,12 +96,13 @@ fn keeps_its_bundle(stage: &Stage<'_>) -> Result<()> {
     assert!(good.iter().all(Value::is_string), "{good:?}");
     injector.apply_again()?;
     assert_eq!(injector.bundles()?, good);
-    for strange in [Value::Null, good_for_nobody()] {
-        let mut webhooks = stage.cluster.get(CONFIGURATION)?["webhooks"].clone();
+    let other = STANDARD.encode(issued("istio-sidecar-injector")?.authorities);
+    for strange in [Value::Null, other.into()] {
+        let mut webhooks = stage.cluster.get(&injector.configuration())?["webhooks"].clone();
         for webhook in webhooks.as_array_mut().context("webhooks")? {
             webhook["clientConfig"]["caBundle"] = strange.clone();
         }
-        stage.cluster.patch(CONFIGURATION, &json!({ "webhooks": webhooks }))?;
+        stage.cluster.patch(&injector.configuration(), &json!({ "webhooks": webhooks }))?;
         stage.cluster.until("the caBundle is as it was", |_| {
             let now = injector.bundles()?;
             ensure!(now == good, "{now:?}");
@@ -97,13 +110,6 @@ fn keeps_its_bundle(stage: &Stage<'_>) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// The certificate of another authority: the cluster's own.
-fn good_for_nobody() -> Value {
-    use base64::Engine as _;
-    let pem = std::fs::read("/run/kubernetes/apiserver.crt").unwrap_or_default();
-    base64::engine::general_purpose::STANDARD.encode(pem).into()
 }
 
 /// Although pods wait for it, none of its own does: not even where its namespace asks for sidecars.
@@ -122,6 +128,42 @@ fn always_starts(stage: &Stage<'_>) -> Result<()> {
     assert!(refused.contains(r#"failed calling webhook "namespace.sidecar-injector.istio.io""#), "{refused}");
     injector.scale(2)?;
     namespace.injected(&pod)
+}
+
+/// A certificate of somebody else for a service of the webhook's namespace, and who vouches for it.
+fn issued(service: &str) -> Result<Issued> {
+    let names = [format!("{service}.kube-system.svc")];
+    Ok(Issued::new(&names, Lifetime(Duration::from_secs(3600)), UnixTime::now(), None)?)
+}
+
+/// Configuration from a ConfigMap, as it is then; a certificate from a Secret; for a revision of its own.
+fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
+    let secret = json!({ "kind": "Secret", "metadata": { "name": "others-tls" },
+        "stringData": issued("istio-sidecar-injector-canary")? });
+    let map = json!({ "kind": "ConfigMap", "metadata": { "name": "others-injection" }, "data": {
+        "config": "policy: enabled\ndefaultTemplates: [sidecar]\ntemplates:\n  sidecar: |\n    spec:\n      initContainers:\n      \
+                   - name: istio-proxy\n        image: {{ .Values.image }}\n",
+        "values": r#"{ "image": "first:1" }"#,
+    } });
+    let (_secret, map) = (Kept::new(stage.cluster, "secrets", &secret)?, Kept::new(stage.cluster, "configmaps", &map)?);
+    let values = "revision=canary,certificate.secret=others-tls,injectConfigMapName=others-injection";
+    let injector = Injector::install_chart(stage.cluster, values)?;
+    let namespace = Temporary::new(stage, "others-shop", &[("istio.io/rev", "canary")])?;
+    let image_is = |image: &str| {
+        stage.cluster.until(image, |_| {
+            let pod = namespace.admitted(&standalone("web", plain()))?;
+            ensure!(pod["spec"]["initContainers"][0]["image"] == image, "{pod}");
+            Ok(())
+        })
+    };
+    image_is("first:1")?;
+    stage.cluster.patch(&map.path, &json!({ "data": { "values": r#"{ "image": "second:1" }"# } }))?;
+    image_is("second:1")?;
+    let stable = Temporary::new(stage, "others-stable", &[("istio-injection", "enabled")])?;
+    assert!(!is_injected(&stable.admitted(&standalone("web", plain()))?), "another revision's");
+    let log = injector.log()?;
+    assert!(!log.contains("forbidden"), "a right is missing:\n{log}");
+    Ok(())
 }
 
 /// Its pods are replaced, deleted and killed while a Deployment rolls, and while others ask all the time.

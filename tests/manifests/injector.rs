@@ -58,6 +58,7 @@ pub(crate) fn what_cannot_be_is_refused() {
     for (value, reason) in [
         (r#"global.platform="k3s""#, r#"global.platform is "k3s"; only openshift"#),
         ("dapr.enabled=true", "dapr.image is not given"),
+        ("lingerSeconds=20", "terminationGracePeriodSeconds must be more"),
     ] {
         let error = INJECTOR.try_text(&[value]).unwrap_err();
         assert!(error.contains(reason), "{value}: {error}");

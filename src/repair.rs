@@ -6,8 +6,8 @@
 //!                             └─ Sound(reason)     └─ Later, Nothing(reason)
 //! ```
 //!
-//! `daemon`, `istio-cni-repair` and `webhook::dapr::watchdog` start [`run`]. Deciding is pure; only `act` touches a pod, and only with its UID and
-//! version as preconditions. Nothing here delays or ends the daemon: whatever fails is tried again.
+//! `daemon`, `istio-cni-repair` and `webhook::dapr::watchdog` start [`run`]. Deciding is pure; only `act` touches a pod, and
+//! only with its UID and version as preconditions. Nothing here delays or ends the daemon: whatever fails is tried again.
 
 mod act;
 mod broken;

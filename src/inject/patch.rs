@@ -124,6 +124,12 @@ pub fn apply(mut document: Value, operations: &[Operation]) -> Result<Value, Mis
 }
 
 fn apply_one(document: &mut Value, operation: &Operation, path: &str) -> Option<()> {
+    if path.is_empty() {
+        // The empty pointer is the document itself.
+        let (Operation::Add { value, .. } | Operation::Replace { value, .. }) = operation else { return None };
+        *document = value.clone();
+        return Some(());
+    }
     let (parent, key) = path.rsplit_once('/')?;
     let key = key.replace("~1", "/").replace("~0", "~");
     match (document.pointer_mut(parent)?, operation) {
@@ -144,4 +150,21 @@ fn apply_one(document: &mut Value, operation: &Operation, path: &str) -> Option<
         _ => return None,
     }
     Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_document_can_be_replaced_as_a_whole() {
+        for (before, after) in [(json!(4), json!({"a": 1})), (json!([]), json!("x")), (json!({"a": 1}), json!(null))] {
+            let operations = diff(&before, &after);
+            assert_eq!(apply(before.clone(), &operations), Ok(after), "{before}: {operations:?}");
+        }
+        let nothing = Operation::Remove { path: String::new() };
+        assert_eq!(apply(json!(4), &[nothing]), Err(Misfit(String::new())));
+    }
 }

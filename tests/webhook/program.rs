@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::api::{Api, kubeconfig};
 use crate::client::{Connection, trusting};
-use crate::stage::{bundles, get, webhook_configuration};
+use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
 
 /// A running program; it ends with the value.
 struct Program {
@@ -30,13 +30,17 @@ fn free() -> SocketAddr {
 
 impl Program {
     fn start(api: &Api, flags: &[&str]) -> Self {
+        Self::with(api, flags, &[])
+    }
+
+    fn with(api: &Api, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
         command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));
         command.arg(format!("--port={}", webhook.port())).arg(format!("--monitoringPort={}", monitoring.port()));
-        command.args(["--selfSigned", "--linger=0"]).args(flags);
+        command.args(["--selfSigned", "--linger=0"]).args(flags).envs(variables.iter().copied());
         let log = File::create(dir.path().join("log")).unwrap();
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Self { child, dir, webhook, monitoring }
@@ -167,4 +171,37 @@ async fn what_cannot_be_followed_ends_it_with_the_reason() {
         let (_, said) = program.end();
         assert!(said.contains(reason), "{said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_injections_in_one_program_and_a_watchdog_beside_them() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let mut of_dapr = webhook_configuration_of_dapr("");
+    of_dapr["webhooks"][0]["clientConfig"]["service"]["name"] = "dapr-sidecar-injector".into();
+    api.put(of_dapr);
+    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
+        "spec": { "containers": [{ "name": "app" }] } }));
+    let anchors = tempfile::NamedTempFile::new().unwrap();
+    let anchors = format!("--daprTrustAnchors={}", anchors.path().display());
+    let flags = ["--dapr", &*anchors, "--daprServiceName=dapr-sidecar-injector", "--watch-interval=2m"];
+    let mut program = Program::with(&api, &flags, &[("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")]);
+    program.until_ready().await;
+    assert_eq!(bundles_of(&api, "dapr-sidecar-injector"), [bundles(&api)[0].as_str()]);
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    let mut wanted = review(&json!({}));
+    wanted["request"]["userInfo"] = json!({ "groups": ["system:masters"] });
+    wanted["request"]["object"]["metadata"]["annotations"] = json!({ "dapr.io/enabled": "true" });
+    for (path, expected) in [("/inject", "istio-proxy"), ("/mutate", "daprd")] {
+        let pod = patched(&wanted, &connection.review(path, &wanted).await.unwrap());
+        let all = [names(&pod, "initContainers"), names(&pod, "containers")].concat();
+        assert!(all.iter().any(|name| name == expected), "{path}: {all:?}");
+    }
+    let told = api.until("an event", |api| api.list("events").into_iter().next()).await;
+    assert_eq!((&told["reason"], &told["involvedObject"]["name"]), (&"PodWithoutSidecar".into(), &"bare".into()));
+    let metrics = get(program.monitoring, "/metrics").await.unwrap();
+    assert!(metrics.contains("dapr_watchdog_pods_without_sidecar 1"), "{metrics}");
+    let (code, said) = program.end();
+    assert_eq!(code, Some(0), "{said}");
 }

@@ -110,6 +110,18 @@ impl<'c> Agent<'c> {
         Ok(())
     }
 
+    /// Waits until it counts so many of something.
+    pub(crate) fn counts(&self, what: &str, expected: usize) -> Result<()> {
+        let pods = self.cluster.get("/api/v1/namespaces/kube-system/pods")?;
+        let name = pods["items"][0]["metadata"]["name"].as_str().context("the agent's pod")?;
+        let path = format!("/api/v1/namespaces/kube-system/pods/{name}:15014/proxy/metrics");
+        self.cluster.until(&format!("{what} is {expected}"), |_| {
+            let all = kubectl(&["get", "--raw", &path])?;
+            ensure!(all.lines().any(|line| line == format!("{what} {expected}")), "{all}");
+            Ok(())
+        })
+    }
+
     /// What of it is left on the node.
     pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
@@ -155,7 +167,8 @@ fn process() -> Result<Pid> {
     bail!("there is none")
 }
 
-fn kubectl(args: &[&str]) -> Result<String> {
+/// As the cluster's administrator.
+pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
     run(OsStr::new("kubectl"), args)
 }
 

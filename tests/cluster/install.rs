@@ -25,7 +25,6 @@ pub(crate) const CASES: &[Case] = &[
         namespace: "replace",
         body: replace,
     },
-    Case { states: "pods_start_redirected_while_the_api_server_is_away", namespace: "outage", body: outage },
     Case { states: "deleting_the_agent_takes_all_of_it_away", namespace: "remove", body: remove },
 ];
 
@@ -121,31 +120,6 @@ fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
         thread::sleep(Duration::from_millis(1));
     }
     longest
-}
-
-/// A pod that is bound to the node gets another sandbox while nobody but the agent knows it.
-fn outage(stage: &Stage<'_>) -> Result<()> {
-    let _agent = Agent::install(stage)?;
-    stage.create("pods", &standalone("web", injected()))?;
-    let pod = stage.pod_that("the pod is ready", is_ready)?;
-    let before = stage.sandbox(&pod)?;
-    let away = stage.cluster.without("kube-apiserver")?;
-    stage.cluster.cri.stop_sandbox(&before)?;
-    let (after, address) =
-        stage.cluster.until("the pod has another sandbox", |_| stage.running_sandbox(&pod, &before))?;
-    stage.cluster.until("its application is redirected to", |_| {
-        let trace = stage.ask_at(address)?;
-        ensure!(trace.hops().first().is_some_and(|(who, _)| *who == "istio-proxy/inbound"), "{trace}");
-        Ok(())
-    })?;
-    drop(away);
-    stage.cluster.until("the API server knows", |_| {
-        let pod = stage.get("pods/web")?;
-        ensure!(is_ready(&pod) && pod["status"]["podIP"] == address.to_string(), "{}", pod["status"]);
-        Ok(())
-    })?;
-    assert_ne!(after, before);
-    Ok(())
 }
 
 /// By its DaemonSet alone, and with its rights: neither leaves anything, nor keeps a pod from ending or starting.

@@ -145,8 +145,17 @@ fn rights(stage: &Stage<'_>) -> Result<()> {
     }
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
-    let controller = Controller::with_rights_of(stage, "evict", "delete")?;
-    controller.says(stage, &["cannot act on broken pod", "answers 403", "its role must allow `delete pods`"])?;
+    for (rights, mode, request) in [
+        ("repair", "evict", "create pods/eviction"),
+        ("repair", "label", "patch pods/status"),
+        ("label", "evict", "create pods/eviction"),
+        ("evict", "delete", "delete pods"),
+        ("delete", "label", "patch pods/status"),
+    ] {
+        let controller = Controller::with_rights_of(stage, rights, mode)?;
+        let missing = format!("its role must allow `{request}`");
+        controller.says(stage, &["cannot act on broken pod", "answers 403", &missing])?;
+    }
     let left = stage.pod_that("the pod is left", |pod| pod["metadata"]["deletionTimestamp"].is_null())?;
     assert_eq!(uid(&left), uid(&broken));
     Ok(())

@@ -48,6 +48,8 @@ bench: build
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
+	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
+		cargo run --quiet --release --example bench_inject
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
@@ -58,7 +60,7 @@ IMAGE      ?= localhost/install-cni:0.1.0
 IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))
 IMAGE_TREE := target/image/$(IMAGE_ARCH)
 image: build
-	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni istio-cni-repair) $(STATIC)/plugin/istio-iptables
+	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni istio-cni-repair sidecar-injector) $(STATIC)/plugin/istio-iptables
 	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
 	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
@@ -110,9 +112,10 @@ $(HELM):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
 	  else echo 'no go: the trials that render the chart are ignored'; fi
 
-# What the chart renders by default is the plain manifest. A helm of `go install` takes clusters for very old ones.
+# What a chart renders by default is the plain manifest. A helm of `go install` takes clusters for very old ones.
 manifests: helm
-	$(HELM) template istio-cni install/helm/istio-cni --namespace kube-system --kube-version 1.33.0 > manifests/istio-cni.yaml
+	for chart in istio-cni sidecar-injector; do \
+	  $(HELM) template $$chart install/helm/$$chart --namespace kube-system --kube-version 1.33.0 > manifests/$$chart.yaml || exit 1; done
 
 # Five minutes from nothing. The version is what the API server and the kubelet say that they are.
 kube: $(KUBE)

@@ -3,7 +3,10 @@
 //! Only the binary calls it. It shows what the other rooms decide, and changes nothing but the file that it is told to write.
 
 mod configuration;
+mod dapr;
+mod dapr_inject;
 mod describe;
+mod documents;
 mod explain;
 mod kube_inject;
 mod text;
@@ -15,6 +18,7 @@ use crate::inject;
 use crate::inject::istio;
 use crate::serve::cluster;
 
+pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
 
@@ -24,6 +28,9 @@ pub enum Command {
     /// Put the sidecar into the pods of YAML documents
     #[command(name = "kube-inject")]
     KubeInject(KubeInject),
+    /// Put Dapr's sidecar into the pods of YAML documents that ask for it
+    #[command(name = "dapr-inject")]
+    DaprInject(DaprInject),
     /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules
     Explain(Explain),
 }
@@ -79,6 +86,25 @@ pub enum Error {
     /// The injection.
     #[error(transparent)]
     Inject(#[from] istio::Error),
+    /// Dapr's injection.
+    #[error("{kind} {name:?}: {refusal}")]
+    Dapr {
+        /// Of the workload.
+        kind: String,
+        /// Of the workload.
+        name: String,
+        /// Why not.
+        refusal: String,
+    },
+    /// Sidecars of Dapr would not know whom to trust.
+    #[error("the trust anchors of Dapr's mesh are not known: name their file (--daprTrustAnchors)")]
+    NoTrustAnchors,
+    /// The settings of Dapr's injection.
+    #[error("{0} (--daprImage, --daprNamespace, --daprSet)")]
+    DaprSettings(#[from] crate::inject::dapr::SettingsError),
+    /// A patch of ours.
+    #[error(transparent)]
+    Misfit(#[from] inject::Misfit),
     /// What was injected cannot be written.
     #[error(transparent)]
     Oversized(#[from] inject::Oversized),
@@ -118,6 +144,7 @@ pub enum Error {
 pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
     match command {
         Command::KubeInject(flags) => kube_inject::run(flags, streams).await,
+        Command::DaprInject(flags) => dapr_inject::run(flags, streams),
         Command::Explain(flags) => explain::run(flags, streams).await,
     }
 }

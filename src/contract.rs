@@ -52,6 +52,18 @@ pub mod annotation {
     pub const NETWORK: &str = "topology.istio.io/network";
 }
 
+/// What pods of Dapr carry.
+pub mod dapr {
+    /// Annotation by which a pod asks for the sidecar.
+    pub const ENABLED: &str = "dapr.io/enabled";
+    /// The sidecar's container.
+    pub const SIDECAR: &str = "daprd";
+    /// Label of pods that the injector gave a sidecar.
+    pub const INJECTED: &str = "dapr.io/sidecar-injected";
+    /// Label of pods that Dapr's own watchdog has seen to be well.
+    pub const WATCHED: &str = "dapr.io/watchdog-patched";
+}
+
 /// Container names.
 pub mod container {
     /// The sidecar, as a container or as a native sidecar among the init containers.

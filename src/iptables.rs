@@ -3,7 +3,7 @@
 //! `bin/istio-iptables` calls [`run`] with everything that it may know of the world. Here is decided which exit code
 //! means what; rules, kernel and validation are other rooms'.
 
-mod duration;
+pub(crate) mod duration;
 mod etc;
 mod flags;
 mod run;

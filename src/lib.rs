@@ -5,7 +5,7 @@
 //!                                                                     └─ Skip(reason)      │ rules
 //!          prevResult, byte for byte ◀─ cni ◀── converge(netns) ◀── netfilter ◀── RuleSet ◀┘
 //! install  directory events ─▶ Snapshot ─ install::plan ─▶ Plan{file operations} ─ apply ─▶ Snapshot … ready = the plan is empty
-//! repair   pod events ─▶ broken? ─ decide ─▶ Evict | Delete | Label | Reprogram(converge) | Nothing(reason)
+//! repair   pod events ─▶ broken? ─ decide ─▶ Evict | Delete | Label | Reprogram(converge) | Report | Nothing(reason)
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!

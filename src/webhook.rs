@@ -3,6 +3,7 @@
 //! The binary `sidecar-injector` starts it. What is injected, a [`Profile`] decides; nothing here knows what a sidecar is.
 
 mod answer;
+mod body;
 mod bundle;
 mod configuration;
 pub mod dapr;
@@ -18,6 +19,7 @@ mod review;
 mod run;
 mod store;
 mod surroundings;
+mod warnings;
 
 pub mod flags;
 

@@ -1,4 +1,4 @@
-//! Writes the image of the node agent as an OCI archive, without a container engine.
+//! Writes the image, the node agent's and the webhook's, as an OCI archive, without a container engine.
 //!
 //! `make image` calls it with the archive, the image's name and the directory tree that is all of the image; the
 //! Dockerfile beside it makes the same of the same tree.
@@ -14,10 +14,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// What the image holds; the first is what it runs.
-const PROGRAMS: [&str; 4] = [
+const PROGRAMS: [&str; 5] = [
     "usr/local/bin/install-cni",
     "usr/local/bin/istio-cni-repair",
     "usr/local/bin/istio-iptables",
+    "usr/local/bin/sidecar-injector",
     "opt/cni/bin/istio-cni",
 ];
 

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use istio_cni::cnictl::{Command, Streams, run};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Puts sidecars into documents, and explains what becomes of pods.
 #[derive(clap::Parser)]
 #[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true)]

@@ -6,10 +6,15 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use istio_cni::repair;
+use istio_cni::serve::health::Readiness;
 use istio_cni::serve::log::{self, Log};
 use istio_cni::serve::{listen, signals};
 use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
 use prometheus_client::registry::Registry;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Puts Istio's sidecar, or one of your own, into pods as they are created.
 #[derive(clap::Parser)]
@@ -54,24 +59,33 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
+    let readiness = Readiness::default();
+    let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
         monitoring: listen::port(monitoring).await?,
         limits: Settings::limits(),
-        certificates: flags.certificates().await?,
-        bundle: flags.bundle().await?,
+        certificates: flags.certificates(&services).await?,
+        bundles: flags.bundles(dapr.selection()).await?,
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
-        routes: others(flags, dapr).await?,
+        routes: others(flags, dapr, &readiness).await?,
+        readiness,
         linger: flags.linger(),
     };
+    let mut registry = Registry::default();
+    if let Some(watchdog) = dapr.watchdog() {
+        let client = flags.client().await.context("pods without a sidecar cannot be looked for")?;
+        let metrics = repair::Metrics::of_sidecars(&mut registry);
+        tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
+    }
     tracing::info!(port, monitoring, "reviews are taken");
-    Ok(run(settings, Registry::default(), shutdown).await?)
+    Ok(run(settings, registry, shutdown).await?)
 }
 
 /// Injections beside Istio's.
-async fn others(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<Vec<Route>> {
+async fn others(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
     }
@@ -80,7 +94,7 @@ async fn others(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<Vec<Route>>
     let settings = Arc::new(dapr.settings(&env.collect(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
-    let (mesh, places) = (dapr::Mesh::default(), dapr.places());
+    let (mesh, places) = (dapr::Mesh::new(readiness.clone()), dapr.places());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
     tokio::spawn(async move { dapr::keep(client, &settings, &places, &mesh).await });
     Ok(vec![route])

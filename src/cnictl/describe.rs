@@ -4,7 +4,6 @@ use std::fmt::{Display, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::inject::istio::Decision;
 use crate::netfilter::restore;
 use crate::plugin::SkipReason;
 use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
@@ -14,7 +13,12 @@ use crate::rules::{Family, RuleSet};
 pub(super) struct Explained {
     /// `namespace/name`.
     pub(super) subject: String,
+    /// Of Istio's sidecar.
     pub(super) injection: Injection,
+    /// Of Dapr's sidecar, where the pod has to do with it.
+    pub(super) dapr: Option<Injection>,
+    /// What the webhook would warn of.
+    pub(super) warnings: Vec<String>,
     pub(super) redirection: Redirection,
 }
 
@@ -23,10 +27,14 @@ pub(super) enum Injection {
     /// It has its sidecar.
     Already,
     Yes {
-        decision: Decision,
+        rule: &'static str,
+        reason: String,
         added: Vec<String>,
     },
-    No(Decision),
+    No {
+        rule: &'static str,
+        reason: String,
+    },
     /// It should get one and cannot.
     Fails(String),
 }
@@ -50,6 +58,12 @@ impl Explained {
     pub(super) fn text(&self) -> String {
         let mut text = format!("pod {}\n", self.subject);
         let _ = writeln!(text, "  injected:   {}", self.injection.sentence());
+        if let Some(dapr) = &self.dapr {
+            let _ = writeln!(text, "  dapr:       {}", dapr.sentence());
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(text, "  warning:    {warning}");
+        }
         let _ = writeln!(text, "  redirected: {}", self.redirection.sentence());
         if let Redirection::Yes { redirect, rules, warnings } = &self.redirection {
             for warning in warnings {
@@ -71,7 +85,13 @@ impl Explained {
 
     /// For programs.
     pub(super) fn json(&self) -> Value {
-        json!({ "pod": self.subject, "injection": self.injection.json(), "redirection": self.redirection.json() })
+        let mut json =
+            json!({ "pod": self.subject, "injection": self.injection.json(), "redirection": self.redirection.json() });
+        if let Some(dapr) = &self.dapr {
+            json["dapr"] = dapr.json();
+        }
+        json["warnings"] = json!(self.warnings);
+        json
     }
 }
 
@@ -79,8 +99,8 @@ impl Injection {
     fn sentence(&self) -> String {
         match self {
             Self::Already => "already".to_owned(),
-            Self::Yes { decision, added } => format!("yes: {}; it gets {}", decision.reason, added.join(", ")),
-            Self::No(decision) => format!("no: {}", decision.reason),
+            Self::Yes { reason, added, .. } => format!("yes: {reason}; it gets {}", added.join(", ")),
+            Self::No { reason, .. } => format!("no: {reason}"),
             Self::Fails(error) => format!("it is refused: {error}"),
         }
     }
@@ -88,12 +108,10 @@ impl Injection {
     fn json(&self) -> Value {
         match self {
             Self::Already => json!({ "injected": true, "rule": "already" }),
-            Self::Yes { decision, added } => json!({
-                "injected": true, "rule": decision.reason.word(), "reason": decision.reason.to_string(), "containers": added,
-            }),
-            Self::No(decision) => {
-                json!({ "injected": false, "rule": decision.reason.word(), "reason": decision.reason.to_string() })
+            Self::Yes { rule, reason, added } => {
+                json!({ "injected": true, "rule": rule, "reason": reason, "containers": added })
             }
+            Self::No { rule, reason } => json!({ "injected": false, "rule": rule, "reason": reason }),
             Self::Fails(error) => json!({ "injected": false, "rule": "error", "reason": error }),
         }
     }

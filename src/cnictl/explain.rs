@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use super::configuration::{self, Loaded, answered};
 use super::describe::{Explained, Injection, Redirection};
-use super::{Error, Streams, text};
-use crate::contract::annotation;
+use super::{Error, Streams, dapr, documents, text};
+use crate::contract::{self, annotation};
+use crate::inject::dapr::{Decision, Skip, User, review};
 use crate::inject::istio::{Outcome, Request};
-use crate::inject::{documents, is_empty, yaml};
+use crate::inject::{self, apply};
 use crate::plugin::{self, Verdict};
 use crate::pod::PodFacts;
 use crate::rules;
@@ -40,6 +41,8 @@ pub struct Flags {
     ipv6: bool,
     #[command(flatten)]
     configuration: configuration::Flags,
+    #[command(flatten)]
+    dapr: dapr::Flags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,11 +53,16 @@ enum Output {
 
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
     let loaded = flags.configuration.load(flags.pod.is_some(), &mut streams).await?;
-    let pods = match (&flags.pod, &loaded.client) {
+    let documents = match (&flags.pod, &loaded.client) {
         (Some(name), Some(client)) => vec![live(client.clone(), &flags.namespace, name).await?],
-        _ => from_file(&text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?)?,
+        _ => documents::all(&text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?)?,
     };
-    let explained = pods.iter().map(|pod| explain(pod, flags, &loaded)).collect::<Result<Vec<_>, _>>()?;
+    let known = Known { dapr: flags.dapr.load_to_explain(&documents)?, istio: loaded };
+    let pods: Vec<Value> = documents.into_iter().flat_map(pods_of).collect();
+    if pods.is_empty() {
+        return Err(Error::NoPod { number: 1 });
+    }
+    let explained = pods.iter().map(|pod| explain(pod, flags, &known)).collect::<Result<Vec<_>, _>>()?;
     let answer = match flags.output {
         Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
         Output::Json => {
@@ -71,17 +79,13 @@ async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value
     Ok(serde_json::to_value(pod)?)
 }
 
-/// The pods of documents: those that they are, or those that they make.
-fn from_file(text: &str) -> Result<Vec<Value>, Error> {
-    let mut pods = Vec::new();
-    for (at, text) in documents(text).into_iter().enumerate().filter(|(_, text)| !is_empty(text)) {
-        let number = at + 1;
-        let document = yaml::value(text).map_err(|source| Error::Document { number, source })?;
-        pods.extend(pods_of(document));
-    }
-    if pods.is_empty() { Err(Error::NoPod { number: 1 }) } else { Ok(pods) }
+/// What injects.
+struct Known {
+    istio: Loaded,
+    dapr: dapr::Loaded,
 }
 
+/// The pods of a document: the one that it is, or those that it makes.
 fn pods_of(document: Value) -> Vec<Value> {
     if let Some(items) = document.get("items").and_then(Value::as_array) {
         return items.iter().cloned().flat_map(pods_of).collect();
@@ -106,31 +110,63 @@ fn pods_of(document: Value) -> Vec<Value> {
     }
 }
 
-fn explain(pod: &Value, flags: &Flags, loaded: &Loaded) -> Result<Explained, Error> {
+fn explain(pod: &Value, flags: &Flags, known: &Known) -> Result<Explained, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
     let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
     let subject = format!("{namespace}/{name}");
-    let (injection, pod) = inject(pod, namespace, loaded);
-    let redirection =
-        if matches!(injection, Injection::Fails(_)) { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
-    Ok(Explained { subject, injection, redirection })
+    let mut warnings = Vec::new();
+    let (injection, pod) = inject_istio(pod, namespace, &known.istio, &mut warnings);
+    let (dapr, pod) = inject_dapr(pod, namespace, &known.dapr, &mut warnings)?;
+    let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
+    let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
+    let redirection = if refused { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
+    Ok(Explained { subject, injection, dapr, warnings, redirection })
 }
 
 /// What the webhook would answer, and the pod as it would be.
-fn inject(pod: &Value, namespace: &str, loaded: &Loaded) -> (Injection, Value) {
+fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Vec<String>) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
         return (Injection::Already, pod.clone());
     }
     let native_sidecars = loaded.native_sidecars;
     let request = Request { native_sidecars, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
-        Ok(Outcome::Skipped(decision)) => (Injection::No(decision), pod.clone()),
+        Ok(Outcome::Skipped(decision)) => {
+            warnings.extend(decision.remark.iter().map(ToString::to_string));
+            (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
+        }
         Ok(Outcome::Injected { decision, pod: injected, .. }) => {
-            let added = added(pod, &injected);
-            (Injection::Yes { decision, added }, injected)
+            warnings.extend(decision.remark.iter().map(ToString::to_string));
+            let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
+            (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)
         }
         Err(error) => (Injection::Fails(error.to_string()), pod.clone()),
     }
+}
+
+/// What Dapr's webhook would answer about a pod that has to do with Dapr, and the pod as it would be.
+fn inject_dapr(
+    pod: Value,
+    namespace: &str,
+    loaded: &dapr::Loaded,
+    warnings: &mut Vec<String>,
+) -> Result<(Option<Injection>, Value), Error> {
+    if pod["metadata"]["annotations"][contract::dapr::ENABLED].is_null() {
+        return Ok((None, pod));
+    }
+    let request = inject::dapr::Request { kind: "Pod", namespace, user: User::master(), object: Some(&pod) };
+    let outcome = review(&request, &loaded.settings, &loaded.facts());
+    warnings.extend(outcome.warnings);
+    let (rule, reason) = (outcome.decision.reason(), outcome.decision.to_string());
+    Ok(match outcome.decision {
+        Decision::Inject { .. } => {
+            let injected = apply(pod.clone(), &outcome.patch)?;
+            (Some(Injection::Yes { rule, reason, added: added(&pod, &injected) }), injected)
+        }
+        Decision::Skip(Skip::AlreadyInjected(_)) => (Some(Injection::Already), pod),
+        Decision::Skip(_) => (Some(Injection::No { rule, reason }), pod),
+        Decision::Refuse(_) => (Some(Injection::Fails(reason)), pod),
+    })
 }
 
 /// Names of the containers that only the injected pod has.

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Error, Streams, configuration, text};
+use super::{Error, Streams, configuration, documents, text};
 use crate::inject::istio::{Document, Injector, Reason, Skipped};
-use crate::inject::{documents, is_empty, write, yaml};
 
 /// Flags, under the names of Istio's tool.
 #[derive(Debug, Clone, Args)]
@@ -41,26 +40,14 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
 
 /// The documents with their sidecars, and the workloads that get none.
 fn inject(injector: &Injector, native_sidecars: bool, input: &str) -> Result<(String, Vec<Skipped>), Error> {
-    let (mut output, mut all) = (String::with_capacity(input.len() * 4), Vec::new());
-    for (at, text) in documents(input).into_iter().enumerate() {
-        let raw = text.trim_end_matches('\n');
-        if raw.is_empty() {
-            continue;
+    let mut all = Vec::new();
+    let output = documents::each(input, |document| match injector.inject_document(document, native_sidecars)? {
+        Document::Workload { document, skipped } => {
+            all.extend(skipped);
+            Ok(Some(document))
         }
-        let wrong = |source| Error::Document { number: at + 1, source };
-        let document = if is_empty(text) { None } else { Some(yaml::value(text).map_err(wrong)?) };
-        let injected = document.map(|document| injector.inject_document(document, native_sidecars)).transpose()?;
-        match injected {
-            Some(Document::Workload { document, skipped }) => {
-                output += &write(document)?;
-                all.extend(skipped);
-            }
-            Some(Document::Untouched) | None => {
-                output += raw;
-                output += "\n---\n";
-            }
-        }
-    }
+        Document::Untouched => Ok(None),
+    })?;
     Ok((output, all))
 }
 

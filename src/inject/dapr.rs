@@ -9,12 +9,13 @@ mod app_id;
 mod args;
 mod components;
 mod container;
+mod documents;
 mod env;
 mod glob;
 mod mounts;
 mod operations;
 mod pod;
-mod quantity;
+mod redirection;
 mod release_1_4_2;
 mod settings;
 mod trust;
@@ -30,12 +31,13 @@ use serde_json::Value;
 pub use accounts::{Allowed, Authority, PatternError, User};
 pub use app_id::{AppId, AppIdError, Source};
 pub use components::Component;
+pub use documents::{Told, inject_document};
 pub use glob::{Fault, Glob, GlobError};
 pub use pod::Toleration;
 pub use settings::{Actors, ControlPlane, Era, PullPolicy, Security, Settings, SettingsError};
 pub use trust::{Issuer, Trust, mtls_enabled};
 
-use annotations::{Annotations, Options, truthy_1_4_2};
+use annotations::{Annotations, Options, truthy, truthy_1_4_2};
 use container::Parts;
 use operations::Injection;
 use pod::Pod;
@@ -134,6 +136,9 @@ pub enum Refusal {
         "the Components of the namespace are not known yet: try again, and look at the injector's log if it stays so"
     )]
     NoComponents,
+    /// An image is asked for, and none is named: the container could never start.
+    #[error("dapr.io/sidecar-image is empty: name an image, or leave the annotation out")]
+    NoImage,
     /// Release 1.4.2 refused pods whose port is no number.
     #[error("dapr.io/app-port: {0:?} is no port")]
     AppPort(String),
@@ -154,6 +159,7 @@ impl Decision {
             Self::Refuse(Refusal::NoTrustAnchors) => "no_trust_anchors",
             Self::Refuse(Refusal::NoIssuer) => "no_issuer",
             Self::Refuse(Refusal::NoComponents) => "no_components",
+            Self::Refuse(Refusal::NoImage) => "no_image",
             Self::Refuse(Refusal::AppPort(_)) => "app_port",
         }
     }
@@ -161,6 +167,17 @@ impl Decision {
     /// Whether the API server is to let the pod through.
     pub fn is_allowed(&self) -> bool {
         !matches!(self, Self::Refuse(_))
+    }
+}
+
+impl Skip {
+    /// Whether the pod's creator may well expect a sidecar.
+    fn is_surprising(&self) -> bool {
+        match self {
+            Self::Unauthorized { .. } => true,
+            Self::NotEnabled(value) => value.as_deref().is_some_and(truthy),
+            Self::NotAPod(_) | Self::AlreadyInjected(_) => false,
+        }
     }
 }
 
@@ -198,7 +215,9 @@ pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> 
             Err(decision) => (decision, Vec::new()),
         },
     };
-    if matches!(decision, Decision::Skip(Skip::Unauthorized { .. })) {
+    if let Decision::Skip(skip) = &decision
+        && skip.is_surprising()
+    {
         warnings.push(format!("no Dapr sidecar: {decision}"));
     }
     Outcome { decision, patch, warnings }
@@ -264,6 +283,9 @@ fn inject(
         let sidecar = release_1_4_2::sidecar(&parts, object, issuer, warnings);
         let patch = release_1_4_2::operations(&pod, sidecar);
         return Ok((app_id, patch));
+    }
+    if options.image.is_some_and(|image| image.trim().is_empty()) {
+        return Err(Refusal::NoImage.into());
     }
     let components = injected_components(&options, &app_id.id, facts, warnings)?;
     parts.components = sockets_folder(&pod, &options, settings, !components.is_empty());

@@ -40,7 +40,7 @@ pub use mesh::Mesh;
 pub use native::NativeSidecars;
 pub use owner::Owner;
 pub use path::variables;
-pub use policy::{Decision, Era, Policy, Reason};
+pub use policy::{Decision, Era, Policy, Reason, Remark};
 pub use settings::Settings;
 pub use values::Values;
 

@@ -2,6 +2,7 @@
 //!
 //! Paths that a pod does not have read as empty: the API server, not the injector, tells users what is no pod.
 
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::contract::container;
@@ -12,6 +13,11 @@ pub(super) const CONTAINERS: &str = "containers";
 pub(super) const INIT_CONTAINERS: &str = "initContainers";
 
 static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+
+/// A member that is null, read as one that is absent; for `deserialize_with`.
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+}
 
 /// The map under `key`, empty where there is none.
 pub(super) fn map<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {

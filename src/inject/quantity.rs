@@ -1,81 +1,229 @@
-//! Kubernetes' resource quantities, as far as injection must know a right one from a wrong one.
+//! Kubernetes' resource quantities: told from other text, and written as the API server writes them.
+//!
+//! What already is canonical stays as the user wrote it. Values beyond 128 bits, which no node has, count as malformed, so
+//! that no annotation costs more than its length.
+
+/// What a suffix says about the number before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// `n` to `E`: a power of ten.
+    Decimal(i32),
+    /// `e3`: a power of ten, and it stays written so.
+    Exponent(i32),
+    /// `Ki` to `Ei`: a power of two.
+    Binary(u32),
+}
+
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+
+/// No value is finer: the rest is rounded up.
+const NANO: i32 = -9;
+/// Exponents beyond this are no amounts of anything.
+const LARGEST_EXPONENT: i32 = 30;
+/// Digits up to which the original reads a number without big integers; beyond, it always rewrites.
+const FAST_DIGITS: usize = 18;
+
+/// The number before the suffix.
+struct Number<'a> {
+    negative: bool,
+    /// Without leading zeros.
+    whole: &'a str,
+    fraction: &'a str,
+}
+
+/// `text` in canonical form; `None` when it is no quantity.
+pub(super) fn canonical(text: &str) -> Option<String> {
+    let (number, suffix) = split(text)?;
+    let unit = unit(suffix)?;
+    if number.is_canonical(unit) {
+        return Some(text.to_owned());
+    }
+    let magnitude = number.digits()?;
+    let written = match unit {
+        Unit::Decimal(exponent) => decimal(magnitude, exponent - number.scale()?, false),
+        Unit::Exponent(exponent) => decimal(magnitude, exponent - number.scale()?, true),
+        Unit::Binary(power) => binary(magnitude, number.scale()?, power),
+    }?;
+    Some(if number.negative && written != "0" { format!("-{written}") } else { written })
+}
 
 /// Whether `text` is a quantity: a number with an optional SI, binary or exponent suffix.
 pub(super) fn is_quantity(text: &str) -> bool {
-    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let digits = number.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(number.len());
-    let (number, suffix) = number.split_at(digits);
-    let numeric = number.contains(|c: char| c.is_ascii_digit()) && number.matches('.').count() <= 1;
-    numeric && (is_unit(suffix) || is_exponent(suffix))
+    canonical(text).is_some()
 }
 
-fn is_unit(suffix: &str) -> bool {
-    matches!(suffix, "" | "n" | "u" | "m" | "k" | "M" | "G" | "T" | "P" | "E" | "Ki" | "Mi" | "Gi" | "Ti" | "Pi" | "Ei")
-}
-
-fn is_exponent(suffix: &str) -> bool {
-    suffix.strip_prefix(['e', 'E']).is_some_and(|exponent| {
-        let digits = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
-        !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
-    })
-}
-
-/// The spelling that Kubernetes gives a quantity: the largest suffix of the same family that leaves a whole number.
-/// None where it is no quantity, has an exponent, or is too fine or too large to be spelled here.
-pub(super) fn canonical(text: &str) -> Option<String> {
-    const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
-    const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, suffix) = text.split_at(digits);
-    let (family, base): (&[&str], u128) = if suffix.ends_with('i') { (&BINARY, 1024) } else { (&DECIMAL, 1000) };
-    let mut at = family.iter().position(|unit| *unit == suffix)?;
-    let (whole, mut fraction) = number.split_once('.').unwrap_or((number, ""));
-    fraction = fraction.trim_end_matches('0');
-    if base == 1024 && !fraction.is_empty() {
+fn split(text: &str) -> Option<(Number<'_>, &str)> {
+    if text.is_empty() {
         return None;
     }
-    let mut value: u128 = format!("0{whole}").parse().ok()?;
-    while !fraction.is_empty() {
-        let (next, rest) = fraction.split_at(fraction.len().min(3));
-        value = value.checked_mul(base)?.checked_add(format!("{next:0<3}").parse().ok()?)?;
-        (fraction, at) = (rest, at.checked_sub(1)?);
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, rest) = digits(unsigned);
+    let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), digits);
+    Some((Number { negative: text.starts_with('-'), whole: whole.trim_start_matches('0'), fraction }, suffix))
+}
+
+/// The digits at the start, and the rest.
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+fn unit(suffix: &str) -> Option<Unit> {
+    if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
+        return Some(Unit::Decimal(*exponent));
     }
-    while value != 0 && value.is_multiple_of(base) && at + 1 < family.len() {
-        (value, at) = (value / base, at + 1);
+    if let Some((_, power)) = BINARY.iter().find(|(name, _)| *name == suffix) {
+        return Some(Unit::Binary(*power));
     }
-    Some(if value == 0 { "0".to_owned() } else { format!("{value}{}", family[at]) })
+    let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    (exponent.abs() <= LARGEST_EXPONENT).then_some(Unit::Exponent(exponent))
+}
+
+impl Number<'_> {
+    /// All digits as one number.
+    fn digits(&self) -> Option<u128> {
+        let both = format!("0{}{}", self.whole, self.fraction);
+        both.parse().ok()
+    }
+
+    /// How many of the digits are behind the point.
+    fn scale(&self) -> Option<i32> {
+        i32::try_from(self.fraction.len()).ok()
+    }
+
+    /// Whether the original keeps what the user wrote.
+    fn is_canonical(&self, unit: Unit) -> bool {
+        let length = self.whole.len().max(1) + self.fraction.len();
+        match unit {
+            Unit::Decimal(exponent) | Unit::Exponent(exponent) => {
+                let Some(scale) = self.scale().map(|scale| exponent - scale) else { return false };
+                let thousands = format!("{}{}", self.whole, self.fraction).ends_with("000");
+                length <= FAST_DIGITS && scale >= NANO && scale % 3 == 0 && !thousands && !self.whole.is_empty()
+            }
+            Unit::Binary(power) => {
+                // Below this many digits the product fits 64 bits; the last bits tell that 1024 does not divide it.
+                let room = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
+                room >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)
+            }
+        }
+    }
+}
+
+/// `magnitude` × 10^`exponent` with an exponent that is a multiple of three.
+fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Option<String> {
+    while exponent < NANO && magnitude > 0 {
+        magnitude = magnitude.div_ceil(10);
+        exponent += 1;
+    }
+    if magnitude == 0 {
+        return Some("0".to_owned());
+    }
+    while magnitude.is_multiple_of(10) {
+        magnitude /= 10;
+        exponent += 1;
+    }
+    let largest = if keep_exponent { i32::MAX } else { 18 };
+    while exponent % 3 != 0 || exponent > largest {
+        magnitude = magnitude.checked_mul(10)?;
+        exponent -= 1;
+    }
+    let suffix = match keep_exponent {
+        true if exponent == 0 => String::new(),
+        true => format!("e{exponent}"),
+        false => DECIMAL.iter().find(|(_, power)| *power == exponent)?.0.to_owned(),
+    };
+    Some(format!("{magnitude}{suffix}"))
+}
+
+/// `magnitude` / 10^`scale` × 2^`power`.
+fn binary(magnitude: u128, scale: i32, power: u32) -> Option<String> {
+    let largest = u128::from(i64::MAX.unsigned_abs());
+    let scaled = magnitude.checked_mul(1 << power)?;
+    let divisor = 10_u128.checked_pow(u32::try_from(scale).ok()?)?;
+    let (whole, exact) = (scaled / divisor, scaled.is_multiple_of(divisor));
+    if whole >= largest {
+        return Some(largest.to_string());
+    }
+    if !exact || whole < 1024 {
+        return decimal(scaled, -scale, false);
+    }
+    let (mut whole, mut steps) = (whole, 0);
+    while whole.is_multiple_of(1024) {
+        whole /= 1024;
+        steps += 1;
+    }
+    let suffix = if steps == 0 { "" } else { BINARY.get(steps - 1)?.0 };
+    Some(format!("{whole}{suffix}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
-    fn spellings_are_canonical() {
-        for (text, spelled) in [
-            ("2000m", "2"),
-            ("1024Mi", "1Gi"),
-            ("0.1", "100m"),
-            ("1.50", "1500m"),
-            ("1500", "1500"),
-            ("1000Ki", "1000Ki"),
-            ("1000", "1k"),
-            ("0", "0"),
-        ] {
-            assert_eq!(canonical(text).as_deref(), Some(spelled), "{text}");
+    fn quantities_are_written_as_the_api_server_writes_them() {
+        for same in "1 1. 01 001 5. +1 -1 1e3 1e0 1e-3 1500m 1n 1Gi 1000Ki 1048576 1k 9223372036854775808 1e18 0 1E 5Ei"
+            .split(' ')
+        {
+            assert_eq!(canonical(same).as_deref(), Some(same));
         }
-        for other in ["1e3", "1.5Gi", "x"] {
-            assert_eq!(canonical(other), None, "{other}");
+        for (given, written) in [
+            (".5", "500m"),
+            ("0.5", "500m"),
+            ("0.50", "500m"),
+            ("1.0", "1"),
+            ("1.50", "1500m"),
+            ("10E-1", "1"),
+            ("1.5e3", "1500"),
+            ("1000", "1k"),
+            ("1000m", "1"),
+            ("0.0001", "100u"),
+            ("0.00000000001", "1n"),
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("0.001Mi", "1048576m"),
+            ("1000k", "1M"),
+            ("10Ei", "9223372036854775807"),
+            ("1e19", "10e18"),
+            ("0m", "0"),
+            ("00", "0"),
+            ("-0", "0"),
+            ("Mi", "0"),
+            ("-1000", "-1k"),
+            ("0.5Ki", "512"),
+            ("1e-12", "1e-9"),
+            ("1024Ki", "1Mi"),
+            ("1000E", "1000E"),
+            ("2000m", "2"),
+            ("1500", "1500"),
+            ("0.1", "100m"),
+            ("2E", "2E"),
+            ("-2", "-2"),
+        ] {
+            assert_eq!(canonical(given).as_deref(), Some(written), "{given}");
+        }
+        for bad in [
+            "", "1e", " 1", "1 ", "1gi", "1GiB", "1K", "1,5", "--1", "0x10", "1.2.3", "1e3Mi", "1e99", "1e+-3", "ten",
+            "1 Gi", "1Gib", "1\n", "1: {",
+        ] {
+            assert_eq!(canonical(bad), None, "{bad:?}");
         }
     }
 
-    #[test]
-    fn quantities_are_told_from_other_text() {
-        for right in ["1", "100m", "1.5Gi", "-2", "1e3", "2E", ".5"] {
-            assert!(is_quantity(right), "{right}");
+    proptest! {
+        #[test]
+        fn a_quantity_in_canonical_form_stays(text in "[+-]?[0-9]{0,24}(\\.[0-9]{0,14})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[0-9]{1,2}|E-[0-9]|)") {
+            if let Some(canonical) = canonical(&text) {
+                prop_assert_eq!(super::canonical(&canonical), Some(canonical.clone()), "{}", text);
+            }
         }
-        for wrong in ["", "m", "1 Gi", "1Gib", "1e", "1.2.3", "1\n", "1: {"] {
-            assert!(!is_quantity(wrong), "{wrong}");
+
+        #[test]
+        fn no_text_ends_the_injector(text in any::<String>()) {
+            let _ = canonical(&text);
         }
     }
 }

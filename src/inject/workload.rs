@@ -2,7 +2,7 @@
 //!
 //! Kinds are known by group and name: a custom resource that happens to be called `Job` is left alone.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::pod;
 
@@ -37,7 +37,15 @@ impl Kind {
         }
     }
 
-    /// Pointers to the metadata and the spec that injection reads and writes. A cron job's labels and annotations go
+    /// Pointers to the metadata and the spec of the pod itself.
+    pub(super) fn template(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CronJob => ("/spec/jobTemplate/spec/template/metadata", "/spec/jobTemplate/spec/template/spec"),
+            _ => self.pointers(),
+        }
+    }
+
+    /// Pointers to the metadata and the spec that Istio's injection reads and writes. A cron job's labels and annotations go
     /// where Istio puts them, on the job.
     pub(super) fn pointers(self) -> (&'static str, &'static str) {
         match self {
@@ -48,10 +56,51 @@ impl Kind {
     }
 }
 
+/// Changes each workload where it stands: the document itself, or those that it lists. Whether it is one, or a list.
+///
+/// # Errors
+/// Those of `change`; what comes after is not looked at.
+pub(super) fn each<E>(
+    document: &mut Value,
+    change: &mut impl FnMut(&mut Value, Kind) -> Result<(), E>,
+) -> Result<bool, E> {
+    let Some(kind) = Kind::of(document) else { return Ok(false) };
+    if kind != Kind::List {
+        return change(document, kind).map(|()| true);
+    }
+    for item in document.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        each(item, change)?;
+    }
+    Ok(true)
+}
+
+/// The pod at these pointers; none where there is no spec.
+pub(super) fn pod(document: &Value, (metadata, spec): (&str, &str)) -> Option<Value> {
+    let spec = document.pointer(spec).filter(|spec| spec.is_object())?;
+    let metadata = document.pointer(metadata).filter(|metadata| metadata.is_object());
+    Some(json!({"metadata": metadata.cloned().unwrap_or_else(|| json!({})), "spec": spec}))
+}
+
+/// Puts a value where a pointer of [`Kind`] leads; the last step may be missing.
+pub(super) fn put(document: &mut Value, pointer: &str, value: Value) {
+    let Some((parent, key)) = pointer.rsplit_once('/') else { return };
+    if let Some(parent) = document.pointer_mut(parent) {
+        pod::object(parent).insert(key.to_owned(), value);
+    }
+}
+
+/// A workload's kind, and `namespace/name` or the name where it has no namespace.
+pub(super) fn title(document: &Value) -> (String, String) {
+    let metadata = pod::metadata(document);
+    let name = match (pod::text(metadata, "namespace"), pod::name(metadata)) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    (pod::text(document, "kind").to_owned(), name)
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -3,6 +3,11 @@
 //! The settings are those of Go's reader: a repeated key counts once, with its last value; `yes` and `on` are booleans,
 //! `0644` is octal. Anything larger than a request may be is refused before it is read.
 
+mod block;
+mod flow;
+#[cfg(test)]
+mod tests;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
@@ -42,5 +47,13 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
 /// # Errors
 /// As [`read`].
 pub fn value(text: &str) -> Result<Value, Error> {
+    match block::read(text).filter(|_| text.len() <= LIMIT) {
+        Some(value) => Ok(value),
+        None => whole(text),
+    }
+}
+
+/// The same by the library alone.
+fn whole(text: &str) -> Result<Value, Error> {
     read::<Option<Value>>(text).map(Option::unwrap_or_default)
 }

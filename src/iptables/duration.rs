@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `300ms`, `1.5h`, `1m30s`, `0`: numbers with units, one after the other. Negative ones are refused.
-pub(super) fn parse(text: &str) -> Result<Duration, &'static str> {
+pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     const FORM: &str = "not a duration such as 300ms, 5s or 1m30s";
     if text == "0" {
         return Ok(Duration::ZERO);

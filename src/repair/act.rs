@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
-use super::decide::Action;
-use super::event::event;
+use super::decide::{Action, Reason};
+use super::event::{self, event};
 use super::metrics::{Counted, Metrics};
 use super::netns;
 use super::pod::Pod;
-use super::settings::Settings;
+use super::settings::{Settings, Symptom};
 use super::tracker::Step;
 use crate::converge;
 
@@ -32,6 +32,8 @@ pub(super) enum Outcome {
     Failed { error: String, wait: Option<Duration> },
     /// Nothing was done, as asked.
     DryRun,
+    /// Nothing is to be done but to tell it.
+    Reported,
 }
 
 /// What acting needs.
@@ -44,19 +46,48 @@ pub(super) struct Actor {
 
 /// What people are told of an action: an event's reason, and its message.
 struct Words {
+    /// What the pod is.
+    found: &'static str,
     reason: &'static str,
     done: &'static str,
     failed: &'static str,
 }
 
-fn words(action: Action) -> Words {
-    let (reason, done, failed) = match action {
-        Action::Evict => ("EvictBrokenPod", "evicted", "evict"),
-        Action::Delete => ("DeleteBrokenPod", "deleted", "delete"),
-        Action::Label => ("LabelBrokenPod", "labelled", "label"),
-        Action::Reprogram => ("RepairBrokenPod", "redirection set up", "set up redirection"),
+fn words(symptom: &Symptom, action: Action) -> Words {
+    let found = match symptom {
+        Symptom::Validation(_) => "pod detected as broken",
+        Symptom::NoSidecar => "pod asks for Dapr's sidecar and has none",
     };
-    Words { reason, done, failed }
+    let (reason, done, failed) = match (symptom, action) {
+        (Symptom::NoSidecar, Action::Delete) => ("DeletePodWithoutSidecar", "deleted", "delete"),
+        (Symptom::NoSidecar, Action::Report(reason)) => ("PodWithoutSidecar", left_alone(reason), "tell"),
+        (_, Action::Evict) => ("EvictBrokenPod", "evicted", "evict"),
+        (_, Action::Delete) => ("DeleteBrokenPod", "deleted", "delete"),
+        (_, Action::Label) => ("LabelBrokenPod", "labelled", "label"),
+        (_, Action::Reprogram) => ("RepairBrokenPod", "redirection set up", "set up redirection"),
+        (_, Action::Report(reason)) => ("BrokenPod", left_alone(reason), "tell"),
+    };
+    Words { found, reason, done, failed }
+}
+
+/// Who speaks in events.
+fn component(symptom: &Symptom) -> &'static str {
+    match symptom {
+        Symptom::Validation(_) => "cni-repair",
+        Symptom::NoSidecar => "dapr-watchdog",
+    }
+}
+
+/// Why nothing else is done, in words for whoever reads events.
+fn left_alone(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Standalone => "left as it is: no controller would replace it",
+        Reason::StaticPod => "left as it is: it is made from a file on its node",
+        Reason::Replacement => {
+            "left as it is: it replaces one that was deleted for the same; look at the injector's log and webhook"
+        }
+        _ => "left as it is",
+    }
 }
 
 impl Actor {
@@ -78,6 +109,7 @@ impl Actor {
             Action::Delete => (self.calls.delete(broken).await, Outcome::Ended),
             Action::Label => (self.calls.label(broken, label_key, label_value).await, Outcome::Labelled),
             Action::Reprogram => return self.reprogram(broken).await,
+            Action::Report(_) => return Outcome::Reported,
         };
         done.map_or_else(|error| refused(&error), |()| outcome)
     }
@@ -108,13 +140,13 @@ impl Actor {
     /// Later failures of the same action are counted and logged, but not told again: a pod may be held for hours by a
     /// disruption budget.
     async fn report(&self, step: &Step, action: Action, outcome: &Outcome) {
-        let (pod, words) = (&step.broken.pod, words(action));
+        let (pod, words) = (&step.broken.pod, words(&self.settings.symptom, action));
         let message = match outcome {
-            Outcome::Ended | Outcome::Labelled | Outcome::Reprogrammed { .. } => {
+            Outcome::Ended | Outcome::Labelled | Outcome::Reprogrammed { .. } | Outcome::Reported => {
                 self.metrics.acted(action.as_str(), Counted::Success);
                 let change = if let Outcome::Reprogrammed { done, .. } = outcome { done.change.as_str() } else { "" };
                 tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");
-                format!("pod detected as broken, {}", words.done)
+                format!("{}, {}", words.found, words.done)
             }
             Outcome::Gone | Outcome::Conflict | Outcome::DryRun => {
                 self.metrics.acted(action.as_str(), Counted::Skip);
@@ -126,11 +158,12 @@ impl Actor {
                 if !step.first {
                     return;
                 }
-                format!("pod detected as broken, but failed to {}: {error}", words.failed)
+                format!("{}, but failed to {}: {error}", words.found, words.failed)
             }
         };
         let node = if self.settings.node.is_empty() { &step.broken.node } else { &self.settings.node };
-        let event = event(&step.broken, node, words.reason, &message, jiff::Timestamp::now());
+        let speaker = event::Speaker { component: component(&self.settings.symptom), node };
+        let event = event(&step.broken, speaker, words.reason, &message, jiff::Timestamp::now());
         if let Err(error) = self.calls.tell(&pod.namespace, &event).await {
             tracing::warn!(%pod, error = chain(&error), "no event could be written");
         }

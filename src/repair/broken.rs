@@ -1,13 +1,16 @@
-//! Whether a pod is broken: its validation has ended with the exit code that says "no redirection".
+//! Whether a pod is broken: its validation has ended with the exit code that says "no redirection", or it lacks the sidecar
+//! that it asks for.
 //!
-//! Pure. The current termination counts as well as the last one, so that containers which are never started again are
+//! Pure. Of a validation, the current termination counts as well as the last one, so that containers which are never started again are
 //! found, too.
 
 use std::fmt;
 use std::net::IpAddr;
 
-use super::pod::{Container, Pod, Terminated};
-use super::settings::Settings;
+use super::lineage::Lineage;
+use super::pod::{Container, OwnerReference, Pod, Status, Terminated};
+use super::settings::{Settings, Symptom, Validation};
+use crate::contract::dapr;
 use crate::pod::PodName;
 
 /// A pod whose validation failed, and all that deciding and acting need of it.
@@ -41,6 +44,8 @@ pub struct Broken {
     pub validating: bool,
     /// It carries the label of broken pods, whatever its value.
     pub labelled: bool,
+    /// Of what it was made, where it matters whether others were made of it, too.
+    pub lineage: Option<Box<Lineage>>,
 }
 
 /// Where a termination was found.
@@ -66,6 +71,12 @@ pub enum Owner {
 /// Why a pod is not broken, or none of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sound {
+    /// It does not ask for Dapr's sidecar.
+    NotEnabled,
+    /// It has that sidecar.
+    HasSidecar,
+    /// It has come to its end without one.
+    Finished,
     /// It lives in the node's netns, where nothing is ever redirected.
     HostNetwork,
     /// It has no sidecar annotation.
@@ -86,6 +97,9 @@ impl Sound {
     /// For logs.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::NotEnabled => "not_enabled",
+            Self::HasSidecar => "has_sidecar",
+            Self::Finished => "finished",
             Self::HostNetwork => "host_network",
             Self::NoAnnotation => "no_annotation",
             Self::NoContainer => "no_container",
@@ -103,21 +117,46 @@ impl fmt::Display for Sound {
     }
 }
 
-/// Whether a pod is broken by the filters of `settings`, else why not. Of several containers that the filters allow,
-/// the first broken one counts.
+/// Whether a pod is broken by the symptom that `settings` name, else why not.
 pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, Sound> {
+    match &settings.symptom {
+        Symptom::Validation(validation) => unvalidated(pod, validation, settings),
+        Symptom::NoSidecar => without_sidecar(pod),
+    }
+}
+
+/// Whether it asks for Dapr's sidecar as the injector reads it, and has none. Whoever has one has it from its first day.
+fn without_sidecar(pod: &Pod) -> Result<Broken, Sound> {
+    let Pod { metadata, spec, status, .. } = pod;
+    let enabled = metadata.annotations.as_ref().and_then(|all| all.get(dapr::ENABLED)?.0.as_deref());
+    if !enabled.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Err(Sound::NotEnabled);
+    }
+    let mut containers = spec.containers.iter().chain(&spec.init_containers).flatten();
+    if containers.any(|container| container.name == dapr::SIDECAR) {
+        return Err(Sound::HasSidecar);
+    }
+    if is_finished(status) {
+        return Err(Sound::Finished);
+    }
+    let absent = Container { name: dapr::SIDECAR.to_owned(), ..Container::default() };
+    Ok(Broken { lineage: lineage(pod).map(Box::new), ..describe(pod, &absent, Evidence::Current, 0, "") })
+}
+
+/// Of several containers that the filters allow, the first broken one counts.
+fn unvalidated(pod: &Pod, validation: &Validation, settings: &Settings) -> Result<Broken, Sound> {
     if pod.spec.host_network {
         return Err(Sound::HostNetwork);
     }
     let has = |key: &str| pod.metadata.annotations.as_ref().is_some_and(|keys| keys.contains_key(key));
-    if !settings.annotation.is_empty() && !has(&settings.annotation) {
+    if !validation.annotation.is_empty() && !has(&validation.annotation) {
         return Err(Sound::NoAnnotation);
     }
     let mut reason = Sound::NoContainer;
-    let named = |c: &&Container| settings.container.is_empty() || c.name == settings.container;
+    let named = |c: &&Container| validation.container.is_empty() || c.name == validation.container;
     for container in pod.status.init_container_statuses.iter().flatten().filter(named) {
-        match failure(container, settings) {
-            Ok((evidence, attempt)) => return Ok(describe(pod, container, evidence, attempt, settings)),
+        match failure(container, validation) {
+            Ok((evidence, attempt)) => return Ok(describe(pod, container, evidence, attempt, &settings.label_key)),
             Err(sound) => reason = sound,
         }
     }
@@ -125,13 +164,14 @@ pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, Sound> {
 }
 
 /// Which termination says that the container failed as looked for, and at which attempt.
-fn failure(container: &Container, settings: &Settings) -> Result<(Evidence, u32), Sound> {
+fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, u32), Sound> {
     let current = container.state.terminated.as_ref();
     if current.is_some_and(|ended| ended.reason == "Completed" || ended.exit_code == 0) {
         return Err(Sound::Recovered);
     }
     let last = container.last_state.terminated.as_ref();
-    let matched = match (current.map(|ended| matches(ended, settings)), last.map(|ended| matches(ended, settings))) {
+    let matched = match (current.map(|ended| matches(ended, validation)), last.map(|ended| matches(ended, validation)))
+    {
         (Some(Ok(())), _) => Ok(Evidence::Current),
         (_, Some(Ok(()))) => Ok(Evidence::Last),
         (Some(Err(sound)), _) | (None, Some(Err(sound))) => Err(sound),
@@ -145,20 +185,19 @@ fn failure(container: &Container, settings: &Settings) -> Result<(Evidence, u32)
     })
 }
 
-fn matches(ended: &Terminated, settings: &Settings) -> Result<(), Sound> {
-    if settings.exit_code != 0 && ended.exit_code != settings.exit_code {
+fn matches(ended: &Terminated, validation: &Validation) -> Result<(), Sound> {
+    if validation.exit_code != 0 && ended.exit_code != validation.exit_code {
         return Err(Sound::OtherExitCode);
     }
-    let message = settings.message.trim();
+    let message = validation.message.trim();
     if !message.is_empty() && ended.message.trim() != message {
         return Err(Sound::OtherMessage);
     }
     Ok(())
 }
 
-fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, settings: &Settings) -> Broken {
+fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, label: &str) -> Broken {
     let Pod { metadata, spec, status, .. } = pod;
-    let finished = matches!(status.phase.as_str(), "Failed" | "Succeeded");
     Broken {
         pod: pod.pod_name(),
         uid: metadata.uid.clone(),
@@ -171,10 +210,15 @@ fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, 
         evidence,
         owner: owner(pod),
         deleting: metadata.deletion_timestamp.is_some(),
-        retries: !finished && spec.restart_policy != "Never",
+        retries: !is_finished(status) && spec.restart_policy != "Never",
         validating: container.state.running.is_some(),
-        labelled: metadata.labels.as_ref().is_some_and(|keys| keys.contains_key(&settings.label_key)),
+        labelled: metadata.labels.as_ref().is_some_and(|keys| keys.contains_key(label)),
+        lineage: None,
     }
+}
+
+fn is_finished(status: &Status) -> bool {
+    matches!(status.phase.as_str(), "Failed" | "Succeeded")
 }
 
 fn addresses(pod: &Pod) -> Vec<IpAddr> {
@@ -182,9 +226,17 @@ fn addresses(pod: &Pod) -> Vec<IpAddr> {
     if all.is_empty() { pod.status.pod_ip.parse().into_iter().collect() } else { all }
 }
 
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+fn lineage(pod: &Pod) -> Option<Lineage> {
+    let (controller, created) = (controller(pod)?.uid.clone(), pod.metadata.creation_timestamp?);
+    Some(Lineage { controller, created })
+}
+
 fn owner(pod: &Pod) -> Owner {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    match owners.into_iter().find(|owner| owner.controller == Some(true)) {
+    match controller(pod) {
         Some(owner) if owner.kind == "Node" => Owner::Node,
         Some(_) => Owner::Controller,
         None => Owner::Nobody,

@@ -28,6 +28,8 @@ pub enum Action {
     Label,
     /// Its netns is brought to what the plugin would have made of it.
     Reprogram,
+    /// It is told as an event that it is as it is, and why nothing else is done about it.
+    Report(Reason),
 }
 
 impl Action {
@@ -38,6 +40,7 @@ impl Action {
             Self::Delete => "delete",
             Self::Label => "label",
             Self::Reprogram => "repair",
+            Self::Report(_) => "report",
         }
     }
 }
@@ -53,6 +56,10 @@ pub enum Reason {
     Labelled,
     /// What would be done was logged.
     DryRun,
+    /// It was told as an event.
+    Reported,
+    /// It has taken the place of a deleted pod, and is no better.
+    Replacement,
     /// No setting asks for more than detection.
     ObserveOnly,
     /// No controller would replace it, and `--repair-standalone-pods` is not set.
@@ -83,6 +90,8 @@ impl Reason {
             Self::Ended => "ended",
             Self::Labelled => "labelled",
             Self::DryRun => "dry_run",
+            Self::Reported => "reported",
+            Self::Replacement => "replacement",
             Self::ObserveOnly => "observe_only",
             Self::Standalone => "standalone",
             Self::StaticPod => "static_pod",
@@ -114,6 +123,8 @@ pub struct History {
     pub acted: Option<Acted>,
     /// Attempts up to this one began before the pod was reprogrammed and say nothing about it.
     pub reprogrammed: Option<u32>,
+    /// It has taken the place of a deleted pod.
+    pub replacement: bool,
     /// When the budget of actions has room.
     pub room: Duration,
 }
@@ -129,6 +140,8 @@ pub enum Acted {
     Hopeless,
     /// Logged, as a dry run does.
     DryRun,
+    /// Told as an event.
+    Reported,
 }
 
 /// What is to be done about a broken pod at `now`, since the controller started.
@@ -156,6 +169,7 @@ fn settled(broken: &Broken, history: &History) -> Option<Reason> {
         Acted::Labelled => Reason::Labelled,
         Acted::Hopeless => Reason::Hopeless,
         Acted::DryRun => Reason::DryRun,
+        Acted::Reported => Reason::Reported,
     })
 }
 
@@ -168,6 +182,9 @@ fn remedy(broken: &Broken, history: &History, settings: &Settings) -> Result<Act
         Mode::Delete => may_end(broken, settings).map(|()| Action::Delete),
         Mode::Repair => in_place(broken, history, settings),
         Mode::RepairOrEvict => repair_or_evict(broken, history, settings),
+        Mode::Report => Ok(Action::Report(Reason::ObserveOnly)),
+        Mode::DeleteOrReport if history.replacement => Ok(Action::Report(Reason::Replacement)),
+        Mode::DeleteOrReport => Ok(may_end(broken, settings).map_or_else(Action::Report, |()| Action::Delete)),
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Metrics {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    /// `evict`, `delete`, `label`, `repair`
+    /// `evict`, `delete`, `label`, `repair`, `report`
     r#type: &'static str,
     /// `success`, `skip`, `fail`
     result: &'static str,
@@ -38,6 +38,16 @@ impl Metrics {
         of_repair.register("pods_repaired", "Pods on which repair acted", metrics.repaired.clone());
         of_repair.register("broken_pods", "Pods known to be broken now", metrics.broken.clone());
         of_repair.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
+        metrics
+    }
+
+    /// Registers `dapr_watchdog_actions_total{type,result}` and the like: of pods that lack Dapr's sidecar.
+    pub fn of_sidecars(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let watchdog = registry.sub_registry_with_prefix("dapr_watchdog");
+        watchdog.register("actions", "Pods without a sidecar that were told or deleted", metrics.repaired.clone());
+        watchdog.register("pods_without_sidecar", "Pods that lack the sidecar now", metrics.broken.clone());
+        watchdog.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
         metrics
     }
 

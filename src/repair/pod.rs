@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use crate::pod::PodName;
 
@@ -30,8 +31,22 @@ struct Wire {
     status: Status,
 }
 
-/// The keys of labels and annotations matter, not the values.
+/// The keys of labels matter, not the values.
 type Keys = BTreeMap<String, IgnoredAny>;
+
+/// An annotation's value, where it is a word; longer texts are not kept.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Word(pub(super) Option<Box<str>>);
+
+/// Bytes of a word.
+const LONGEST: usize = 16;
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Option::<Cow<'_, str>>::deserialize(from)?;
+        Ok(Self(text.filter(|text| text.len() <= LONGEST).map(Into::into)))
+    }
+}
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -41,7 +56,8 @@ pub(super) struct Metadata {
     pub(super) uid: String,
     pub(super) resource_version: String,
     pub(super) deletion_timestamp: Option<IgnoredAny>,
-    pub(super) annotations: Option<Keys>,
+    pub(super) creation_timestamp: Option<Timestamp>,
+    pub(super) annotations: Option<BTreeMap<String, Word>>,
     pub(super) labels: Option<Keys>,
     pub(super) owner_references: Option<Vec<OwnerReference>>,
 }
@@ -50,6 +66,7 @@ pub(super) struct Metadata {
 #[serde(default)]
 pub(super) struct OwnerReference {
     pub(super) kind: String,
+    pub(super) uid: String,
     pub(super) controller: Option<bool>,
 }
 
@@ -59,6 +76,14 @@ pub(super) struct Spec {
     pub(super) node_name: String,
     pub(super) restart_policy: String,
     pub(super) host_network: bool,
+    pub(super) containers: Option<Vec<Named>>,
+    pub(super) init_containers: Option<Vec<Named>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Named {
+    pub(super) name: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -1,5 +1,6 @@
 //! What repair is to do: flags and variables, read once and checked.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::flags::{Flags, Given};
@@ -23,9 +24,14 @@ pub enum Mode {
     RepairOrEvict,
     /// They are logged.
     Observe,
+    /// They are told as events; of the watchdog alone.
+    Report,
+    /// They are deleted where that helps, and told as events where it does not; of the watchdog alone.
+    DeleteOrReport,
 }
 
 impl Mode {
+    /// Those of repair.
     const ALL: [Self; 6] = [Self::Evict, Self::Delete, Self::Label, Self::Repair, Self::RepairOrEvict, Self::Observe];
 
     /// As in flags and logs.
@@ -37,8 +43,32 @@ impl Mode {
             Self::Repair => "repair",
             Self::RepairOrEvict => "repair-or-evict",
             Self::Observe => "observe",
+            Self::Report => "report",
+            Self::DeleteOrReport => "delete-or-report",
         }
     }
+}
+
+/// What a broken pod is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Symptom {
+    /// It found out itself that it has no redirection.
+    Validation(Validation),
+    /// It asks for Dapr's sidecar and has none.
+    NoSidecar,
+}
+
+/// The validation whose failure counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Validation {
+    /// Annotation that pods must have, whatever its value; empty: none.
+    pub annotation: String,
+    /// Name of the validating init container; empty: any.
+    pub container: String,
+    /// Its exit code; 0: any but success.
+    pub exit_code: i32,
+    /// Its termination message, blanks around it aside; empty: any.
+    pub message: String,
 }
 
 /// How broken pods are found, and what becomes of them.
@@ -60,14 +90,8 @@ pub struct Settings {
     pub label_key: String,
     /// Its value.
     pub label_value: String,
-    /// Annotation that pods must have, whatever its value; empty: none.
-    pub annotation: String,
-    /// Name of the validating init container; empty: any.
-    pub container: String,
-    /// Its exit code; 0: any but success.
-    pub exit_code: i32,
-    /// Its termination message, blanks around it aside; empty: any.
-    pub message: String,
+    /// By what they are known.
+    pub symptom: Symptom,
     /// Selector of the watch.
     pub label_selector: String,
     /// Selector of the watch, the node's name included.
@@ -110,10 +134,12 @@ impl Settings {
             node: flags.repair_node_name.clone(),
             label_key: flags.repair_broken_pod_label_key.clone(),
             label_value: flags.repair_broken_pod_label_value.clone(),
-            annotation: flags.repair_sidecar_annotation.clone(),
-            container: flags.repair_init_container_name.clone(),
-            exit_code: flags.repair_init_container_exit_code.0.unwrap_or(i32::from(contract::EXIT_VALIDATION)),
-            message: flags.repair_init_container_termination_message.clone(),
+            symptom: Symptom::Validation(Validation {
+                annotation: flags.repair_sidecar_annotation.clone(),
+                container: flags.repair_init_container_name.clone(),
+                exit_code: flags.repair_init_container_exit_code.0.unwrap_or(i32::from(contract::EXIT_VALIDATION)),
+                message: flags.repair_init_container_termination_message.clone(),
+            }),
             label_selector: flags.repair_label_selectors.clone(),
             field_selector: field_selector(&flags.repair_field_selectors, &flags.repair_node_name),
             places: Places {
@@ -127,6 +153,26 @@ impl Settings {
             },
         };
         settings.checked()
+    }
+
+    /// For pods of all nodes that ask for Dapr's sidecar and have none. `delete`: they are not only told as events.
+    /// `budget`: actions in a minute, 1 or more.
+    pub fn of_sidecars(delete: bool, budget: NonZeroU32) -> Self {
+        Self {
+            enabled: true,
+            mode: if delete { Mode::DeleteOrReport } else { Mode::Report },
+            dry_run: false,
+            standalone: false,
+            budget: budget.get(),
+            node: String::new(),
+            label_key: String::new(),
+            label_value: String::new(),
+            symptom: Symptom::NoSidecar,
+            label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
+            field_selector: String::new(),
+            places: Places { dirs: Vec::new(), proc: PathBuf::new() },
+            rules: Options { native_nftables: false, forced: None, on_difference: OnDifference::Mend },
+        }
     }
 
     fn checked(self) -> Result<Self, Error> {
@@ -242,8 +288,13 @@ pub(super) mod tests {
     fn defaults_are_istios() {
         let settings = settings("").unwrap();
         assert!(settings.enabled && !settings.dry_run && !settings.standalone);
-        assert_eq!((settings.container.as_str(), settings.exit_code), ("istio-validation", 126));
-        assert_eq!(settings.annotation, "sidecar.istio.io/status");
+        let validation = Validation {
+            annotation: "sidecar.istio.io/status".into(),
+            container: "istio-validation".into(),
+            exit_code: 126,
+            message: String::new(),
+        };
+        assert_eq!(settings.symptom, Symptom::Validation(validation));
         assert_eq!(
             (settings.label_key.as_str(), settings.label_value.as_str()),
             ("cni.istio.io/uninitialized", "true")

@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::act::Outcome;
 use super::broken::Broken;
 use super::budget::Budget;
-use super::decide::{Acted, Decision, History, decide};
-use super::settings::Settings;
+use super::decide::{Acted, Action, Decision, History, decide};
+use super::lineage::Lineages;
+use super::settings::{Mode, Settings};
 
 /// Pods that are known at a time. What is beyond is found again by a new list, once there is room.
 const MOST: usize = 4096;
@@ -53,14 +54,26 @@ pub(super) struct Tracker {
     pods: BTreeMap<String, Entry>,
     due: BTreeSet<(Duration, String)>,
     budget: Budget,
+    lineages: Lineages,
     list: u64,
+    /// A list has begun and not ended.
+    partial: bool,
     overflowed: bool,
 }
 
 impl Tracker {
     pub(super) fn new(settings: Settings) -> Self {
         let budget = Budget::new(settings.budget);
-        Self { settings, pods: BTreeMap::new(), due: BTreeSet::new(), budget, list: 0, overflowed: false }
+        Self {
+            settings,
+            pods: BTreeMap::new(),
+            due: BTreeSet::new(),
+            budget,
+            lineages: Lineages::default(),
+            list: 0,
+            partial: false,
+            overflowed: false,
+        }
     }
 
     /// How many pods are known to be broken.
@@ -76,11 +89,13 @@ impl Tracker {
     /// A list begins.
     pub(super) fn listing(&mut self) {
         self.list += 1;
+        self.partial = true;
         self.overflowed = false;
     }
 
     /// A list has ended: what it did not name is gone.
     pub(super) fn listed(&mut self) {
+        self.partial = false;
         let gone: Vec<String> =
             self.pods.iter().filter(|(_, entry)| entry.seen < self.list).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
@@ -130,27 +145,38 @@ impl Tracker {
 
     /// When something is due next.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.due.first().map(|(due, _)| *due)
+        self.due.first().filter(|_| !self.waits()).map(|(due, _)| *due)
+    }
+
+    /// Which pod replaces which can only be told once all are known.
+    fn waits(&self) -> bool {
+        self.partial && self.settings.mode == Mode::DeleteOrReport
     }
 
     /// What is decided about the next pod that is due. An action counts as begun.
     pub(super) fn take(&mut self, now: Duration) -> Option<Step> {
-        let (due, uid) = self.due.first().filter(|(due, _)| *due <= now)?.clone();
+        let (due, uid) = self.due.first().filter(|(due, _)| *due <= now && !self.waits())?.clone();
         self.due.remove(&(due, uid.clone()));
         let room = self.budget.room();
         let entry = self.pods.get_mut(&uid)?;
         entry.due = None;
         entry.history.room = room;
+        let lineage = entry.broken.lineage.as_deref();
+        entry.history.replacement = lineage.is_some_and(|lineage| self.lineages.is_replacement(lineage, now));
         let decision = decide(&entry.broken, &entry.history, &self.settings, now);
         let news = entry.last.replace(timeless(decision)) != Some(timeless(decision));
         let step = Step { broken: entry.broken.clone(), decision, first: entry.history.failures == 0, news };
         match decision {
             Decision::Later(when, _) => self.schedule(&uid, Some(when)),
             Decision::Nothing(_) => {}
-            Decision::Act(_) => {
+            Decision::Act(action) => {
                 entry.acting = true;
                 if !self.settings.dry_run {
                     self.budget.spend(now);
+                    if let (Action::Delete, Some(lineage)) = (action, &step.broken.lineage) {
+                        let all = self.pods.values().filter_map(|entry| entry.broken.lineage.as_deref());
+                        self.lineages.ending(lineage, all, now);
+                    }
                 }
             }
         }
@@ -179,6 +205,7 @@ impl Tracker {
                 *history = History { reprogrammed: Some(*restarts), ..History::default() };
             }
             Outcome::DryRun => history.acted = Some(Acted::DryRun),
+            Outcome::Reported => history.acted = Some(Acted::Reported),
             Outcome::Gone => return self.forget(&step.broken.uid),
             // The newer version is here already: that it changed is no failure.
             Outcome::Conflict if newer => {}

@@ -11,16 +11,21 @@ use hyper::{Method, StatusCode};
 
 use super::metrics::Metrics;
 use super::path;
-use super::review::{self, Outcome, Profile, Review, Verdict};
+use super::review::{Outcome, Profile, Review, Verdict};
+use super::warnings::clipped;
 use crate::serve::http::{Request, Response, content, text};
 
+/// Characters of a reason, in the log and in the answer: pods may hold annotations of 256 KiB.
+const LONGEST_REASON: usize = 2048;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A path and what is behind it.
 #[derive(Clone)]
 pub struct Route {
-    /// The path itself and all below it, such as `/inject`.
+    /// Such as `/inject`.
     pub path: &'static str,
+    /// Whether all paths below it lead here, too.
+    pub below: bool,
     /// Who decides.
     pub profile: Arc<dyn Profile>,
 }
@@ -44,9 +49,10 @@ impl Endpoint {
         if path == "/ready" {
             return text(StatusCode::OK, "");
         }
-        let below =
-            |route: &&Route| path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let Some(route) = self.routes.iter().find(below) else {
+        let leads = |route: &&Route| {
+            path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || (route.below && rest.starts_with('/')))
+        };
+        let Some(route) = self.routes.iter().find(leads) else {
             return text(StatusCode::NOT_FOUND, "nothing is injected here\n");
         };
         self.metrics.requested();
@@ -63,15 +69,16 @@ impl Endpoint {
         let start = Instant::now();
         let answer = match Review::parse(request.body(), path::variables(request.uri().path())) {
             Ok(review) => {
-                let outcome = route.profile.review(&review);
+                let mut outcome = route.profile.review(&review);
+                outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
                 self.metrics.decided(&outcome, start.elapsed());
                 log(&review, &outcome);
                 review.answer(&outcome)
             }
-            Err(error) => {
+            Err(unreadable) => {
                 self.metrics.failed();
-                tracing::warn!(%error, "a request cannot be answered");
-                review::undecodable(&error)
+                tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
+                unreadable.answer()
             }
         };
         content(StatusCode::OK, JSON, answer)

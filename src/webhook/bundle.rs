@@ -3,6 +3,7 @@
 //! `present` calls it. Pure: what is watched and sent is `present`'s.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -49,6 +50,11 @@ pub(super) struct Correction {
 }
 
 impl Selection {
+    /// Whether it can lead to anything.
+    pub(super) fn is_some(&self) -> bool {
+        !(self.name.is_empty() && self.labels.is_empty())
+    }
+
     /// The webhooks among these configurations that lead here.
     pub(super) fn hooks<'a>(&self, all: impl IntoIterator<Item = &'a MutatingWebhookConfiguration>) -> Vec<Hook> {
         let of = |configuration: &'a MutatingWebhookConfiguration| {
@@ -61,9 +67,13 @@ impl Selection {
 
     /// Why there may be nothing to patch.
     pub(super) fn nothing(&self) -> String {
-        let which =
-            if self.name.is_empty() { format!("labelled {}", self.labels) } else { format!("named {}", self.name) };
-        format!("there is no MutatingWebhookConfiguration {which} with a webhook whose name ends with {}", self.webhook)
+        format!("there is no MutatingWebhookConfiguration {self} with a webhook whose name ends with {}", self.webhook)
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() { write!(f, "labelled {}", self.labels) } else { write!(f, "named {}", self.name) }
     }
 }
 
@@ -94,6 +104,11 @@ fn host(url: &str) -> Option<&str> {
 pub(super) fn vouched(identity: &Identity, hooks: &[Hook], now: UnixTime) -> Result<(), String> {
     let wrong = |hook: &Hook, error: identity::Error| format!("{} of {}: {error}", hook.name, hook.configuration);
     hooks.iter().try_for_each(|hook| identity.trusted(&hook.bundle, &hook.server, now).map_err(|e| wrong(hook, e)))
+}
+
+/// Whether any of these webhooks would have the API server believe `identity`.
+pub(super) fn is_believed(identity: &Identity, hooks: &[Hook], now: UnixTime) -> bool {
+    hooks.iter().any(|hook| identity.trusted(&hook.bundle, &hook.server, now).is_ok())
 }
 
 /// Patches where the bundle does not vouch for `identity`; `fresh`: also where it is another text, for these authorities

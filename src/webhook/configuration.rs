@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::files::{parent, read_at_most};
 use super::metrics::{Metrics, Reload};
-use super::review::{Outcome, Profile, Review, Verdict};
+use super::review::{Outcome, Profile, Review};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
@@ -82,11 +82,7 @@ impl Profile for Configured {
     fn review(&self, review: &Review) -> Outcome {
         match &*self.0.load() {
             Some(profile) => profile.review(review),
-            None => Outcome {
-                verdict: Verdict::Refuse,
-                rule: "no_configuration",
-                reason: "the injection has no configuration yet".to_owned(),
-            },
+            None => Outcome::refused("no_configuration", "the injection has no configuration yet".to_owned()),
         }
     }
 }

@@ -6,14 +6,13 @@
 mod flags;
 mod mesh;
 mod watch;
+pub mod watchdog;
 
 pub use flags::Flags;
 pub use mesh::Mesh;
 pub use watch::{Places, keep};
 
 use std::sync::Arc;
-
-use serde_json::Value;
 
 use super::answer::Route;
 use super::review::{Outcome, Profile, Review, Verdict};
@@ -30,27 +29,24 @@ pub struct Dapr {
 
 /// The route of Dapr's injection; `mesh` is what [`keep`] keeps current.
 pub fn route(settings: Arc<Settings>, mesh: Mesh) -> Route {
-    Route { path: PATH, profile: Arc::new(Dapr { settings, mesh }) }
+    Route { path: PATH, below: false, profile: Arc::new(Dapr { settings, mesh }) }
 }
 
 impl Profile for Dapr {
     fn review(&self, review: &Review) -> Outcome {
-        let user = &review.request["userInfo"];
-        let text = |key: &str| user[key].as_str().unwrap_or_default();
-        let groups: Vec<String> =
-            user["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        let user = &review.user;
         let request = Request {
             kind: &review.kind,
             namespace: &review.namespace,
-            user: User { username: text("username"), uid: text("uid"), groups: &groups },
-            object: Some(review.object()).filter(|object| !object.is_null()),
+            user: User { username: &user.username, uid: &user.uid, groups: &user.groups },
+            object: Some(&review.object).filter(|object| !object.is_null()),
         };
         let known = self.mesh.known();
         told(&dapr::review(&request, &self.settings, &known.facts(&review.namespace)))
     }
 }
 
-/// Warnings are part of the reason, by which they reach the log and the audit log.
+/// Warnings of a pod that is injected are part of the reason, by which they reach the log and the audit log.
 fn told(outcome: &dapr::Outcome) -> Outcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();
@@ -62,11 +58,8 @@ fn told(outcome: &dapr::Outcome) -> Outcome {
         Decision::Refuse(_) => Verdict::Refuse,
         Decision::Inject { .. } => match serde_json::to_vec(&outcome.patch) {
             Ok(patch) => Verdict::Patch(patch),
-            Err(error) => {
-                let reason = format!("the patch cannot be written: {error}");
-                return Outcome { verdict: Verdict::Refuse, rule: "error", reason };
-            }
+            Err(error) => return Outcome::refused("error", format!("the patch cannot be written: {error}")),
         },
     };
-    Outcome { verdict, rule, reason }
+    Outcome { verdict, rule, reason, warnings: outcome.warnings.clone() }
 }

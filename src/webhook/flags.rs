@@ -251,11 +251,11 @@ impl Flags {
         })
     }
 
-    /// Where the certificate comes from.
+    /// Where the certificate comes from. `services`: further names of services by which the API server connects.
     ///
     /// # Errors
     /// It is kept in a Secret and there is no way to the API server.
-    pub async fn certificates(&self) -> Result<Certificates, cluster::Error> {
+    pub async fn certificates(&self, services: &[&str]) -> Result<Certificates, cluster::Error> {
         let Certificate { tls_cert_file, tls_key_file, ca_cert_file, .. } = self.certificate.clone();
         if !self.certificate.self_signed {
             let files = CertificateFiles { certificate: tls_cert_file, key: tls_key_file, authorities: ca_cert_file };
@@ -270,28 +270,40 @@ impl Flags {
             },
         };
         let lifetime = Lifetime(Duration::from_secs(u64::from(self.certificate.self_signed_days) * 86_400));
-        Ok(Certificates::SelfSigned { place, names: self.names(), lifetime })
+        Ok(Certificates::SelfSigned { place, names: self.names(services), lifetime })
     }
 
-    /// The names of the service, the one by which the API server connects first.
-    fn names(&self) -> Vec<String> {
-        let (service, namespace) = (&self.certificate.service_name, &self.namespace);
-        let suffixes =
-            [format!(".{namespace}.svc"), format!(".{namespace}.svc.cluster.local"), format!(".{namespace}")];
-        suffixes.into_iter().chain([String::new()]).map(|suffix| format!("{service}{suffix}")).collect()
+    /// The names of each service, the one by which the API server connects first.
+    fn names(&self, services: &[&str]) -> Vec<String> {
+        let namespace = &self.namespace;
+        let suffixes = [
+            format!(".{namespace}.svc"),
+            format!(".{namespace}.svc.cluster.local"),
+            format!(".{namespace}"),
+            String::new(),
+        ];
+        let own = self.certificate.service_name.as_str();
+        let others = services.iter().copied().filter(|service| *service != own);
+        let all = std::iter::once(own).chain(others);
+        all.flat_map(|service| suffixes.iter().map(move |suffix| format!("{service}{suffix}"))).collect()
     }
 
-    /// Webhook configurations whose caBundle is kept right, if any.
+    /// Webhook configurations whose caBundle is kept right, if any; `others` beside Istio's.
     ///
     /// # Errors
     /// There are some, and there is no way to the API server.
-    pub async fn bundle(&self) -> Result<Option<(kube::Client, Selection)>, cluster::Error> {
+    pub async fn bundles(
+        &self,
+        others: Option<Selection>,
+    ) -> Result<Option<(kube::Client, Vec<Selection>)>, cluster::Error> {
         let Webhook { webhook_config_name: name, webhook_config_selector: labels, webhook_name: webhook, .. } =
             self.webhook.clone();
-        if !self.webhook.reconcile_webhook_config || (name.is_empty() && labels.is_empty()) {
+        let istio = Some(Selection { name, labels, webhook }).filter(Selection::is_some);
+        let all: Vec<Selection> = istio.into_iter().chain(others).collect();
+        if !self.webhook.reconcile_webhook_config || all.is_empty() {
             return Ok(None);
         }
-        Ok(Some((self.client().await?, Selection { name, labels, webhook })))
+        Ok(Some((self.client().await?, all)))
     }
 }
 
@@ -335,13 +347,22 @@ mod tests {
     #[tokio::test]
     async fn without_a_name_no_webhook_configuration_is_touched() {
         for line in ["--webhookConfigName=", "--reconcileWebhookConfig=false"] {
-            assert!(matches!(flags(line).bundle().await, Ok(None)), "{line}");
+            assert!(matches!(flags(line).bundles(None).await, Ok(None)), "{line}");
         }
     }
 
     #[test]
     fn the_service_has_its_names() {
-        let names = flags("--serviceName injector --namespace mesh").names();
-        assert_eq!(names, ["injector.mesh.svc", "injector.mesh.svc.cluster.local", "injector.mesh", "injector"]);
+        let flags = flags("--serviceName injector --namespace mesh");
+        let names = ["injector.mesh.svc", "injector.mesh.svc.cluster.local", "injector.mesh", "injector"];
+        assert_eq!(flags.names(&["injector"]), names);
+        let both = flags.names(&["dapr"]);
+        assert_eq!(
+            (&both[..4], &both[4..6]),
+            (
+                &names.map(str::to_owned)[..],
+                &["dapr.mesh.svc".to_owned(), "dapr.mesh.svc.cluster.local".to_owned()][..]
+            )
+        );
     }
 }

@@ -62,16 +62,16 @@ impl Profile for Istio {
     fn review(&self, review: &Review) -> Outcome {
         if !matches!(&*review.kind, "Pod" | "") {
             let reason = format!("a {} gets no sidecar", review.kind);
-            return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason };
+            return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason, warnings: Vec::new() };
         }
-        if !review.object().is_object() {
+        if !review.object.is_object() {
             return refused("the review holds no pod".to_owned());
         }
         let namespace = &*review.namespace;
         let annotations = self.surroundings.annotations(namespace);
         let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
-            pod: review.object(),
+            pod: &review.object,
             namespace,
             namespace_annotations: annotations.as_deref(),
             proxy_configs: &proxy_configs,
@@ -91,17 +91,19 @@ fn told(outcome: istio::Outcome) -> Outcome {
         istio::Outcome::Injected { decision, patch, .. } => (decision, Some(patch)),
     };
     let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
-    if let Some(value) = decision.unrecognised {
-        reason += &format!("; it says {value:?} of its sidecar, which is neither \"true\" nor \"false\"");
+    let warnings: Vec<String> =
+        decision.remark.iter().map(|remark| format!("{remark}: {}", decision.sentence())).collect();
+    if let Some(remark) = &decision.remark {
+        reason += &format!("; {remark}");
     }
     let verdict = match patch.map(|patch| serde_json::to_vec(&patch)) {
         None => Verdict::Skip,
         Some(Ok(patch)) => Verdict::Patch(patch),
         Some(Err(error)) => return refused(format!("the patch cannot be written: {error}")),
     };
-    Outcome { verdict, rule, reason }
+    Outcome { verdict, rule, reason, warnings }
 }
 
 fn refused(reason: String) -> Outcome {
-    Outcome { verdict: Verdict::Refuse, rule: "error", reason }
+    Outcome::refused("error", reason)
 }

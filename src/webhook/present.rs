@@ -15,6 +15,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use rustls::pki_types::UnixTime;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -38,7 +39,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Where configurations are, and which are ours.
 pub(super) struct Managed {
     pub(super) client: Client,
-    pub(super) selection: Selection,
+    /// Each must lead to at least one webhook.
+    pub(super) selections: Vec<Selection>,
     /// API servers hear of a new caBundle a little later than whoever wrote it.
     pub(super) settle: Duration,
 }
@@ -71,17 +73,24 @@ async fn at_once(mut newest: watch::Receiver<Option<Arc<Identity>>>, tls: &Tls, 
 }
 
 struct Presenter {
-    managed: Managed,
+    client: Client,
+    settle: Duration,
+    watched: Vec<Watched>,
     newest: watch::Receiver<Option<Arc<Identity>>>,
     tls: Tls,
     metrics: Metrics,
     readiness: Readiness,
-    known: BTreeMap<String, MutatingWebhookConfiguration>,
-    listed: bool,
     presented: Option<Arc<Identity>>,
     /// Since when the newest one is believed.
     believed: Option<Instant>,
-    /// The newest one is so new that the bundle has not been written for it.
+}
+
+/// What is known of the configurations of one selection. Each goes its own way: who may not patch one can still patch another.
+struct Watched {
+    selection: Selection,
+    known: BTreeMap<String, MutatingWebhookConfiguration>,
+    listed: bool,
+    /// The newest certificate is so new that the bundles have not been written for it.
     fresh: bool,
     pace: Pace,
 }
@@ -93,6 +102,10 @@ struct Pace {
 }
 
 impl Pace {
+    fn new() -> Self {
+        Self { wait: IMPATIENT, next: Instant::now() }
+    }
+
     fn reset(&mut self) {
         self.wait = IMPATIENT;
     }
@@ -111,6 +124,71 @@ impl Pace {
     }
 }
 
+impl Watched {
+    fn new(selection: Selection) -> Self {
+        Self { selection, known: BTreeMap::new(), listed: false, fresh: true, pace: Pace::new() }
+    }
+
+    fn hooks(&self) -> Vec<Hook> {
+        self.selection.hooks(self.known.values())
+    }
+
+    fn learn(&mut self, event: Event<MutatingWebhookConfiguration>) {
+        let name = |object: &MutatingWebhookConfiguration| object.metadata.name.clone().unwrap_or_default();
+        match event {
+            Event::Init => {
+                self.known.clear();
+                self.listed = false;
+            }
+            Event::InitApply(object) | Event::Apply(object) => {
+                self.known.insert(name(&object), object);
+            }
+            Event::Delete(object) => {
+                self.known.remove(&name(&object));
+            }
+            Event::InitDone => self.listed = true,
+        }
+    }
+
+    /// Whether the API server would believe `presented` wherever the selection leads.
+    fn agrees(&self, presented: &Identity, now: UnixTime) -> Result<(), String> {
+        match self.hooks() {
+            hooks if hooks.is_empty() => Err(self.selection.nothing()),
+            hooks => bundle::vouched(presented, &hooks, now),
+        }
+    }
+
+    /// Patches what must be patched; whether there is more to do.
+    async fn correct(&mut self, newest: &Identity, now: UnixTime, client: &Client, metrics: &Metrics) -> bool {
+        let hooks = self.hooks();
+        let corrections = bundle::corrections(newest, &hooks, self.fresh, now);
+        if corrections.is_empty() {
+            // Without a webhook nothing has been written yet.
+            self.fresh &= hooks.is_empty();
+            self.pace.reset();
+            return false;
+        }
+        if !self.pace.take(Instant::now()) {
+            return true;
+        }
+        for Correction { configuration, patch } in corrections {
+            metrics.patching(&configuration, self.pace.is_again());
+            match send(client, &configuration, &patch).await {
+                // Until the watch tells of it, the next step would find the same.
+                Ok(written) => {
+                    tracing::info!(configuration, "the caBundle is patched");
+                    self.known.insert(configuration, written);
+                }
+                Err(reason) => {
+                    tracing::warn!(configuration, "the caBundle cannot be patched: {}", reason.text);
+                    metrics.patch_failed(&configuration, reason.label);
+                }
+            }
+        }
+        true
+    }
+}
+
 impl Presenter {
     fn new(
         managed: Managed,
@@ -119,21 +197,26 @@ impl Presenter {
         metrics: Metrics,
         readiness: Readiness,
     ) -> Self {
-        let (known, presented, believed) = (BTreeMap::new(), None, None);
-        let pace = Pace { wait: IMPATIENT, next: Instant::now() };
-        Self { managed, newest, tls, metrics, readiness, known, listed: false, presented, believed, fresh: true, pace }
+        let Managed { client, selections, settle } = managed;
+        let watched = selections.into_iter().map(Watched::new).collect();
+        Self { client, settle, watched, newest, tls, metrics, readiness, presented: None, believed: None }
     }
 
     async fn follow(mut self) {
-        let mut events = configurations(&self.managed);
+        let each = self.watched.iter().enumerate();
+        let streams = each.map(|(at, one)| configurations(&self.client, &one.selection).map(move |event| (at, event)));
+        let mut events = stream::select_all(streams.collect::<Vec<_>>());
         loop {
             let wait = self.step().await;
             tokio::select! {
-                Some(event) = events.next() => self.learn(event),
+                Some((at, event)) = events.next() => self.learn(at, event),
                 changed = self.newest.changed() => match changed {
                     Ok(()) => {
-                        (self.believed, self.fresh) = (None, true);
-                        self.pace.reset();
+                        self.believed = None;
+                        for one in &mut self.watched {
+                            one.fresh = true;
+                            one.pace.reset();
+                        }
                     }
                     Err(_) => return std::future::pending().await,
                 },
@@ -142,45 +225,35 @@ impl Presenter {
         }
     }
 
-    fn learn(&mut self, event: watcher::Result<Event<MutatingWebhookConfiguration>>) {
-        let name = |object: &MutatingWebhookConfiguration| object.metadata.name.clone().unwrap_or_default();
+    fn learn(&mut self, at: usize, event: watcher::Result<Event<MutatingWebhookConfiguration>>) {
+        let Some(one) = self.watched.get_mut(at) else { return };
         match event {
-            Ok(Event::Init) => {
-                self.known.clear();
-                self.listed = false;
-            }
-            Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                self.known.insert(name(&object), object);
-            }
-            Ok(Event::Delete(object)) => {
-                self.known.remove(&name(&object));
-            }
-            Ok(Event::InitDone) => self.listed = true,
+            Ok(event) => one.learn(event),
             Err(error) => {
-                tracing::warn!(%error, "webhook configurations cannot be watched");
-                self.readiness_unless_known(&format!("webhook configurations cannot be watched: {error}"));
+                tracing::warn!(%error, "webhook configurations {} cannot be watched", one.selection);
+                if one.known.is_empty() {
+                    let why = format!("webhook configurations {} cannot be watched: {error}", one.selection);
+                    self.readiness.missing(PART, why);
+                }
             }
-        }
-    }
-
-    fn readiness_unless_known(&self, why: &str) {
-        if self.known.is_empty() {
-            self.readiness.missing(PART, why);
         }
     }
 
     /// Looks at everything once and does what follows; how long to wait for something to happen.
     async fn step(&mut self) -> Duration {
         let Some(newest) = self.newest.borrow().clone() else { return SAFETY_NET };
-        if !self.listed {
-            self.show_first(&newest);
-            return SAFETY_NET;
+        let (mut busy, now) = (false, UnixTime::now());
+        for one in self.watched.iter_mut().filter(|one| one.listed) {
+            busy |= one.correct(&newest, now, &self.client, &self.metrics).await;
         }
-        let (hooks, now) = (self.managed.selection.hooks(self.known.values()), UnixTime::now());
-        let correcting = self.correct(&newest, &hooks, now).await;
-        let waiting = self.show(&newest, &hooks, now);
-        self.report(&hooks, now);
-        if correcting || waiting { IMPATIENT } else { SAFETY_NET }
+        if self.watched.iter().all(|one| one.listed) {
+            let hooks: Vec<Hook> = self.watched.iter().flat_map(Watched::hooks).collect();
+            busy |= self.show(&newest, &hooks, now);
+            self.report(now);
+        } else {
+            self.show_first(&newest);
+        }
+        if busy { IMPATIENT } else { SAFETY_NET }
     }
 
     /// Before anything is known of the API server's belief, something is better than nothing.
@@ -205,8 +278,8 @@ impl Presenter {
         }
         let believed = bundle::vouched(newest, hooks, now).is_ok();
         self.believed = believed.then(|| self.believed.unwrap_or_else(Instant::now));
-        let settled = self.believed.is_some_and(|since| since.elapsed() >= self.managed.settle);
-        let lost = |presented: &Arc<Identity>| hooks.is_empty() || bundle::vouched(presented, hooks, now).is_err();
+        let settled = self.believed.is_some_and(|since| since.elapsed() >= self.settle);
+        let lost = |presented: &Arc<Identity>| !bundle::is_believed(presented, hooks, now);
         if settled || self.presented.as_ref().is_none_or(lost) {
             self.put(newest);
             return false;
@@ -214,45 +287,11 @@ impl Presenter {
         true
     }
 
-    /// Patches what must be patched; whether there is more to do.
-    async fn correct(&mut self, newest: &Identity, hooks: &[Hook], now: UnixTime) -> bool {
-        let corrections = bundle::corrections(newest, hooks, self.fresh, now);
-        if corrections.is_empty() {
-            // Without a webhook nothing has been written yet.
-            self.fresh &= hooks.is_empty();
-            self.pace.reset();
-            return false;
-        }
-        if !self.pace.take(Instant::now()) {
-            return true;
-        }
-        for correction in &corrections {
-            self.metrics.patching(&correction.configuration, self.pace.is_again());
-            match patch(&self.managed.client, correction).await {
-                // Until the watch tells of it, the next step would find the same.
-                Ok(written) => {
-                    tracing::info!(configuration = correction.configuration, "the caBundle is patched");
-                    self.known.insert(correction.configuration.clone(), written);
-                }
-                Err(reason) => {
-                    tracing::warn!(
-                        configuration = correction.configuration,
-                        "the caBundle cannot be patched: {}",
-                        reason.text
-                    );
-                    self.metrics.patch_failed(&correction.configuration, reason.label);
-                }
-            }
-        }
-        true
-    }
-
-    /// Ready is when the API server would believe what is shown.
-    fn report(&self, hooks: &[Hook], now: UnixTime) {
+    /// Ready is when the API server would believe what is shown, whichever configuration leads it here.
+    fn report(&self, now: UnixTime) {
         let agreed = match &self.presented {
             None => Err("no certificate is presented yet".to_owned()),
-            Some(_) if hooks.is_empty() => Err(self.managed.selection.nothing()),
-            Some(presented) => bundle::vouched(presented, hooks, now),
+            Some(presented) => self.watched.iter().try_for_each(|one| one.agrees(presented, now)),
         };
         match agreed {
             Ok(()) => self.readiness.ready(PART),
@@ -261,11 +300,13 @@ impl Presenter {
     }
 }
 
-fn configurations(managed: &Managed) -> BoxStream<'static, watcher::Result<Event<MutatingWebhookConfiguration>>> {
-    let Selection { name, labels, .. } = &managed.selection;
+fn configurations(
+    client: &Client,
+    Selection { name, labels, .. }: &Selection,
+) -> BoxStream<'static, watcher::Result<Event<MutatingWebhookConfiguration>>> {
     let config = watcher::Config::default();
     let config = if name.is_empty() { config.labels(labels) } else { config.fields(&format!("metadata.name={name}")) };
-    let all = Api::<MutatingWebhookConfiguration>::all(managed.client.clone());
+    let all = Api::<MutatingWebhookConfiguration>::all(client.clone());
     watcher(all, config).default_backoff().chain(stream::pending()).boxed()
 }
 
@@ -274,11 +315,11 @@ struct Refused {
     text: String,
 }
 
-async fn patch(client: &Client, correction: &Correction) -> Result<MutatingWebhookConfiguration, Refused> {
+async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<MutatingWebhookConfiguration, Refused> {
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
-    let request = Request::patch(format!("{path}/{}", correction.configuration))
+    let request = Request::patch(format!("{path}/{configuration}"))
         .header("content-type", "application/json-patch+json")
-        .body(correction.patch.to_string().into_bytes())
+        .body(patch.to_string().into_bytes())
         .map_err(|error| Refused { label: "request", text: error.to_string() })?;
     let late = |_| Refused { label: "timeout", text: format!("no answer within {LIMIT:?}") };
     let answer = timeout(LIMIT, client.request(request)).await.map_err(late)?;

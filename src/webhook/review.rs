@@ -9,6 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::{body, warnings};
+use crate::inject::or_default;
+
+const V1: &str = "admission.k8s.io/v1";
+const V1BETA1: &str = "admission.k8s.io/v1beta1";
+
 /// What the API server asks.
 #[derive(Debug, Clone)]
 pub struct Review {
@@ -20,10 +26,27 @@ pub struct Review {
     pub namespace: String,
     /// The kind of the object, without its group.
     pub kind: String,
-    /// The request as it came, `object` among it.
-    pub request: Value,
+    /// Who asks.
+    pub user: User,
+    /// The object that is to be created, without its `managedFields`; null where there is none.
+    pub object: Value,
     /// Variables that the webhook's path sets.
     pub variables: BTreeMap<String, String>,
+}
+
+/// Who asks for an object, as far as the API server knows: `userInfo`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct User {
+    /// Its name.
+    #[serde(deserialize_with = "or_default")]
+    pub username: String,
+    /// Of a service account.
+    #[serde(deserialize_with = "or_default")]
+    pub uid: String,
+    /// Those that it is in.
+    #[serde(deserialize_with = "or_default")]
+    pub groups: Vec<String>,
 }
 
 /// What is behind a route: decides on reviews, and does nothing else.
@@ -47,6 +70,15 @@ pub struct Outcome {
     pub rule: &'static str,
     /// The same for people, with what made the rule hold.
     pub reason: String,
+    /// What whoever made the object should know besides; a refusal's reason goes without saying.
+    pub warnings: Vec<String>,
+}
+
+impl Outcome {
+    /// A refusal by this rule.
+    pub fn refused(rule: &'static str, reason: String) -> Self {
+        Self { verdict: Verdict::Refuse, rule, reason, warnings: Vec::new() }
+    }
 }
 
 /// What the API server is told about an object.
@@ -79,17 +111,41 @@ pub enum Error {
     /// Without a request there is nothing to say.
     #[error("the AdmissionReview has no request")]
     NoRequest,
+    /// A member of the request has the wrong type.
+    #[error("the request of the AdmissionReview cannot be read: {0}")]
+    Request(#[source] serde_json::Error),
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Body {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
+/// A body that is no review, and what of it is to be repeated in the answer all the same.
+#[derive(Debug)]
+pub struct Unreadable {
+    version: Option<String>,
+    kind: Option<String>,
+    /// Of the request; empty where it cannot be read.
+    pub uid: String,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// What every profile must know of a request.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Asked {
+    #[serde(deserialize_with = "or_default")]
+    uid: String,
+    #[serde(deserialize_with = "or_default")]
+    namespace: String,
+    #[serde(deserialize_with = "or_default")]
+    kind: Kind,
+    #[serde(deserialize_with = "or_default")]
+    user_info: User,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    #[serde(deserialize_with = "or_default")]
     kind: String,
-    #[serde(default)]
-    request: Value,
 }
 
 impl Review {
@@ -97,28 +153,17 @@ impl Review {
     ///
     /// # Errors
     /// It is no review that can be answered.
-    pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Error> {
-        let Body { api_version: version, kind, request } = serde_json::from_slice(body)?;
-        if kind != "AdmissionReview" || !matches!(&*version, "admission.k8s.io/v1" | "admission.k8s.io/v1beta1") {
-            return Err(Error::Kind { kind, version });
-        }
-        if !request.is_object() {
-            return Err(Error::NoRequest);
-        }
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (uid, namespace, kind) =
-            (text(&request["uid"]), text(&request["namespace"]), text(&request["kind"]["kind"]));
-        Ok(Self { version, uid, namespace, kind, request, variables })
-    }
-
-    /// The object that is to be created.
-    pub fn object(&self) -> &Value {
-        &self.request["object"]
+    pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Box<Unreadable>> {
+        let mut body = body::read(body).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
+        let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
+        let Asked { uid, namespace, kind: Kind { kind }, user_info: user } = asked;
+        let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();
+        Ok(Self { version, uid, namespace, kind, user, object, variables })
     }
 
     /// `namespace/name` of the object, as far as it is known by now, for the log.
     pub fn subject(&self) -> String {
-        let metadata = &self.object()["metadata"];
+        let metadata = &self.object["metadata"];
         let name =
             ["name", "generateName"].iter().find_map(|key| metadata[*key].as_str().filter(|name| !name.is_empty()));
         format!("{}/{}", self.namespace, name.unwrap_or("?"))
@@ -135,8 +180,24 @@ impl Review {
             Verdict::Skip => {}
             Verdict::Refuse => response["status"] = status(&outcome.reason),
         }
+        let warnings = self.warnings(outcome);
+        if !warnings.is_empty() {
+            response["warnings"] = warnings.into();
+        }
         response["auditAnnotations"] = json!({ "decision": outcome.verdict.as_str(), "reason": outcome.reason });
         json!({ "kind": "AdmissionReview", "apiVersion": self.version, "response": response }).to_string()
+    }
+}
+
+impl Review {
+    /// What the API server passes on to whoever made the object. Of those that ask in v1beta1, only some know of warnings.
+    fn warnings(&self, outcome: &Outcome) -> Vec<String> {
+        if self.version != V1 {
+            return Vec::new();
+        }
+        let refusal = (outcome.verdict == Verdict::Refuse).then_some(outcome.reason.as_str());
+        let all: Vec<&str> = refusal.into_iter().chain(outcome.warnings.iter().map(String::as_str)).collect();
+        warnings::shown(all.into_iter())
     }
 }
 
@@ -151,9 +212,37 @@ impl Verdict {
     }
 }
 
-/// The answer to what is no review: there is neither a version nor a UID to repeat.
-pub(super) fn undecodable(error: &Error) -> String {
-    json!({ "response": { "uid": "", "allowed": false, "status": status(&error.to_string()) } }).to_string()
+fn read(body: &Value) -> Result<(String, Asked), Error> {
+    let (version, kind) = (text(body, "apiVersion"), text(body, "kind"));
+    if kind != "AdmissionReview" || !matches!(version, V1 | V1BETA1) {
+        return Err(Error::Kind { kind: kind.to_owned(), version: version.to_owned() });
+    }
+    let request = body.get("request").filter(|request| request.is_object()).ok_or(Error::NoRequest)?;
+    Ok((version.to_owned(), Asked::deserialize(request).map_err(Error::Request)?))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl Unreadable {
+    fn of(body: &Value, error: Error) -> Box<Self> {
+        let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+        let uid = body.get("request").map_or("", |request| text(request, "uid")).to_owned();
+        Box::new(Self { version: given("apiVersion"), kind: given("kind"), uid, error })
+    }
+
+    /// The answer as text: version and kind as they came, where they came.
+    pub(super) fn answer(&self) -> String {
+        let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.error.to_string()) });
+        let mut answer = json!({ "response": response });
+        for (key, value) in [("kind", &self.kind), ("apiVersion", &self.version)] {
+            if let Some(value) = value {
+                answer[key] = value.as_str().into();
+            }
+        }
+        answer.to_string()
+    }
 }
 
 fn status(message: &str) -> Value {
@@ -174,32 +263,79 @@ mod tests {
 
     #[test]
     fn each_version_is_answered_in_its_own() {
-        for version in ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"] {
+        for version in [V1, V1BETA1] {
             let review = review(version);
             assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
-            let outcome = Outcome { verdict: Verdict::Patch(b"[]".to_vec()), rule: "policy", reason: "because".into() };
+            let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
+            let outcome = Outcome { verdict, rule: "policy", reason: "because".into(), warnings };
             let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
             assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
             assert_eq!(answer["response"]["patch"], "W10=");
             assert_eq!(answer["response"]["auditAnnotations"]["reason"], "because");
+            let warned = if version == V1 { json!(["mind the gap"]) } else { Value::Null };
+            assert_eq!(answer["response"]["warnings"], warned, "{version}");
         }
     }
 
     #[test]
     fn a_refusal_says_why() {
-        let outcome = Outcome { verdict: Verdict::Refuse, rule: "error", reason: "bad annotation".into() };
+        let outcome = Outcome::refused("error", "bad annotation".into());
         let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
         assert_eq!(answer["response"]["allowed"], false);
         assert_eq!(answer["response"]["status"]["message"], "bad annotation");
+        assert_eq!(answer["response"]["warnings"], json!(["bad annotation"]));
         assert!(answer["response"].get("patch").is_none());
     }
 
     #[test]
     fn what_is_no_review_is_told_apart() {
-        let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().to_string();
+        let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().error.to_string();
         assert!(error("{").starts_with("the body is no AdmissionReview: EOF"));
         assert!(error(r#"{"kind":"Pod","apiVersion":"v1"}"#).starts_with(r#"no kind "Pod" is registered"#));
         let none = error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#);
         assert_eq!(none, "the AdmissionReview has no request");
+        assert!(error("null").starts_with(r#"no kind "" is registered"#));
+    }
+
+    #[test]
+    fn what_is_no_review_is_answered_with_what_could_be_read_of_it() {
+        let answer = |body: &str| -> Value {
+            let unreadable = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err();
+            serde_json::from_str(&unreadable.answer()).unwrap()
+        };
+        let review = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
+        for (body, version, kind, uid, said) in [
+            ("{".to_owned(), None, None, "", "EOF"),
+            ("null".to_owned(), None, None, "", "no kind"),
+            (r#"{"kind":"Pod","apiVersion":"v1"}"#.to_owned(), Some("v1"), Some("Pod"), "", "no kind"),
+            (
+                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v9","request":{"uid":"u"}}"#.to_owned(),
+                Some("admission.k8s.io/v9"),
+                Some("AdmissionReview"),
+                "u",
+                "no kind",
+            ),
+            (format!("{{{review}}}"), Some("admission.k8s.io/v1"), Some("AdmissionReview"), "", "has no request"),
+            (
+                format!(r#"{{{review},"request":{{"uid":"u","userInfo":7}}}}"#),
+                Some("admission.k8s.io/v1"),
+                Some("AdmissionReview"),
+                "u",
+                "invalid type: integer `7`",
+            ),
+            (
+                format!(r#"{{{review},"request":{{"uid":"u","kind":"Pod"}}}}"#),
+                Some("admission.k8s.io/v1"),
+                Some("AdmissionReview"),
+                "u",
+                "invalid type: string \"Pod\"",
+            ),
+        ] {
+            let answer = answer(&body);
+            assert_eq!((answer["apiVersion"].as_str(), answer["kind"].as_str()), (version, kind), "{body}");
+            assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&uid.into(), &false.into()));
+            let message = answer["response"]["status"]["message"].as_str().unwrap();
+            assert!(message.contains(said), "{body}: {message}");
+        }
     }
 }

@@ -34,7 +34,7 @@ pub struct Settings {
     /// The server's certificate.
     pub certificates: Certificates,
     /// Webhook configurations whose caBundle is kept right; none: somebody else does it.
-    pub bundle: Option<(Client, Selection)>,
+    pub bundles: Option<(Client, Vec<Selection>)>,
     /// Between the patch of a caBundle and a certificate that needs it.
     pub settle: Duration,
     /// The configuration of `/inject`.
@@ -43,6 +43,8 @@ pub struct Settings {
     pub build: Build,
     /// Further routes.
     pub routes: Vec<Route>,
+    /// What is missing already, such as facts that those routes need.
+    pub readiness: Readiness,
     /// How long requests are still taken after the wish to end: until then nobody has heard of it.
     pub linger: Duration,
 }
@@ -66,8 +68,9 @@ impl Settings {
 pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), rustls::Error> {
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
     let mut parts = vec![configuration::PART, keep::PART];
-    parts.extend(settings.bundle.is_some().then_some(present::PART));
-    let readiness = Readiness::awaiting(&parts);
+    parts.extend(settings.bundles.is_some().then_some(present::PART));
+    let readiness = settings.readiness;
+    parts.into_iter().for_each(|part| readiness.missing(part, "starting"));
     let (newest, presentable) = watch::channel(None);
     let configured = Configured::default();
     let loader = Loader {
@@ -78,7 +81,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         last: None,
     };
     let (settle, routes) = (settings.settle, routes(configured, settings.routes));
-    let managed = settings.bundle.map(|(client, selection)| Managed { client, selection, settle });
+    let managed = settings.bundles.map(|(client, selections)| Managed { client, selections, settle });
     let keeping = async {
         tokio::join!(
             configuration::keep(settings.source, loader),
@@ -111,7 +114,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
 }
 
 fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
-    let inject = Route { path: "/inject", profile: std::sync::Arc::new(configured) };
+    let inject = Route { path: "/inject", below: true, profile: std::sync::Arc::new(configured) };
     std::iter::once(inject).chain(others).collect()
 }
 

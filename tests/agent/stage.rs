@@ -136,15 +136,11 @@ impl Daemon {
 
     /// On these ports, of health and of metrics.
     pub(crate) fn on([health, metrics]: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
-        let kubeconfig = node.path("kubeconfig");
-        let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{api}'}}}}]\n\
-             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-        );
-        fs::write(&kubeconfig, config).unwrap();
+        let config = node.path("kubeconfig");
+        crate::api::kubeconfig(&config, api);
         let log = node.path(&format!("log.{health}"));
         let mut command = Command::new(program());
-        command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&kubeconfig);
+        command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&config);
         command.arg(format!("--health-port={health}")).arg(format!("--monitoring-port={metrics}"));
         command.args(["--node-name=n1", "--pod-namespace=istio-system", "--log_as_json"]);
         command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").env("KUBERNETES_SERVICE_PORT", "443");

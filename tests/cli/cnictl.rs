@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 
 /// Runs it with this standard input, and no cluster but the one that `kubeconfig` names.
-fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
+pub(crate) fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cnictl"));
     command.args(args).env_clear().env("HOME", "/nowhere").envs(kubeconfig.map(|path| ("KUBECONFIG", path)));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -18,18 +18,14 @@ fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
     child.wait_with_output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A kubeconfig for this server.
 fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
-    let config = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
-         users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-    );
     let path = dir.join("kubeconfig");
-    std::fs::write(&path, config).unwrap();
+    crate::api::kubeconfig(&path, url);
     path
 }
 
@@ -180,7 +176,7 @@ fn what_istio_injects_is_written_as_istio_writes_it() {
     }
 }
 
-fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {
+pub(crate) fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {
     let done = cnictl(&[&["explain", "-o", "json"], args].concat(), input, kubeconfig);
     assert!(done.status.success(), "{}", text(&done.stderr));
     serde_json::from_slice(&done.stdout).unwrap()

@@ -7,5 +7,6 @@
 mod api;
 
 mod cnictl;
+mod dapr;
 mod layers;
 mod plugin;

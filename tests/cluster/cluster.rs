@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::agent::IMAGES;
+use crate::injector::{PROXY, VALIDATION};
 use crate::runtime::client::Cri;
 use crate::runtime::netns::Netns;
 use crate::runtime::node::IMAGE;
@@ -43,10 +44,18 @@ impl Cluster {
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
         let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
         import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
+        let webhook = static_build("sidecar-injector").map_err(anyhow::Error::msg)?;
+        let shipped = [
+            ("usr/local/bin/install-cni", agent.as_path()),
+            ("opt/cni/bin/istio-cni", &programs.istio_cni),
+            ("usr/local/bin/sidecar-injector", &webhook),
+        ];
         for image in IMAGES {
-            let plugin = programs.istio_cni.as_path();
-            import(image, &[("usr/local/bin/install-cni", &agent), ("opt/cni/bin/istio-cni", plugin)], &[], "SIGTERM")?;
+            import(image, &shipped, &[], "SIGTERM")?;
         }
+        import(PROXY, &[("pod_proxy", &programs.pod_proxy)], &[], "SIGKILL")?;
+        // Templates call it as they call Istio's.
+        import(VALIDATION, &[("pilot-agent", &programs.istio_iptables)], &[], "SIGTERM")?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(async {
             let config = kube::Config::infer().await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::objects::only;
+use crate::objects::{only, strings};
 
 /// What a pod has, wherever its value comes from.
 const OF_THE_POD: &str = "(of the pod)";
@@ -65,9 +65,4 @@ impl<'a> Agent<'a> {
         assert_eq!(mounts.len(), volumes.len(), "every volume is mounted");
         mounts.iter().map(of).collect()
     }
-}
-
-/// A list of texts; none where there is no list.
-pub(crate) fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use crate::agent::Agent;
 use crate::chart::PLATFORMS;
-use crate::helm::render;
-use crate::objects::{manifest, parse};
+use crate::helm::AGENT;
+use crate::objects::parse;
 
 /// Without these the program does not start, or warns.
 const POD: [&str; 2] = ["--node-name=n1", "--pod-namespace=kube-system"];
@@ -24,7 +24,7 @@ struct InstallCni {
 }
 
 pub(crate) fn of_the_manifests() {
-    let objects = parse(&manifest());
+    let objects = parse(&AGENT.manifest());
     understood(&Agent::of(&objects));
 }
 
@@ -38,11 +38,11 @@ pub(crate) fn of_the_chart() {
         r#"istioOwnedCNIConfigFileName="01-istio.conflist""#,
         r#"repair.mode="repair-or-evict""#,
     ];
-    let settings = understood(&Agent::of(&render(full)));
+    let settings = understood(&Agent::of(&AGENT.render(full)));
     assert_eq!(settings.startup_taint.as_deref(), Some("cni.istio.io/not-ready"));
-    understood(&Agent::of(&render(&["repair.enabled=false"])));
+    understood(&Agent::of(&AGENT.render(&["repair.enabled=false"])));
     for platform in PLATFORMS {
-        understood(&Agent::of(&render(&[&format!("global.platform={:?}", platform.name)])));
+        understood(&Agent::of(&AGENT.render(&[&format!("global.platform={:?}", platform.name)])));
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn modes_are_the_programs() {
 }
 
 fn mode_of(values: &[&str]) -> &'static str {
-    let objects = render(values);
+    let objects = AGENT.render(values);
     settings(&as_flags(&Agent::of(&objects).environment())).repair.mode.as_str()
 }
 

@@ -1,6 +1,7 @@
-//! The real helm, and what it makes of the chart.
+//! The real helm, and what it makes of the charts.
 
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -9,10 +10,20 @@ use serde_json::Value;
 
 use crate::objects;
 
-/// The chart of the node agent.
-pub(crate) const CHART: &str = "install/helm/istio-cni";
+/// A chart of `install/helm`, and the plain manifest that it renders by default.
+#[derive(Clone, Copy)]
+pub(crate) struct Chart {
+    /// Of the chart, its release and the manifest.
+    pub(crate) name: &'static str,
+}
+
+/// The node agent's.
+pub(crate) const AGENT: Chart = Chart { name: "istio-cni" };
+/// The webhook's.
+pub(crate) const INJECTOR: Chart = Chart { name: "sidecar-injector" };
+
 /// The one that the manifests are rendered for: it is in each cluster.
-const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// A build of helm by `go install` takes clusters for very old ones.
 const KUBERNETES: &str = "1.33.0";
 
@@ -37,24 +48,38 @@ fn program() -> Option<PathBuf> {
     env::var_os("HELM").map(PathBuf::from).filter(|path| path.is_file()).or_else(on_path)
 }
 
-/// The text that helm renders with these values (`repair.mode="evict"`, the right side JSON), or what it says against them.
-pub(crate) fn try_text(values: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(program().unwrap());
-    command.args(["template", "istio-cni", CHART, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]);
-    for value in values {
-        command.args(["--set-json", value]);
+impl Chart {
+    /// Where it is.
+    pub(crate) fn directory(self) -> String {
+        format!("install/helm/{}", self.name)
     }
-    let output = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
-}
 
-/// The same, where the values are right.
-pub(crate) fn text(values: &[&str]) -> String {
-    try_text(values).unwrap_or_else(|error| panic!("helm renders nothing with {values:?}: {error}"))
-}
+    /// What is applied to a cluster as it is.
+    pub(crate) fn manifest(self) -> String {
+        fs::read_to_string(format!("manifests/{}.yaml", self.name)).unwrap()
+    }
 
-/// The same as objects.
-pub(crate) fn render(values: &[&str]) -> Vec<Value> {
-    objects::parse(&text(values))
+    /// The text that helm renders with these values (`repair.mode="evict"`, the right side JSON), or what it says against
+    /// them.
+    pub(crate) fn try_text(self, values: &[&str]) -> Result<String, String> {
+        let mut command = Command::new(program().unwrap());
+        command.args(["template", self.name, &self.directory(), "--namespace", NAMESPACE]);
+        command.args(["--kube-version", KUBERNETES]);
+        for value in values {
+            command.args(["--set-json", value]);
+        }
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+    }
+
+    /// The same, where the values are right.
+    pub(crate) fn text(self, values: &[&str]) -> String {
+        self.try_text(values).unwrap_or_else(|error| panic!("helm renders nothing with {values:?}: {error}"))
+    }
+
+    /// The same as objects.
+    pub(crate) fn render(self, values: &[&str]) -> Vec<Value> {
+        objects::parse(&self.text(values))
+    }
 }

@@ -1,7 +1,7 @@
-//! The manifests and the chart: that they are the same, ask for no right without a reason, and say nothing that the
+//! The manifests and the charts: that they are the same, ask for no right without a reason, and say nothing that the
 //! programs do not understand; and the image that they name.
 //!
-//! The real helm renders the chart. Where it is missing, its trials are ignored with that reason.
+//! The real helm renders the charts. Where it is missing, its trials are ignored with that reason.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -10,9 +10,11 @@ mod agent;
 mod arguments;
 mod chart;
 mod helm;
+mod injector;
 mod objects;
 mod rights;
 mod shipped;
+mod values;
 
 #[path = "../support/cri/image.rs"]
 pub mod image;
@@ -20,15 +22,20 @@ pub mod image;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
-    let always: [(&str, fn()); 5] = [
+    let always: [(&str, fn()); 10] = [
         ("manifests/arguments_are_understood", arguments::of_the_manifests),
         ("manifests/rights_have_reasons", rights::of_the_manifests),
         ("image/is_what_its_programs_are_built_for", shipped::is_what_its_programs_are_built_for),
         ("image/is_the_one_that_manifests_name", shipped::is_the_one_that_manifests_name),
         ("manifests/fields_are_kubernetes_own", objects::fields_are_known),
+        ("injector/arguments_are_understood", injector::arguments::of_the_manifests),
+        ("injector/rights_have_reasons", injector::rights::of_the_manifests),
+        ("injector/pods_are_selected_as_istio_does", injector::selectors::of_the_manifests),
+        ("injector/names_meet", injector::life::names_meet),
+        ("injector/one_always_answers", injector::life::one_always_answers),
     ];
-    let rendered: [(&str, fn()); 10] = [
-        ("chart/renders_the_manifests", chart::renders_the_manifests),
+    let rendered: [(&str, fn()); 16] = [
+        ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
         ("chart/what_cannot_be_is_refused", chart::what_cannot_be_is_refused),
@@ -38,6 +45,12 @@ fn main() {
         ("chart/arguments_are_understood", arguments::of_the_chart),
         ("chart/modes_are_the_programs", arguments::modes_are_the_programs),
         ("chart/rights_follow_the_mode", rights::of_the_chart),
+        ("injector/every_value_has_an_effect", injector::every_value_has_an_effect),
+        ("injector/what_cannot_be_is_refused", injector::what_cannot_be_is_refused),
+        ("injector/arguments_of_the_chart_are_understood", injector::arguments::of_the_chart),
+        ("injector/rights_follow_the_values", injector::rights::of_the_chart),
+        ("injector/revisions_select_their_own", injector::selectors::of_the_chart),
+        ("injector/dapr_reviews_what_is_annotated", injector::selectors::of_dapr),
     ];
     let always = always.into_iter().map(|(name, body)| {
         Trial::test(name, move || {

@@ -1,21 +1,15 @@
 //! Kubernetes objects of a manifest.
 
-use std::fs;
-
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-/// What is applied to a cluster as it is.
-pub(crate) const MANIFEST: &str = "manifests/istio-cni.yaml";
-
-/// The manifest's text.
-pub(crate) fn manifest() -> String {
-    fs::read_to_string(MANIFEST).unwrap()
-}
+use crate::helm::{AGENT, INJECTOR};
 
 /// All objects of a manifest, empty documents aside.
 pub(crate) fn parse(text: &str) -> Vec<Value> {
@@ -37,7 +31,7 @@ pub(crate) fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 /// Each object as the API server's types know it: a field that is misspelt or in the wrong place would get lost.
 pub(crate) fn fields_are_known() {
-    parse(&manifest()).iter().for_each(is_known);
+    [AGENT, INJECTOR].iter().flat_map(|chart| parse(&chart.manifest())).for_each(|object| is_known(&object));
 }
 
 /// Fails with what Kubernetes would drop, or refuse.
@@ -47,10 +41,14 @@ pub(crate) fn is_known(object: &Value) {
         "ClusterRoleBinding" => through::<ClusterRoleBinding>(object),
         "ConfigMap" => through::<ConfigMap>(object),
         "DaemonSet" => through::<DaemonSet>(object),
+        "Deployment" => through::<Deployment>(object),
+        "MutatingWebhookConfiguration" => through::<MutatingWebhookConfiguration>(object),
         "NetworkPolicy" => through::<NetworkPolicy>(object),
+        "PodDisruptionBudget" => through::<PodDisruptionBudget>(object),
         "ResourceQuota" => through::<ResourceQuota>(object),
         "Role" => through::<Role>(object),
         "RoleBinding" => through::<RoleBinding>(object),
+        "Service" => through::<Service>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
         // Of Multus and OpenShift.
         "NetworkAttachmentDefinition" | "SecurityContextConstraints" => return,
@@ -62,4 +60,9 @@ pub(crate) fn is_known(object: &Value) {
 fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
     let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|e| panic!("{e}: {object:#}"));
     serde_json::to_value(typed).unwrap()
+}
+
+/// A list of texts; none where there is no list.
+pub(crate) fn strings(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }

@@ -1,12 +1,12 @@
-//! What the agent may do on the node and in the cluster: each right in a table, with its reason.
+//! What the agent may do on the node and in the cluster: each right in a table, with its reason; and how rights are read.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::agent::{Agent, strings};
-use crate::helm::render;
-use crate::objects::{is_known, manifest, of_kind, parse};
+use crate::agent::Agent;
+use crate::helm::{AGENT, NAMESPACE};
+use crate::objects::{is_known, of_kind, parse, strings};
 
 /// What decides which rights are needed.
 #[derive(Clone, Copy, Default)]
@@ -34,9 +34,9 @@ impl Wanted {
 }
 
 /// A right, when it is given, and why.
-type Reason<T> = (T, fn(Wanted) -> bool, &'static str);
+pub(crate) type Reason<W> = (&'static str, fn(W) -> bool, &'static str);
 
-const CAPABILITIES: [Reason<&str>; 4] = [
+const CAPABILITIES: [Reason<Wanted>; 4] = [
     ("DAC_OVERRIDE", |_| true, "the node's CNI directories may belong to another user than root, and shut it out"),
     ("SYS_ADMIN", Wanted::in_place, "setns"),
     ("SYS_PTRACE", Wanted::in_place, "/proc/<pid>/ns/net of processes that other users run, or with more rights"),
@@ -44,7 +44,7 @@ const CAPABILITIES: [Reason<&str>; 4] = [
 ];
 
 /// As [`Agent::mounts`] writes them.
-const MOUNTS: [Reason<&str>; 5] = [
+const MOUNTS: [Reason<Wanted>; 5] = [
     ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is put there"),
     ("/etc/cni/net.d -> /host/etc/cni/net.d", |_| true, "the plugin is chained there"),
     ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets, which the plugin looks for"),
@@ -52,14 +52,14 @@ const MOUNTS: [Reason<&str>; 5] = [
     ("/var/run/netns -> /host/var/run/netns (ro)", Wanted::in_place, "the runtime's names of network namespaces"),
 ];
 
-/// `scope group/resource[name] verb`
-const RULES: [Reason<&str>; 13] = [
+/// As [`rules`] writes them.
+const RULES: [Reason<Wanted>; 13] = [
     ("cluster /pods get", |_| true, "the plugin's question where the agent does not answer; repair before it acts"),
     ("cluster /pods list", |_| true, "the agent's cache, and repair's view, of this node's pods"),
     ("cluster /pods watch", |_| true, "the same, kept"),
     ("cluster /nodes get", |_| true, "does the DaemonSet still select this node; which taints has it"),
     ("cluster /nodes patch", |w| w.taint, "the startup taint is removed"),
-    ("namespace apps/daemonsets[istio-cni-node] get", |_| true, "an upgrade is told from a removal"),
+    ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "an upgrade is told from a removal"),
     ("cluster /events create", Wanted::acts, "what was done to a pod is told"),
     ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and what repair falls back to"),
     ("cluster /pods delete", |w| w.mode == "delete", "mode delete"),
@@ -71,21 +71,24 @@ const RULES: [Reason<&str>; 13] = [
 
 pub(crate) fn of_the_manifests() {
     let wanted = Wanted { mode: "evict", ..Wanted::default() };
-    check(&parse(&manifest()), wanted);
+    check(&parse(&AGENT.manifest()), wanted);
 }
 
 pub(crate) fn of_the_chart() {
     let modes = ["evict", "delete", "label", "repair", "repair-or-evict", "observe"];
     for mode in modes {
         let value = format!("repair.mode={mode:?}");
-        check(&render(&[&value]), Wanted { mode, ..Wanted::default() });
-        check(&render(&[&value, "repair.dryRun=true"]), Wanted::default());
-        check(&render(&[&value, "repair.enabled=false"]), Wanted::default());
+        check(&AGENT.render(&[&value]), Wanted { mode, ..Wanted::default() });
+        check(&AGENT.render(&[&value, "repair.dryRun=true"]), Wanted::default());
+        check(&AGENT.render(&[&value, "repair.enabled=false"]), Wanted::default());
     }
     let evict = Wanted { mode: "evict", ..Wanted::default() };
-    check(&render(&["taint.enabled=true"]), Wanted { taint: true, ..evict });
-    let openshift =
-        render(&[r#"global.platform="openshift""#, r#"cniBinDir="/opt/cni/bin""#, r#"cniConfDir="/etc/cni/net.d""#]);
+    check(&AGENT.render(&["taint.enabled=true"]), Wanted { taint: true, ..evict });
+    let openshift = AGENT.render(&[
+        r#"global.platform="openshift""#,
+        r#"cniBinDir="/opt/cni/bin""#,
+        r#"cniConfDir="/etc/cni/net.d""#,
+    ]);
     check(&openshift, Wanted { openshift: true, ..evict });
 }
 
@@ -98,10 +101,11 @@ fn check(objects: &[Value], wanted: Wanted) {
     assert_eq!(set(agent.mounts()), needed(&MOUNTS, wanted), "mounts of mode {mode:?}");
     assert_eq!(rules(objects), needed(&RULES, wanted), "rules of mode {mode:?}");
     confined(&agent, wanted);
-    bound(objects);
+    bound(objects, AGENT.name);
 }
 
-fn needed(table: &[Reason<&str>], wanted: Wanted) -> BTreeSet<String> {
+/// What of a table must be given.
+pub(crate) fn needed<W: Copy>(table: &[Reason<W>], wanted: W) -> BTreeSet<String> {
     table.iter().filter(|(_, when, _)| when(wanted)).map(|(right, ..)| (*right).to_owned()).collect()
 }
 
@@ -120,37 +124,37 @@ fn confined(agent: &Agent<'_>, wanted: Wanted) {
     assert_eq!(agent.pod["enableServiceLinks"], false);
 }
 
-/// Every rule of every role, taken apart.
-fn rules(objects: &[Value]) -> BTreeSet<String> {
+/// Every rule of every role, taken apart: `cluster group/resource[name] verb`, or its namespace instead of `cluster`.
+pub(crate) fn rules(objects: &[Value]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for (kind, scope) in [("ClusterRole", "cluster"), ("Role", "namespace")] {
-        let roles = of_kind(objects, kind);
-        for rule in roles.iter().flat_map(|role| role["rules"].as_array().unwrap()) {
-            let names = strings(&rule["resourceNames"]);
-            let name = if names.is_empty() { String::new() } else { format!("[{}]", names.join(",")) };
-            for group in strings(&rule["apiGroups"]) {
-                for resource in strings(&rule["resources"]) {
-                    let right = |verb| format!("{scope} {group}/{resource}{name} {verb}");
-                    found.extend(strings(&rule["verbs"]).into_iter().map(right));
-                }
+    let roles = ["ClusterRole", "Role"].into_iter().flat_map(|kind| of_kind(objects, kind));
+    for (role, rule) in roles.flat_map(|role| role["rules"].as_array().unwrap().iter().map(move |rule| (role, rule))) {
+        let scope = role["metadata"]["namespace"].as_str().unwrap_or("cluster");
+        let names = strings(&rule["resourceNames"]);
+        let name = if names.is_empty() { String::new() } else { format!("[{}]", names.join(",")) };
+        for group in strings(&rule["apiGroups"]) {
+            for resource in strings(&rule["resources"]) {
+                let right = |verb| format!("{scope} {group}/{resource}{name} {verb}");
+                found.extend(strings(&rule["verbs"]).into_iter().map(right));
             }
         }
     }
     found
 }
 
-/// Each role is bound, once, to the agent's account and nobody else.
-fn bound(objects: &[Value]) {
+/// Each role is bound, once and where it is, to this account and nobody else.
+pub(crate) fn bound(objects: &[Value], account: &str) {
+    let subjects = serde_json::json!([{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]);
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
-        let names = |kind: &str, name: fn(&Value) -> &Value| -> BTreeSet<String> {
-            of_kind(objects, kind).into_iter().map(|object| name(object).as_str().unwrap().to_owned()).collect()
+        let places = |kind: &str, name: fn(&Value) -> &Value| -> Vec<(String, Value)> {
+            let place = |o: &&Value| (name(o).as_str().unwrap().to_owned(), o["metadata"]["namespace"].clone());
+            let mut places: Vec<_> = of_kind(objects, kind).iter().map(place).collect();
+            places.sort_by(|a, b| a.0.cmp(&b.0));
+            places
         };
-        assert_eq!(names(role, |r| &r["metadata"]["name"]), names(binding, |b| &b["roleRef"]["name"]));
+        assert_eq!(places(role, |r| &r["metadata"]["name"]), places(binding, |b| &b["roleRef"]["name"]));
         for binding in of_kind(objects, binding) {
-            let account =
-                serde_json::json!([{"kind": "ServiceAccount", "name": "istio-cni", "namespace": "kube-system"}]);
-            assert_eq!(binding["subjects"], account);
-            assert_eq!(binding["roleRef"]["kind"], role);
+            assert_eq!((&binding["subjects"], &binding["roleRef"]["kind"]), (&subjects, &role.into()));
         }
     }
 }

@@ -8,8 +8,10 @@ use serde_json::Value;
 use tar::Archive;
 
 use crate::agent::Agent;
+use crate::helm::{AGENT, INJECTOR};
 use crate::image;
-use crate::objects::{manifest, parse};
+use crate::injector::Injector;
+use crate::objects::parse;
 
 /// The place of the program that a pod runs.
 const INSTALLER: &str = "usr/local/bin/install-cni";
@@ -42,15 +44,23 @@ pub(crate) fn is_what_its_programs_are_built_for() {
 
 /// Manifests, chart, Makefile and Dockerfile speak of one image, of this version.
 pub(crate) fn is_the_one_that_manifests_name() {
-    let objects = parse(&manifest());
+    let objects = parse(&AGENT.manifest());
     let agent = Agent::of(&objects);
     let named = agent.container["image"].as_str().unwrap();
     assert!(named.ends_with(&format!("/install-cni:{}", env!("CARGO_PKG_VERSION"))), "{named}");
     let makefile = fs::read_to_string("Makefile").unwrap();
     assert!(makefile.lines().any(|line| line.strip_prefix("IMAGE ") == Some(&format!("     ?= {named}"))), "{named}");
-    let chart: Value =
-        serde_saphyr::from_str(&fs::read_to_string("install/helm/istio-cni/Chart.yaml").unwrap()).unwrap();
-    assert_eq!((&chart["version"], &chart["appVersion"]), (&env!("CARGO_PKG_VERSION").into(), &chart["version"]));
+    for chart in [AGENT, INJECTOR] {
+        let text = fs::read_to_string(format!("{}/Chart.yaml", chart.directory())).unwrap();
+        let chart: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!((&chart["version"], &chart["appVersion"]), (&env!("CARGO_PKG_VERSION").into(), &chart["version"]));
+    }
+    let webhook = Injector::of(&parse(&INJECTOR.manifest()));
+    assert_eq!(webhook.container["image"], named, "one image, imported once");
+    for program in [&agent.line()[0], &webhook.line()[0]] {
+        let listed = fs::read_to_string("install/image/main.rs").unwrap();
+        assert!(listed.contains(&format!("\"usr/local/bin/{program}\"")), "{program} is not in the image");
+    }
     let dockerfile = fs::read_to_string("install/Dockerfile").unwrap();
     assert!(dockerfile.contains(&format!("ENTRYPOINT [\"/{INSTALLER}\"]")), "{dockerfile}");
     assert!(dockerfile.contains("\nFROM scratch\n"), "{dockerfile}");

@@ -14,3 +14,4 @@ mod faults;
 mod modes;
 mod program;
 mod storm;
+mod watchdog;

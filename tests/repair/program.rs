@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
-use crate::api::Api;
+use crate::api::{Api, kubeconfig};
 use crate::stage::broken;
 
 /// A running program; it ends with the value.
@@ -21,11 +21,7 @@ impl Program {
     fn start(url: &str, variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config");
-        let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
-             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-        );
-        std::fs::write(&path, config).unwrap();
+        kubeconfig(&path, url);
         let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cni-repair"));
         command.env_clear().env("KUBECONFIG", &path).envs(variables.iter().copied());
         let child = command.stderr(File::create(dir.path().join("log")).unwrap()).spawn().unwrap();

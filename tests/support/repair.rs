@@ -37,11 +37,21 @@ impl Controller {
     }
 
     pub(crate) fn with(client: kube::Client, settings: Settings) -> Self {
+        Self::counting(client, settings, Metrics::new)
+    }
+
+    fn counting(client: kube::Client, settings: Settings, metrics: fn(&mut Registry) -> Metrics) -> Self {
         let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let metrics = metrics(&mut registry);
         let (trigger, shutdown) = Shutdown::new();
         let task = tokio::spawn(repair::run(client, settings, metrics, shutdown));
         Self { registry, trigger, task }
+    }
+
+    /// The watchdog of Dapr's sidecars, with so many actions a minute.
+    pub(crate) fn of_sidecars(api: &Api, delete: bool, budget: u32) -> Self {
+        let settings = Settings::of_sidecars(delete, budget.try_into().unwrap());
+        Self::counting(api.client(), settings, Metrics::of_sidecars)
     }
 
     /// All metrics as a scraper reads them.

@@ -73,13 +73,19 @@ fn any_json() -> BoxedStrategy<Json> {
     ];
     let leaf = prop_oneof![4 => text.clone().prop_map(Json::from), 1 => number, 1 => any::<bool>().prop_map(Json::from), 1 => Just(Json::Null)];
     leaf.prop_recursive(4, 24, 4, move |inner| {
-        let entries = prop::collection::vec((text.clone(), inner.clone()), 0..4);
+        let entries = prop::collection::vec((text.clone().prop_map(key), inner.clone()), 0..4);
         prop_oneof![
             prop::collection::vec(inner, 0..4).prop_map(Json::from),
             entries.prop_map(|entries| Json::Object(entries.into_iter().collect())),
         ]
     })
     .boxed()
+}
+
+/// A number or a text without digits: others may go round in circles in go-yaml's order, and Go starts from a random one.
+fn key(text: String) -> String {
+    let digit = |next: char| next.is_numeric();
+    if text.chars().all(digit) { text } else { text.replace(digit, "") }
 }
 
 /// What an expression may start with.

@@ -1,12 +1,22 @@
 //! The caBundle: written, kept, and what readiness says of it.
 
-use istio_cni::webhook::Certificates;
+use istio_cni::webhook::{Certificates, Selection};
 
 use crate::api::{Api, Fault};
 use crate::client::{Connection, trusting};
-use crate::stage::{Plan, Server, bundles, issue, mount, webhook_configuration};
+use crate::stage::{
+    Plan, Server, bundles, bundles_of, issue, mount, selection, webhook_configuration, webhook_configuration_of_dapr,
+};
 
 const CONFIGURATION: &str = "/mutatingwebhookconfigurations/istio-sidecar-injector";
+
+const DAPR: &str = "dapr-sidecar-injector";
+
+/// Istio's webhooks and Dapr's.
+fn both() -> Vec<Selection> {
+    let webhook = "sidecar-injector.dapr.io".to_owned();
+    vec![selection(), Selection { name: DAPR.to_owned(), labels: String::new(), webhook }]
+}
 
 struct Stage {
     api: Api,
@@ -17,10 +27,20 @@ struct Stage {
 
 impl Stage {
     async fn start(api: Api) -> Self {
+        Self::of(api, vec![selection()]).await
+    }
+
+    async fn of(api: Api, selections: Vec<Selection>) -> Self {
         let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
-        let plan = Plan::new(Certificates::Files(mount(dir.path(), &issued)));
+        let plan = Plan { selections, ..Plan::new(Certificates::Files(mount(dir.path(), &issued))) };
         let server = Server::start(plan.with(&api)).await;
         Self { api, server, dir, issued }
+    }
+
+    /// Waits until Dapr's webhook has the right bundle.
+    async fn until_bundle_of_dapr(&self) {
+        let right = |api: &Api| (bundles_of(api, DAPR) == [self.issued.authorities.as_str()]).then_some(());
+        self.api.until("the caBundle of Dapr's webhook", right).await;
     }
 
     /// Waits until both of our webhooks have this bundle.
@@ -136,4 +156,53 @@ async fn watches_that_break_or_expire_lose_nothing() {
     stage.api.expire_watches();
     stage.api.put(webhook_configuration(""));
     stage.until_bundle(&stage.issued.authorities).await;
+}
+
+#[tokio::test]
+async fn the_bundles_of_two_configurations_are_kept_and_ready_is_when_both_agree() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let stage = Stage::of(api, both()).await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    let missing = "there is no MutatingWebhookConfiguration named dapr-sidecar-injector";
+    stage.server.until("/readyz", missing).await;
+    stage.api.put(webhook_configuration_of_dapr(&issue(None).authorities));
+    stage.until_bundle_of_dapr().await;
+    stage.server.until_ready().await;
+    stage.api.put(webhook_configuration_of_dapr(""));
+    stage.api.put(webhook_configuration(""));
+    stage.until_bundle_of_dapr().await;
+    stage.until_bundle(&stage.issued.authorities).await;
+    stage.server.until_ready().await;
+    stage.api.remove("mutatingwebhookconfigurations", "", DAPR);
+    stage.server.until("/readyz", missing).await;
+}
+
+#[tokio::test]
+async fn who_may_not_patch_one_configuration_keeps_the_other_right() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    api.put(webhook_configuration_of_dapr(""));
+    let path = "/mutatingwebhookconfigurations/dapr-sidecar-injector";
+    api.fault(Fault::on("PATCH", path).status(403));
+    let stage = Stage::of(api, both()).await;
+    for _ in 0..3 {
+        stage.until_bundle(&stage.issued.authorities).await;
+        stage.api.put(webhook_configuration(""));
+    }
+    stage.until_bundle(&stage.issued.authorities).await;
+    let said = stage.server.until("/readyz", "sidecar-injector.dapr.io of dapr-sidecar-injector").await;
+    assert!(said.contains("503"), "{said}");
+    stage.api.until("patches that are refused", |api| (api.requests_to("PATCH", path).len() > 1).then_some(())).await;
+    // Another replica is ahead: its bundle vouches for this one's certificate, too, and is left alone.
+    let ahead = issue(Some(&stage.issued)).authorities;
+    let patches = stage.api.requests_to("PATCH", CONFIGURATION).len();
+    stage.api.put(webhook_configuration(&ahead));
+    stage.api.heal();
+    stage.until_bundle_of_dapr().await;
+    stage.server.until_ready().await;
+    assert_eq!(
+        (bundles(&stage.api)[0].as_str(), stage.api.requests_to("PATCH", CONFIGURATION).len()),
+        (&*ahead, patches)
+    );
 }

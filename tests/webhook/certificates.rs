@@ -9,8 +9,8 @@ use istio_cni::webhook::{Certificates, Issued, Lifetime, Place};
 use serde_json::Value;
 
 use crate::api::{Api, Fault};
-use crate::client::{Connection, trusting};
-use crate::stage::{NAME, Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
+use crate::client::{Connection, NAME, trusting};
+use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
 
 fn self_signed(place: Place, lifetime: Duration) -> Certificates {
     Certificates::SelfSigned { place, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }

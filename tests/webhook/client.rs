@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::stage::NAME;
+/// The service by which the API server connects.
+pub(crate) const NAME: &str = "istio-sidecar-injector.istio-system.svc";
 
 /// Longer than this no test waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);

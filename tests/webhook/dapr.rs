@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use istio_cni::inject::dapr::{Era, Settings};
-use istio_cni::webhook::dapr::{Mesh, Places, keep, route};
+use istio_cni::serve::health::Readiness;
+use istio_cni::webhook::dapr::{Mesh, Places, keep, route, watchdog};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::api::Api;
+use crate::api::{Api, Fault};
 use crate::client::Connection;
 use crate::stage::{Plan, Simple};
 
@@ -21,6 +22,8 @@ struct Stage {
     simple: Simple,
     api: Api,
     anchors: PathBuf,
+    /// What is missing of the facts about the mesh.
+    readiness: Readiness,
     _dir: TempDir,
     keeping: JoinHandle<()>,
 }
@@ -33,19 +36,26 @@ impl Drop for Stage {
 
 impl Stage {
     async fn start(era: Era) -> Self {
-        let (api, dir) = (Api::start().await, tempfile::tempdir().unwrap());
+        let stage = Self::of(Api::start().await, era).await;
+        std::fs::write(&stage.anchors, "FIRST").unwrap();
+        stage
+    }
+
+    /// Nobody has brought trust anchors yet.
+    async fn of(api: Api, era: Era) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let anchors = dir.path().join("ca.crt");
-        std::fs::write(&anchors, "FIRST").unwrap();
         let env =
             [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1"), ("ALLOWED_SERVICE_ACCOUNTS", "ci:runner")];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let settings = Arc::new(Settings::from_env(&env, "", era).unwrap());
-        let mesh = Mesh::default();
+        let readiness = Readiness::default();
+        let mesh = Mesh::new(readiness.clone());
         let routes = vec![route(Arc::clone(&settings), mesh.clone())];
         let (client, places) = (api.client(), Places { anchors: anchors.clone() });
         let keeping = tokio::spawn(async move { keep(client, &settings, &places, &mesh).await });
         let simple = Simple::planned(|plan| Plan { routes, ..plan }).await;
-        Self { simple, api, anchors, _dir: dir, keeping }
+        Self { simple, api, anchors, readiness, _dir: dir, keeping }
     }
 
     /// Asks until the answer is as wanted; panics with the last one.
@@ -60,6 +70,15 @@ impl Stage {
             assert!(tokio::time::Instant::now() < deadline, "{answer:#} {:#}", sidecar(review, &answer));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// Waits until so much of the facts is missing.
+    async fn until_missing(&self, wanted: Option<&str>) {
+        self.api
+            .until(&format!("{wanted:?} of the facts"), |_| {
+                (self.readiness.report().as_deref() == wanted).then_some(())
+            })
+            .await;
     }
 
     async fn until_injected(&self) {
@@ -158,9 +177,87 @@ async fn pods_get_the_sidecar_or_the_reason_why_not() {
     assert_eq!(answer["response"]["allowed"], false);
     let message = answer["response"]["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("invalid app id (input: 'a.b', service: 'a.b-dapr')"), "{message}");
+    for (path, status) in [("/mutate?timeout=10s", 200), ("/mutate/", 404), ("/mutate/more", 404), ("/mutated", 404)] {
+        assert_eq!(connection.post(path, &wanted.to_string()).await.unwrap().0, status, "{path}");
+    }
     let missing = review(CONTROLLER, &[("metrics-port", "many")]);
     let (_, reason) = ask(&mut connection, &missing).await;
     assert!(reason.contains("dapr.io/metrics-port: \"many\" is no whole number"), "{reason}");
+}
+
+#[tokio::test]
+async fn it_is_ready_once_accounts_configuration_and_trust_have_been_read() {
+    let api = Api::start().await;
+    api.fault(Fault::on("GET", "/serviceaccounts").status(403));
+    api.fault(Fault::on("GET", "/configurations").status(403));
+    let stage = Stage::of(api, Era::Current).await;
+    let missing = |facts: &str| format!("dapr: not read yet: {facts}\n");
+    let all = missing("service accounts, the Configuration daprsystem, the trust anchors");
+    let asked = |api: &Api| (api.requests_to("GET", "/configurations").len() > 1).then_some(());
+    stage.api.until("lists that are refused", asked).await;
+    stage.until_missing(Some(&all)).await;
+    std::fs::write(&stage.anchors, "FIRST").unwrap();
+    stage.until_missing(Some(&missing("service accounts, the Configuration daprsystem"))).await;
+    stage.api.heal();
+    stage.until_missing(None).await;
+    std::fs::remove_file(&stage.anchors).unwrap();
+    stage.api.fault(Fault::on("GET", "/serviceaccounts").status(403));
+    stage.api.expire_watches();
+    let again = |api: &Api| (api.requests_to("GET", "/serviceaccounts").len() > 4).then_some(());
+    stage.api.until("lists that are refused", again).await;
+    stage.until_missing(None).await;
+}
+
+#[tokio::test]
+async fn a_cluster_without_daprs_resources_has_no_configuration_to_wait_for() {
+    let api = Api::start().await;
+    api.fault(Fault::on("GET", "/configurations").status(404));
+    let stage = Stage::of(api, Era::Current).await;
+    std::fs::write(&stage.anchors, "FIRST").unwrap();
+    stage.until_missing(None).await;
+    let wanted = review(CONTROLLER, &[]);
+    stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls")).await;
+}
+
+#[tokio::test]
+async fn who_makes_a_pod_is_warned_and_metrics_count_by_the_reason() {
+    let stage = Stage::start(Era::Current).await;
+    stage.until_injected().await;
+    let mut connection = stage.simple.connect().await;
+    let long = "x".repeat(10_000);
+    let eve = "no Dapr sidecar: service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
+    let refused = "dapr.io/sidecar-image is empty: name an image, or leave the annotation out";
+    for (review, rule, warnings) in [
+        (review(CONTROLLER, &[]), "injected", None),
+        (
+            review(CONTROLLER, &[("metrics-port", "many"), ("volume-mounts", "v:/v")]),
+            "injected",
+            Some(json!([
+                "dapr.io/metrics-port: \"many\" is no whole number in range and is passed over",
+                "volume \"v\" is not in the pod, so daprd does not mount it",
+            ])),
+        ),
+        (review("system:serviceaccount:shop:eve", &[]), "unauthorized", Some(json!([eve]))),
+        (
+            review(CONTROLLER, &[("enabled", "yes")]),
+            "not_enabled",
+            Some(json!(["no Dapr sidecar: dapr.io/enabled is \"yes\", not \"true\""])),
+        ),
+        (review(CONTROLLER, &[("enabled", "false")]), "not_enabled", None),
+        (review(CONTROLLER, &[("sidecar-image", "")]), "no_image", Some(json!([refused]))),
+    ] {
+        let (answer, _) = ask(&mut connection, &review).await;
+        assert_eq!(answer["response"].get("warnings"), warnings.as_ref(), "{rule}");
+        let decision = answer["response"]["auditAnnotations"]["decision"].as_str().unwrap();
+        let counted = format!(r#"sidecar_injection_decisions_total{{decision="{decision}",reason="{rule}"}}"#);
+        stage.simple.server.until("/metrics", &counted).await;
+    }
+    let (answer, reason) = ask(&mut connection, &review(CONTROLLER, &[("metrics-port", &long)])).await;
+    assert_eq!(answer["response"]["warnings"][0].as_str().unwrap().chars().count(), 256);
+    assert_eq!(reason.chars().count(), 2048);
+    let mut old = review(CONTROLLER, &[("metrics-port", "many")]);
+    old["apiVersion"] = "admission.k8s.io/v1beta1".into();
+    assert_eq!(ask(&mut connection, &old).await.0["response"].get("warnings"), None);
 }
 
 #[tokio::test]
@@ -227,4 +324,28 @@ async fn release_1_4_2_takes_its_issuer_from_the_secret() {
     assert_eq!(found, ["CA", "CHAIN", "KEY", "shop:web"]);
     stage.api.remove("secrets", "dapr-system", "dapr-trust-bundle");
     stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+}
+
+#[tokio::test]
+async fn pods_without_a_sidecar_are_looked_for_only_while_the_injector_is_ready() {
+    let (api, readiness) = (Api::start().await, Readiness::default());
+    readiness.missing("dapr", "starting");
+    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
+        "spec": { "containers": [{ "name": "app" }] } }));
+    let settings = istio_cni::repair::Settings::of_sidecars(false, std::num::NonZeroU32::MIN);
+    let metrics = istio_cni::repair::Metrics::default();
+    let watching = tokio::spawn(watchdog::watch(api.client(), settings, metrics, readiness.clone()));
+    let ready = tokio::time::timeout(Duration::from_millis(1200), api.until("a list", listed)).await;
+    assert!(ready.is_err(), "pods were listed before the injector was ready");
+    readiness.ready("dapr");
+    api.until("an event", |api| (api.list("events").len() == 1).then_some(())).await;
+    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
+    readiness.missing("dapr", "gone");
+    api.until("no watch", |api| (api.watches("pods") == 0).then_some(())).await;
+    watching.abort();
+}
+
+fn listed(api: &Api) -> Option<()> {
+    (!api.requests_to("GET", "/api/v1/pods").is_empty()).then_some(())
 }

@@ -7,7 +7,8 @@ use istio_cni::webhook::Settings;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::stage::{NAME, Simple, review};
+use crate::client::NAME;
+use crate::stage::{Simple, review};
 
 fn head(length: usize) -> String {
     format!(

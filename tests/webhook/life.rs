@@ -7,7 +7,8 @@ use istio_cni::serve::http::Limits;
 use istio_cni::webhook::Settings;
 use tokio::net::TcpStream;
 
-use crate::stage::{NAME, Simple, review};
+use crate::client::NAME;
+use crate::stage::{Simple, review};
 
 /// Waits until nobody new is let in.
 async fn until_refused(address: SocketAddr) {

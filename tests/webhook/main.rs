@@ -13,6 +13,7 @@ mod configuration;
 mod dapr;
 mod hostile;
 mod life;
+mod meshes;
 mod program;
 mod reviews;
 mod stage;

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::Api;
+use crate::api::{Api, kubeconfig};
 use crate::client::{Connection, trusting};
 use crate::stage::{bundles, get, webhook_configuration};
 
@@ -31,12 +31,7 @@ fn free() -> SocketAddr {
 impl Program {
     fn start(api: &Api, flags: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{}'}}}}]\n\
-             users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n",
-            api.url()
-        );
-        std::fs::write(dir.path().join("kubeconfig"), config).unwrap();
+        kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
         command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));
@@ -104,6 +99,25 @@ fn names(pod: &Value, list: &str) -> Vec<String> {
     pod["spec"][list].as_array().into_iter().flatten().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
 }
 
+async fn warnings_of_istio(connection: &mut Connection) {
+    let maybe = review(&json!({ "sidecar.istio.io/inject": "maybe" }));
+    let answer = connection.review("/inject", &maybe).await.unwrap();
+    let passed_over = r#"sidecar.istio.io/inject is "maybe", neither "true" nor "false", and is passed over"#;
+    let because = "an Istio sidecar, for the policy says so of pods that say nothing";
+    assert_eq!(answer["response"]["warnings"], json!([format!("{passed_over}: {because}")]));
+    let mut host = review(&json!({ "sidecar.istio.io/inject": "true" }));
+    host["request"]["object"]["spec"]["hostNetwork"] = true.into();
+    let answer = connection.review("/inject", &host).await.unwrap();
+    let vain = "sidecar.istio.io/inject asks for a sidecar in vain: no Istio sidecar, for it uses the host's network";
+    assert_eq!(answer["response"]["warnings"], json!([vain]));
+    let mut bad = review(&json!({}));
+    bad["request"]["object"]["metadata"]["annotations"] = json!({ "sidecar.istio.io/proxyCPU": "1 core" });
+    let answer = connection.review("/inject", &bad).await.unwrap();
+    let message = answer["response"]["status"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(message.contains("sidecar.istio.io/proxyCPU"), "{message}");
+    assert_eq!(answer["response"]["warnings"], json!([message]));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
     let api = Api::start().await;
@@ -122,6 +136,8 @@ async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
     assert_eq!(declined["response"]["auditAnnotations"]["decision"], "skip");
     let reason = r#"its label sidecar.istio.io/inject is "false""#;
     assert_eq!(declined["response"]["auditAnnotations"]["reason"], reason);
+    assert_eq!(declined["response"].get("warnings"), None);
+    warnings_of_istio(&mut connection).await;
     // Nodes that can are the ones that get native sidecars, and only once all of them can.
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
         "status": { "nodeInfo": { "kubeletVersion": "v1.34.0" } } }));

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::stage::{NAME, Simple, review, stamp_of};
+use crate::client::NAME;
+use crate::stage::{Simple, review, stamp_of};
 
 #[tokio::test]
 async fn both_versions_are_answered_with_patch_skip_or_refusal() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use istio_cni::serve::health::Readiness;
 use istio_cni::serve::http::Limits;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use istio_cni::webhook::{
@@ -20,10 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
-use crate::client::{Connection, trusting};
+use crate::client::{Connection, NAME, trusting};
 
-/// The service's name.
-pub(crate) const NAME: &str = "istio-sidecar-injector.istio-system.svc";
 /// How long a test waits for what it expects.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,7 +35,7 @@ pub(crate) fn stamp() -> Build {
 }
 
 fn stamped(text: &str, review: &Review) -> Outcome {
-    let labels = &review.object()["metadata"]["labels"];
+    let labels = &review.object["metadata"]["labels"];
     let (verdict, rule) = match labels["inject"].as_str() {
         Some("false") => (Verdict::Skip, "asked"),
         Some("broken") => (Verdict::Refuse, "error"),
@@ -46,7 +45,7 @@ fn stamped(text: &str, review: &Review) -> Outcome {
             (Verdict::Patch(patch.to_string().into_bytes()), "policy")
         }
     };
-    Outcome { verdict, rule, reason: format!("by {rule}") }
+    Outcome { verdict, rule, reason: format!("by {rule}"), warnings: Vec::new() }
 }
 
 /// A certificate for the service.
@@ -79,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
     pub(crate) routes: Vec<Route>,
+    pub(crate) selections: Vec<Selection>,
+    pub(crate) readiness: Readiness,
 }
 
 impl Plan {
@@ -91,6 +92,8 @@ impl Plan {
             limits: Settings::limits(),
             settle,
             routes: Vec::new(),
+            selections: vec![selection()],
+            readiness: Readiness::default(),
         }
     }
 
@@ -112,13 +115,14 @@ impl Server {
         let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let (webhook, monitoring) = (bind().await.unwrap(), bind().await.unwrap());
         let (address, probes) = (webhook.local_addr().unwrap(), monitoring.local_addr().unwrap());
-        let bundle = plan.api.map(|client| (client, selection()));
+        let bundles = plan.api.map(|client| (client, plan.selections));
         let settings = Settings {
             webhook,
             monitoring,
             limits: plan.limits,
             certificates: plan.certificates,
-            bundle,
+            bundles,
+            readiness: plan.readiness,
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
@@ -221,9 +225,24 @@ pub(crate) fn webhook_configuration(bundle: &str) -> Value {
     })
 }
 
-/// The caBundles of that configuration, as PEM.
+/// The same of Dapr's injection, which has one webhook.
+pub(crate) fn webhook_configuration_of_dapr(bundle: &str) -> Value {
+    let mut configuration = webhook_configuration(bundle);
+    configuration["metadata"]["name"] = "dapr-sidecar-injector".into();
+    let webhook = configuration["webhooks"][0].take();
+    configuration["webhooks"] = json!([webhook]);
+    configuration["webhooks"][0]["name"] = "sidecar-injector.dapr.io".into();
+    configuration
+}
+
+/// The caBundles of Istio's configuration, as PEM.
 pub(crate) fn bundles(api: &Api) -> Vec<String> {
-    let found = api.get("mutatingwebhookconfigurations", "", "istio-sidecar-injector").unwrap();
+    bundles_of(api, "istio-sidecar-injector")
+}
+
+/// The caBundles of a configuration, as PEM.
+pub(crate) fn bundles_of(api: &Api, name: &str) -> Vec<String> {
+    let found = api.get("mutatingwebhookconfigurations", "", name).unwrap();
     let decode = |webhook: &Value| {
         let text = webhook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
         String::from_utf8(base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap()).unwrap()

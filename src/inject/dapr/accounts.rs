@@ -4,6 +4,7 @@
 //! must be one of the controllers, or be named by the operator.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use super::glob::{Glob, GlobError};
 use super::settings::Era;
@@ -40,6 +41,15 @@ pub struct User<'a> {
     pub uid: &'a str,
     /// All of the user's groups.
     pub groups: &'a [String],
+}
+
+static ALMIGHTY: LazyLock<[String; 1]> = LazyLock::new(|| [MASTERS.to_owned()]);
+
+impl User<'static> {
+    /// Somebody of whom no more is known than that he may do everything.
+    pub fn master() -> Self {
+        Self { groups: ALMIGHTY.as_slice(), ..Self::default() }
+    }
 }
 
 /// By what a user may.

@@ -180,6 +180,8 @@ pub(super) struct Options<'a> {
     pub(super) jwt_audiences: &'a str,
     pub(super) disable_init_endpoints: Option<&'a str>,
     pub(super) native: Option<bool>,
+    /// The sidecar's ports are none of Istio's business; an annotation of ours.
+    pub(super) exclude_ports: bool,
 }
 
 impl<'a> Options<'a> {
@@ -218,6 +220,7 @@ impl<'a> Options<'a> {
             jwt_audiences: from.text("sentry-request-jwt-audiences", ""),
             disable_init_endpoints: from.given("disable-init-endpoints"),
             native: from.given("enable-native-sidecar").map(truthy),
+            exclude_ports: from.flag("exclude-ports-from-redirection", false),
         }
     }
 

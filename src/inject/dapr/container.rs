@@ -8,9 +8,9 @@ use super::components::SOCKETS_VARIABLE;
 use super::env::{self, Variables, from_field, from_secret, variable};
 use super::mounts::{self, mount};
 use super::pod::{Pod, SIDECAR};
-use super::quantity;
 use super::settings::{Security, Settings};
 use super::trust::Trust;
+use crate::inject::quantity;
 
 /// Volume of the sockets that the sidecar shares with the application.
 pub(super) const SOCKET_VOLUME: &str = "dapr-unix-domain-socket";

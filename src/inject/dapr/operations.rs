@@ -12,6 +12,7 @@ use super::container::{SOCKET_VOLUME, TOKEN_VOLUME};
 use super::env::variable;
 use super::mounts;
 use super::pod::{Named, Pod};
+use super::redirection;
 use super::settings::Settings;
 use crate::inject::patch::Operation;
 
@@ -71,6 +72,7 @@ pub(super) fn of(injection: Injection<'_>) -> Vec<Operation> {
     operations.extend(volumes.add(own_volumes(options, settings)));
     operations.extend(sidecar(pod, injection.sidecar, injection.native, settings.native_first));
     operations.extend(labels(app_id, options.metrics));
+    operations.extend(redirection::operations(pod, options));
     operations.extend(application(pod, options));
     if let Some(folder) = injection.folder {
         operations.extend(components::operations(pod, options, injection.components, folder, &mut volumes));

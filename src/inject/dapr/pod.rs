@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::Refusal;
+use crate::inject::or_default;
 
-/// Name of the sidecar's container.
-pub(super) const SIDECAR: &str = "daprd";
+pub(super) use crate::contract::dapr::SIDECAR;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod<'a> {
@@ -118,8 +118,4 @@ impl<'a> Pod<'a> {
     pub(super) fn has_volume(&self, name: &str) -> bool {
         self.spec.volumes.iter().any(|volume| volume.name == name)
     }
-}
-
-fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
-    Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }

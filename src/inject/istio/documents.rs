@@ -4,13 +4,13 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::pipeline::{self, Subject};
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::{Error, Injector, Owner, legacy};
-use crate::inject::workload::Kind;
+use crate::inject::workload::{self, Kind};
 use crate::inject::{document, pod, yaml};
 
 /// A workload that stays as it is, and why; for the person who asked.
@@ -76,39 +76,36 @@ impl Injector {
     /// A pod should get a sidecar and cannot, or a workload has none.
     pub fn inject_document(&self, mut document: Value, native_sidecars: bool) -> Result<Document, Error> {
         let mut skipped = Vec::new();
-        match self.inject_workload(&mut document, native_sidecars, &mut skipped)? {
-            true => Ok(Document::Workload { document, skipped }),
-            false => Ok(Document::Untouched),
-        }
+        let is_workload = workload::each(&mut document, &mut |document: &mut Value, kind| {
+            self.inject_workload(document, kind, native_sidecars, &mut skipped)
+        })?;
+        Ok(if is_workload { Document::Workload { document, skipped } } else { Document::Untouched })
     }
 
-    /// Whether the document is a workload, or a list.
-    fn inject_workload(&self, document: &mut Value, native: bool, skipped: &mut Vec<Skipped>) -> Result<bool, Error> {
-        let Some(kind) = Kind::of(document) else { return Ok(false) };
-        if kind == Kind::List {
-            for item in document.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
-                self.inject_workload(item, native, skipped)?;
-            }
-            return Ok(true);
-        }
+    fn inject_workload(
+        &self,
+        document: &mut Value,
+        kind: Kind,
+        native: bool,
+        skipped: &mut Vec<Skipped>,
+    ) -> Result<(), Error> {
         let (metadata, spec) = kind.pointers();
-        let Some(pod_spec) = document.pointer(spec).filter(|spec| spec.is_object()).cloned() else {
-            return Err(Error::NoTemplate(format!("{} {:?}", pod::text(document, "kind"), title(document))));
+        let Some(subject) = workload::pod(document, (metadata, spec)) else {
+            let (kind, name) = workload::title(document);
+            return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
-        let pod_metadata = document.pointer(metadata).cloned().unwrap_or_else(|| json!({}));
-        let subject = json!({"metadata": pod_metadata, "spec": pod_spec});
         let namespace = pod::text(pod::metadata(&subject), "namespace");
         let decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
         if !decision.inject {
-            let kind = pod::text(document, "kind").to_owned();
-            skipped.push(Skipped { kind, name: title(document), decision });
-            return Ok(true);
+            let (kind, name) = workload::title(document);
+            skipped.push(Skipped { kind, name, decision });
+            return Ok(());
         }
         let owner = owner(document, kind);
         let mut injected = self.inject_by_hand(&subject, owner, native)?;
-        put(document, spec, injected["spec"].take());
-        put(document, metadata, injected["metadata"].take());
-        Ok(true)
+        workload::put(document, spec, injected["spec"].take());
+        workload::put(document, metadata, injected["metadata"].take());
+        Ok(())
     }
 
     fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<Value, Error> {
@@ -142,23 +139,6 @@ fn owner(document: &Value, kind: Kind) -> Owner {
         kind: pod::text(document, "kind").to_owned(),
         name: pod::name(metadata).to_owned(),
         namespace: namespace.to_owned(),
-    }
-}
-
-fn title(document: &Value) -> String {
-    let metadata = pod::metadata(document);
-    match (pod::text(metadata, "namespace"), pod::name(metadata)) {
-        ("", name) => name.to_owned(),
-        (namespace, name) => format!("{namespace}/{name}"),
-    }
-}
-
-/// Puts a value where a pointer of [`Kind::pointers`] leads; the last step may be missing.
-fn put(document: &mut Value, pointer: &str, value: Value) {
-    let Some((parent, key)) = pointer.rsplit_once('/') else { return };
-    if let Some(parent) = document.pointer_mut(parent) {
-        let fields: &mut Map<String, Value> = pod::object(parent);
-        fields.insert(key.to_owned(), value);
     }
 }
 

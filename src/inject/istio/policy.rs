@@ -84,28 +84,47 @@ pub struct Decision {
     pub inject: bool,
     /// The rule.
     pub reason: Reason,
-    /// What the pod says that is neither yes nor no, and was passed over.
-    pub unrecognised: Option<String>,
+    /// What whoever made the pod should hear.
+    pub remark: Option<Remark>,
+}
+
+/// What is worth a warning about a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// What the pod says is neither yes nor no, and was passed over.
+    Unrecognised(String),
+    /// The pod asks for a sidecar, and cannot have one.
+    Overruled,
 }
 
 impl Policy {
     /// Decides about a pod in `namespace`.
     pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
-        let decide = |inject, reason| Decision { inject, reason, unrecognised: None };
-        if pod::spec(pod).get("hostNetwork") == Some(&Value::Bool(true)) {
-            return decide(false, Reason::HostNetwork);
+        let decide = |inject, reason| Decision { inject, reason, remark: None };
+        let asked = self.era.asked(pod);
+        if let Some(reason) = self.forbids(pod, namespace) {
+            let remark = matches!(asked, Asked::Yes(..)).then_some(Remark::Overruled);
+            return Decision { remark, ..decide(false, reason) };
         }
-        if self.era.ignores(namespace) {
-            return decide(false, Reason::IgnoredNamespace(namespace.to_owned()));
-        }
-        if let Default::Invalid(word) = &self.default {
-            return decide(false, Reason::InvalidPolicy(word.clone()));
-        }
-        match self.era.asked(pod) {
+        match asked {
             Asked::Yes(place, value) => decide(true, Reason::Asked(place, value)),
             Asked::No(place, value) => decide(false, Reason::Asked(place, value)),
             Asked::Nothing => self.undecided(pod),
-            Asked::Unrecognised(value) => Decision { unrecognised: Some(value), ..self.undecided(pod) },
+            Asked::Unrecognised(value) => Decision { remark: Some(Remark::Unrecognised(value)), ..self.undecided(pod) },
+        }
+    }
+
+    /// Why the pod gets no sidecar, whatever it asks for.
+    fn forbids(&self, pod: &Value, namespace: &str) -> Option<Reason> {
+        if pod::spec(pod).get("hostNetwork") == Some(&Value::Bool(true)) {
+            return Some(Reason::HostNetwork);
+        }
+        if self.era.ignores(namespace) {
+            return Some(Reason::IgnoredNamespace(namespace.to_owned()));
+        }
+        match &self.default {
+            Default::Invalid(word) => Some(Reason::InvalidPolicy(word.clone())),
+            Default::Enabled | Default::Disabled => None,
         }
     }
 
@@ -118,7 +137,7 @@ impl Policy {
             never.or_else(|| first(&self.always).map(|at| (true, Reason::Always(at))))
         });
         let (inject, reason) = selected.flatten().unwrap_or((self.default == Default::Enabled, Reason::Policy));
-        Decision { inject, reason, unrecognised: None }
+        Decision { inject, reason, remark: None }
     }
 }
 
@@ -176,6 +195,24 @@ impl Reason {
             Self::Never(_) => "never_selector",
             Self::Always(_) => "always_selector",
             Self::Policy => "policy",
+        }
+    }
+}
+
+impl Decision {
+    /// What becomes of the pod, and why.
+    pub fn sentence(&self) -> String {
+        format!("{} Istio sidecar, for {}", if self.inject { "an" } else { "no" }, self.reason)
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unrecognised(value) => {
+                write!(f, "{} is {value:?}, neither \"true\" nor \"false\", and is passed over", annotation::INJECT)
+            }
+            Self::Overruled => write!(f, "{} asks for a sidecar in vain", annotation::INJECT),
         }
     }
 }

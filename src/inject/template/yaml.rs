@@ -72,13 +72,8 @@ fn inline(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(),
 }
 
 /// Entries, each on a line of its own; the first one starts here where `here` is set.
-fn mapping(
-    sink: &mut Sink<'_>,
-    mut entries: Vec<(Text<'_>, Value<'_>)>,
-    indent: usize,
-    here: bool,
-) -> Result<(), Reason> {
-    entries.sort_by(|(left, _), (right, _)| sort::natural(left.as_str(), right.as_str()));
+fn mapping(sink: &mut Sink<'_>, entries: Vec<(Text<'_>, Value<'_>)>, indent: usize, here: bool) -> Result<(), Reason> {
+    let entries = sort::sorted(entries, &|(key, _)| key.as_str());
     sink.nested(|sink| {
         for (index, (key, value)) in entries.iter().enumerate() {
             sink.fill(' ', if here && index == 0 { 0 } else { indent })?;

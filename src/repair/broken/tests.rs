@@ -115,7 +115,8 @@ fn the_message_is_compared_without_blanks_around_it() {
     let broken = || pod(&json!({ "state": waiting(), "lastState": ended(126) }));
     let judged = |message: &str| {
         let mut settings = settings("").unwrap();
-        settings.message = message.to_owned();
+        let Symptom::Validation(validation) = &mut settings.symptom else { panic!("{settings:?}") };
+        validation.message = message.to_owned();
         detect(&serde_json::from_value(broken()).unwrap(), &settings).map(|_| ())
     };
     assert_eq!(judged("no redirection"), Ok(()));

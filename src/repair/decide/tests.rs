@@ -24,6 +24,7 @@ pub(in crate::repair) fn broken() -> Broken {
         retries: true,
         validating: false,
         labelled: false,
+        lineage: None,
     }
 }
 
@@ -145,4 +146,25 @@ fn back_off_and_budget_put_it_off_until_both_are_over() {
     assert_eq!(by("evict", &broken(), &over), Decision::Act(Action::Evict));
     let deleting = Broken { deleting: true, ..broken() };
     assert_eq!(by("evict", &deleting, &failed), Decision::Nothing(Reason::Deleting), "what is settled does not wait");
+}
+
+#[test]
+fn the_watchdog_deletes_where_that_helps_and_tells_the_rest() {
+    let decided = |delete: bool, owner: Owner, replacement: bool| {
+        let settings = Settings::of_sidecars(delete, std::num::NonZeroU32::MIN);
+        decide(&Broken { owner, ..broken() }, &History { replacement, ..History::default() }, &settings, NOW)
+    };
+    let report = |reason| Decision::Act(Action::Report(reason));
+    for (delete, owner, replacement, decision) in [
+        (false, Owner::Controller, false, report(Reason::ObserveOnly)),
+        (true, Owner::Controller, false, Decision::Act(Action::Delete)),
+        (true, Owner::Controller, true, report(Reason::Replacement)),
+        (true, Owner::Nobody, false, report(Reason::Standalone)),
+        (true, Owner::Node, false, report(Reason::StaticPod)),
+    ] {
+        assert_eq!(decided(delete, owner, replacement), decision);
+    }
+    let told = History { acted: Some(Acted::Reported), ..History::default() };
+    let settings = Settings::of_sidecars(true, std::num::NonZeroU32::MIN);
+    assert_eq!(decide(&broken(), &told, &settings, NOW), Decision::Nothing(Reason::Reported));
 }

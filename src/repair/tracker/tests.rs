@@ -5,6 +5,7 @@ use crate::converge::Change;
 use crate::netfilter::Backend;
 use crate::repair::decide::tests::broken;
 use crate::repair::decide::{Action, Reason};
+use crate::repair::lineage::Lineage;
 use crate::repair::settings::tests::settings;
 
 fn second(seconds: u64) -> Duration {
@@ -222,4 +223,22 @@ fn a_dry_run_says_it_once_and_spends_nothing() {
         tracker.ended(&step, &Outcome::DryRun, second(0));
         assert_eq!(decisions(&mut tracker, second(0)), [Decision::Nothing(Reason::DryRun)]);
     }
+}
+
+#[test]
+fn what_replaces_what_is_asked_once_the_list_is_complete() {
+    let mut tracker = Tracker::new(Settings::of_sidecars(true, std::num::NonZeroU32::MAX));
+    let made = |uid: &str, at: i64| {
+        let created = jiff::Timestamp::from_second(at).unwrap();
+        Broken { lineage: Some(Box::new(Lineage { controller: "r".into(), created })), ..pod(uid, "1") }
+    };
+    tracker.listing();
+    tracker.broken(made("a", 1), second(0));
+    assert_eq!((tracker.next(), decisions(&mut tracker, second(0))), (None, vec![]));
+    tracker.broken(made("b", 9), second(0));
+    tracker.listed();
+    let delete = Decision::Act(Action::Delete);
+    assert_eq!(decisions(&mut tracker, second(0)), [delete, delete]);
+    tracker.broken(made("c", 10), second(1));
+    assert_eq!(decisions(&mut tracker, second(1)), [Decision::Act(Action::Report(Reason::Replacement))]);
 }

@@ -3,12 +3,17 @@
 //! The binary flattens them into its command line.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
 use super::watch::Places;
 use crate::inject::dapr::{Era, Settings, SettingsError};
+use crate::iptables::duration;
+use crate::repair;
+use crate::webhook::Selection;
 
 /// Where Dapr's chart mounts the trust anchors.
 const ANCHORS: &str = "/var/run/secrets/dapr.io/tls/ca.crt";
@@ -27,9 +32,35 @@ pub struct Flags {
     /// File of the mesh's trust anchors
     #[arg(long = "daprTrustAnchors", env = "DAPR_TRUST_ANCHORS_FILE", default_value = ANCHORS)]
     dapr_trust_anchors: PathBuf,
+    /// MutatingWebhookConfiguration of Dapr's injection whose caBundle is kept right; empty: none
+    #[arg(long = "daprWebhookConfigName", env = "DAPR_WEBHOOK_CONFIG_NAME", default_value = "dapr-sidecar-injector")]
+    dapr_webhook_config_name: String,
+    /// What the names of its webhooks end with
+    #[arg(long = "daprWebhookName", default_value = "sidecar-injector.dapr.io")]
+    dapr_webhook_name: String,
+    /// Service by which the API server connects to Dapr's injection, where it is another than the one of --serviceName
+    #[arg(long = "daprServiceName", env = "DAPR_INJECTOR_SERVICE", default_value = "", hide_default_value = true)]
+    dapr_service_name: String,
     /// Tell Dapr's sidecars where the scheduler is
     #[arg(long = "scheduler-enabled", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     scheduler_enabled: bool,
+    /// Look for pods that ask for Dapr's sidecar and have none, and tell them as events: 0 for never; any other interval, such
+    /// as 2m, for all the while
+    #[arg(long = "watch-interval", env = "DAPR_WATCH_INTERVAL", default_value = "0", value_parser = interval)]
+    watch_interval: Duration,
+    /// Delete those that a controller replaces
+    #[arg(long = "watchdog-delete-pods", env = "DAPR_WATCHDOG_DELETE_PODS", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    watchdog_delete_pods: bool,
+    /// Pods without a sidecar that are told or deleted in a minute, at most
+    #[arg(long = "max-pod-restarts-per-minute", env = "DAPR_MAX_POD_RESTARTS_PER_MINUTE", default_value = "20")]
+    max_pod_restarts_per_minute: NonZeroU32,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    match text {
+        "once" => Err("what is looked for only once is not found later: write an interval such as 2m".to_owned()),
+        _ => duration::parse(text).map_err(str::to_owned),
+    }
 }
 
 fn release(release: &str) -> Result<Era, String> {
@@ -52,6 +83,23 @@ impl Flags {
     /// A variable is missing or cannot be understood.
     pub fn settings(&self, env: &BTreeMap<String, String>, resolv_conf: &str) -> Result<Settings, SettingsError> {
         Ok(Settings { scheduler: self.scheduler_enabled, ..Settings::from_env(env, resolv_conf, self.dapr_release)? })
+    }
+
+    /// Webhook configurations that lead here, if any.
+    pub fn selection(&self) -> Option<Selection> {
+        let (name, webhook) = (self.dapr_webhook_config_name.clone(), self.dapr_webhook_name.clone());
+        Some(Selection { name, labels: String::new(), webhook }).filter(|all| self.dapr && all.is_some())
+    }
+
+    /// The service by which the API server connects, where it has one of its own.
+    pub fn service(&self) -> Option<&str> {
+        Some(&*self.dapr_service_name).filter(|name| self.dapr && !name.is_empty())
+    }
+
+    /// What becomes of pods that ask for a sidecar and have none; nothing unless it is asked for.
+    pub fn watchdog(&self) -> Option<repair::Settings> {
+        let wanted = self.dapr && !self.watch_interval.is_zero();
+        wanted.then(|| repair::Settings::of_sidecars(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
     }
 
     /// Where trust comes from.
@@ -85,6 +133,32 @@ mod tests {
         Program::command().debug_assert();
         assert!(flags("--dapr").enabled() && flags("--dapr=true").enabled() && !flags("--dapr=false").enabled());
         assert_eq!(flags("--daprTrustAnchors=/a").places(), Places { anchors: "/a".into() });
+    }
+
+    #[test]
+    fn configurations_and_services_are_named_where_dapr_is_wanted() {
+        let wanted = flags("--dapr --daprServiceName=d");
+        assert_eq!(wanted.selection().map(|all| all.to_string()).as_deref(), Some("named dapr-sidecar-injector"));
+        assert_eq!(wanted.service(), Some("d"));
+        assert_eq!(flags("--dapr --daprWebhookConfigName=").selection(), None);
+        let unwanted = flags("--daprServiceName=d");
+        assert_eq!((unwanted.selection(), unwanted.service()), (None, None));
+    }
+
+    #[test]
+    fn the_watchdog_is_off_until_an_interval_is_given_and_deletes_where_asked() {
+        for line in ["--dapr", "--dapr --watch-interval=0", "--dapr --watchdog-delete-pods", "--watch-interval=2m"] {
+            assert!(flags(line).watchdog().is_none(), "{line}");
+        }
+        let asked = |line: &str| {
+            let settings = flags(&format!("--dapr --watch-interval=2m {line}")).watchdog().expect("a watchdog");
+            (settings.mode, settings.budget)
+        };
+        assert_eq!(asked(""), (repair::Mode::Report, 20));
+        assert_eq!(asked("--watchdog-delete-pods --max-pod-restarts-per-minute=3"), (repair::Mode::DeleteOrReport, 3));
+        for line in ["--watch-interval=often", "--watch-interval=once", "--max-pod-restarts-per-minute=0"] {
+            assert!(Program::try_parse_from(["x", "--dapr", line]).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -6,10 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 
 use crate::inject::dapr::{Component, Facts, Issuer, Trust};
+use crate::serve::health::Readiness;
 use crate::webhook::surroundings::Kept;
 
 /// Name of the mesh's Configuration.
 pub(super) const CONFIGURATION: &str = "daprsystem";
+
+/// The part of readiness that is kept here.
+const PART: &str = "dapr";
 
 /// What is known of a mesh; clones share it.
 #[derive(Clone, Default)]
@@ -20,6 +24,7 @@ struct Shared {
     learned: Mutex<Learned>,
     /// What reviews read without waiting for whoever learns.
     known: ArcSwap<Known>,
+    readiness: Readiness,
 }
 
 /// As it comes from watches and files.
@@ -32,6 +37,8 @@ pub(super) struct Learned {
     pub(super) components: Kept<Option<Component>>,
     pub(super) anchors: Option<String>,
     pub(super) issuer: Option<Issuer>,
+    /// Everything that reviews cannot do without has been read once.
+    complete: bool,
 }
 
 /// As reviews need it.
@@ -44,11 +51,34 @@ pub(super) struct Known {
 }
 
 impl Mesh {
+    /// Nothing is known yet, and `readiness` says so until accounts, `daprsystem` and trust have been read once.
+    pub fn new(readiness: Readiness) -> Self {
+        readiness.missing(PART, Learned::default().unread());
+        Self(Arc::new(Shared { readiness, ..Shared::default() }))
+    }
+
+    /// A mesh of which nothing is known but its trust anchors, in PEM, and nothing is watched.
+    pub fn trusting(anchors: String) -> Self {
+        let mesh = Self::default();
+        mesh.learn(|learned| learned.anchors = Some(anchors));
+        mesh
+    }
+
     /// Learns something, and lets reviews know.
     pub(super) fn learn(&self, learn: impl FnOnce(&mut Learned)) {
         let mut learned = self.0.learned.lock().unwrap_or_else(PoisonError::into_inner);
         learn(&mut learned);
         self.0.known.store(Arc::new(learned.known()));
+        if learned.complete {
+            return;
+        }
+        let unread = learned.unread();
+        learned.complete = unread.is_empty();
+        if learned.complete {
+            self.0.readiness.ready(PART);
+        } else {
+            self.0.readiness.missing(PART, unread);
+        }
     }
 
     pub(super) fn known(&self) -> Arc<Known> {
@@ -57,6 +87,17 @@ impl Mesh {
 }
 
 impl Learned {
+    /// What has not been read so far, for whoever waits; empty when nothing is missing.
+    fn unread(&self) -> String {
+        let facts = [
+            ("service accounts", self.accounts.known.is_none()),
+            ("the Configuration daprsystem", self.configurations.known.is_none()),
+            ("the trust anchors", self.anchors.is_none()),
+        ];
+        let unread: Vec<&str> = facts.into_iter().filter(|(_, missing)| *missing).map(|(fact, _)| fact).collect();
+        if unread.is_empty() { String::new() } else { format!("not read yet: {}", unread.join(", ")) }
+    }
+
     fn known(&self) -> Known {
         let configuration = |((_, name), mtls): (&(String, String), &bool)| (name == CONFIGURATION).then_some(*mtls);
         let mtls = self.configurations.iter().find_map(configuration).unwrap_or(true);
@@ -103,6 +144,24 @@ mod tests {
         assert_eq!(uids(), ["2"]);
         mesh.learn(|learned| learned.accounts.learn(Event::Delete(account("job-controller", "2")), uid));
         assert!(uids().is_empty());
+    }
+
+    #[test]
+    fn it_is_ready_once_everything_has_been_read_and_stays_so() {
+        let readiness = Readiness::default();
+        let mesh = Mesh::new(readiness.clone());
+        let all = "dapr: not read yet: service accounts, the Configuration daprsystem, the trust anchors\n";
+        assert_eq!(readiness.report().as_deref(), Some(all));
+        let uid = |account: ServiceAccount| account.metadata.uid.unwrap_or_default();
+        mesh.learn(|learned| learned.accounts.learn(Event::Init, uid));
+        assert_eq!(readiness.report().as_deref(), Some(all), "a list that has begun is not read");
+        mesh.learn(|learned| learned.accounts.learn(Event::InitDone, uid));
+        mesh.learn(|learned| learned.configurations.learn(Event::<ServiceAccount>::InitDone, |_| true));
+        assert_eq!(readiness.report().as_deref(), Some("dapr: not read yet: the trust anchors\n"));
+        mesh.learn(|learned| learned.anchors = Some("PEM".into()));
+        assert_eq!(readiness.report(), None);
+        mesh.learn(|learned| learned.anchors = None);
+        assert_eq!(readiness.report(), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
@@ -70,10 +71,24 @@ async fn configuration(client: Client, namespace: &str, mesh: &Mesh) {
     let api = Api::<DynamicObject>::namespaced_with(client, namespace, &resource("Configuration"));
     let only = watcher::Config::default().fields(&format!("metadata.name={CONFIGURATION}"));
     let mtls = |object: DynamicObject| mtls_enabled(Some(&object.data));
-    follow("configurations of Dapr", watcher(api, only).default_backoff(), |event| {
+    let absent = |event: &watcher::Result<Event<DynamicObject>>| {
+        if event.as_ref().is_err_and(is_absent) {
+            mesh.learn(|learned| {
+                learned.configurations.known.get_or_insert_default();
+            });
+        }
+    };
+    let events = watcher(api, only).default_backoff().inspect(absent);
+    follow("configurations of Dapr", events, |event| {
         mesh.learn(|learned| learned.configurations.learn(event, mtls));
     })
     .await;
+}
+
+/// Whether the cluster has no such resource: as far as is known, there are none of it.
+fn is_absent(error: &watcher::Error) -> bool {
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
+    status.code == 404
 }
 
 async fn components(client: Client, mesh: &Mesh) {

@@ -18,6 +18,7 @@ pub(crate) use fault::Fault;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -285,3 +286,12 @@ fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
 
 /// Responses never fail by themselves.
 type Never = Infallible;
+
+/// Writes a kubeconfig that leads to such a server.
+pub(crate) fn kubeconfig(path: &Path, url: &str) {
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+         users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
+    );
+    std::fs::write(path, text).expect("a kubeconfig is written");
+}

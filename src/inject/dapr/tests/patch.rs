@@ -41,6 +41,24 @@ fn a_plain_pod_gets_a_sidecar_a_token_and_variables() {
 }
 
 #[test]
+fn ports_are_left_alone_by_istio_where_the_pod_asks() {
+    let (inbound, outbound) =
+        ("traffic.sidecar.istio.io/excludeInboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts");
+    let annotations = |pod: &Value| {
+        let after = injected(pod, &settings(&[]));
+        [inbound, outbound].map(|key| after["metadata"]["annotations"][key].as_str().map(str::to_owned))
+    };
+    assert_eq!(annotations(&pod(&[])), [None, None]);
+    let asked = ("exclude-ports-from-redirection", "true");
+    let mut pod = pod(&[asked, ("internal-grpc-port", "7000"), ("metrics-port", "-1"), ("enable-debug", "true")]);
+    let both = [Some("3500,50001,7000,3501,40000".to_owned()), Some("7000".to_owned())];
+    assert_eq!(annotations(&pod), both);
+    pod["metadata"]["annotations"][inbound] = "15020,7000".into();
+    pod["metadata"]["annotations"][outbound] = "7000".into();
+    assert_eq!(annotations(&pod), [Some("15020,7000,3500,50001,3501,40000".to_owned()), Some("7000".to_owned())]);
+}
+
+#[test]
 fn an_empty_pod_gets_its_lists() {
     let pod = json!({"metadata": {"annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "app"}}, "spec": {}});
     let outcome = reviewed(&pod, &settings(&[]));

@@ -178,6 +178,23 @@ fn a_pod_does_not_start_without_trust() {
 }
 
 #[test]
+fn a_sidecar_without_an_image_is_refused() {
+    for image in ["", " "] {
+        let outcome = reviewed(&pod(&[("sidecar-image", image)]), &settings(&[]));
+        assert_eq!(outcome.decision, Decision::Refuse(Refusal::NoImage), "{image:?}");
+        assert!(outcome.patch.is_empty());
+    }
+    let mut null = pod(&[]);
+    null["metadata"]["annotations"]["dapr.io/sidecar-image"] = Value::Null;
+    assert_eq!(reviewed(&null, &settings(&[])).decision, Decision::Refuse(Refusal::NoImage));
+    let own = sidecar(&[("sidecar-image", "mine:2")], &settings(&[]));
+    assert_eq!(own["image"], "mine:2");
+    // Release 1.4.2 knew no such annotation.
+    let outcome = reviewed(&pod(&[("sidecar-image", "")]), &parse_settings(&[], Era::V1_4_2).expect("settings"));
+    assert!(matches!(outcome.decision, Decision::Inject { .. }), "{outcome:?}");
+}
+
+#[test]
 fn who_is_refused_is_told() {
     let pod = pod(&[]);
     let request =

@@ -66,6 +66,20 @@ fn host_network_and_the_systems_namespaces_come_first() {
 }
 
 #[test]
+fn who_asks_in_vain_is_told() {
+    let mut pod = asking(&json!({annotation::INJECT: "true"}), &json!({}));
+    pod["spec"]["hostNetwork"] = json!(true);
+    let decide = |pod: &Value, namespace| policy(Era::V1_27, Default::Enabled).decide(pod, namespace);
+    let told = decide(&pod, "shop");
+    assert_eq!((told.inject, &told.remark), (false, &Some(Remark::Overruled)));
+    assert_eq!(told.sentence(), "no Istio sidecar, for it uses the host's network");
+    // Whoever does not ask is content.
+    pod["metadata"] = json!({});
+    assert_eq!(decide(&pod, "shop").remark, None);
+    assert_eq!(decide(&asking(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").remark, None);
+}
+
+#[test]
 fn a_policy_that_does_not_exist_injects_nothing() {
     let pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
     let decision = policy(Era::V1_27, Default::Invalid("disable".to_owned())).decide(&pod, "shop");
@@ -90,7 +104,7 @@ fn other_values_are_a_no_until_1_27_and_nothing_since() {
         }
         let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
         assert_eq!((decision.inject, decision.reason), (true, Reason::Policy));
-        assert_eq!(decision.unrecognised.as_deref(), Some(value));
+        assert_eq!(decision.remark, Some(Remark::Unrecognised(value.to_owned())));
     }
     for value in ["y", "YES", "On", "true"] {
         assert!(reason(Era::V1_1, &asking(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");

@@ -1,9 +1,28 @@
 //! The order of keys in go-yaml: letters behind all else, digits as numbers.
+//!
+//! It goes round in circles (`01#`, `0b`, `1-`, `01#`), and keys are a pod's own, so no sort that relies on an order may
+//! meet it: those of the standard library may panic. Go's own output is then a different one each time.
 
 use std::cmp::Ordering;
 
+/// Entries by their keys.
+pub(super) fn sorted<T>(mut entries: Vec<T>, key: &impl Fn(&T) -> &str) -> Vec<T> {
+    if entries.len() < 2 {
+        return entries;
+    }
+    let right = sorted(entries.split_off(entries.len() / 2), key).into_iter().peekable();
+    let (mut left, mut right) = (sorted(entries, key).into_iter().peekable(), right);
+    let mut merged = Vec::with_capacity(left.len() + right.len());
+    while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
+        let from = if natural(key(a), key(b)).is_gt() { &mut right } else { &mut left };
+        merged.extend(from.next());
+    }
+    merged.extend(left.chain(right));
+    merged
+}
+
 /// Which of two keys comes first.
-pub(super) fn natural(left: &str, right: &str) -> Ordering {
+fn natural(left: &str, right: &str) -> Ordering {
     if left.is_ascii() && right.is_ascii() {
         return runs(left.as_bytes(), right.as_bytes(), |byte| char::from(*byte));
     }
@@ -41,4 +60,21 @@ fn runs<T>(left: &[T], right: &[T], char_of: impl Fn(&T) -> char) -> Ordering {
         return left_number.cmp(&right_number).then(a.cmp(&b));
     }
     left.len().cmp(&right.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_go_round_in_circles_are_all_there() {
+        for (a, b) in [("01#", "0b"), ("0b", "1-"), ("1-", "01#")] {
+            assert_eq!(natural(a, b), Ordering::Less, "{a} {b}");
+        }
+        let keys: Vec<String> = (0..3000).map(|n| format!("{}{n}", ["01#", "0b", "1-"][n % 3])).collect();
+        let sorted = sorted(keys.clone(), &|key: &String| key);
+        assert_ne!(sorted, keys);
+        let set = |keys: Vec<String>| keys.into_iter().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(set(sorted), set(keys));
+    }
 }

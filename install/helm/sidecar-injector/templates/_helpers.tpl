@@ -1,0 +1,112 @@
+{{/* Of all objects, and of the webhook configuration as Istio calls it. */}}
+{{- define "injector.name" -}}
+istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
+{{- end -}}
+
+{{/* The Secret in which the program keeps its own certificate. */}}
+{{- define "injector.secret" -}}
+sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}
+{{- end -}}
+
+{{/* Of all objects that are there for Dapr. */}}
+{{- define "injector.dapr" -}}
+dapr-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
+{{- end -}}
+
+{{- define "injector.labels" -}}
+app.kubernetes.io/name: sidecar-injector
+app.kubernetes.io/part-of: istio
+istio.io/rev: {{ .Values.revision | default "default" | quote }}
+{{- with .Values.ownerName }}
+install.operator.istio.io/owning-resource: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* By what its pods are known. */}}
+{{- define "injector.selector" -}}
+app: sidecar-injector
+istio.io/rev: {{ .Values.revision | default "default" | quote }}
+{{- end -}}
+
+{{- define "injector.image" -}}
+{{- with .Values -}}
+{{- if contains "/" .image -}}
+{{- .image -}}
+{{- else -}}
+{{- printf "%s/%s:%v" .global.hub .image .global.tag }}{{ with .global.variant }}-{{ . }}{{ end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "injector.openshift" -}}
+{{- if eq .Values.global.platform "openshift" -}}true
+{{- else if .Values.global.platform -}}
+{{- fail (printf "global.platform is %q; only openshift makes a difference here" .Values.global.platform) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "injector.daprNamespace" -}}
+{{- .Values.dapr.namespace | default .Release.Namespace -}}
+{{- end -}}
+
+{{/* Binds a role of this chart's account: kind, name, namespace or "". */}}
+{{- define "injector.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "injector.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "injector.name" .root }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end -}}
+
+{{/* Namespaces whose pods the API server does not send here. */}}
+{{- define "injector.excluded" -}}
+{{- $excluded := .Values.excludeNamespaces -}}
+{{- if .Values.excludeOwnNamespace -}}
+{{- $excluded = append $excluded .Release.Namespace -}}
+{{- end -}}
+{{- with $excluded }}
+- key: kubernetes.io/metadata.name
+  operator: NotIn
+  values: {{ uniq . | toJson }}
+{{- end }}
+{{- end -}}
+
+{{- define "injector.webhook" -}}
+rules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [pods]
+    scope: Namespaced
+clientConfig:
+  # The program writes the caBundle.
+  service:
+    name: {{ include "injector.name" . }}
+    namespace: {{ .Release.Namespace }}
+    path: {{ .path | quote }}
+    port: 443
+admissionReviewVersions: [v1]
+sideEffects: None
+timeoutSeconds: {{ .Values.sidecarInjectorWebhook.timeoutSeconds }}
+{{- end -}}
+
+{{/* A requirement of a label selector: key, operator and, for In and NotIn, a value. */}}
+{{- define "injector.requirement" -}}
+- key: {{ index . 0 }}
+  operator: {{ index . 1 }}
+  {{- if gt (len .) 2 }}
+  values: [{{ index . 2 | quote }}]
+  {{- end }}
+{{- end -}}

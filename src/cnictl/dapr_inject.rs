@@ -1,0 +1,54 @@
+//! `dapr-inject`: YAML in, the same with Dapr's sidecars out, as `/mutate` would make the pods.
+//!
+//! Documents that nobody injects pass as the text that they were; warnings go to standard error alone.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Error, Streams, dapr, documents, text};
+use crate::inject::dapr::{Decision, Told, inject_document};
+
+/// What is to be injected.
+#[derive(Debug, Clone, Args)]
+pub struct Flags {
+    /// File of Kubernetes documents; `-` is standard input
+    #[arg(long, short, value_name = "FILE")]
+    filename: Option<PathBuf>,
+    /// File to write instead of standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Namespace of workloads that name none
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+    #[command(flatten)]
+    dapr: dapr::Flags,
+}
+
+pub(super) fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+    let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
+    let loaded = flags.dapr.load(&documents::all(&input)?)?;
+    let mut told = Vec::new();
+    let output = documents::each(&input, |mut document| {
+        let facts = loaded.facts();
+        let changed = inject_document(&mut document, &flags.namespace, &loaded.settings, &facts, &mut told)?;
+        Ok(changed.then_some(document))
+    })?;
+    if let Some((told, refusal)) = told.iter().find_map(refused) {
+        return Err(Error::Dapr { kind: told.kind.clone(), name: told.name.clone(), refusal: refusal.to_string() });
+    }
+    text::write(flags.output.as_deref(), &output, &mut streams)?;
+    for warning in loaded.settings.warnings.iter().cloned().chain(told.iter().flat_map(lines)) {
+        // The documents are written: nothing that happens to a warning undoes that.
+        let _ = writeln!(streams.err, "===> {warning}");
+    }
+    Ok(())
+}
+
+fn refused(told: &Told) -> Option<(&Told, &Decision)> {
+    (!told.decision.is_allowed()).then_some((told, &told.decision))
+}
+
+fn lines(Told { kind, name, warnings, .. }: &Told) -> impl Iterator<Item = String> {
+    warnings.iter().map(move |warning| format!("{kind} {name:?}: {warning}"))
+}

@@ -1,0 +1,39 @@
+//! The documents of a text, each changed or left as the text that it was.
+//!
+//! `kube_inject` and `dapr_inject` call it. What becomes of a document, they know.
+
+use serde_json::Value;
+
+use super::Error;
+use crate::inject::{documents, is_empty, write, yaml};
+
+/// All documents, each followed by a separator. `change`: the document as it is to be; none: it keeps its text.
+pub(super) fn each(
+    input: &str,
+    mut change: impl FnMut(Value) -> Result<Option<Value>, Error>,
+) -> Result<String, Error> {
+    let mut output = String::with_capacity(input.len() * 4);
+    for (number, text) in numbered(input) {
+        let changed = if is_empty(text) { None } else { change(parse(number, text)?)? };
+        match changed {
+            Some(document) => output += &write(document)?,
+            None => output.extend([text.trim_end_matches('\n'), "\n---\n"]),
+        }
+    }
+    Ok(output)
+}
+
+/// The documents alone.
+pub(super) fn all(input: &str) -> Result<Vec<Value>, Error> {
+    numbered(input).filter(|(_, text)| !is_empty(text)).map(|(number, text)| parse(number, text)).collect()
+}
+
+/// What is not blank, counted from 1.
+fn numbered(input: &str) -> impl Iterator<Item = (usize, &str)> {
+    let all = documents(input).into_iter().enumerate().map(|(at, text)| (at + 1, text));
+    all.filter(|(_, text)| !text.trim_end_matches('\n').is_empty())
+}
+
+fn parse(number: usize, text: &str) -> Result<Value, Error> {
+    yaml::value(text).map_err(|source| Error::Document { number, source })
+}

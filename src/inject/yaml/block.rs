@@ -1,0 +1,250 @@
+//! The part of YAML that templates render, read in one pass: block maps and lists, one-line scalars, literal text.
+//!
+//! `yaml` asks it first, since reading is most of what an injection costs. It must never read anything otherwise than the
+//! library does: what it is not sure of (anchors, tags, folded text, tabs, repeated keys, faults) it leaves to that one.
+
+use serde_json::{Map, Value};
+
+use super::flow;
+
+/// Deeper nesting is left to the library, and to its limits.
+pub(super) const DEPTH: usize = 48;
+
+/// Reads a document; none where it is not of this part of YAML.
+pub(super) fn read(text: &str) -> Option<Value> {
+    // Tabs, carriage returns and what Unicode has of line breaks.
+    if text.bytes().any(|byte| !matches!(byte, b'\n' | b' '..=b'~')) {
+        return None;
+    }
+    let mut lines = Lines::of(text)?;
+    let Some(first) = lines.next_line() else { return Some(Value::Null) };
+    let value = if first.is_item() { lines.list(first.indent, 0) } else { lines.map(first.indent, 0) }?;
+    lines.next_line().is_none().then_some(value)
+}
+
+/// A line, or what is left of it behind the dashes of items.
+#[derive(Debug, Clone, Copy)]
+struct Line<'t> {
+    /// The column in which `text` begins.
+    indent: usize,
+    /// Without spaces on either side.
+    text: &'t str,
+    /// With the spaces at its end.
+    whole: &'t str,
+}
+
+impl Line<'_> {
+    fn is_item(&self) -> bool {
+        self.text == "-" || self.text.starts_with("- ")
+    }
+
+    /// Whether it holds nothing but perhaps a comment.
+    fn is_blank(&self) -> bool {
+        self.text.is_empty() || self.text.starts_with('#')
+    }
+}
+
+#[derive(Debug)]
+struct Lines<'t> {
+    document: &'t str,
+    lines: Vec<Line<'t>>,
+    at: usize,
+}
+
+impl<'t> Lines<'t> {
+    fn of(text: &'t str) -> Option<Self> {
+        let line = |whole: &'t str| {
+            let text = whole.trim_start_matches(' ');
+            let special = text.len() == whole.len() && ["---", "...", "%"].iter().any(|mark| text.starts_with(mark));
+            (!special).then(|| Line { indent: whole.len() - text.len(), text: text.trim_end_matches(' '), whole })
+        };
+        let lines = text.lines().map(line).collect::<Option<_>>()?;
+        Some(Self { document: text, lines, at: 0 })
+    }
+
+    /// The next line that holds something, which stays the next one.
+    fn next_line(&mut self) -> Option<Line<'t>> {
+        while self.lines.get(self.at)?.is_blank() {
+            self.at += 1;
+        }
+        self.lines.get(self.at).copied()
+    }
+
+    /// The next line of a block in this column; none behind its end, an error of the caller's where a line is out of place.
+    fn next_in(&mut self, column: usize) -> Option<Option<Line<'t>>> {
+        match self.next_line() {
+            Some(line) if line.indent > column => None,
+            line => Some(line.filter(|line| line.indent == column)),
+        }
+    }
+
+    fn map(&mut self, column: usize, depth: usize) -> Option<Value> {
+        let mut map = Map::new();
+        while let Some(line) = self.next_in(column)? {
+            if line.is_item() {
+                return None;
+            }
+            let (key, rest) = key(line.text)?;
+            self.at += 1;
+            let value = self.value(rest, column, true, depth)?;
+            if map.insert(key, value).is_some() {
+                return None;
+            }
+        }
+        Some(Value::Object(map))
+    }
+
+    fn list(&mut self, column: usize, depth: usize) -> Option<Value> {
+        let mut list = Vec::new();
+        while let Some(line) = self.next_in(column)?.filter(Line::is_item) {
+            let rest = line.text[1..].trim_start_matches(' ');
+            let indent = column + line.text.len() - rest.len();
+            let inner = Line { indent, text: rest, whole: line.whole };
+            list.push(if inner.is_item() || key(rest).is_some() {
+                self.lines[self.at] = inner;
+                self.block(inner, depth)?
+            } else {
+                self.at += 1;
+                self.value(rest, column, false, depth)?
+            });
+        }
+        Some(Value::Array(list))
+    }
+
+    fn block(&mut self, first: Line<'t>, depth: usize) -> Option<Value> {
+        match depth + 1 {
+            DEPTH => None,
+            depth if first.is_item() => self.list(first.indent, depth),
+            depth => self.map(first.indent, depth),
+        }
+    }
+
+    /// What stands behind a key or a dash in this column, in the same line or below.
+    fn value(&mut self, rest: &'t str, column: usize, in_map: bool, depth: usize) -> Option<Value> {
+        match rest.bytes().next() {
+            None | Some(b'#') => match self.next_line() {
+                Some(line) if line.indent > column || (in_map && line.indent == column && line.is_item()) => {
+                    self.block(line, depth)
+                }
+                _ => Some(Value::Null),
+            },
+            Some(b'|') => self.literal(rest, column),
+            Some(b'"' | b'\'' | b'[' | b'{') => self.flow(rest, column, depth),
+            Some(_) => plain(rest),
+        }
+    }
+
+    /// What has quotes or brackets; brackets may close some lines below.
+    fn flow(&mut self, start: &'t str, column: usize, depth: usize) -> Option<Value> {
+        let text = &self.document[start.as_ptr().addr() - self.document.as_ptr().addr()..];
+        let (value, rest) = flow::node(text, depth)?;
+        let lines = text[..text.len() - rest.len()].matches('\n').count();
+        let inside = |line: &Line<'_>| {
+            line.text.is_empty() || line.indent > column || (line.indent == column && line.text.starts_with([']', '}']))
+        };
+        self.lines.get(self.at..self.at + lines)?.iter().all(inside).then_some(())?;
+        self.at += lines;
+        is_end(rest.split('\n').next()?).then_some(value)
+    }
+
+    /// Text that is as it stands, below `|` or `|-`.
+    fn literal(&mut self, mark: &str, column: usize) -> Option<Value> {
+        let indent = self.lines.get(self.at).filter(|line| !line.text.is_empty())?.indent;
+        if indent <= column || !matches!(mark, "|" | "|-") {
+            return None;
+        }
+        let mut text = String::new();
+        while let Some(line) = self.lines.get(self.at).filter(|line| line.indent >= indent || line.text.is_empty()) {
+            text.push_str(line.whole.get(indent..).unwrap_or_default());
+            text.push('\n');
+            self.at += 1;
+        }
+        if self.at == self.lines.len() && !self.document.ends_with('\n') {
+            return None;
+        }
+        // What is left of breaks at the end is one or none.
+        let end = text.trim_end_matches('\n').len() + usize::from(mark == "|");
+        text.truncate(end);
+        Some(Value::String(text))
+    }
+}
+
+/// A key and what stands behind its colon.
+fn key(text: &str) -> Option<(String, &str)> {
+    let (key, rest) = match text.bytes().next()? {
+        b'"' | b'\'' => flow::quoted(text)?,
+        _ => {
+            let length = text.bytes().position(|byte| !is_name(byte)).unwrap_or(text.len());
+            (text[..length].to_owned(), &text[length..])
+        }
+    };
+    let rest = rest.strip_prefix(':')?;
+    let plain = matches!(text.as_bytes(), [b'"' | b'\'', ..]) || is_text(&key);
+    let ends = rest.is_empty() || rest.starts_with(' ');
+    (plain && ends && key.len() <= 256).then(|| (key, rest.trim_start_matches(' ')))
+}
+
+/// Letters, digits, and what names have between them.
+pub(super) fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/')
+}
+
+/// Whether nothing but a comment follows.
+fn is_end(rest: &str) -> bool {
+    let text = rest.trim_start_matches(' ');
+    text.is_empty() || (text.len() < rest.len() && text.starts_with('#'))
+}
+
+/// A scalar without quotes, which ends with its line.
+fn plain(line: &str) -> Option<Value> {
+    let text = line.split_once(" #").map_or(line, |(text, _)| text.trim_end_matches(' '));
+    if text.contains(": ") || text.ends_with(':') {
+        return None;
+    }
+    scalar(text)
+}
+
+/// What a scalar without quotes stands for; where that is not plain to see, the library tells.
+pub(super) fn scalar(text: &str) -> Option<Value> {
+    let bytes = text.as_bytes();
+    match bytes.first()? {
+        _ if is_text(text) => Some(Value::String(text.to_owned())),
+        b'0'..=b'9'
+            if bytes.iter().all(u8::is_ascii_digit) && bytes.len() < 18 && (bytes[0] != b'0' || bytes.len() == 1) =>
+        {
+            text.parse::<u64>().ok().map(Value::from)
+        }
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => library(text),
+        b'-' | b'+' | b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => library(text),
+        _ => None,
+    }
+}
+
+fn library(text: &str) -> Option<Value> {
+    match text {
+        "true" => Some(Value::Bool(true)),
+        "false" => Some(Value::Bool(false)),
+        "null" => Some(Value::Null),
+        _ => super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array()),
+    }
+}
+
+/// Whether YAML takes it for text beyond doubt: it begins as a word and is none that stands for something else, or it
+/// begins as a number and has letters that no number has.
+pub(super) fn is_text(text: &str) -> bool {
+    const LONGEST: usize = "infinity".len();
+    const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
+    match text.as_bytes().first() {
+        Some(b'A'..=b'Z' | b'a'..=b'z') => {
+            text.len() > LONGEST || !WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
+        }
+        Some(b'/' | b'_' | b'$' | b'(') => true,
+        Some(b'-') => {
+            text.trim_start_matches('-').starts_with(|next: char| next.is_ascii_alphabetic() && !"iInN".contains(next))
+        }
+        Some(b'0'..=b'9') => {
+            text.bytes().any(|byte| matches!(byte, b'g'..=b'h' | b'j'..=b'm' | b'p'..=b'w' | b'G' | b'K' | b'M' | b'/'))
+        }
+        _ => false,
+    }
+}

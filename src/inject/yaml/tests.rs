@@ -1,0 +1,218 @@
+//! What is read in one pass is what the library reads.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{block, whole};
+
+/// Fails where the quick reader reads a text, and otherwise than the library.
+fn same(text: &str) -> Result<bool, TestCaseError> {
+    let Some(quick) = block::read(text) else { return Ok(false) };
+    match whole(text) {
+        Ok(value) => prop_assert_eq!(&quick, &value, "{}", text),
+        Err(error) => prop_assert!(false, "{error}: {text}\nquick {quick}"),
+    }
+    Ok(true)
+}
+
+#[test]
+fn a_container_is_read_in_one_pass() {
+    let text = r#"
+metadata:
+  annotations: {
+    istio.io/rev: "default",
+
+    a: [ 1,
+      b],
+  }
+  labels: {"security.istio.io/tlsMode":"istio", 'b': [1, "x", {}]}  # a comment
+spec:
+  securityContext: {}
+  containers:
+  - name: istio-proxy
+    # another
+    image: "docker.io/istio/proxyv2:1.27"
+    args:
+    - --domain
+    -  "1337" 
+    - $(POD_NAMESPACE).svc.cluster.local
+    resources:
+      limits:
+        cpu: 2000m
+        memory: 1Gi
+    ports:
+    - containerPort: 15090
+      protocol: TCP
+    - - nested
+    env:
+    -
+      name: 'it''s'
+      value: |
+        {"a": "\u003cb"}
+
+          more # no comment
+      none:
+    - name: HOST
+      value: $(HOST_IP)
+  - 10.0.0.0/8
+"#;
+    let read = block::read(text).unwrap();
+    assert_eq!(read, whole(text).unwrap());
+    assert_eq!(read["spec"]["containers"][0]["env"][0]["value"], "{\"a\": \"\\u003cb\"}\n\n  more # no comment\n");
+    assert_eq!(read["metadata"]["labels"]["b"], json!([1, "x", {}]));
+}
+
+#[test]
+fn what_is_not_plain_is_left_to_the_library() {
+    for text in [
+        "a: &x 1\nb: *x\n",
+        "a: !!str 1\n",
+        "a: 1\na: 2\n",
+        "a:\tb\n",
+        "a: >\n  b\n",
+        "a: b\n  c\n",
+        "a: b: c\n",
+        "? a\n",
+        "a: 'b\n  c'\n",
+        "- a\n  - b\n",
+        "a: 1\n  b: 2\n",
+        "a:\n  b: 1\n c: 2\n",
+        "---\na: 1\n",
+        "a: |+\n  b\n\n",
+        "a: |2\n   b\n",
+        "yes: 1\n",
+        "1: 2\n",
+        "<<: {}\n",
+        "a: \"\\x41\"\n",
+        "a: [1\n",
+        "plain\n",
+        "a: |\n\n  b\n",
+        "a: é\n",
+        "a: |\n  b",
+        "a: \"b\"c\n",
+        "a: {b: c\n}}\n",
+        "a:\n  b: {\n c: 1}\n",
+        "a: {b:\n 1}\n",
+        "a: [1 # c\n ]\n",
+        "- -inf\n",
+        "a: [1]#\n",
+        "- - a\n - b\n",
+    ] {
+        assert_eq!(block::read(text), None, "{text:?}");
+    }
+}
+
+#[test]
+fn deep_nesting_ends() {
+    assert_eq!(block::read(&format!("a: {}{}\n", "[".repeat(9999), "]".repeat(9999))), None);
+    let steps: String = (0..999).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    assert_eq!(block::read(&steps), None);
+    assert_eq!(block::read(&"- ".repeat(9999)), None);
+}
+
+/// Pieces of which lines are made.
+const PIECES: &[&str] = &[
+    "a",
+    "b:",
+    "b: ",
+    "key: value",
+    "- ",
+    "-",
+    ": ",
+    "'",
+    "\"",
+    "''",
+    "\\n",
+    "\\u003c",
+    "|",
+    "|-",
+    "#",
+    " # c",
+    " ",
+    "  ",
+    "{}",
+    "[]",
+    "[a, 1]",
+    "{a: ",
+    "[",
+    "{",
+    "\n",
+    "\n ",
+    "\n  ",
+    "--x",
+    "-p",
+    "-Inf",
+    "a-b: ",
+    ", ",
+    "{\"a\":1}",
+    "1",
+    "01",
+    "0x1f",
+    "1e3",
+    "1.5",
+    "100m",
+    "1Gi",
+    "-1",
+    "1_000",
+    "1:30",
+    "12:30:45",
+    "true",
+    "Yes",
+    "no",
+    "null",
+    "~",
+    ".5",
+    ".inf",
+    "nan",
+    "Infinity",
+    "0o7",
+    "0b1",
+    "2020-01-02",
+    "10.0.0.1",
+    "*",
+    "&a",
+    "!t",
+    ">",
+    "%",
+    "@",
+    ",",
+    "]",
+    "}",
+    "?",
+    "? a",
+    "$(X)",
+    "/x",
+    "---",
+    "...",
+    "<<",
+    "=",
+];
+
+fn document() -> impl Strategy<Value = String> {
+    let line = (0usize..5, prop::collection::vec(prop::sample::select(PIECES), 0..4))
+        .prop_map(|(indent, pieces)| format!("{}{}", " ".repeat(indent), pieces.concat()));
+    let entry = (0usize..4, prop::sample::select(&["", "- ", "-  "][..]), "[a-c]", prop::sample::select(PIECES))
+        .prop_map(|(indent, dash, key, piece)| format!("{}{dash}{key}: {piece}", " ".repeat(indent)));
+    prop::collection::vec(prop_oneof![1 => line, 3 => entry], 0..7).prop_map(|lines| lines.join("\n") + "\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_documents_are_read_as_the_library_reads_them(text in document()) {
+        same(&text)?;
+    }
+
+    #[test]
+    fn random_scalars_are_read_as_the_library_reads_them(text in "[ -~]{0,12}", item in any::<bool>()) {
+        same(&if item { format!("- {text}\n") } else { format!("a: {text}\n") })?;
+    }
+
+    #[test]
+    fn random_words_are_read_as_the_library_reads_them(text in "[0-9a-zA-Z._:+-]{1,6}") {
+        same(&format!("a: {text}\n"))?;
+        same(&format!("a: [{text}, {text}]\n"))?;
+        same(&format!("{text}: 1\n"))?;
+    }
+}

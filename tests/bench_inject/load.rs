@@ -1,0 +1,73 @@
+//! Reviews over HTTPS, on connections that stay open, each with one review at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::client::Connection;
+use crate::input::Reviews;
+use crate::program::Program;
+
+/// How long each load lasts.
+const LASTS: Duration = Duration::from_secs(4);
+
+/// What a load has shown.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shown {
+    /// Reviews in a second.
+    pub(crate) rate: f64,
+    /// Milliseconds.
+    pub(crate) p50: f64,
+    /// Milliseconds.
+    pub(crate) p99: f64,
+}
+
+/// No two reviews of one invocation have the same number.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// One review, which gets its patch.
+pub(crate) async fn once(program: &Program, reviews: &Reviews) -> Result<()> {
+    let mut connection = Connection::open(program.address, &program.trust).await?;
+    ask(&mut connection, reviews).await
+}
+
+async fn ask(connection: &mut Connection, reviews: &Reviews) -> Result<()> {
+    let text = reviews.text(NEXT.fetch_add(1, Ordering::Relaxed));
+    let (status, body) = connection.post(reviews.mesh.path(), &text).await?;
+    ensure!(status == 200 && body.contains("\"patch\":"), "{status}: {body}");
+    Ok(())
+}
+
+/// So many connections at once.
+pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize) -> Result<Shown> {
+    let mut opened = Vec::new();
+    for _ in 0..connections {
+        opened.push(Connection::open(program.address, &program.trust).await?);
+    }
+    let (reviews, begin) = (Arc::new(reviews.clone()), Instant::now());
+    let tasks: Vec<_> = opened
+        .into_iter()
+        .map(|mut connection| {
+            let reviews = Arc::clone(&reviews);
+            tokio::spawn(async move {
+                let mut took = Vec::new();
+                while begin.elapsed() < LASTS {
+                    let start = Instant::now();
+                    ask(&mut connection, &reviews).await?;
+                    took.push(start.elapsed().as_secs_f64() * 1e3);
+                }
+                anyhow::Ok(took)
+            })
+        })
+        .collect();
+    let mut took = Vec::new();
+    for task in tasks {
+        took.extend(task.await??);
+    }
+    took.sort_by(f64::total_cmp);
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let rate = took.len() as f64 / begin.elapsed().as_secs_f64();
+    Ok(Shown { rate, p50: took[took.len() / 2], p99: took[took.len() * 99 / 100] })
+}

@@ -1,0 +1,117 @@
+//! `make bench`, injection: a review within the process, reviews over HTTPS against the shipped `sidecar-injector`, and
+//! `kube-inject` of one Deployment as a process. Prints figures and aims; it never fails because of a figure.
+
+#![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what a bench does not expect ends it")]
+#![expect(clippy::print_stdout, reason = "its report")]
+
+#[path = "../support/api/server.rs"]
+mod api;
+#[path = "../webhook/client.rs"]
+#[allow(dead_code, reason = "every tier uses its part of it")]
+mod client;
+mod input;
+mod load;
+mod process;
+mod program;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+
+use api::Api;
+use input::{Mesh, Pods, Reviews};
+use program::Program;
+
+/// Aims: connections, reviews in a second, milliseconds of the 99th percentile.
+type Aims = &'static [(usize, f64, f64)];
+
+const UNSEEN: Aims = &[(1, 1000.0, 3.0), (16, 2500.0, 30.0), (64, 2500.0, 100.0)];
+const REPLICAS: Aims = &[(1, 1500.0, 2.0), (16, 5000.0, 20.0), (64, 5000.0, 60.0)];
+const DAPR: Aims = &[(1, 4000.0, 10.0), (16, 10_000.0, 10.0)];
+
+/// How often `kube-inject` runs.
+const RUNS: usize = 21;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let input = std::env::var_os("BENCH_INPUT").map_or_else(|| PathBuf::from("../shared/perf/inject"), PathBuf::from);
+    if !input.join("review.json").exists() {
+        println!("injection: no input in {}; BENCH_INPUT names another directory", input.display());
+        return Ok(());
+    }
+    let read = |mesh, pods| Reviews::read(&input, mesh, pods);
+    let all = [
+        (read(Mesh::Istio, Pods::Unseen)?, UNSEEN),
+        (read(Mesh::Istio, Pods::Replicas)?, REPLICAS),
+        (read(Mesh::Dapr, Pods::Unseen)?, DAPR),
+        (read(Mesh::Dapr, Pods::Replicas)?, DAPR),
+    ];
+    let (api, anchors) = (Api::start().await, tempfile::NamedTempFile::new()?);
+    std::fs::write(anchors.path(), "ANCHORS")?;
+    let istio = process::istio(&input)?;
+    let dapr = process::dapr(&api, anchors.path(), &all[2].0).await?;
+    println!("injection, one review within the process");
+    for (reviews, _) in &all {
+        let profile = if reviews.mesh == Mesh::Istio { &istio } else { &dapr };
+        let cost = tokio::task::block_in_place(|| process::measure(&**profile, reviews))?;
+        let (allocations, kib) = (cost.allocations, cost.bytes / 1024);
+        row(&reviews.name(), cost.cpu, "ms", process::aim(reviews), &format!("{allocations} allocations, {kib} KiB"));
+    }
+    let program = Program::start(&api, &input, [&all[0].0, &all[2].0]).await?;
+    for (reviews, aims) in &all {
+        println!("injection over HTTPS, generator on the same processors: {}", reviews.name());
+        for (connections, rate, p99) in *aims {
+            let shown = load::run(&program, reviews, *connections).await?;
+            println!(
+                "  {connections:>3} connections {:>8.0} reviews/s (aim {rate:.0}: {})   p50 {:>6.2} ms   p99 {:>6.2} ms (aim {p99:.0}: {})",
+                shown.rate,
+                met(shown.rate >= *rate),
+                shown.p50,
+                shown.p99,
+                met(shown.p99 <= *p99),
+            );
+        }
+    }
+    row("sidecar-injector, most memory under load", program.peak()?, "MiB", 40.0, "");
+    row("istio-cnictl kube-inject, a Deployment", kube_inject(&input)?, "ms", 10.0, "");
+    Ok(())
+}
+
+/// Milliseconds of the median run, from start to exit.
+fn kube_inject(input: &Path) -> Result<f64> {
+    let binary = std::env::var_os("ISTIO_CNICTL").context("ISTIO_CNICTL names the program; see `make bench`")?;
+    let review: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(input.join("review.json"))?)?;
+    let template = &review["request"]["object"];
+    let deployment = serde_json::json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "reviews-v1", "namespace": "bookinfo" },
+        "spec": { "selector": { "matchLabels": { "app": "reviews" } }, "template": template },
+    });
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), deployment.to_string())?;
+    let mut took = Vec::new();
+    for _ in 0..RUNS {
+        let mut command = Command::new(&binary);
+        command.args(["kube-inject", "-f"]).arg(file.path());
+        command.arg("--injectConfigFile").arg(input.join("config.yaml"));
+        command.arg("--valuesFile").arg(input.join("values.json"));
+        command.arg("--meshConfigFile").arg(input.join("mesh.yaml"));
+        let begin = Instant::now();
+        let output = command.stdin(Stdio::null()).output()?;
+        took.push(begin.elapsed().as_secs_f64() * 1e3);
+        let injected = String::from_utf8_lossy(&output.stdout).contains("istio-proxy");
+        ensure!(output.status.success() && injected, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    took.sort_by(f64::total_cmp);
+    Ok(took[RUNS / 2])
+}
+
+fn row(what: &str, value: f64, unit: &str, aim: f64, more: &str) {
+    println!("  {what:<48} {value:>8.3} {unit}  (aim {aim} {unit}: {}) {more}", met(value <= aim));
+}
+
+fn met(reached: bool) -> &'static str {
+    if reached { "reached" } else { "missed" }
+}

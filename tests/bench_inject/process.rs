@@ -1,0 +1,103 @@
+//! A review within this process: processor time, allocations and bytes of one, from its text to its answer's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use istio_cni::inject::dapr::{Era, Settings};
+use istio_cni::webhook::dapr::{Mesh as DaprMesh, Places, keep, route};
+use istio_cni::webhook::{Native, Profile, Review, Surroundings, Texts, Verdict, istio};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+
+use crate::api::Api;
+use crate::input::{Mesh, Reviews};
+
+/// Rounds of so many reviews; the median round counts.
+const ROUNDS: usize = 15;
+const REVIEWS: usize = 200;
+
+/// What one review costs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    /// Milliseconds of a processor.
+    pub(crate) cpu: f64,
+    pub(crate) allocations: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Istio's injection by the configuration in `dir`.
+pub(crate) fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).with_context(|| format!("{name} is needed"));
+    let texts = Texts {
+        config: Some(read("config.yaml")?),
+        values: Some(read("values.json")?),
+        mesh: Some(read("mesh.yaml")?),
+    };
+    let build = istio::build(istio::Options::default(), Surroundings::new(Native::Off));
+    Ok(build(&texts).map_err(anyhow::Error::msg)?.into())
+}
+
+/// Dapr's injection with what it has learnt of a cluster.
+pub(crate) async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
+    let env = crate::program::DAPR.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let settings = Arc::new(Settings::from_env(&env, "", Era::Current)?);
+    let (mesh, places) = (DaprMesh::default(), Places { anchors: anchors.to_owned() });
+    let profile = route(Arc::clone(&settings), mesh.clone()).profile;
+    let client = api.client();
+    let keeping = tokio::spawn(async move { keep(client, &settings, &places, &mesh).await });
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while let Err(error) = answer(&*profile, &probe.text(0)) {
+        ensure!(tokio::time::Instant::now() < deadline, "Dapr's injection does not begin: {error}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    keeping.abort();
+    Ok(profile)
+}
+
+fn answer(profile: &dyn Profile, text: &str) -> Result<String> {
+    let review =
+        Review::parse(text.as_bytes(), std::collections::BTreeMap::new()).map_err(|unreadable| unreadable.error)?;
+    let outcome = profile.review(&review);
+    ensure!(matches!(outcome.verdict, Verdict::Patch(_)), "no patch: {}", outcome.reason);
+    Ok(review.answer(&outcome))
+}
+
+/// Measures a profile; the first rounds of replicas are the ones after which something may be remembered.
+pub(crate) fn measure(profile: &dyn Profile, reviews: &Reviews) -> Result<Cost> {
+    let mut costs = Vec::new();
+    let (mut allocations, mut bytes) = (0, 0);
+    for round in 0..=ROUNDS {
+        let texts: Vec<String> = (0..REVIEWS).map(|n| reviews.text(round * REVIEWS + n)).collect();
+        let mut result = Ok(());
+        let before = cpu();
+        let counted = allocation_counter::measure(|| {
+            result = texts.iter().try_for_each(|text| answer(profile, text).map(drop));
+        });
+        result?;
+        #[expect(clippy::cast_precision_loss, reason = "a count of hundreds")]
+        costs.push((cpu() - before) / REVIEWS as f64);
+        (allocations, bytes) = (counted.count_total / REVIEWS as u64, counted.bytes_total / REVIEWS as u64);
+    }
+    costs.sort_by(f64::total_cmp);
+    Ok(Cost { cpu: costs[costs.len() / 2], allocations, bytes })
+}
+
+/// Milliseconds that this thread has had of processors.
+fn cpu() -> f64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the kernel knows every thread");
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of a short program")]
+    let micros = (usage.user_time() + usage.system_time()).num_microseconds() as f64;
+    micros / 1e3
+}
+
+/// The path of a mesh's profile in the report.
+pub(crate) fn aim(reviews: &Reviews) -> f64 {
+    use crate::input::Pods;
+    match (reviews.mesh, reviews.pods) {
+        (Mesh::Istio, Pods::Unseen) => 0.5,
+        (Mesh::Istio, Pods::Replicas) => 0.25,
+        (Mesh::Dapr, _) => 0.08,
+    }
+}

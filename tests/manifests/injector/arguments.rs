@@ -1,0 +1,102 @@
+//! Every argument and variable of the webhook, given to the program's own parser.
+
+use std::collections::BTreeMap;
+
+use clap::{CommandFactory as _, Parser};
+use istio_cni::serve::log;
+use istio_cni::webhook::{Flags, dapr};
+use serde_json::{Value, json};
+
+use super::{DAPR, Injector};
+use crate::helm::{INJECTOR, NAMESPACE};
+use crate::objects::parse;
+
+/// The command line of `sidecar-injector`.
+#[derive(Parser)]
+#[command(args_override_self = true)]
+pub(super) struct Program {
+    #[command(flatten)]
+    pub(super) webhook: Flags,
+    #[command(flatten)]
+    dapr: dapr::Flags,
+    #[command(flatten)]
+    _log: log::Flags,
+}
+
+pub(crate) fn of_the_manifests() {
+    let program = understood(&parse(&INJECTOR.manifest()));
+    assert!(!program.dapr.enabled());
+}
+
+pub(crate) fn of_the_chart() {
+    understood(&INJECTOR.render(&[
+        r#"revision="canary""#,
+        r#"certificate.secret="tls""#,
+        r#"injectConfigMapName="istio-sidecar-injector""#,
+        r#"nativeSidecars="true""#,
+        r#"compliancePolicy="fips-140-3""#,
+        r#"global.platform="openshift""#,
+        r#"global.logging.level="default:debug""#,
+        "global.logAsJson=true",
+        r#"env.INJECTOR_MONITORING_PORT="15014""#,
+    ]));
+    let images = understood(&INJECTOR.render(&[r#"proxyImage="p""#, r#"validationImage="v""#])).webhook.injection();
+    assert_eq!((&*images.built_in.proxy_image, &*images.built_in.validation_image), ("p", "v"));
+
+    let further = ["dapr.schedulerEnabled=false", r#"dapr.env.ALLOWED_SERVICE_ACCOUNTS="shop:builder""#];
+    for release in ["current", "1.4"] {
+        let release = format!("dapr.release={release:?}");
+        let objects = INJECTOR.render(&[&DAPR[..], &further, &[&*release]].concat());
+        let program = understood(&objects);
+        assert!(program.dapr.enabled());
+        let settings = program.dapr.settings(&environment(&Injector::of(&objects)), "").unwrap();
+        assert_eq!((&*settings.image, &*settings.control_plane.namespace), ("daprd:1", "dapr-system"));
+        assert!(!settings.scheduler);
+        assert_eq!(settings.warnings, Vec::<String>::new());
+    }
+}
+
+/// Arguments and variables are understood, and the ports are those that the program listens on.
+pub(super) fn understood(objects: &[Value]) -> Program {
+    let injector = Injector::of(objects);
+    let mut line = injector.line();
+    for (name, value) in environment(&injector) {
+        // What Dapr's chart calls its settings, the program reads as they are.
+        match flag(&name) {
+            Some(flag) => line.push(format!("--{flag}={value}")),
+            None => assert!(DAPRS.contains(&&*name), "variable {name} is none that the program reads"),
+        }
+    }
+    let program = Program::try_parse_from(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
+    assert_eq!(program.webhook.ignored(), Vec::<&str>::new());
+    let (webhook, monitoring) = program.webhook.ports();
+    let ports: Vec<_> =
+        injector.container["ports"].as_array().unwrap().iter().map(|port| &port["containerPort"]).collect();
+    assert_eq!(ports, [&json!(webhook), &json!(monitoring)]);
+    assert_eq!(injector.template["metadata"]["annotations"]["prometheus.io/port"], monitoring.to_string());
+    program
+}
+
+/// Variables of Dapr's chart that the chart sets, or the test has it set.
+const DAPRS: [&str; 3] = ["NAMESPACE", "SIDECAR_IMAGE", "ALLOWED_SERVICE_ACCOUNTS"];
+
+fn environment(injector: &Injector) -> BTreeMap<String, String> {
+    let variables = injector.container["env"].as_array().unwrap();
+    let of = |variable: &Value| {
+        let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+            None => variable["value"].as_str().unwrap(),
+            Some("metadata.namespace") => NAMESPACE,
+            Some(other) => panic!("{other}"),
+        };
+        (variable["name"].as_str().unwrap().to_owned(), value.to_owned())
+    };
+    variables.iter().map(of).collect()
+}
+
+/// The flag that a variable stands for; the process's own environment, which tests share, stays as it is.
+fn flag(variable: &str) -> Option<String> {
+    let command = Program::command();
+    let mut arguments = command.get_arguments();
+    let argument = arguments.find(|argument| argument.get_env().is_some_and(|name| name == variable))?;
+    argument.get_long().map(str::to_owned)
+}

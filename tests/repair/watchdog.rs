@@ -1,0 +1,207 @@
+//! Pods that ask for Dapr's sidecar and have none: who counts, what becomes of them, and what does not become worse.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, Fault};
+use crate::stage::Controller;
+
+/// A pod of a controller that asks for the sidecar and has none, made in this second of the day.
+fn bare(name: &str, second: u32) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": name, "uid": format!("uid-of-{name}"),
+            "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            "annotations": { "dapr.io/enabled": "true", "dapr.io/app-id": "web" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true }],
+        },
+        "spec": { "nodeName": "n1", "restartPolicy": "Always", "containers": [{ "name": "app" }] },
+        "status": { "phase": "Running" },
+    })
+}
+
+fn with(mut pod: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').unwrap();
+    pod.pointer_mut(parent).unwrap()[key] = value;
+    pod
+}
+
+fn deletions(api: &Api) -> Vec<String> {
+    api.requests_to("DELETE", "").into_iter().map(|seen| seen.path).collect()
+}
+
+/// Events as they are told: pod, reason and message.
+fn told(api: &Api) -> Vec<(String, String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let of = |event: Value| (text(&event["involvedObject"]["name"]), text(&event["reason"]), text(&event["message"]));
+    api.list("events").into_iter().map(of).collect()
+}
+
+async fn until_told(api: &Api, pod: &str) -> (String, String) {
+    let about = |api: &Api| told(api).into_iter().find(|(about, ..)| about == pod);
+    let (_, reason, message) = api.until(&format!("an event about {pod}"), about).await;
+    (reason, message)
+}
+
+#[tokio::test]
+async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
+    let api = Api::start().await;
+    api.put(bare("bare", 1));
+    let controller = Controller::of_sidecars(&api, false, 20);
+    let (reason, message) = until_told(&api, "bare").await;
+    assert_eq!(reason, "PodWithoutSidecar");
+    assert_eq!(message, "pod asks for Dapr's sidecar and has none, left as it is");
+    assert_eq!(api.list("events")[0]["source"]["component"], "dapr-watchdog");
+    for line in
+        [r#"dapr_watchdog_actions_total{type="report",result="success"} 1"#, "dapr_watchdog_pods_without_sidecar 1"]
+    {
+        api.until(line, |_| controller.counts(line)).await;
+    }
+    // The kubelet changes its status: nothing new, and nothing is told again.
+    api.put(with(bare("bare", 1), "/status/phase", json!("Pending")));
+    api.put(bare("last", 2));
+    until_told(&api, "last").await;
+    assert_eq!((told(&api).len(), deletions(&api)), (2, vec![]));
+    api.remove("pods", "shop", "bare");
+    let one = "dapr_watchdog_pods_without_sidecar 1";
+    api.until(one, |_| controller.counts(one)).await;
+}
+
+#[tokio::test]
+async fn deletion_carries_uid_and_version_and_is_told() {
+    let api = Api::start().await;
+    let stored = api.put(bare("bare", 1));
+    let controller = Controller::of_sidecars(&api, true, 20);
+    let (reason, message) = until_told(&api, "bare").await;
+    assert_eq!(reason, "DeletePodWithoutSidecar");
+    assert_eq!(message, "pod asks for Dapr's sidecar and has none, deleted");
+    let seen = &api.requests_to("DELETE", "/pods/bare")[0];
+    let version = &stored["metadata"]["resourceVersion"];
+    assert_eq!(seen.body["preconditions"], json!({ "uid": "uid-of-bare", "resourceVersion": version }));
+    let line = r#"dapr_watchdog_actions_total{type="delete",result="success"} 1"#;
+    api.until(line, |_| controller.counts(line)).await;
+}
+
+#[tokio::test]
+async fn pods_that_are_well_or_want_none_do_not_count() {
+    let api = Api::start().await;
+    let daprd = json!([{ "name": "daprd" }]);
+    let label = json!({ "dapr.io/sidecar-injected": "true" });
+    for (name, pointer, value) in [
+        ("sidecar", "/spec/containers", daprd.clone()),
+        ("native", "/spec/initContainers", daprd),
+        ("labelled", "/metadata/labels", label),
+        ("seen", "/metadata/labels", json!({ "dapr.io/watchdog-patched": "true" })),
+        ("silent", "/metadata/annotations", json!({})),
+        ("null", "/metadata/annotations", Value::Null),
+        ("declining", "/metadata/annotations", json!({ "dapr.io/enabled": "false" })),
+        // The injector gives it none, however often it is made anew.
+        ("truthy", "/metadata/annotations", json!({ "dapr.io/enabled": "yes" })),
+        ("heavy", "/metadata/annotations", json!({ "dapr.io/enabled": "true".repeat(9999) })),
+        ("over", "/status/phase", json!("Succeeded")),
+        ("going", "/metadata/deletionTimestamp", json!("2026-01-01T00:00:09Z")),
+    ] {
+        api.put(with(bare(name, 1), pointer, value));
+    }
+    let _controller = Controller::of_sidecars(&api, true, 20);
+    api.put(with(bare("last", 2), "/metadata/annotations", json!({ "dapr.io/enabled": "TRUE" })));
+    until_told(&api, "last").await;
+    assert_eq!(deletions(&api), ["/api/v1/namespaces/shop/pods/last"]);
+    assert_eq!(told(&api).len(), 1);
+}
+
+#[tokio::test]
+async fn what_nobody_replaces_is_told_and_not_deleted() {
+    let api = Api::start().await;
+    api.put(with(bare("alone", 1), "/metadata/ownerReferences", json!([])));
+    let node = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true }]);
+    api.put(with(bare("static", 1), "/metadata/ownerReferences", node));
+    let _controller = Controller::of_sidecars(&api, true, 20);
+    assert!(until_told(&api, "alone").await.1.ends_with("no controller would replace it"));
+    assert!(until_told(&api, "static").await.1.ends_with("made from a file on its node"));
+    assert_eq!(deletions(&api), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_replacement_that_is_no_better_ends_the_deleting() {
+    let api = Api::start().await;
+    api.put(bare("first", 1));
+    api.put(bare("sibling", 5));
+    let _controller = Controller::of_sidecars(&api, true, 20);
+    until_told(&api, "first").await;
+    until_told(&api, "sibling").await;
+    assert_eq!(deletions(&api).len(), 2, "both were there from the start");
+    api.put(bare("replacement", 9));
+    let (reason, message) = until_told(&api, "replacement").await;
+    assert_eq!(reason, "PodWithoutSidecar");
+    assert!(message.contains("it replaces one that was deleted for the same"), "{message}");
+    let other = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x", "controller": true }]);
+    api.put(with(bare("other", 9), "/metadata/ownerReferences", other));
+    until_told(&api, "other").await;
+    assert_eq!(deletions(&api).len(), 3);
+}
+
+#[tokio::test]
+async fn a_storm_costs_no_more_than_the_budget() {
+    let api = Api::start().await;
+    for n in 0..40 {
+        let owner =
+            json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": format!("x{n}"), "controller": true }]);
+        api.put(with(bare(&format!("bare-{n}"), 1), "/metadata/ownerReferences", owner));
+    }
+    let controller = Controller::of_sidecars(&api, true, 5);
+    api.until("the budget's deletions", |api| (deletions(api).len() >= 5).then_some(())).await;
+    api.put(bare("last", 1));
+    let all = "dapr_watchdog_pods_without_sidecar 36";
+    api.until(all, |_| controller.counts(all)).await;
+    assert_eq!((deletions(&api).len(), told(&api).len()), (5, 5));
+    assert!(api.requests_to("GET", "/api/v1/pods")[0].query.contains("limit="), "all nodes' pods come in pages");
+}
+
+#[tokio::test]
+async fn servers_that_refuse_or_break_are_asked_again() {
+    for fault in [
+        Fault::on("DELETE", "/pods/bare").too_many(1).times(1),
+        Fault::on("DELETE", "/pods/bare").status(500).times(1),
+        Fault::on("DELETE", "/pods/bare").cut().times(1),
+        Fault::on("GET", "/api/v1/pods?").status(403).times(1),
+        Fault::on("GET", "watch=").status(410).times(1),
+    ] {
+        let api = Api::start().await;
+        api.fault(fault);
+        api.put(bare("bare", 1));
+        let controller = Controller::of_sidecars(&api, true, 20);
+        let line = r#"dapr_watchdog_actions_total{type="delete",result="success"} 1"#;
+        api.until(line, |_| controller.counts(line)).await;
+        assert!(api.get("pods", "shop", "bare").is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_missing_permission_is_told_with_what_is_missing() {
+    let api = Api::start().await;
+    api.put(bare("bare", 1));
+    api.fault(Fault::on("DELETE", "/pods/bare").status(403));
+    let controller = Controller::of_sidecars(&api, true, 20);
+    let (_, message) = until_told(&api, "bare").await;
+    assert!(message.contains("its role must allow `delete pods`"), "{message}");
+    let line = r#"dapr_watchdog_actions_total{type="delete",result="fail"} 1"#;
+    api.until(line, |_| controller.counts(line)).await;
+}
+
+#[tokio::test]
+async fn a_namesake_that_has_its_sidecar_is_not_deleted() {
+    let api = Api::start().await;
+    api.put(bare("bare", 1));
+    api.fault(Fault::on("DELETE", "/pods/bare").slow(Duration::from_millis(300)).times(1));
+    let controller = Controller::of_sidecars(&api, true, 20);
+    api.until("a deletion", |api| (deletions(api).len() == 1).then_some(())).await;
+    api.remove("pods", "shop", "bare");
+    let namesake = with(bare("bare", 2), "/metadata/uid", json!("another"));
+    api.put(with(namesake, "/spec/containers", json!([{ "name": "app" }, { "name": "daprd" }])));
+    let line = r#"dapr_watchdog_actions_total{type="delete",result="skip"} 1"#;
+    api.until(line, |_| controller.counts(line)).await;
+    assert!(api.get("pods", "shop", "bare").is_some());
+}

@@ -54,7 +54,10 @@ async fn main() {
 
 /// A pod as heavy as real ones.
 fn heavy(number: usize) -> Value {
-    let mut pod = pod(&format!("web-{number}"), &format!("uid-{number}"));
+    weighed(pod(&format!("web-{number}"), &format!("uid-{number}")))
+}
+
+fn weighed(mut pod: Value) -> Value {
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "x".repeat(3_000).into();
     pod
 }
@@ -124,24 +127,30 @@ async fn repairing() {
     controller.end().await;
 }
 
-/// Many broken pods at once: how long the last one waits, and what it all costs the API server.
+/// Many broken pods at once: how long the last one waits, and what it all costs the API server and the node.
 async fn storm() {
-    let api = Api::start().await;
-    let controller = Controller::start(&api, "--repair-budget 100000");
-    api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
-    let (before, begin) = (api.requests().len(), Instant::now());
+    let (api, node) = (cluster().await, Node::new());
+    let daemon = Daemon::with(&node, &api.url(), &[("REPAIR_BUDGET", "100000")]);
+    // The agent's, and repair's.
+    api.until("both watches", |api| (api.watches("pods") == 2).then_some(())).await;
+    tokio::task::block_in_place(|| daemon.ready());
+    let (before, calm, begin) = (api.requests().len(), daemon.memory("VmHWM:"), Instant::now());
     for number in 0..STORM {
-        api.put(broken(&format!("web-{number}"), 0));
+        api.put(weighed(broken(&format!("web-{number}"), 0)));
     }
     let evictions = |api: &Api| {
         api.requests_to("POST", "/eviction").last().filter(|_| api.list("pods").is_empty()).map(|seen| seen.at)
     };
     let last = api.until("all are evicted", evictions).await;
     let requests = api.requests().len() - before;
-    println!("repair, {STORM} pods at once, without a budget");
+    println!("repair, {STORM} pods at once, without a budget; install-cni as a process");
     println!("  {:<48} {:>8.1} ms", "the last eviction asked for", last.duration_since(begin).as_secs_f64() * 1e3);
     println!("  {:<48} {requests:>8} for {STORM} pods", "requests");
-    controller.end().await;
+    let memory = [calm, daemon.memory("VmHWM:"), daemon.memory("VmRSS:")];
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    let [calm, peak, after] = memory.map(|kib| kib as f64 / 1024.0);
+    println!("  {:<48} {calm:>8.1} MiB before, {peak:.1} at most, {after:.1} after", "resident memory");
+    tokio::task::block_in_place(|| daemon.end());
 }
 
 fn ms(since: Instant) -> f64 {

@@ -4,8 +4,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use istio_cni::contract::{KUBECONFIG, PLUGIN_NAME, RUN_DIR};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +15,7 @@ use serde_json::Value;
 
 use crate::chain::{NETWORK, PLUGINS};
 use crate::cluster::Cluster;
-use crate::runtime::conflist;
+use crate::runtime::{conflist, wait};
 use crate::stage::Stage;
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
@@ -31,6 +33,8 @@ pub(crate) struct Agent<'c> {
     cluster: &'c Cluster,
     /// The node's network without it.
     pub(crate) original: String,
+    /// From the moment at which the chain had the plugin until the DaemonSet was ready.
+    pub(crate) ready_after: Duration,
 }
 
 impl<'c> Agent<'c> {
@@ -41,15 +45,27 @@ impl<'c> Agent<'c> {
 
     /// Installs the chart with these values (`repair.mode=repair`) and waits until the DaemonSet is ready.
     pub(crate) fn install_chart(stage: &Stage<'c>, values: &[&str]) -> Result<Self> {
-        let set = values.iter().flat_map(|value| ["--set", value]);
-        let args: Vec<&str> = ["install", RELEASE, CHART, "--namespace=kube-system"].into_iter().chain(set).collect();
-        Self::after(stage, || helm(&args))
+        Self::after(stage, || chart("install", values))
+    }
+
+    /// The same chart with other values, once it is rolled out.
+    pub(crate) fn upgrade_chart(&self, values: &[&str]) -> Result<()> {
+        chart("upgrade", values)?;
+        self.rolled_out()
     }
 
     fn after(stage: &Stage<'c>, install: impl FnOnce() -> Result<String>) -> Result<Self> {
-        let agent = Self { cluster: stage.cluster, original: fs::read_to_string(NETWORK)? };
-        install()?;
-        agent.rolled_out()?;
+        let original = fs::read_to_string(NETWORK)?;
+        let mut agent = Self { cluster: stage.cluster, original, ready_after: Duration::ZERO };
+        agent.ready_after = thread::scope(|scope| {
+            let chaining = scope
+                .spawn(|| wait::until("the plugin is in the chain", || agent.is_chained()).map(|()| Instant::now()));
+            install()?;
+            agent.rolled_out()?;
+            let ready = Instant::now();
+            let chained = chaining.join().map_err(|_| anyhow!("the look at the chain has panicked"))??;
+            anyhow::Ok(ready.saturating_duration_since(chained))
+        })?;
         agent.is_chained()?;
         Ok(agent)
     }
@@ -110,6 +126,32 @@ impl<'c> Agent<'c> {
         Ok(())
     }
 
+    /// Sends its process a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill(process()?, signal)?)
+    }
+
+    /// Waits until it has logged a line with these words.
+    pub(crate) fn says(&self, words: &[&str]) -> Result<()> {
+        self.cluster.until(&format!("a line with {words:?}"), |_| {
+            let log = kubectl(&["--namespace=kube-system", "logs", DAEMON_SET])?;
+            ensure!(log.lines().any(|line| words.iter().all(|word| line.contains(word))), "{log}");
+            Ok(())
+        })
+    }
+
+    /// Waits until it counts so many of something.
+    pub(crate) fn counts(&self, what: &str, expected: usize) -> Result<()> {
+        let pods = self.cluster.get("/api/v1/namespaces/kube-system/pods")?;
+        let name = pods["items"][0]["metadata"]["name"].as_str().context("the agent's pod")?;
+        let path = format!("/api/v1/namespaces/kube-system/pods/{name}:15014/proxy/metrics");
+        self.cluster.until(&format!("{what} is {expected}"), |_| {
+            let all = kubectl(&["get", "--raw", &path])?;
+            ensure!(all.lines().any(|line| line == format!("{what} {expected}")), "{all}");
+            Ok(())
+        })
+    }
+
     /// What of it is left on the node.
     pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
@@ -155,9 +197,14 @@ fn process() -> Result<Pid> {
     bail!("there is none")
 }
 
-/// What kubectl prints.
+/// As the cluster's administrator.
 pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
     run(OsStr::new("kubectl"), args)
+}
+
+fn chart(verb: &str, values: &[&str]) -> Result<String> {
+    let set = values.iter().flat_map(|value| ["--set", value]);
+    helm(&[verb, RELEASE, CHART, "--namespace=kube-system"].into_iter().chain(set).collect::<Vec<_>>())
 }
 
 fn helm(args: &[&str]) -> Result<String> {

@@ -136,10 +136,11 @@ impl Cluster {
         let down = PathBuf::from(format!("/run/cluster/down/{component}"));
         fs::write(&down, "")?;
         let away = Away { cluster: self, down };
-        let pid: i32 = fs::read_to_string(format!("/run/cluster/{component}.pid"))?.trim().parse()?;
+        let process = PathBuf::from(format!("/run/cluster/{component}.pid"));
+        let pid: i32 = fs::read_to_string(&process)?.trim().parse()?;
         kill(Pid::from_raw(pid), Signal::SIGKILL)?;
         self.until("the component is away", |_| {
-            ensure!(!Path::new(&format!("/proc/{pid}/exe")).exists(), "process {pid} runs");
+            ensure!(!process.exists(), "process {pid} runs");
             Ok(())
         })?;
         Ok(away)

@@ -46,7 +46,7 @@ impl Controller {
     pub(crate) fn with_rights_of(stage: &Stage<'_>, rights: &str, mode: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
-        Account::new(stage, rights, &rules(rights))?.write_kubeconfig(&kubeconfig)?;
+        Account::new(stage, &format!("{rights}-for-{mode}"), &rules(rights))?.write_kubeconfig(&kubeconfig)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cni-repair"));
         command.env_clear().env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1");
         command.args(["--repair-node-name", NODE, "--repair-mode", mode]);

@@ -23,7 +23,9 @@ mod harness;
 mod injector;
 mod install;
 mod objects;
+mod outage;
 mod repair;
+mod rights;
 mod stage;
 mod webhook;
 mod writer;
@@ -38,7 +40,9 @@ use stage::Case;
 fn main() -> ExitCode {
     // One at a time: the node has one CNI chain, and trials change it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let cases: Vec<Case> = [harness::CASES, repair::CASES, install::CASES, webhook::CASES, dapr::CASES].concat();
+    let cases: Vec<Case> =
+        [harness::CASES, repair::CASES, install::CASES, outage::CASES, rights::CASES, webhook::CASES, dapr::CASES]
+            .concat();
     if arguments.list {
         return run(&arguments, cases.iter().map(|case| stage::absent(case, "")).collect());
     }

@@ -54,6 +54,15 @@ pub(crate) fn injected() -> Value {
     pod
 }
 
+/// The same with all that PodSecurity's level `restricted` asks of a pod.
+pub(crate) fn confined(mut pod: Value) -> Value {
+    pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
+    let app = &mut pod["spec"]["containers"][0]["securityContext"];
+    app["allowPrivilegeEscalation"] = false.into();
+    app["capabilities"] = json!({ "drop": ["ALL"] });
+    pod
+}
+
 /// The same with the sidecar among the init containers, so that it ends with the application.
 pub(crate) fn with_native_sidecar(mut pod: Value) -> Value {
     let mut proxy = pod["spec"]["containers"].as_array_mut().and_then(Vec::pop).expect("an injected pod has a sidecar");

@@ -1,11 +1,14 @@
 //! Pods that started before the plugin was in the chain, found and mended by the controller in each of its modes.
 
 use anyhow::{Context as _, Result, ensure};
+use istio_cni::contract::container;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::account::{Account, may};
 use crate::chain::Chain;
 use crate::controller::{self, Controller};
+use crate::figures;
 use crate::objects::{self, deployment, injected, is_broken, is_ready, standalone, uid};
 use crate::runtime::outside::Outside;
 use crate::stage::{Case, Stage};
@@ -25,12 +28,30 @@ fn in_place(stage: &Stage<'_>) -> Result<()> {
     let broken = stage.broken()?;
     let sandbox = stage.sandbox(&broken)?;
 
-    let _controller = Controller::start(stage, "repair")?;
+    let controller = Controller::start(stage, "repair")?;
     let mended = stage.pod_that("the pod is ready", is_ready)?;
     assert_eq!(uid(&mended), uid(&broken), "the same pod");
     assert_eq!(stage.sandbox(&mended)?, sandbox, "the same sandbox");
     stage.redirected(&mended)?;
-    told(stage, &broken, "RepairBrokenPod", "pod detected as broken, redirection set up")
+    told(stage, &broken, "RepairBrokenPod", "pod detected as broken, redirection set up")?;
+    watched(stage, &controller)
+}
+
+/// The same of a pod that breaks before the controller's eyes, for the figures.
+fn watched(stage: &Stage<'_>, controller: &Controller) -> Result<()> {
+    let created = stage.create("pods", &standalone("watched", injected()))?;
+    // The kubelet removes the container once it has started another.
+    let failed = stage.cluster.until("the watched pod's validation has failed", |cluster| {
+        let (sandbox, _) = stage.running_sandbox(&created, "")?;
+        Ok(Timestamp::try_from(cluster.cri.failed_at(&sandbox, container::VALIDATION)?)?)
+    })?;
+    stage.pod_that("the watched pod is ready", |pod| uid(pod) == uid(&created) && is_ready(pod))?;
+    let ready = Timestamp::now();
+    let line = controller.says(stage, &["acted on broken pod", "repair/watched"])?;
+    let acted: Timestamp = line.split_whitespace().next().context("a time")?.parse()?;
+    figures::of("from the container's exit to the repair", &[acted.duration_since(failed).try_into()?]);
+    figures::of("from the container's exit to a good pod", &[ready.duration_since(failed).try_into()?]);
+    Ok(())
 }
 
 fn evict(stage: &Stage<'_>) -> Result<()> {
@@ -145,8 +166,17 @@ fn rights(stage: &Stage<'_>) -> Result<()> {
     }
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
-    let controller = Controller::with_rights_of(stage, "evict", "delete")?;
-    controller.says(stage, &["cannot act on broken pod", "answers 403", "its role must allow `delete pods`"])?;
+    for (rights, mode, request) in [
+        ("repair", "evict", "create pods/eviction"),
+        ("repair", "label", "patch pods/status"),
+        ("label", "evict", "create pods/eviction"),
+        ("evict", "delete", "delete pods"),
+        ("delete", "label", "patch pods/status"),
+    ] {
+        let controller = Controller::with_rights_of(stage, rights, mode)?;
+        let missing = format!("its role must allow `{request}`");
+        controller.says(stage, &["cannot act on broken pod", "answers 403", &missing])?;
+    }
     let left = stage.pod_that("the pod is left", |pod| pod["metadata"]["deletionTimestamp"].is_null())?;
     assert_eq!(uid(&left), uid(&broken));
     Ok(())

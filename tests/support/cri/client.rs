@@ -1,16 +1,16 @@
 //! The container runtime interface (CRI), as a kubelet speaks it: gRPC over containerd's socket, one call at a time.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use hyper_util::rt::TokioIo;
 use k8s_cri::v1::runtime_service_client::RuntimeServiceClient;
 use k8s_cri::v1::{
-    ContainerConfig, ContainerState, ContainerStatusRequest, CreateContainerRequest, ExecSyncRequest, ExecSyncResponse,
-    ListPodSandboxRequest, PodSandbox, PodSandboxConfig, PodSandboxStatusRequest, PodSandboxStatusResponse,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StatusRequest, StatusResponse,
-    StopPodSandboxRequest, VersionRequest,
+    ContainerConfig, ContainerFilter, ContainerState, ContainerStatusRequest, CreateContainerRequest, ExecSyncRequest,
+    ExecSyncResponse, ListContainersRequest, ListPodSandboxRequest, PodSandbox, PodSandboxConfig,
+    PodSandboxStatusRequest, PodSandboxStatusResponse, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StatusRequest, StatusResponse, StopPodSandboxRequest, VersionRequest,
 };
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
@@ -114,6 +114,22 @@ impl Cri {
         let status = status.context("no status")?;
         ensure!(status.state() == ContainerState::ContainerExited, "its state is {:?}", status.state());
         Ok(status.exit_code)
+    }
+
+    /// When a container of this name in a sandbox has failed for the first time, of those that are still known.
+    pub fn failed_at(&self, sandbox: &str, name: &str) -> Result<SystemTime> {
+        let filter = ContainerFilter { pod_sandbox_id: sandbox.to_owned(), ..ContainerFilter::default() };
+        let request = ListContainersRequest { filter: Some(filter) };
+        let all = self.call("ListContainers", self.service().list_containers(request))?.containers;
+        let of_name = all.iter().filter(|one| one.metadata.as_ref().is_some_and(|metadata| metadata.name == name));
+        let ends = of_name.map(|one| {
+            let request = ContainerStatusRequest { container_id: one.id.clone(), verbose: false };
+            self.call("ContainerStatus", self.service().container_status(request))?.status.context("no status")
+        });
+        let ends = ends.collect::<Result<Vec<_>>>()?;
+        let first = ends.iter().filter(|end| end.exit_code != 0).map(|end| end.finished_at).min();
+        let nanoseconds = u64::try_from(first.with_context(|| format!("no {name} of {sandbox} has failed"))?)?;
+        Ok(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
     /// Runs a command in a container as the container's user.

@@ -21,7 +21,7 @@ pub mod istio;
 
 pub use document::{Oversized, documents, is_empty, write};
 pub use merge::{Error as MergeError, merge_pod};
-pub(crate) use pod::or_default;
+pub(crate) use pod::{Record, or_default, record, records};
 
 pub use patch::{Misfit, Operation, apply, diff};
 pub use selector::Selector;

@@ -2,6 +2,11 @@
 //!
 //! Paths that a pod does not have read as empty: the API server, not the injector, tells users what is no pod.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -17,6 +22,40 @@ static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::ne
 /// A member that is null, read as one that is absent; for `deserialize_with`.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+}
+
+/// What is read from a map alone: of itself, serde would take a list of the members as well.
+pub(crate) struct Record<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Members(PhantomData)).map(Self)
+    }
+}
+
+struct Members<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+    type Value = T;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(members))
+    }
+}
+
+/// A [`Record`], or what is absent; for `deserialize_with`.
+pub(crate) fn record<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::<Record<T>>::deserialize(from)?.map(|record| record.0).unwrap_or_default())
+}
+
+/// A list of [`Record`]s; for `deserialize_with`.
+pub(crate) fn records<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let list = Option::<Vec<Record<T>>>::deserialize(from)?.unwrap_or_default();
+    Ok(list.into_iter().map(|record| record.0).collect())
 }
 
 /// The map under `key`, empty where there is none.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{body, warnings};
-use crate::inject::or_default;
+use crate::inject::{or_default, record};
 
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
@@ -135,9 +135,9 @@ struct Asked {
     uid: String,
     #[serde(deserialize_with = "or_default")]
     namespace: String,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "record")]
     kind: Kind,
-    #[serde(deserialize_with = "or_default")]
+    #[serde(deserialize_with = "record")]
     user_info: User,
 }
 
@@ -322,6 +322,13 @@ mod tests {
                 Some("AdmissionReview"),
                 "u",
                 "invalid type: integer `7`",
+            ),
+            (
+                format!(r#"{{{review},"request":{{"uid":"u","userInfo":["admin"]}}}}"#),
+                Some("admission.k8s.io/v1"),
+                Some("AdmissionReview"),
+                "u",
+                "expected an object",
             ),
             (
                 format!(r#"{{{review},"request":{{"uid":"u","kind":"Pod"}}}}"#),

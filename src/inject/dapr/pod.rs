@@ -4,19 +4,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::Refusal;
-use crate::inject::or_default;
+use crate::inject::{Record, or_default, record, records};
 
 pub(super) use crate::contract::dapr::SIDECAR;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Pod<'a> {
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "record")]
     pub(super) metadata: Metadata<'a>,
-    #[serde(borrow)]
+    #[serde(borrow, deserialize_with = "there")]
     pub(super) spec: Spec<'a>,
 }
 
@@ -37,13 +37,13 @@ pub(super) struct Metadata<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Spec<'a> {
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "records")]
     pub(super) containers: Vec<Container<'a>>,
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "records")]
     pub(super) init_containers: Vec<Named<'a>>,
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "records")]
     pub(super) volumes: Vec<Named<'a>>,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "records")]
     pub(super) tolerations: Vec<Toleration>,
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) service_account_name: &'a str,
@@ -60,9 +60,9 @@ pub(super) struct Named<'a> {
 pub(super) struct Container<'a> {
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) name: &'a str,
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "records")]
     pub(super) env: Vec<Named<'a>>,
-    #[serde(borrow, default, deserialize_with = "or_default")]
+    #[serde(borrow, default, deserialize_with = "records")]
     pub(super) volume_mounts: Vec<Mount<'a>>,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// A member that is read has the wrong type, or there is no `spec`.
     pub(super) fn read(object: &'a Value) -> Result<Self, Refusal> {
-        Self::deserialize(object).map_err(|error| Refusal::Malformed(error.to_string()))
+        there(object).map_err(|error: serde_json::Error| Refusal::Malformed(error.to_string()))
     }
 
     /// Where the sidecar already is.
@@ -118,4 +118,9 @@ impl<'a> Pod<'a> {
     pub(super) fn has_volume(&self, name: &str) -> bool {
         self.spec.volumes.iter().any(|volume| volume.name == name)
     }
+}
+
+/// A record that must be there.
+fn there<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Record::deserialize(from)?.0)
 }

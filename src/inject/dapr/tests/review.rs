@@ -128,7 +128,15 @@ fn a_review_without_a_pod_is_refused() {
 
 #[test]
 fn what_is_no_pod_is_refused_with_the_reason() {
-    for (path, wrong) in [("containers", json!("none")), ("volumes", json!([1])), ("serviceAccountName", json!(7))] {
+    let lists = json!([["app"]]);
+    for (path, wrong) in [
+        ("containers", json!("none")),
+        ("containers", lists.clone()),
+        ("initContainers", lists.clone()),
+        ("volumes", json!([1])),
+        ("tolerations", lists),
+        ("serviceAccountName", json!(7)),
+    ] {
         let mut pod = pod(&[]);
         pod["spec"][path] = wrong;
         let decision = ask_as(CONTROLLER, &pod, "");
@@ -139,6 +147,8 @@ fn what_is_no_pod_is_refused_with_the_reason() {
     pod["spec"] = Value::Null;
     let Decision::Refuse(refusal) = ask_as(CONTROLLER, &pod, "") else { panic!("no spec") };
     assert!(refusal.to_string().contains("cannot be read"), "{refusal}");
+    pod["spec"] = json!([]);
+    assert!(matches!(ask_as(CONTROLLER, &pod, ""), Decision::Refuse(Refusal::Malformed(_))), "a list is no spec");
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::values;
 /// With Dapr's sidecars, too.
 const DAPR: [&str; 3] = ["dapr.enabled=true", r#"dapr.image="daprd:1""#, r#"dapr.namespace="dapr-system""#];
 
+/// Its watchdog, beside those.
+const WATCHDOG: &str = r#"dapr.watchdog.interval="2m""#;
+
 /// The webhook's container, and its pod.
 pub(crate) struct Injector {
     /// The Deployment's specification.
@@ -46,7 +49,7 @@ impl Injector {
 
 pub(crate) fn every_value_has_an_effect() {
     let own = [DAPR.as_slice(), &[r#"revision="canary""#, "excludeNamespaces=[]"]].concat();
-    let others = [DAPR.as_slice(), &[r#"certificate.secret="x""#, r#"injectConfigMapName="y""#]].concat();
+    let others = [DAPR.as_slice(), &[WATCHDOG, r#"certificate.secret="x""#, r#"injectConfigMapName="y""#]].concat();
     values::have_effects(INJECTOR, "", &[&own, &others, &[]], |path| match path {
         "global.platform" => Some(json!("openshift")),
         "dapr.release" => Some(json!("1.4")),

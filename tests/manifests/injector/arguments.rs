@@ -7,7 +7,7 @@ use istio_cni::serve::log;
 use istio_cni::webhook::{Flags, dapr};
 use serde_json::{Value, json};
 
-use super::{DAPR, Injector};
+use super::{DAPR, Injector, WATCHDOG};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::parse;
 
@@ -43,6 +43,10 @@ pub(crate) fn of_the_chart() {
     let images = understood(&INJECTOR.render(&[r#"proxyImage="p""#, r#"validationImage="v""#])).webhook.injection();
     assert_eq!((&*images.built_in.proxy_image, &*images.built_in.validation_image), ("p", "v"));
 
+    let watched = [&DAPR[..], &[WATCHDOG, "dapr.watchdog.deletePods=true", "dapr.watchdog.podsPerMinute=7"]].concat();
+    let watchdog = understood(&INJECTOR.render(&watched)).dapr.watchdog().unwrap();
+    assert_eq!((watchdog.mode.as_str(), watchdog.budget), ("delete-or-report", 7));
+
     let further = ["dapr.schedulerEnabled=false", r#"dapr.env.ALLOWED_SERVICE_ACCOUNTS="shop:builder""#];
     for release in ["current", "1.4"] {
         let release = format!("dapr.release={release:?}");
@@ -52,6 +56,7 @@ pub(crate) fn of_the_chart() {
         let settings = program.dapr.settings(&environment(&Injector::of(&objects)), "").unwrap();
         assert_eq!((&*settings.image, &*settings.control_plane.namespace), ("daprd:1", "dapr-system"));
         assert!(!settings.scheduler);
+        assert!(program.dapr.watchdog().is_none());
         assert_eq!(settings.warnings, Vec::<String>::new());
     }
 }

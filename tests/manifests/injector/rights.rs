@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{DAPR, Injector};
+use super::{DAPR, Injector, WATCHDOG};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{is_known, parse, strings};
 use crate::rights::{Reason, bound, needed, rules};
@@ -21,6 +21,8 @@ struct Wanted {
     openshift: bool,
     /// Dapr's sidecars, of this release.
     dapr: Option<&'static str>,
+    /// Its watchdog, and whether that deletes.
+    watchdog: Option<bool>,
 }
 
 impl Wanted {
@@ -29,10 +31,11 @@ impl Wanted {
     }
 }
 
-const PLAIN: Wanted = Wanted { self_signed: true, config_maps: false, auto: true, openshift: false, dapr: None };
+const PLAIN: Wanted =
+    Wanted { self_signed: true, config_maps: false, auto: true, openshift: false, dapr: None, watchdog: None };
 
 /// As [`rules`] writes them.
-const RULES: [Reason<Wanted>; 33] = [
+const RULES: [Reason<Wanted>; 37] = [
     ("kube-system /secrets[sidecar-injector-certificate] get", |w| w.self_signed, "its certificate, before a renewal"),
     ("kube-system /secrets[sidecar-injector-certificate] list", |w| w.self_signed, "one of another replica is there"),
     ("kube-system /secrets[sidecar-injector-certificate] watch", |w| w.self_signed, "the same, kept"),
@@ -87,6 +90,10 @@ const RULES: [Reason<Wanted>; 33] = [
     ("dapr-system dapr.io/configurations[daprsystem] watch", Wanted::dapr, "the same, kept"),
     ("dapr-system /secrets[dapr-trust-bundle] list", |w| w.dapr == Some("1.4"), "the issuer that 1.4's sidecars have"),
     ("dapr-system /secrets[dapr-trust-bundle] watch", |w| w.dapr == Some("1.4"), "the same, kept"),
+    ("cluster /pods list", |w| w.watchdog.is_some(), "pods that ask for Dapr's sidecar and have none"),
+    ("cluster /pods watch", |w| w.watchdog.is_some(), "the same, kept"),
+    ("cluster /pods delete", |w| w.watchdog == Some(true), "those that a controller replaces"),
+    ("cluster /events create", |w| w.watchdog.is_some(), "what was found of a pod is told"),
     ("cluster /pods create", |_| false, "a webhook creates nothing"),
     ("cluster /secrets get", |_| false, "none of its concerns"),
     ("cluster /configmaps list", |_| false, "it reads those of its namespace"),
@@ -115,6 +122,11 @@ pub(crate) fn of_the_chart() {
         let values = format!("dapr.release={release:?}");
         let objects = INJECTOR.render(&[DAPR.as_slice(), &[&values]].concat());
         check(&objects, Wanted { dapr: Some(release), ..PLAIN });
+    }
+    for deletes in [false, true] {
+        let delete = format!("dapr.watchdog.deletePods={deletes}");
+        let objects = INJECTOR.render(&[DAPR.as_slice(), &[WATCHDOG, &delete]].concat());
+        check(&objects, Wanted { dapr: Some("current"), watchdog: Some(deletes), ..PLAIN });
     }
 }
 

@@ -12,6 +12,8 @@ mod facts;
 pub mod http;
 pub mod kubeconfig;
 pub mod lookup;
+#[cfg(feature = "daemons")]
+pub mod watched;
 
 pub use available::{Unavailable, available};
 pub use extract::{ApiPod, Error as ExtractError};

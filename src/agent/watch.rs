@@ -3,21 +3,19 @@
 //! A pod is decoded straight into what is kept of it. Nothing ends this but the wish to end: the API server may be away for
 //! as long as it likes.
 
-use std::borrow::Cow;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
+use crate::pod::watched::{Kept, Watched};
 use crate::pod::{ApiPod, PodFacts, PodName};
 use crate::serve::shutdown::Shutdown;
 
@@ -48,7 +46,7 @@ enum Ended {
     Never,
 }
 
-async fn follow(pods: &Api<NodePod>, config: Config, cache: &Cache, metrics: &Metrics) -> Ended {
+async fn follow(pods: &Api<Watched<NodePod>>, config: Config, cache: &Cache, metrics: &Metrics) -> Ended {
     let mut events = pin!(watcher(pods.clone(), config).backoff(Pauses::default()));
     loop {
         match events.try_next().await {
@@ -101,8 +99,8 @@ fn is_refusal_to_stream(error: &Error) -> bool {
     }
 }
 
-fn change(event: Event<NodePod>) -> Option<Change> {
-    let known = |pod: NodePod, change: fn(PodName, PodFacts) -> Change| match pod.facts {
+fn change(event: Event<Watched<NodePod>>) -> Option<Change> {
+    let known = |Watched { pod, .. }: Watched<NodePod>, change: fn(PodName, PodFacts) -> Change| match pod.facts {
         Ok(facts) => Some(change(pod.name, facts)),
         Err(error) => {
             tracing::warn!(pod = %pod.name, error, "a pod without facts");
@@ -114,53 +112,29 @@ fn change(event: Event<NodePod>) -> Option<Change> {
         Event::InitApply(pod) => known(pod, Change::Listed),
         Event::InitDone => Some(Change::ListEnds),
         Event::Apply(pod) => known(pod, Change::Applied),
-        Event::Delete(pod) => Some(Change::Gone(pod.name)),
+        Event::Delete(gone) => Some(Change::Gone(gone.pod.name)),
     }
 }
 
-/// A Pod, decoded into what is kept of it; the metadata is what a watch cannot do without.
+/// A Pod, decoded into what is kept of it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "ApiPod")]
 struct NodePod {
     name: PodName,
     facts: Result<PodFacts, String>,
-    metadata: ObjectMeta,
+    version: Option<String>,
 }
 
 impl From<ApiPod> for NodePod {
     fn from(pod: ApiPod) -> Self {
-        let resource_version = pod.version().map(str::to_owned);
-        let metadata = ObjectMeta { resource_version, ..ObjectMeta::default() };
-        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), metadata }
+        let version = pod.version().map(str::to_owned);
+        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), version }
     }
 }
 
-impl Resource for NodePod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
+impl Kept for NodePod {
+    fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 }
 
@@ -178,7 +152,7 @@ mod tests {
             "annotations":{"kubernetes.io/config.mirror":"node","x":"y"},"managedFields":[{"manager":"m"}]},
             "spec":{"containers":[{"name":"istio-proxy"}]}}"#);
         assert_eq!(pod.name.to_string(), "shop/web");
-        assert_eq!(pod.meta().resource_version.as_deref(), Some("7"));
+        assert_eq!(pod.version(), Some("7"));
         let facts = pod.facts.unwrap();
         assert_eq!((facts.uid.as_str(), facts.proxy.is_some()), ("node", true));
     }
@@ -195,6 +169,6 @@ mod tests {
         let odd = pod(
             r#"{"metadata":{"name":"web"},"spec":{"containers":[{"name":"istio-proxy","securityContext":{"runAsUser":-1}}]}}"#,
         );
-        assert_eq!(change(Event::Apply(odd)), None);
+        assert_eq!(change(Event::Apply(odd.into())), None);
     }
 }

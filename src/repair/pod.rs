@@ -4,31 +4,20 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
-use kube::core::NamespaceResourceScope;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use crate::pod::PodName;
+use crate::pod::watched::Kept;
 
-/// A pod, as far as it matters whether it is broken. Of its metadata, kube is shown name, namespace, UID and version.
+/// A pod, as far as it matters whether it is broken.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(from = "Wire")]
 pub struct Pod {
-    shown: ObjectMeta,
     pub(super) metadata: Metadata,
+    #[serde(default)]
     pub(super) spec: Spec,
+    #[serde(default)]
     pub(super) status: Status,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Metadata,
-    #[serde(default)]
-    spec: Spec,
-    #[serde(default)]
-    status: Status,
 }
 
 /// The keys of labels matter, not the values.
@@ -127,19 +116,6 @@ pub(super) struct Terminated {
     pub(super) message: String,
 }
 
-impl From<Wire> for Pod {
-    fn from(Wire { metadata, spec, status }: Wire) -> Self {
-        let shown = ObjectMeta {
-            name: Some(metadata.name.clone()),
-            namespace: Some(metadata.namespace.clone()),
-            uid: Some(metadata.uid.clone()),
-            resource_version: Some(metadata.resource_version.clone()),
-            ..ObjectMeta::default()
-        };
-        Self { shown, metadata, spec, status }
-    }
-}
-
 impl Pod {
     /// `metadata.uid`
     pub(super) fn uid(&self) -> &str {
@@ -152,31 +128,8 @@ impl Pod {
     }
 }
 
-impl Resource for Pod {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.shown
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.shown
+impl Kept for Pod {
+    fn version(&self) -> Option<&str> {
+        Some(&self.metadata.resource_version)
     }
 }

@@ -20,6 +20,7 @@ use super::metrics::{Counted, Metrics};
 use super::pod::Pod;
 use super::settings::Settings;
 use super::tracker::{Step, Tracker};
+use crate::pod::watched::Watched;
 use crate::serve::shutdown::Shutdown;
 
 /// Actions at a time: a server that is slow to answer is not helped by more.
@@ -75,14 +76,15 @@ impl Patrol {
     /// Never ends by itself.
     async fn walk(mut self) {
         loop {
-            let stream = watcher(Api::<Pod>::all(self.client.clone()), config(&self.settings)).default_backoff();
+            let stream =
+                watcher(Api::<Watched<Pod>>::all(self.client.clone()), config(&self.settings)).default_backoff();
             self.follow(stream).await;
             tracing::info!("listing pods anew: there is room for more broken ones");
         }
     }
 
     /// Follows one watch, until a new list is wanted.
-    async fn follow(&mut self, stream: impl Stream<Item = watcher::Result<Event<Pod>>>) {
+    async fn follow(&mut self, stream: impl Stream<Item = watcher::Result<Event<Watched<Pod>>>>) {
         let mut stream = pin!(stream);
         while !self.tracker.wants_list() {
             self.begin();
@@ -109,14 +111,16 @@ impl Patrol {
         self.start.elapsed()
     }
 
-    fn hear(&mut self, event: watcher::Result<Event<Pod>>) {
+    fn hear(&mut self, event: watcher::Result<Event<Watched<Pod>>>) {
         match event {
             Ok(Event::Init) => self.tracker.listing(),
-            Ok(Event::InitApply(pod) | Event::Apply(pod)) => match detect(&pod, &self.settings) {
-                Ok(broken) => self.tracker.broken(broken, self.now()),
-                Err(sound) => self.sound(&pod, sound),
-            },
-            Ok(Event::Delete(pod)) => self.tracker.forget(pod.uid()),
+            Ok(Event::InitApply(Watched { pod, .. }) | Event::Apply(Watched { pod, .. })) => {
+                match detect(&pod, &self.settings) {
+                    Ok(broken) => self.tracker.broken(broken, self.now()),
+                    Err(sound) => self.sound(&pod, sound),
+                }
+            }
+            Ok(Event::Delete(gone)) => self.tracker.forget(gone.pod.uid()),
             Ok(Event::InitDone) => self.tracker.listed(),
             Err(error) => {
                 self.metrics.watch_failed();

@@ -84,9 +84,20 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
             found.push((format!("/spec/containers/{at}{}", handler.pointer), probe));
         }
     }
+    for (path, original) in remembered(pod) {
+        known.entry(path).or_insert(original);
+    }
     let known: Map<String, Value> = known.into_iter().collect();
     let text = (!known.is_empty()).then(|| gojson::encode(&Value::Object(known)));
     (found, text)
+}
+
+/// What an earlier injection told the sidecar that the pod has, and that will be another one: those probes are rewritten by now.
+fn remembered(pod: &Value) -> Map<String, Value> {
+    let sidecar = pod::sidecar(pod).filter(|_| pod::annotation(pod, annotation::STATUS).is_some());
+    let variables = sidecar.map(|sidecar| pod::list(sidecar, "env")).unwrap_or_default();
+    let variable = variables.iter().find(|variable| pod::name(variable) == PROBERS);
+    variable.and_then(|variable| serde_json::from_str(pod::text(variable, "value")).ok()).unwrap_or_default()
 }
 
 /// The agent's port: the pod's own, else the mesh's.

@@ -50,6 +50,7 @@ bench: build
 	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
 		cargo run --quiet --release --example bench_inject
+	cargo run --quiet --release --example bench_allocations
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup

@@ -1,9 +1,14 @@
 //! Reviews: those of pods that were never seen, and those of replicas of one workload.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+
+/// Where the input is: a review, and the configuration by which it is answered.
+pub(crate) fn directory() -> PathBuf {
+    std::env::var_os("BENCH_INPUT").map_or_else(|| PathBuf::from("../shared/perf/inject"), PathBuf::from)
+}
 
 /// Stands for a number in the text of a review.
 const MARK: &str = "@@";
@@ -42,8 +47,18 @@ pub(crate) struct Reviews {
 }
 
 impl Reviews {
-    /// Of the review in `dir`.
-    pub(crate) fn read(dir: &Path, mesh: Mesh, pods: Pods) -> Result<Self> {
+    /// Both meshes' in turn, of the review in `dir`: pods that were never seen, and replicas.
+    pub(crate) fn all(dir: &Path) -> Result<[Self; 4]> {
+        let read = |mesh, pods| Self::read(dir, mesh, pods);
+        Ok([
+            read(Mesh::Istio, Pods::Unseen)?,
+            read(Mesh::Istio, Pods::Replicas)?,
+            read(Mesh::Dapr, Pods::Unseen)?,
+            read(Mesh::Dapr, Pods::Replicas)?,
+        ])
+    }
+
+    fn read(dir: &Path, mesh: Mesh, pods: Pods) -> Result<Self> {
         let path = dir.join("review.json");
         let text = std::fs::read_to_string(&path).with_context(|| format!("{} is needed", path.display()))?;
         let mut review: Value = serde_json::from_str(&text)?;
@@ -71,6 +86,11 @@ impl Reviews {
 
     pub(crate) fn text(&self, number: usize) -> String {
         self.text.replace(MARK, &number.to_string())
+    }
+
+    /// So many, from this number on.
+    pub(crate) fn texts(&self, first: usize, count: usize) -> Vec<String> {
+        (first..first + count).map(|number| self.text(number)).collect()
     }
 
     pub(crate) fn name(&self) -> String {

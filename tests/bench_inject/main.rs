@@ -15,15 +15,19 @@ mod load;
 mod process;
 mod program;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
 use api::Api;
-use input::{Mesh, Pods, Reviews};
+use input::{Mesh, Reviews};
 use program::Program;
+
+/// The shipped program's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Aims: connections, reviews in a second, milliseconds of the 99th percentile.
 type Aims = &'static [(usize, f64, f64)];
@@ -37,33 +41,26 @@ const RUNS: usize = 21;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let input = std::env::var_os("BENCH_INPUT").map_or_else(|| PathBuf::from("../shared/perf/inject"), PathBuf::from);
+    let input = input::directory();
     if !input.join("review.json").exists() {
         println!("injection: no input in {}; BENCH_INPUT names another directory", input.display());
         return Ok(());
     }
-    let read = |mesh, pods| Reviews::read(&input, mesh, pods);
-    let all = [
-        (read(Mesh::Istio, Pods::Unseen)?, UNSEEN),
-        (read(Mesh::Istio, Pods::Replicas)?, REPLICAS),
-        (read(Mesh::Dapr, Pods::Unseen)?, DAPR),
-        (read(Mesh::Dapr, Pods::Replicas)?, DAPR),
-    ];
+    let all = Reviews::all(&input)?;
     let (api, anchors) = (Api::start().await, tempfile::NamedTempFile::new()?);
     std::fs::write(anchors.path(), "ANCHORS")?;
     let istio = process::istio(&input)?;
-    let dapr = process::dapr(&api, anchors.path(), &all[2].0).await?;
+    let dapr = process::dapr(&api, anchors.path(), &all[2]).await?;
     println!("injection, one review within the process");
-    for (reviews, _) in &all {
+    for reviews in &all {
         let profile = if reviews.mesh == Mesh::Istio { &istio } else { &dapr };
-        let cost = tokio::task::block_in_place(|| process::measure(&**profile, reviews))?;
-        let (allocations, kib) = (cost.allocations, cost.bytes / 1024);
-        row(&reviews.name(), cost.cpu, "ms", process::aim(reviews), &format!("{allocations} allocations, {kib} KiB"));
+        let cpu = tokio::task::block_in_place(|| process::measure(&**profile, reviews))?;
+        row(&reviews.name(), cpu, "ms", process::aim(reviews));
     }
-    let program = Program::start(&api, &input, [&all[0].0, &all[2].0]).await?;
-    for (reviews, aims) in &all {
+    let program = Program::start(&api, &input, [&all[0], &all[2]]).await?;
+    for (reviews, aims) in all.iter().zip([UNSEEN, REPLICAS, DAPR, DAPR]) {
         println!("injection over HTTPS, generator on the same processors: {}", reviews.name());
-        for (connections, rate, p99) in *aims {
+        for (connections, rate, p99) in aims {
             let shown = load::run(&program, reviews, *connections).await?;
             println!(
                 "  {connections:>3} connections {:>8.0} reviews/s (aim {rate:.0}: {})   p50 {:>6.2} ms   p99 {:>6.2} ms (aim {p99:.0}: {})",
@@ -75,8 +72,8 @@ async fn main() -> Result<()> {
             );
         }
     }
-    row("sidecar-injector, most memory under load", program.peak()?, "MiB", 40.0, "");
-    row("istio-cnictl kube-inject, a Deployment", kube_inject(&input)?, "ms", 10.0, "");
+    row("sidecar-injector, most memory under load", program.peak()?, "MiB", 40.0);
+    row("istio-cnictl kube-inject, a Deployment", kube_inject(&input)?, "ms", 10.0);
     Ok(())
 }
 
@@ -108,8 +105,8 @@ fn kube_inject(input: &Path) -> Result<f64> {
     Ok(took[RUNS / 2])
 }
 
-fn row(what: &str, value: f64, unit: &str, aim: f64, more: &str) {
-    println!("  {what:<48} {value:>8.3} {unit}  (aim {aim} {unit}: {}) {more}", met(value <= aim));
+fn row(what: &str, value: f64, unit: &str, aim: f64) {
+    println!("  {what:<48} {value:>8.3} {unit}  (aim {aim} {unit}: {})", met(value <= aim));
 }
 
 fn met(reached: bool) -> &'static str {

@@ -18,9 +18,7 @@ use crate::api::{Api, kubeconfig};
 use crate::client::{NAME, trusting};
 use crate::input::Reviews;
 use crate::load;
-
-/// What Dapr's chart sets.
-pub(crate) const DAPR: [(&str, &str); 2] = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
+use crate::process::DAPR;
 
 /// A running injector; it ends with the value.
 pub(crate) struct Program {

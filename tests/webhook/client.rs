@@ -83,7 +83,7 @@ impl Connection {
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
                 break end + 4;
             }
-            let mut chunk = [0; 4096];
+            let mut chunk = [0; 16_384];
             match self.0.read(&mut chunk).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => bytes.extend_from_slice(&chunk[..n]),
@@ -93,7 +93,7 @@ impl Connection {
         let length =
             text.lines().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
         while bytes.len() < head + length {
-            let mut chunk = [0; 4096];
+            let mut chunk = [0; 16_384];
             match self.0.read(&mut chunk).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => bytes.extend_from_slice(&chunk[..n]),

@@ -29,23 +29,23 @@ impl Query {
     /// Whether both selectors match.
     pub(super) fn selects(&self, object: &Value) -> bool {
         let terms = |key: &str| self.get(key).unwrap_or_default().split(',').filter(|term| !term.is_empty());
-        let label = |key: &str| object["metadata"]["labels"][key].as_str().map(str::to_owned);
+        let label = |key: &str| object["metadata"]["labels"][key].as_str();
         let field = |path: &str| {
             let value = path.split('.').try_fold(object, |value, part| value.get(part));
-            Some(value.and_then(Value::as_str).unwrap_or_default().to_owned())
+            Some(value.and_then(Value::as_str).unwrap_or_default())
         };
         terms("labelSelector").all(|term| holds(term, label)) && terms("fieldSelector").all(|term| holds(term, field))
     }
 }
 
 /// `a=b`, `a==b`, `a!=b`, `a`, `!a`
-fn holds(term: &str, value: impl Fn(&str) -> Option<String>) -> bool {
+fn holds<'o>(term: &str, value: impl Fn(&str) -> Option<&'o str>) -> bool {
     let term = term.trim();
     if let Some((key, wanted)) = term.split_once("!=") {
-        return value(key).as_deref() != Some(wanted);
+        return value(key) != Some(wanted);
     }
     if let Some((key, wanted)) = term.split_once('=') {
-        return value(key).as_deref() == Some(wanted.trim_start_matches('='));
+        return value(key) == Some(wanted.trim_start_matches('='));
     }
     match term.strip_prefix('!') {
         Some(key) => value(key).is_none(),

@@ -32,7 +32,7 @@ SUITES   := golden cli oracle manifests pod repair install agent template inject
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
-	@echo 'make bench   the plugin against its floor and against the commands that Istio runs'
+	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make lint    format, clippy, licences and bans'
@@ -44,13 +44,14 @@ test: build programs cnitool helm kube
 	cargo test --quiet --lib --bins
 	cargo test --quiet $(SUITES:%=--test %)
 
-bench: build
+bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
 	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
 		cargo run --quiet --release --example bench_inject
 	cargo run --quiet --release --example bench_allocations
+	cargo test --quiet --test cluster repair_redirects_in_place
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each document.
-//! Nothing here keeps state, reads a file or asks a server.
+//! Nothing here reads a file or asks a server. What is remembered from pod to pod is what a rendered text means.
 
 mod annotations;
 mod builtin;
@@ -18,6 +18,7 @@ mod mesh;
 mod native;
 mod openshift;
 mod order;
+mod overlay;
 mod overrides;
 mod owner;
 mod path;
@@ -45,6 +46,7 @@ pub use settings::Settings;
 pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
+use overlay::Overlays;
 use pipeline::Subject;
 use settings::Program;
 
@@ -126,12 +128,13 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Injector {
     config: Config,
+    overlays: Overlays,
 }
 
 impl Injector {
     /// An injector for this configuration.
     pub fn new(config: Config) -> Self {
-        Self { config }
+        Self { config, overlays: Overlays::default() }
     }
 
     /// The configuration.
@@ -181,7 +184,7 @@ impl Injector {
                     annotations: Some(&self.config.settings.injected_annotations),
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
-                let injected = pipeline::inject(&self.config, &subject)?;
+                let injected = pipeline::inject(&self.config, &self.overlays, &subject)?;
                 let patch = patch::diff(pod, &injected);
                 Ok(Outcome::Injected { decision, pod: injected, patch })
             }

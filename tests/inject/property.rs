@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 type Property = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let properties: [(&str, Property); 4] = [
+    let properties: [(&str, Property); 5] = [
         ("a patch makes of any document the other", any_patch),
         ("injecting twice is injecting once, and the patch makes it", injected_pods),
         ("a legacy template injected twice is injected once", legacy_pods),
+        ("what an injector remembers of pods changes no answer", remembered_pods),
         ("who is skipped gets no patch", skipped_pods),
     ];
     properties.into_iter().map(|(name, property)| Trial::test(format!("property/{name}"), property)).collect()
@@ -149,6 +150,30 @@ fn twice_and_patched(injector: &Injector, pod: &Value, native: bool) -> Result<(
     };
     equal(&once, &twice, "the second time")?;
     if patch.is_empty() { Ok(()) } else { Err(format!("the second time has operations: {patch:?}").into()) }
+}
+
+fn remembered_pods() -> Result<(), Failed> {
+    let config = || -> Result<Config, Failed> {
+        let settings = Settings::from_template(
+            "metadata: {labels: {of: '{{ .ObjectMeta.Name }}'}}
+spec:
+  containers:
+  - name: istio-proxy
+    {{- range .Spec.Containers }}
+    {{ .Name }}: {{ toJSON .Ports }}
+    {{- end }}
+",
+        )?;
+        Ok(Config { settings, ..BuiltIn::default().config()? })
+    };
+    let injector = Injector::new(config()?);
+    run(&(pod(), "[ab]", any::<bool>()), |(mut pod, name, native)| {
+        pod["metadata"]["name"] = name.into();
+        let unprejudiced = review(&Injector::new(config()?), &pod, native)?;
+        let same = (0..3)
+            .try_fold(true, |same, _| Ok::<_, Failed>(same && review(&injector, &pod, native)? == unprejudiced))?;
+        same.then_some(()).ok_or_else(|| format!("another answer than {unprejudiced:?}").into())
+    })
 }
 
 const LEGACY: &str = "template: |

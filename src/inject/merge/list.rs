@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::directive::Directive;
 use super::schema::Schema;
 use super::{Error, fresh, merge_map};
+use crate::inject::member::member_of;
 
 /// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
 pub(super) fn merge_keyed(
@@ -102,5 +103,5 @@ fn keys(items: &[Value], by: &str) -> Vec<Value> {
 }
 
 fn key_of<'a>(item: &'a Value, by: &str) -> &'a Value {
-    item.get(by).unwrap_or(&Value::Null)
+    member_of(item, by).unwrap_or(&Value::Null)
 }

@@ -8,6 +8,7 @@ mod args;
 mod call;
 mod conf;
 mod error;
+mod object;
 pub mod reply;
 mod version;
 

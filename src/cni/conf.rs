@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::is_identifier;
+use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
 use crate::contract;
@@ -17,7 +18,7 @@ pub const MAX_STDIN: usize = 1 << 20;
 
 /// Reads a configuration to its end, or fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::with_capacity(8 << 10);
+    let mut bytes = Vec::with_capacity(4 << 10);
     from.take(MAX_STDIN as u64 + 1).read_to_end(&mut bytes).map_err(Error::Read)?;
     if bytes.len() > MAX_STDIN { Err(Error::TooLarge) } else { Ok(bytes) }
 }
@@ -155,12 +156,12 @@ impl IptablesBinary {
     }
 }
 
-/// The top-level object, its values not yet read: so that an error can name the key.
-struct Keys<'a>(BTreeMap<String, &'a RawValue>);
+/// The top-level object.
+struct Keys<'a>(Object<'a>);
 
 impl<'a> Keys<'a> {
     fn get<T: Deserialize<'a>>(&self, key: &'static str) -> Result<Option<T>, Error> {
-        let raw = self.0.get(key).copied().filter(|raw| raw.get() != "null");
+        let raw = self.0.get(key).filter(|raw| raw.get() != "null");
         raw.map(|raw| serde_json::from_str(raw.get()).map_err(|error| Error::Key { key, error })).transpose()
     }
 
@@ -168,7 +169,7 @@ impl<'a> Keys<'a> {
     /// looked up.
     fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let raw = self.0.get("runtimeConfig")?;
-        let capabilities: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
+        let capabilities: Object<'_> = serde_json::from_str(raw.get()).ok()?;
         serde_json::from_str(capabilities.get(contract::POD_ANNOTATIONS_CAPABILITY)?.get()).ok()?
     }
 }

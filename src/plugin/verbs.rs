@@ -9,7 +9,7 @@ use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
 use crate::netfilter::{self, Forced};
-use crate::netns;
+use crate::netns::{Identity, Netns};
 use crate::pod::lookup::{Found, LookupBudget, Question};
 use crate::pod::{self, PodName};
 use crate::redirect::{self, Redirect};
@@ -112,13 +112,16 @@ fn visit<T: Send>(
         })
     };
     let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
-    refuse_own_netns(target)?;
-    let early = netns::enter(&target.netns, |_| question.answer().map(|found| (found.source, follow(&found))))?;
+    let (netns, own) = (Netns::open(&target.netns)?, Identity::here()?);
+    let early = netns.enter(|| {
+        refuse_own(own, target)?;
+        Ok::<_, Error>(question.answer().map(|found| (found.source, follow(&found))))
+    })??;
     let (source, followed) = match early {
         Ok(followed) => followed,
         Err(unanswered) => {
             let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
-            (found.source, netns::enter(&target.netns, |_| follow(&found))?)
+            (found.source, netns.enter(|| follow(&found))?)
         }
     };
     log.label("source", source.to_string());
@@ -137,11 +140,11 @@ fn visit<T: Send>(
     }
 }
 
-/// A netns that cannot be looked at is not refused here: a pod that is left alone does not need it.
-fn refuse_own_netns(target: &Target) -> Result<(), Error> {
-    match netns::same_as_own(&target.netns) {
-        Ok(true) if !target.netns_override => Err(Error::OwnNetns(target.netns.clone())),
-        Ok(_) | Err(_) => Ok(()),
+/// Called in what is said to be the pod's netns; `own` is that of the plugin.
+fn refuse_own(own: Identity, target: &Target) -> Result<(), Error> {
+    match !target.netns_override && Identity::here()? == own {
+        true => Err(Error::OwnNetns(target.netns.clone())),
+        false => Ok(()),
     }
 }
 

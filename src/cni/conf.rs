@@ -12,6 +12,7 @@ use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
 use crate::contract;
+use crate::words::Level;
 
 /// The most that is read of standard input, in bytes. All annotations of a pod (256 KiB at most) come with it.
 pub const MAX_STDIN: usize = 1 << 20;
@@ -44,8 +45,8 @@ pub struct NetConf<'a> {
 /// What the installer writes into the chain entry (Istio's `PluginConfig`, and `force_iptables_binary`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `plugin_log_level`
-    pub log_level: LogLevel,
+    /// `plugin_log_level`. A level is no reason to fail a pod: an unknown one means `info`.
+    pub log_level: Level,
     /// `cni_agent_run_dir`: the directory of sockets, log file and kubeconfig.
     pub run_dir: PathBuf,
     /// `exclude_namespaces`: pods there are passed through.
@@ -67,24 +68,6 @@ pub enum IptablesBinary {
     Legacy,
     /// `iptables-nft`: nf_tables.
     Nft,
-}
-
-/// Levels of Istio's logging, silent last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum LogLevel {
-    /// Everything.
-    Debug,
-    /// The default, and what an unknown level means.
-    #[default]
-    Info,
-    /// Oddities.
-    Warn,
-    /// Failures.
-    Error,
-    /// Nothing that this plugin has.
-    Fatal,
-    /// Silence.
-    None,
 }
 
 impl<'a> NetConf<'a> {
@@ -116,7 +99,7 @@ impl Settings {
         let run_dir = run_dir.filter(|dir| !dir.is_empty());
         let namespace: Option<String> = keys.get("pod_namespace")?;
         Ok(Self {
-            log_level: LogLevel::named(&keys.get::<String>("plugin_log_level")?.unwrap_or_default()),
+            log_level: Level::named(&keys.get::<String>("plugin_log_level")?.unwrap_or_default()).unwrap_or_default(),
             run_dir: run_dir.map_or_else(|| PathBuf::from(contract::RUN_DIR), PathBuf::from),
             exclude_namespaces: keys.get("exclude_namespaces")?.unwrap_or_default(),
             agent_namespace: namespace.filter(|namespace| !namespace.is_empty()),
@@ -124,20 +107,6 @@ impl Settings {
             ambient_enabled: keys.get("ambient_enabled")?.unwrap_or_default(),
             iptables_binary: IptablesBinary::named(&keys.get::<String>("force_iptables_binary")?.unwrap_or_default())?,
         })
-    }
-}
-
-impl LogLevel {
-    /// A level is no reason to fail a pod: an unknown one means `info`.
-    fn named(text: &str) -> Self {
-        match text {
-            "debug" => Self::Debug,
-            "warn" => Self::Warn,
-            "error" => Self::Error,
-            "fatal" => Self::Fatal,
-            "none" => Self::None,
-            _ => Self::Info,
-        }
     }
 }
 

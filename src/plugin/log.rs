@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-use crate::cni::LogLevel;
 use crate::contract;
+use crate::words::Level;
 
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]
 pub struct Log {
     begin: Instant,
-    threshold: LogLevel,
+    threshold: Level,
     labels: Vec<(&'static str, String)>,
     lines: Vec<String>,
 }
@@ -65,7 +65,7 @@ impl From<bool> for Field<'_> {
 
 /// One line, as it is written.
 struct Line<'a> {
-    level: LogLevel,
+    level: Level,
     message: &'a str,
     labels: &'a [(&'static str, String)],
     fields: &'a [(&'static str, Field<'a>)],
@@ -74,7 +74,7 @@ struct Line<'a> {
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut line = serializer.serialize_map(None)?;
-        line.serialize_entry("level", name(self.level))?;
+        line.serialize_entry("level", self.level.as_str())?;
         line.serialize_entry("time", &jiff::Timestamp::now().to_string())?;
         line.serialize_entry("scope", "cni-plugin")?;
         line.serialize_entry("msg", self.message)?;
@@ -91,12 +91,12 @@ impl Log {
     const AGENT_PATIENCE: Duration = Duration::from_millis(100);
 
     /// An empty log that keeps lines from `threshold` on.
-    pub fn new(threshold: LogLevel) -> Self {
+    pub fn new(threshold: Level) -> Self {
         Self { begin: Instant::now(), threshold, labels: Vec::new(), lines: Vec::new() }
     }
 
     /// Changes what is kept of later lines.
-    pub fn threshold(&mut self, threshold: LogLevel) {
+    pub fn threshold(&mut self, threshold: Level) {
         self.threshold = threshold;
     }
 
@@ -111,7 +111,7 @@ impl Log {
     }
 
     /// Adds a line.
-    pub fn line(&mut self, level: LogLevel, message: &str, fields: &[(&'static str, Field<'_>)]) {
+    pub fn line(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
         if level < self.threshold {
             return;
         }
@@ -129,18 +129,6 @@ impl Log {
         let _ = std::io::stderr().write_all(text.as_bytes());
         let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
         let _ = send(&run_dir.join(contract::LOG_SOCKET), &self.lines);
-    }
-}
-
-/// Istio's names of the levels.
-fn name(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Debug => "debug",
-        LogLevel::Info => "info",
-        LogLevel::Warn => "warn",
-        LogLevel::Error => "error",
-        LogLevel::Fatal => "fatal",
-        LogLevel::None => "none",
     }
 }
 
@@ -178,10 +166,10 @@ mod tests {
 
     #[test]
     fn keeps_lines_from_its_threshold_on() {
-        let mut log = Log::new(LogLevel::Warn);
+        let mut log = Log::new(Level::Warn);
         log.label("pod", "shop/web-0");
-        log.line(LogLevel::Info, "left alone", &[]);
-        log.line(LogLevel::Error, "refused", &[("code", 7_u32.into()), ("again", false.into())]);
+        log.line(Level::Info, "left alone", &[]);
+        log.line(Level::Error, "refused", &[("code", 7_u32.into()), ("again", false.into())]);
         assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
         let line: serde_json::Value = serde_json::from_str(&log.lines[0]).unwrap();
         assert_eq!((&line["level"], &line["msg"]), (&"error".into(), &"refused".into()));
@@ -192,8 +180,8 @@ mod tests {
 
     #[test]
     fn none_silences() {
-        let mut log = Log::new(LogLevel::None);
-        log.line(LogLevel::Error, "refused", &[]);
+        let mut log = Log::new(Level::None);
+        log.line(Level::Error, "refused", &[]);
         assert_eq!(log.lines, Vec::<String>::new());
     }
 

@@ -6,13 +6,14 @@ use serde::de::IgnoredAny;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
-use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
+use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
 use crate::netfilter::{self, Forced};
 use crate::netns::{Identity, Netns};
 use crate::pod::lookup::{Found, LookupBudget, Question};
 use crate::pod::{self, PodName};
 use crate::redirect::{self, Redirect};
+use crate::words::Level;
 
 /// How long STATUS waits for the agent and for the API server: runtimes ask every few seconds.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
@@ -40,12 +41,12 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     match done {
         Done::Skipped(reason) => {
             let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
-            log.line(LogLevel::Info, "pod left alone", &fields);
+            log.line(Level::Info, "pod left alone", &fields);
         }
         Done::Visited(_, outcome) => {
             for difference in outcome.change.mended() {
                 let difference = ("difference", difference.to_string().into());
-                log.line(LogLevel::Warn, "redirection differed and was mended", &[difference]);
+                log.line(Level::Warn, "redirection differed and was mended", &[difference]);
             }
             let fields = [
                 ("verdict", "redirected".into()),
@@ -54,7 +55,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
                 ("ipv6", outcome.ipv6.into()),
                 log.elapsed(),
             ];
-            log.line(LogLevel::Info, "pod redirected", &fields);
+            log.line(Level::Info, "pod redirected", &fields);
         }
     }
     Ok(answer)
@@ -130,7 +131,7 @@ fn visit<T: Send>(
         Ok(Followed::Skipped(reason)) => Ok(Done::Skipped(reason)),
         Ok(Followed::Visited(warnings, outcome)) => {
             for warning in warnings {
-                log.line(LogLevel::Warn, "value passed over", &[("warning", warning.to_string().into())]);
+                log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
             }
             match outcome {
                 Ok(outcome) => Ok(Done::Visited(pod, outcome)),

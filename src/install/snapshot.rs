@@ -118,8 +118,8 @@ fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
     for entry in fs::read_dir(&settings.net_dir)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // The extensions that containerd and CRI-O read.
-        let read = path.extension().is_some_and(|ext| ext == "conf" || ext == "conflist" || ext == "json");
+        // The extensions that containerd and CRI-O read; a name may consist of nothing else.
+        let read = [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension));
         if !(read || named.contains(&Some(name))) || path.is_dir() {
             continue;
         }

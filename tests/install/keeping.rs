@@ -17,7 +17,8 @@ use super::stage::{CONF, LIST, Node, PLUGIN, has_entry};
 
 const DEADLINE: Duration = Duration::from_secs(15);
 
-struct Kept {
+/// The installer at work.
+pub(crate) struct Kept {
     status: watch::Receiver<Status>,
     registry: Registry,
     end: Trigger,
@@ -25,7 +26,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn start(settings: Settings) -> Self {
+    pub(crate) fn start(settings: Settings) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
@@ -38,8 +39,20 @@ impl Kept {
         assert!(reached, "{what}: {:?}", *self.status.borrow());
     }
 
-    async fn ready(&mut self) {
+    pub(crate) async fn ready(&mut self) {
         self.until("ready", |status| *status == Status::Ready).await;
+    }
+
+    /// Until something must come from elsewhere.
+    pub(crate) async fn waits(&mut self) {
+        self.until("waiting", |status| matches!(status, Status::NotReady(_))).await;
+    }
+
+    /// How often the node has become ready.
+    pub(crate) fn times_ready(&self) -> usize {
+        let metrics = self.metrics();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("istio_cni_installs_total{result=\"SUCCESS\"} "));
+        line.map_or(0, |count| count.parse().unwrap())
     }
 
     fn metrics(&self) -> String {
@@ -48,13 +61,13 @@ impl Kept {
         page
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.end.wish();
         tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when it is told to").unwrap();
     }
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < DEADLINE, "{what}");

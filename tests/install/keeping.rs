@@ -111,6 +111,29 @@ async fn what_is_lost_comes_back_at_once() {
     assert!(has_entry(&list), "ending leaves everything in place");
 }
 
+/// Programs that have been compared once are not read at each look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_is_changed_in_its_place_comes_back() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    let plugin = node.path("bin/istio-cni");
+    let made = fs::metadata(&plugin).unwrap().modified().unwrap();
+    let age = || made.elapsed().unwrap_or_default();
+    until("the plugin is no longer new", || age() > Duration::from_secs(4)).await;
+    let list = node.path("net/10-net.conflist");
+    fs::write(&list, LIST).unwrap();
+    until("another look", || is_chained(&list)).await;
+    kept.ready().await;
+
+    let file = fs::File::options().write(true).open(&plugin).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"?", 50_000).unwrap();
+    file.set_modified(made).unwrap();
+    until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    kept.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_token_is_passed_on_without_losing_readiness() {
     let node = Node::new();

@@ -8,11 +8,12 @@ mod args;
 mod call;
 mod conf;
 mod error;
+mod object;
 pub mod reply;
 mod version;
 
 pub use args::PodArgs;
 pub use call::{Attachment, Call, Command, Target};
-pub use conf::{IptablesBinary, LogLevel, MAX_STDIN, NetConf, Settings, read};
+pub use conf::{IptablesBinary, MAX_STDIN, NetConf, Settings, read};
 pub use error::{Code, Error};
 pub use version::Version;

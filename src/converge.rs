@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::netfilter::{self, Backend, Difference, Forced, Mismatch};
+use crate::netfilter::{self, Backend, Difference, Forced, Mismatch, Session};
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::netns::{self, HostAddresses, addresses};
 use crate::redirect::Redirect;
@@ -169,8 +169,9 @@ fn second_choice(
 
 /// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
 fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+    let mut session = Session::new(backend);
     settled(|| {
-        let live = netfilter::observe(backend)?;
+        let live = session.observe()?;
         let plan = netfilter::diff(&intent.rules, &live)?;
         let mut deviations = deviations(&plan.difference);
         if on_difference == OnDifference::Refuse && matches!(plan.difference, Difference::Differs(_)) {
@@ -183,7 +184,7 @@ fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Resu
             _ if deviations.is_empty() => Change::None,
             _ => Change::Mended(deviations),
         };
-        Ok(match netfilter::apply(&plan)? {
+        Ok(match session.apply(&plan)? {
             netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
             netfilter::Outcome::Unsupported { .. } => None,
         })
@@ -202,7 +203,7 @@ pub fn check(redirect: &Redirect, options: Options) -> Result<Vec<Deviation>, Er
 /// Where the presumed backend has nothing, what [`apply`] fell back to for a netns of another user namespace counts.
 fn difference(rules: &RuleSet, options: Options) -> Result<Difference, Error> {
     let by = |backend| -> Result<Difference, Error> {
-        Ok(netfilter::diff(rules, &netfilter::observe(backend)?)?.difference)
+        Ok(netfilter::diff(rules, &Session::new(backend).observe()?)?.difference)
     };
     let presumed = netfilter::presume(options.native_nftables, options.forced, rules.ipv6);
     match by(presumed)? {
@@ -226,9 +227,10 @@ pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
     let nft = [Backend::IptablesNft, Backend::NativeNft].into_iter().filter(|_| facts.nf_tables);
     let legacy = facts.legacy_in_use.then_some(Backend::IptablesLegacy);
     for backend in nft.chain(legacy) {
+        let mut session = Session::new(backend);
         settled(|| {
-            let live = netfilter::observe(backend)?;
-            Ok(netfilter::apply(&netfilter::removal(&former, &live)?)?)
+            let live = session.observe()?;
+            Ok(session.apply(&netfilter::removal(&former, &live)?)?)
         })?;
     }
     routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;

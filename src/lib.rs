@@ -13,6 +13,8 @@
 
 pub mod contract;
 
+pub mod words;
+
 pub mod cni;
 pub mod pod;
 pub mod redirect;

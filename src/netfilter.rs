@@ -1,8 +1,8 @@
 //! Rule sets ⇄ kernel.
 //!
 //! `converge` observes what a netns holds, compares it with what is wanted and applies the difference, by one of three
-//! backends. Deciding ([`choose`], [`diff`], [`removal`]) is pure; [`probe`], [`observe`] and [`apply`] act on the
-//! netns that the calling thread is in, which they never change.
+//! backends. Deciding ([`choose`], [`diff`], [`removal`]) is pure; [`probe`] and a [`Session`] act on the netns that the
+//! calling thread is in, which they never change.
 
 mod batch;
 mod choose;
@@ -17,21 +17,21 @@ mod native;
 pub mod nft;
 mod removal;
 pub mod restore;
+mod session;
 mod wire;
 mod xt;
 
 pub use choose::{Forced, KernelFacts, Unavailable, choose, presume, probe};
 pub use diff::{Difference, Mismatch, Wrong};
 pub use live::Live;
+pub use session::Session;
 
 use std::collections::BTreeSet;
 
 use batch::{Batch, Change};
-use expr::Expr;
-use image::{Image, Rule};
-use nix::errno::Errno;
+use image::Image;
 
-use crate::netlink::{self, Malformed, Protocol, Refusal, Socket};
+use crate::netlink::{self, Malformed, Refusal};
 use crate::rules::RuleSet;
 
 /// By which way rules get into the kernel.
@@ -177,14 +177,6 @@ pub enum Outcome {
     },
 }
 
-/// What a backend's tables hold in the calling thread's netns.
-pub fn observe(backend: Backend) -> Result<Live, Error> {
-    match backend {
-        Backend::IptablesNft | Backend::NativeNft => live::observe(backend),
-        Backend::IptablesLegacy => legacy::observe(),
-    }
-}
-
 /// How a netns differs from what is wanted, with the changes that mend it. Owners must be numbers.
 pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, live);
@@ -220,44 +212,6 @@ fn action<'a>(wanted: &RuleSet, former: &RuleSet, live: &Live, changes: Vec<Chan
     Action::Restore(legacy::mend(wanted, former, live, &tables))
 }
 
-/// Carries a plan out in the calling thread's netns. An empty plan touches nothing.
-pub fn apply(plan: &Plan<'_>) -> Result<Outcome, Error> {
-    match &plan.action {
-        Action::Nothing => Ok(Outcome::Unchanged),
-        Action::Transaction(changes, generation) => transact(changes, *generation),
-        Action::Restore(texts) => legacy::restore(texts).map(|()| Outcome::Changed),
-    }
-}
-
 fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Error> {
     batch::encode(changes, generation).map_err(Error::Encoding)
-}
-
-fn transact(changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, Error> {
-    let batch = encode(changes, generation)?;
-    let mut socket = Socket::open(Protocol::Netfilter)?;
-    let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
-        Ok(()) => return Ok(Outcome::Changed),
-        Err(netlink::Error::Refused { refusal, .. }) if refusal.errno == Errno::ERESTART => {
-            return Err(Error::Restless);
-        }
-        Err(netlink::Error::Refused { refusal, .. }) => refusal,
-        Err(error) => return Err(error.into()),
-    };
-    let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
-    let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
-    match change {
-        // All chains that a rule names are there by then: what is not is one of its expressions.
-        Some(Change::AddRule(..)) if refusal.errno == Errno::ENOENT => {
-            Ok(Outcome::Unsupported { change: sentence, refusal })
-        }
-        Some(Change::AddRule(_, _, rule, _)) if refusal.errno == Errno::EINVAL && asks_for_owner(rule) => {
-            Err(Error::OtherUserNamespace { change: sentence, refusal })
-        }
-        _ => Err(Error::Refused { change: sentence, refusal }),
-    }
-}
-
-fn asks_for_owner(rule: &Rule<'_>) -> bool {
-    rule.body.exprs().iter().any(|e| matches!(e, Expr::Match(xt) if xt.name == "owner"))
 }

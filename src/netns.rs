@@ -1,17 +1,19 @@
 //! A pod's network namespace: entering it, and the addresses and routes in it.
 //!
-//! `plugin` and `repair` [`enter`], and `repair` has to [`find`] one first; `converge` reads [`addresses`] and applies
+//! `plugin` and `repair` enter a [`Netns`], and `repair` has to [`find`] one first; `converge` reads [`addresses`] and applies
 //! [`routes`] in whatever netns its thread is in. A netns is entered on a thread that ends with the visit: there is no
 //! way back to forget.
 
 pub mod addresses;
 mod enter;
 pub mod find;
+mod identity;
 pub mod routes;
 mod rtnl;
 
 pub use addresses::HostAddresses;
-pub use enter::{Netns, enter, same_as_own};
+pub use enter::Netns;
+pub use identity::Identity;
 
 use std::io;
 use std::net::IpAddr;

@@ -13,8 +13,9 @@ pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod};
 use std::io::Read;
 use std::path::PathBuf;
 
-use crate::cni::{self, Call, Code, LogLevel, NetConf, Version, reply};
+use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
+use crate::words::{Level, causes};
 use crate::{converge, netfilter, netns, pod, redirect};
 
 /// What the process is to leave behind.
@@ -121,15 +122,9 @@ impl Error {
     }
 }
 
-/// What an error's own words do not repeat: the causes below it.
-fn causes(error: &Error) -> String {
-    let below = std::iter::successors(std::error::Error::source(error), |e| e.source());
-    below.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// Answers one invocation. `env` tells a variable, `stdin` is read at most once and to its limit.
 pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
-    let mut log = Log::new(LogLevel::Info);
+    let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
     let mut version = None;
     let said = match Call::parse(env) {
@@ -150,7 +145,7 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
                 ("code", failure.code.number().into()),
                 log.elapsed(),
             ];
-            log.line(LogLevel::Error, &failure.msg, &fields);
+            log.line(Level::Error, &failure.msg, &fields);
             (failure.to_json(version), false)
         }
     };

@@ -8,16 +8,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::call::is_identifier;
+use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
 use crate::contract;
+use crate::words::Level;
 
 /// The most that is read of standard input, in bytes. All annotations of a pod (256 KiB at most) come with it.
 pub const MAX_STDIN: usize = 1 << 20;
 
 /// Reads a configuration to its end, or fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::with_capacity(8 << 10);
+    let mut bytes = Vec::with_capacity(4 << 10);
     from.take(MAX_STDIN as u64 + 1).read_to_end(&mut bytes).map_err(Error::Read)?;
     if bytes.len() > MAX_STDIN { Err(Error::TooLarge) } else { Ok(bytes) }
 }
@@ -43,8 +45,8 @@ pub struct NetConf<'a> {
 /// What the installer writes into the chain entry (Istio's `PluginConfig`, and `force_iptables_binary`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `plugin_log_level`
-    pub log_level: LogLevel,
+    /// `plugin_log_level`. A level is no reason to fail a pod: an unknown one means `info`.
+    pub log_level: Level,
     /// `cni_agent_run_dir`: the directory of sockets, log file and kubeconfig.
     pub run_dir: PathBuf,
     /// `exclude_namespaces`: pods there are passed through.
@@ -66,24 +68,6 @@ pub enum IptablesBinary {
     Legacy,
     /// `iptables-nft`: nf_tables.
     Nft,
-}
-
-/// Levels of Istio's logging, silent last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum LogLevel {
-    /// Everything.
-    Debug,
-    /// The default, and what an unknown level means.
-    #[default]
-    Info,
-    /// Oddities.
-    Warn,
-    /// Failures.
-    Error,
-    /// Nothing that this plugin has.
-    Fatal,
-    /// Silence.
-    None,
 }
 
 impl<'a> NetConf<'a> {
@@ -115,7 +99,7 @@ impl Settings {
         let run_dir = run_dir.filter(|dir| !dir.is_empty());
         let namespace: Option<String> = keys.get("pod_namespace")?;
         Ok(Self {
-            log_level: LogLevel::named(&keys.get::<String>("plugin_log_level")?.unwrap_or_default()),
+            log_level: Level::named(&keys.get::<String>("plugin_log_level")?.unwrap_or_default()).unwrap_or_default(),
             run_dir: run_dir.map_or_else(|| PathBuf::from(contract::RUN_DIR), PathBuf::from),
             exclude_namespaces: keys.get("exclude_namespaces")?.unwrap_or_default(),
             agent_namespace: namespace.filter(|namespace| !namespace.is_empty()),
@@ -123,20 +107,6 @@ impl Settings {
             ambient_enabled: keys.get("ambient_enabled")?.unwrap_or_default(),
             iptables_binary: IptablesBinary::named(&keys.get::<String>("force_iptables_binary")?.unwrap_or_default())?,
         })
-    }
-}
-
-impl LogLevel {
-    /// A level is no reason to fail a pod: an unknown one means `info`.
-    fn named(text: &str) -> Self {
-        match text {
-            "debug" => Self::Debug,
-            "warn" => Self::Warn,
-            "error" => Self::Error,
-            "fatal" => Self::Fatal,
-            "none" => Self::None,
-            _ => Self::Info,
-        }
     }
 }
 
@@ -155,12 +125,12 @@ impl IptablesBinary {
     }
 }
 
-/// The top-level object, its values not yet read: so that an error can name the key.
-struct Keys<'a>(BTreeMap<String, &'a RawValue>);
+/// The top-level object.
+struct Keys<'a>(Object<'a>);
 
 impl<'a> Keys<'a> {
     fn get<T: Deserialize<'a>>(&self, key: &'static str) -> Result<Option<T>, Error> {
-        let raw = self.0.get(key).copied().filter(|raw| raw.get() != "null");
+        let raw = self.0.get(key).filter(|raw| raw.get() != "null");
         raw.map(|raw| serde_json::from_str(raw.get()).map_err(|error| Error::Key { key, error })).transpose()
     }
 
@@ -168,7 +138,7 @@ impl<'a> Keys<'a> {
     /// looked up.
     fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let raw = self.0.get("runtimeConfig")?;
-        let capabilities: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).ok()?;
+        let capabilities: Object<'_> = serde_json::from_str(raw.get()).ok()?;
         serde_json::from_str(capabilities.get(contract::POD_ANNOTATIONS_CAPABILITY)?.get()).ok()?
     }
 }

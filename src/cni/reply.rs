@@ -1,11 +1,10 @@
 //! What the runtime is answered: JSON for standard output, one value and a newline. DEL, CHECK, GC and STATUS
 //! succeed in silence.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::object::Object;
 use super::version::error_excerpt;
 use super::{Code, Error, NetConf, Version};
 
@@ -25,7 +24,7 @@ pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
 }
 
 fn check_prev_result(raw: &RawValue) -> Result<(), Error> {
-    let keys: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).map_err(Error::PrevResult)?;
+    let keys: Object<'_> = serde_json::from_str(raw.get()).map_err(Error::PrevResult)?;
     let version = keys.get("cniVersion").map(|raw| serde_json::from_str::<Option<String>>(raw.get()));
     let version = version.transpose().map_err(Error::PrevResult)?.flatten().unwrap_or_default();
     if version.is_empty() || Version::find(&version).is_some() {

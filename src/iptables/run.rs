@@ -3,7 +3,6 @@
 #![expect(clippy::disallowed_methods, reason = "writes the file that DRY_RUN_FILE_PATH names")]
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -14,6 +13,7 @@ use crate::converge::{self, Change, OnDifference, Options, Outcome};
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
 use crate::redirect::{InterceptionMode, Redirect};
+use crate::words::chain;
 use crate::{contract, rules, validate};
 
 /// All that a run knows of the world, the netns that its thread is in aside.
@@ -153,15 +153,4 @@ fn prove(settings: &Settings, out: &mut dyn Write) -> Result<Proof, Error> {
 
 fn host(settings: &Settings) -> Result<HostAddresses, Error> {
     Ok(addresses::families(&addresses::read()?, settings.redirect.dual_stack)?)
-}
-
-/// An error and all that caused it, on one line.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }

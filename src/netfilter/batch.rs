@@ -127,7 +127,7 @@ struct Out {
 
 impl Out {
     /// Bytes that a rule takes, about.
-    const RULE: usize = 384;
+    const RULE: usize = 256;
 
     fn new(changes: usize) -> Self {
         let w = Writer::with_capacity(64 + changes * Self::RULE);

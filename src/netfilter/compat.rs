@@ -39,7 +39,7 @@ pub(super) fn push<'a>(tables: &mut Vec<Table<'a>>, id: TableId, chain: Chain<'a
 }
 
 fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
-    let mut exprs = Vec::with_capacity(12);
+    let mut exprs = Vec::with_capacity(2 + 2 * source.matches.len());
     for header in [is_in, is_out, is_protocol, is_source, is_destination] {
         for m in source.matches.iter().filter(|m| header(m)) {
             write_header(m, &mut exprs);

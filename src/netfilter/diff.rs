@@ -4,6 +4,7 @@
 //! what stands between them is none of our business, unless it leads to a chain of ours. A rule there that an earlier
 //! configuration wanted and that leads nowhere of ours cannot be told from anyone else's, and stays. Pure.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::batch::{Change, Position};
@@ -26,12 +27,10 @@ pub enum Difference {
 /// One difference; prints as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Table, with its family.
-    pub table: String,
-    /// Chain.
-    pub chain: String,
-    /// What is wrong.
-    pub wrong: Wrong,
+    table: TableId,
+    /// One of ours is not copied: in a fresh netns all chains are missing, and nobody asks for the sentences.
+    chain: Cow<'static, str>,
+    wrong: Wrong,
 }
 
 /// What is wrong in a chain.
@@ -71,6 +70,7 @@ pub enum Wrong {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, chain, wrong } = self;
+        let table = describe::table(*table);
         match wrong {
             Wrong::Dormant => write!(f, "{table} is dormant"),
             Wrong::NoChain => write!(f, "{table} has no chain {chain}"),
@@ -145,8 +145,8 @@ impl<'a> Work<'a> {
         Comparison { difference, changes: changes.into_iter().flatten().collect() }
     }
 
-    fn wrong(&mut self, table: TableId, chain: &str, wrong: Wrong) {
-        self.mismatches.push(Mismatch { table: describe::table(table), chain: chain.to_owned(), wrong });
+    fn wrong(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, wrong: Wrong) {
+        self.mismatches.push(Mismatch { table, chain: chain.into(), wrong });
     }
 
     fn add_table(&mut self, table: Table<'a>) {
@@ -182,7 +182,7 @@ impl<'a> Work<'a> {
     }
 
     fn leftover(&mut self, table: TableId, chain: &'a LiveChain) {
-        self.wrong(table, &chain.name, Wrong::Leftover);
+        self.wrong(table, chain.name.clone(), Wrong::Leftover);
         self.deleted_rules.push(Change::Flush(table, &chain.name));
         self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
     }
@@ -197,7 +197,7 @@ impl<'a> Work<'a> {
 
     fn unwanted(&mut self, table: TableId, chain: &'a LiveChain, known: &[Rule<'a>], place: usize, rule: &LiveRule) {
         let text = describe::live(table, known, rule);
-        self.wrong(table, &chain.name, Wrong::Unwanted { place, rule: text });
+        self.wrong(table, chain.name.clone(), Wrong::Unwanted { place, rule: text });
         self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
     }
 

@@ -6,7 +6,7 @@
 use super::expr::{Expr, Set};
 use super::image::{Body, TableFamily, TableId, family_header};
 use super::{Backend, Error, nft, wire};
-use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Protocol, Socket, Writer, flag};
+use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
 use crate::redirect::Port;
 use crate::rules::Table;
 
@@ -92,11 +92,10 @@ pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<Table
     Some(TableId { family, name })
 }
 
-/// Reads an nf_tables backend's tables in the calling thread's netns.
-pub(super) fn observe(backend: Backend) -> Result<Live, Error> {
-    let mut socket = Socket::open(Protocol::Netfilter)?;
+/// Reads an nf_tables backend's tables in the socket's netns.
+pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Error> {
     for _ in 0..ATTEMPTS {
-        if let Some(live) = attempt(&mut socket, backend)? {
+        if let Some(live) = attempt(socket, backend)? {
             return Ok(live);
         }
     }

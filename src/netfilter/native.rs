@@ -30,7 +30,7 @@ pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
 }
 
 fn rule(source: &rules::Rule) -> Result<Rule<'_>, Unencodable> {
-    let mut out = Out { exprs: Vec::with_capacity(16), family: None, protocol: None };
+    let mut out = Out { exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family: None, protocol: None };
     let mut matches: Vec<&Match> = source.matches.iter().collect();
     matches.sort_by_key(|m| nft::rank(m, source.table));
     for m in matches {

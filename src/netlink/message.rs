@@ -74,10 +74,7 @@ impl Writer {
 
     /// One attribute.
     pub fn attr(&mut self, kind: u16, value: &[u8]) {
-        let length = u16::try_from(value.len() + 4);
-        self.too_long |= length.is_err();
-        let ([l0, l1], [k0, k1]) = (length.unwrap_or_default().to_ne_bytes(), kind.to_ne_bytes());
-        self.put([l0, l1, k0, k1]);
+        self.header(kind, value.len() + 4);
         self.bytes.extend_from_slice(value);
         self.pad();
     }
@@ -95,10 +92,9 @@ impl Writer {
 
     /// Text with a zero byte at its end.
     pub fn text(&mut self, kind: u16, value: &str) {
-        let start = self.open(kind);
+        self.header(kind, value.len() + 5);
         self.bytes.extend_from_slice(value.as_bytes());
         self.bytes.push(0);
-        self.close(start);
         self.pad();
     }
 
@@ -129,6 +125,13 @@ impl Writer {
         Ok(self.bytes)
     }
 
+    fn header(&mut self, kind: u16, length: usize) {
+        let length = u16::try_from(length);
+        self.too_long |= length.is_err();
+        let ([l0, l1], [k0, k1]) = (length.unwrap_or_default().to_ne_bytes(), kind.to_ne_bytes());
+        self.put([l0, l1, k0, k1]);
+    }
+
     fn open(&mut self, kind: u16) -> usize {
         let start = self.bytes.len();
         let [k0, k1] = kind.to_ne_bytes();
@@ -155,7 +158,9 @@ impl Writer {
     }
 
     fn pad(&mut self) {
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        while !self.bytes.len().is_multiple_of(4) {
+            self.bytes.push(0);
+        }
     }
 }
 

@@ -10,57 +10,44 @@ use std::thread;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::{Mode, stat};
+use nix::sys::stat::Mode;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::Error;
 
-/// Proof of being in a pod's netns; lives as long as the visit.
+/// A network namespace, held open: whatever becomes of its path, it is the same to the end.
 #[derive(Debug)]
 pub struct Netns {
     path: PathBuf,
+    file: OwnedFd,
 }
 
 impl Netns {
-    /// The path by which it was entered. It names the same namespace from outside.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Opens the one at `path`, and refuses what is none. `O_NONBLOCK`: a FIFO under that name must not hold us up.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let file = open(path, flags, Mode::empty()).map_err(|errno| unopened(path, errno))?;
+        let file_system = fstatfs(&file).map_err(|errno| unopened(path, errno))?;
+        if file_system.filesystem_type() != NSFS_MAGIC {
+            return Err(Error::NotNetns { path: path.to_owned(), found: "an ordinary file or directory" });
+        }
+        Ok(Self { path: path.to_owned(), file })
     }
-}
 
-/// Runs `visit` in the network namespace at `path`, on a thread of its own; the caller's netns never changes. About 50 µs.
-pub fn enter<T: Send>(path: &Path, visit: impl FnOnce(&Netns) -> T + Send) -> Result<T, Error> {
-    let file = open_netns(path)?;
-    let netns = Netns { path: path.to_owned() };
-    let body = || {
-        setns(&file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(path, source))?;
-        Ok(visit(&netns))
-    };
-    thread::scope(|scope| {
-        let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, body);
-        let thread = thread.map_err(|source| Error::Thread { path: path.to_owned(), source })?;
-        let panicked = |cause| Error::Panicked { path: path.to_owned(), message: panic_message(cause) };
-        thread.join().map_err(panicked)?
-    })
-}
-
-/// Whether `path` is the network namespace of this process: of its first thread, which never changes it.
-pub fn same_as_own(path: &Path) -> Result<bool, Error> {
-    const OWN: &str = "/proc/self/ns/net";
-    let theirs = stat(path).map_err(|errno| unopened(path, errno))?;
-    let own = stat(OWN).map_err(|errno| unopened(Path::new(OWN), errno))?;
-    Ok((theirs.st_dev, theirs.st_ino) == (own.st_dev, own.st_ino))
-}
-
-/// `O_NONBLOCK`: a FIFO under that name must not hold us up.
-fn open_netns(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let file = open(path, flags, Mode::empty()).map_err(|errno| unopened(path, errno))?;
-    let file_system = fstatfs(&file).map_err(|errno| unopened(path, errno))?;
-    if file_system.filesystem_type() != NSFS_MAGIC {
-        return Err(Error::NotNetns { path: path.to_owned(), found: "an ordinary file or directory" });
+    /// Runs `visit` in it, on a thread of its own; the caller's netns never changes. About 50 µs.
+    pub fn enter<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let Self { path, file } = self;
+        let body = || {
+            setns(file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(path, source))?;
+            Ok(visit())
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, body);
+            let thread = thread.map_err(|source| Error::Thread { path: path.clone(), source })?;
+            let panicked = |cause| Error::Panicked { path: path.clone(), message: panic_message(cause) };
+            thread.join().map_err(panicked)?
+        })
     }
-    Ok(file)
 }
 
 /// `/proc/<pid>/ns/net` of a process that has just ended says ESRCH.
@@ -94,20 +81,15 @@ fn panic_message(cause: Box<dyn Any + Send>) -> String {
 mod tests {
     use super::*;
 
-    fn visit(path: &str) -> Result<(), Error> {
-        enter(Path::new(path), |_| ())
-    }
-
     #[test]
     fn says_gone_where_nothing_is() {
-        assert!(matches!(visit("/proc/self/ns/nothing"), Err(Error::Gone { .. })));
-        assert!(matches!(same_as_own(Path::new("/proc/self/ns/nothing")), Err(Error::Gone { .. })));
+        assert!(matches!(Netns::open(Path::new("/proc/self/ns/nothing")), Err(Error::Gone { .. })));
     }
 
     #[test]
     fn refuses_what_is_not_a_namespace() {
         for path in ["/", "/proc/self/status", "/dev/null"] {
-            let error = visit(path).unwrap_err();
+            let error = Netns::open(Path::new(path)).unwrap_err();
             assert!(
                 matches!(&error, Error::NotNetns { found, .. } if found.starts_with("an ordinary")),
                 "{path}: {error}"
@@ -120,13 +102,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
-        assert!(matches!(enter(&fifo, |_| ()), Err(Error::NotNetns { .. })));
-    }
-
-    #[test]
-    fn knows_its_own_netns() {
-        assert!(same_as_own(Path::new("/proc/self/ns/net")).unwrap());
-        assert!(!same_as_own(Path::new("/proc/self/ns/mnt")).unwrap());
+        assert!(matches!(Netns::open(&fifo), Err(Error::NotNetns { .. })));
     }
 
     #[test]

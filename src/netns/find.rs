@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::stat;
 
-use super::{addresses, enter};
+use super::{Netns, addresses};
 
 /// A line for each hierarchy, a path each.
 const LARGEST_CGROUP: u64 = 64 << 10;
@@ -102,7 +102,7 @@ pub fn has_all(wanted: &[IpAddr]) -> Result<bool, super::Error> {
 
 /// One that is gone meanwhile, is no namespace or cannot be entered is not the one.
 fn matches(path: &Path, wanted: &[IpAddr]) -> bool {
-    matches!(enter(path, |_| has_all(wanted)), Ok(Ok(true)))
+    matches!(Netns::open(path).and_then(|netns| netns.enter(|| has_all(wanted))), Ok(Ok(true)))
 }
 
 /// Each namespace by its first name: bind mounts outlive processes, so they come first.

@@ -4,6 +4,7 @@
 //! output is never written to.
 #![expect(clippy::disallowed_methods, reason = "owns the log file and the clock of its lines")]
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -11,18 +12,76 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
 
-use crate::cni::LogLevel;
 use crate::contract;
+use crate::words::Level;
 
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]
 pub struct Log {
     begin: Instant,
-    threshold: LogLevel,
-    labels: Map<String, Value>,
+    threshold: Level,
+    labels: Vec<(&'static str, String)>,
     lines: Vec<String>,
+}
+
+/// What a field of a line says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Field<'a> {
+    /// A word or a sentence.
+    Text(Cow<'a, str>),
+    /// How much or how many.
+    Number(u64),
+    /// Yes or no.
+    Flag(bool),
+}
+
+impl<'a> From<&'a str> for Field<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Field<'_> {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<u32> for Field<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<bool> for Field<'_> {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+/// One line, as it is written.
+struct Line<'a> {
+    level: Level,
+    message: &'a str,
+    labels: &'a [(&'static str, String)],
+    fields: &'a [(&'static str, Field<'a>)],
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut line = serializer.serialize_map(None)?;
+        line.serialize_entry("level", self.level.as_str())?;
+        line.serialize_entry("time", &jiff::Timestamp::now().to_string())?;
+        line.serialize_entry("scope", "cni-plugin")?;
+        line.serialize_entry("msg", self.message)?;
+        self.labels.iter().try_for_each(|(key, label)| line.serialize_entry(key, label))?;
+        self.fields.iter().try_for_each(|(key, field)| line.serialize_entry(key, field))?;
+        line.end()
+    }
 }
 
 impl Log {
@@ -32,38 +91,32 @@ impl Log {
     const AGENT_PATIENCE: Duration = Duration::from_millis(100);
 
     /// An empty log that keeps lines from `threshold` on.
-    pub fn new(threshold: LogLevel) -> Self {
-        Self { begin: Instant::now(), threshold, labels: Map::new(), lines: Vec::new() }
+    pub fn new(threshold: Level) -> Self {
+        Self { begin: Instant::now(), threshold, labels: Vec::new(), lines: Vec::new() }
     }
 
     /// Changes what is kept of later lines.
-    pub fn threshold(&mut self, threshold: LogLevel) {
+    pub fn threshold(&mut self, threshold: Level) {
         self.threshold = threshold;
     }
 
     /// Adds a field to all later lines.
-    pub fn label(&mut self, key: &str, value: impl Into<Value>) {
-        self.labels.insert(key.to_owned(), value.into());
+    pub fn label(&mut self, key: &'static str, value: impl Into<String>) {
+        self.labels.push((key, value.into()));
     }
 
     /// The field of how long this invocation has taken so far, in microseconds.
-    pub fn elapsed(&self) -> (&'static str, Value) {
-        ("elapsed_us", u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX).into())
+    pub fn elapsed(&self) -> (&'static str, Field<'static>) {
+        ("elapsed_us", Field::Number(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)))
     }
 
     /// Adds a line.
-    pub fn line(&mut self, level: LogLevel, message: &str, fields: &[(&str, Value)]) {
+    pub fn line(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
         if level < self.threshold {
             return;
         }
-        let mut line = Map::new();
-        line.insert("level".to_owned(), name(level).into());
-        line.insert("time".to_owned(), jiff::Timestamp::now().to_string().into());
-        line.insert("scope".to_owned(), "cni-plugin".into());
-        line.insert("msg".to_owned(), message.into());
-        line.extend(self.labels.clone());
-        line.extend(fields.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-        self.lines.push(Value::Object(line).to_string());
+        let line = Line { level, message, labels: &self.labels, fields };
+        self.lines.extend(serde_json::to_string(&line));
     }
 
     /// Writes the lines to all sinks.
@@ -76,18 +129,6 @@ impl Log {
         let _ = std::io::stderr().write_all(text.as_bytes());
         let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
         let _ = send(&run_dir.join(contract::LOG_SOCKET), &self.lines);
-    }
-}
-
-/// Istio's names of the levels.
-fn name(level: LogLevel) -> &'static str {
-    match level {
-        LogLevel::Debug => "debug",
-        LogLevel::Info => "info",
-        LogLevel::Warn => "warn",
-        LogLevel::Error => "error",
-        LogLevel::Fatal => "fatal",
-        LogLevel::None => "none",
     }
 }
 
@@ -125,20 +166,22 @@ mod tests {
 
     #[test]
     fn keeps_lines_from_its_threshold_on() {
-        let mut log = Log::new(LogLevel::Warn);
+        let mut log = Log::new(Level::Warn);
         log.label("pod", "shop/web-0");
-        log.line(LogLevel::Info, "left alone", &[]);
-        log.line(LogLevel::Error, "refused", &[("code", 7.into())]);
+        log.line(Level::Info, "left alone", &[]);
+        log.line(Level::Error, "refused", &[("code", 7_u32.into()), ("again", false.into())]);
         assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
-        let line: Value = serde_json::from_str(&log.lines[0]).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&log.lines[0]).unwrap();
         assert_eq!((&line["level"], &line["msg"]), (&"error".into(), &"refused".into()));
         assert_eq!((&line["pod"], &line["code"]), (&"shop/web-0".into(), &7.into()));
+        assert_eq!((&line["scope"], &line["again"]), (&"cni-plugin".into(), &false.into()));
+        assert!(line["time"].as_str().is_some_and(|time| time.parse::<jiff::Timestamp>().is_ok()), "{line}");
     }
 
     #[test]
     fn none_silences() {
-        let mut log = Log::new(LogLevel::None);
-        log.line(LogLevel::Error, "refused", &[]);
+        let mut log = Log::new(Level::None);
+        log.line(Level::Error, "refused", &[]);
         assert_eq!(log.lines, Vec::<String>::new());
     }
 

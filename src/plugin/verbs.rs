@@ -6,13 +6,14 @@ use serde::de::IgnoredAny;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
-use crate::cni::{self, IptablesBinary, LogLevel, NetConf, Target, reply};
+use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
 use crate::netfilter::{self, Forced};
-use crate::netns;
+use crate::netns::{Identity, Netns};
 use crate::pod::lookup::{Found, LookupBudget, Question};
 use crate::pod::{self, PodName};
 use crate::redirect::{self, Redirect};
+use crate::words::Level;
 
 /// How long STATUS waits for the agent and for the API server: runtimes ask every few seconds.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
@@ -40,12 +41,12 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     match done {
         Done::Skipped(reason) => {
             let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
-            log.line(LogLevel::Info, "pod left alone", &fields);
+            log.line(Level::Info, "pod left alone", &fields);
         }
         Done::Visited(_, outcome) => {
             for difference in outcome.change.mended() {
                 let difference = ("difference", difference.to_string().into());
-                log.line(LogLevel::Warn, "redirection differed and was mended", &[difference]);
+                log.line(Level::Warn, "redirection differed and was mended", &[difference]);
             }
             let fields = [
                 ("verdict", "redirected".into()),
@@ -54,7 +55,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
                 ("ipv6", outcome.ipv6.into()),
                 log.elapsed(),
             ];
-            log.line(LogLevel::Info, "pod redirected", &fields);
+            log.line(Level::Info, "pod redirected", &fields);
         }
     }
     Ok(answer)
@@ -112,13 +113,16 @@ fn visit<T: Send>(
         })
     };
     let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
-    refuse_own_netns(target)?;
-    let early = netns::enter(&target.netns, |_| question.answer().map(|found| (found.source, follow(&found))))?;
+    let (netns, own) = (Netns::open(&target.netns)?, Identity::here()?);
+    let early = netns.enter(|| {
+        refuse_own(own, target)?;
+        Ok::<_, Error>(question.answer().map(|found| (found.source, follow(&found))))
+    })??;
     let (source, followed) = match early {
         Ok(followed) => followed,
         Err(unanswered) => {
             let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
-            (found.source, netns::enter(&target.netns, |_| follow(&found))?)
+            (found.source, netns.enter(|| follow(&found))?)
         }
     };
     log.label("source", source.to_string());
@@ -127,7 +131,7 @@ fn visit<T: Send>(
         Ok(Followed::Skipped(reason)) => Ok(Done::Skipped(reason)),
         Ok(Followed::Visited(warnings, outcome)) => {
             for warning in warnings {
-                log.line(LogLevel::Warn, "value passed over", &[("warning", warning.to_string().into())]);
+                log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
             }
             match outcome {
                 Ok(outcome) => Ok(Done::Visited(pod, outcome)),
@@ -137,11 +141,11 @@ fn visit<T: Send>(
     }
 }
 
-/// A netns that cannot be looked at is not refused here: a pod that is left alone does not need it.
-fn refuse_own_netns(target: &Target) -> Result<(), Error> {
-    match netns::same_as_own(&target.netns) {
-        Ok(true) if !target.netns_override => Err(Error::OwnNetns(target.netns.clone())),
-        Ok(_) | Err(_) => Ok(()),
+/// Called in what is said to be the pod's netns; `own` is that of the plugin.
+fn refuse_own(own: Identity, target: &Target) -> Result<(), Error> {
+    match !target.netns_override && Identity::here()? == own {
+        true => Err(Error::OwnNetns(target.netns.clone())),
+        false => Ok(()),
     }
 }
 

@@ -76,7 +76,8 @@ pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error>
 /// Reads the answer to its end. An agent's usually comes with the first read.
 pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
     let mut received = Vec::new();
-    let mut chunk = [0; 8 << 10];
+    // An agent's answer has about 1 KiB; a larger buffer would only touch more of a stack that nobody has used yet.
+    let mut chunk = [0; 2 << 10];
     loop {
         let count = match stream.read(&mut chunk) {
             Ok(count) => count,

@@ -12,6 +12,7 @@ use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::tracker::Step;
 use crate::converge;
+use crate::words::chain;
 
 /// How an action ended.
 #[derive(Debug)]
@@ -177,15 +178,4 @@ fn refused(error: &Error) -> Outcome {
         Error::Refused { wait, .. } => Outcome::Failed { error: chain(error), wait: *wait },
         Error::Unreachable { .. } | Error::TimedOut { .. } => Outcome::Failed { error: chain(error), wait: None },
     }
-}
-
-/// An error and all that caused it, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text += &format!(": {error}");
-        cause = error.source();
-    }
-    text
 }

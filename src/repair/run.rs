@@ -12,7 +12,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::task::{JoinError, JoinSet};
 
-use super::act::{Actor, Outcome, chain};
+use super::act::{Actor, Outcome};
 use super::broken::{Broken, Sound, detect};
 use super::calls::Calls;
 use super::decide::{Decision, Reason};
@@ -22,6 +22,7 @@ use super::settings::Settings;
 use super::tracker::{Step, Tracker};
 use crate::pod::watched::Watched;
 use crate::serve::shutdown::Shutdown;
+use crate::words::chain;
 
 /// Actions at a time: a server that is slow to answer is not helped by more.
 const MOST_AT_ONCE: usize = 16;

@@ -20,8 +20,10 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
+use crate::words::chain;
+
 pub use flags::Flags;
-pub use levels::{Level, Levels};
+pub use levels::Levels;
 pub use record::Record;
 
 /// The scope under which the plugin's lines appear.
@@ -171,8 +173,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let causes = std::iter::successors(Some(value), |error| error.source());
-        self.put(field, causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+        self.put(field, chain(value));
     }
 }
 

@@ -111,11 +111,16 @@ impl Report {
         let at_least = |text: String, measured, limit| Target { text, measured, met: measured >= limit };
         let mut targets = Vec::new();
         for (at, case) in self.cases.iter().enumerate() {
-            let (name, add) = (case.name(), self.p50(at, Subject::Add));
-            let floor = add / self.p50(at, Subject::Floor);
-            targets.push(at_most(format!("{name}: ADD takes at most 1.5 times its floor"), floor, 1.5));
-            let commands = self.p50(at, Subject::Commands) / add;
-            targets.push(at_least(format!("{name}: ADD is 45 times faster than Istio's commands"), commands, 45.0));
+            let p50 = |subject| self.p50(at, subject);
+            let (name, add, floor, commands) =
+                (case.name(), p50(Subject::Add), p50(Subject::Floor), p50(Subject::Commands));
+            targets.push(at_most(format!("{name}: ADD takes at most 1.5 times its floor"), add / floor, 1.5));
+            // How much of this can be reached is the kernel's: no ADD is faster than the floor.
+            let text = format!(
+                "{name}: ADD is 45 times faster than Istio's commands (its floor is {:.1} times)",
+                commands / floor
+            );
+            targets.push(at_least(text, commands / add, 45.0));
             let rate = self.per_second(at, Subject::Add, 16) / self.per_second(at, Subject::Commands, 16);
             targets.push(at_least(format!("{name}: 16 at once, ADD has 20 times their rate"), rate, 20.0));
         }

@@ -68,7 +68,7 @@ impl<'c> Injector<'c> {
 
     /// Where the API server has its webhook configuration.
     pub(crate) fn configuration(&self) -> String {
-        format!("{CONFIGURATIONS}/{}", self.name)
+        format!("{CONFIGURATIONS}/{}-kube-system", self.name)
     }
 
     fn deployment(&self) -> String {

@@ -62,8 +62,12 @@ impl Chart {
     /// The text that helm renders with these values (`repair.mode="evict"`, the right side JSON), or what it says against
     /// them.
     pub(crate) fn try_text(self, values: &[&str]) -> Result<String, String> {
+        self.try_text_in(NAMESPACE, values)
+    }
+
+    fn try_text_in(self, namespace: &str, values: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program().unwrap());
-        command.args(["template", self.name, &self.directory(), "--namespace", NAMESPACE]);
+        command.args(["template", self.name, &self.directory(), "--namespace", namespace]);
         command.args(["--kube-version", KUBERNETES]);
         for value in values {
             command.args(["--set-json", value]);
@@ -76,6 +80,12 @@ impl Chart {
     /// The same, where the values are right.
     pub(crate) fn text(self, values: &[&str]) -> String {
         self.try_text(values).unwrap_or_else(|error| panic!("helm renders nothing with {values:?}: {error}"))
+    }
+
+    /// What it renders for another namespace.
+    pub(crate) fn render_in(self, namespace: &str) -> Vec<Value> {
+        let text = self.try_text_in(namespace, &[]);
+        objects::parse(&text.unwrap_or_else(|error| panic!("helm renders nothing for {namespace}: {error}")))
     }
 
     /// The same as objects.

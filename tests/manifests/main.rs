@@ -22,7 +22,7 @@ pub mod image;
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {
-    let always: [(&str, fn()); 10] = [
+    let always: [(&str, fn()); 11] = [
         ("manifests/arguments_are_understood", arguments::of_the_manifests),
         ("manifests/rights_have_reasons", rights::of_the_manifests),
         ("image/is_what_its_programs_are_built_for", shipped::is_what_its_programs_are_built_for),
@@ -32,6 +32,7 @@ fn main() {
         ("injector/rights_have_reasons", injector::rights::of_the_manifests),
         ("injector/pods_are_selected_as_istio_does", injector::selectors::of_the_manifests),
         ("injector/names_meet", injector::life::names_meet),
+        ("injector/installations_do_not_meet", injector::life::installations_do_not_meet),
         ("injector/one_always_answers", injector::life::one_always_answers),
     ];
     let rendered: [(&str, fn()); 16] = [

@@ -1,6 +1,6 @@
 //! Applying again, mending and removing, by each backend: what is as wanted is left alone, and so is what is not ours.
 
-use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome};
+use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
 use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
 use istio_cni::rules::{self, RuleSet};
 use libtest_mimic::Trial;
@@ -56,7 +56,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn observe(netns: &TestNetns, backend: Backend) -> Live {
-    netns.inside(|| netfilter::observe(backend).unwrap())
+    netns.inside(|| Session::new(backend).observe().unwrap())
 }
 
 fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Difference {
@@ -98,8 +98,9 @@ fn everything() -> RuleSet {
 
 fn remove(netns: &TestNetns, backend: Backend, former: &RuleSet) -> Outcome {
     netns.inside(|| {
-        let live = netfilter::observe(backend).unwrap();
-        netfilter::apply(&netfilter::removal(former, &live).unwrap()).unwrap()
+        let mut session = Session::new(backend);
+        let live = session.observe().unwrap();
+        session.apply(&netfilter::removal(former, &live).unwrap()).unwrap()
     })
 }
 
@@ -255,11 +256,12 @@ fn taken_name() {
     let netns = TestNetns::new();
     netns.inside(|| {
         let wanted = case("empty");
-        let live = netfilter::observe(Backend::IptablesNft).unwrap();
+        let mut session = Session::new(Backend::IptablesNft);
+        let live = session.observe().unwrap();
         let plan = netfilter::diff(&wanted, &live).unwrap();
         netns.run("iptables-nft", &["-t", "nat", "-N", "ISTIO_OUTPUT"]);
         let before = saved(&netns);
-        let error = netfilter::apply(&plan).unwrap_err().to_string();
+        let error = session.apply(&plan).unwrap_err().to_string();
         assert!(error.starts_with("adding chain ISTIO_OUTPUT of IPv4 table nat: the kernel says EEXIST"), "{error}");
         assert_same(&before, &saved(&netns));
     });
@@ -269,8 +271,9 @@ fn other_user_namespace() {
     let (_users, pod) = Users::with_netns();
     let apply = |backend| {
         pod.inside(|| {
-            let live = netfilter::observe(backend).unwrap();
-            netfilter::apply(&netfilter::diff(&case("empty"), &live).unwrap())
+            let mut session = Session::new(backend);
+            let live = session.observe().unwrap();
+            session.apply(&netfilter::diff(&case("empty"), &live).unwrap())
         })
     };
     let error = apply(Backend::IptablesNft).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use istio_cni::netfilter::{self, Backend, Outcome, nft, restore};
+use istio_cni::netfilter::{self, Backend, Outcome, Session, nft, restore};
 use istio_cni::redirect::{Owner, OwnerGroups, Redirect};
 use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
@@ -88,8 +88,9 @@ fn numbered(redirect: Redirect) -> Redirect {
 /// Programs rules the way the plugin does.
 pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Outcome {
     netns.inside(|| {
-        let live = netfilter::observe(backend).unwrap();
-        netfilter::apply(&netfilter::diff(wanted, &live).unwrap()).unwrap()
+        let mut session = Session::new(backend);
+        let live = session.observe().unwrap();
+        session.apply(&netfilter::diff(wanted, &live).unwrap()).unwrap()
     })
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use istio_cni::netns::{self, Error, addresses, routes};
+use istio_cni::netns::{Error, Identity, Netns, addresses, routes};
 use istio_cni::rules::Family;
 use libtest_mimic::Trial;
 
@@ -31,6 +31,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
+fn enter<T: Send>(path: &Path, visit: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    Netns::open(path)?.enter(visit)
+}
+
 fn own() -> std::path::PathBuf {
     fs::read_link("/proc/thread-self/ns/net").unwrap()
 }
@@ -38,31 +42,31 @@ fn own() -> std::path::PathBuf {
 fn happens_in_the_netns_and_the_caller_stays() {
     let pod = TestNetns::new();
     let before = own();
-    let inside = netns::enter(&pod.path(), |netns| (own(), netns.path().to_owned())).unwrap();
-    assert_ne!(inside.0, before);
-    assert_eq!(inside.1, pod.path());
+    let inside = enter(&pod.path(), own).unwrap();
+    assert_ne!(inside, before);
     assert_eq!(own(), before);
 }
 
 fn panic_is_an_error() {
     let pod = TestNetns::bare();
     let before = own();
-    let error = netns::enter(&pod.path(), |_| panic!("no more {}", "patience")).unwrap_err();
+    let error = enter(&pod.path(), || panic!("no more {}", "patience")).unwrap_err();
     assert!(matches!(&error, Error::Panicked { message, .. } if message == "no more patience"), "{error}");
     assert_eq!(own(), before);
 }
 
 fn namespace_of_another_type_is_refused() {
-    let error = netns::enter(Path::new("/proc/self/ns/mnt"), |_| ()).unwrap_err();
+    let error = enter(Path::new("/proc/self/ns/mnt"), || ()).unwrap_err();
     assert!(matches!(error, Error::NotNetns { found: "a namespace of another type", .. }), "{error}");
 }
 
 fn own_netns_is_told_from_another() {
     let pod = TestNetns::bare();
-    assert!(!netns::same_as_own(&pod.path()).unwrap());
-    assert!(netns::same_as_own(Path::new("/proc/self/ns/net")).unwrap());
-    // A visit makes the pod's netns no netns of this process.
-    assert!(!pod.inside(|| netns::same_as_own(&pod.path())).unwrap());
+    let own = Identity::here().unwrap();
+    let pods = enter(&pod.path(), || Identity::here().unwrap()).unwrap();
+    assert_ne!(pods, own);
+    assert_eq!(enter(&pod.path(), || Identity::here().unwrap()).unwrap(), pods);
+    assert_eq!(enter(Path::new("/proc/self/ns/net"), || Identity::here().unwrap()).unwrap(), own);
 }
 
 fn come_in_the_kernels_order() {

@@ -12,7 +12,7 @@ use std::thread;
 
 use istio_cni::converge::{OnDifference, Options};
 use istio_cni::netfilter::{Backend, Forced};
-use istio_cni::netns;
+use istio_cni::netns::Netns;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 
@@ -44,7 +44,7 @@ impl TestNetns {
 
     /// Runs `visit` inside. A panic in there panics here, with its message.
     pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> T {
-        netns::enter(&self.path(), |_| visit()).unwrap_or_else(|error| panic!("{error}"))
+        Netns::open(&self.path()).and_then(|netns| netns.enter(visit)).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Standard output of a program that must succeed in there.

@@ -20,7 +20,7 @@ fn a_name_is_all_that_is_needed() {
     assert_eq!(conf.name, "n");
     assert!(conf.prev_result.is_none() && conf.pod_annotations.is_none() && conf.valid_attachments.is_none());
     let defaults = Settings {
-        log_level: LogLevel::Info,
+        log_level: Level::Info,
         run_dir: "/var/run/istio-cni".into(),
         exclude_namespaces: vec![],
         agent_namespace: None,
@@ -42,7 +42,7 @@ fn reads_what_the_installer_writes() {
     );
     assert_eq!(conf.version, Version::V1_0_0);
     let expected = Settings {
-        log_level: LogLevel::Debug,
+        log_level: Level::Debug,
         run_dir: "/run/x".into(),
         exclude_namespaces: vec!["kube-system".into(), "istio-system".into()],
         agent_namespace: Some("istio-system".into()),
@@ -129,7 +129,7 @@ fn only_the_two_iptables_can_be_forced() {
 
 #[test]
 fn log_levels_are_istios_and_never_an_error() {
-    for (text, level) in [("warn", LogLevel::Warn), ("none", LogLevel::None), ("loud", LogLevel::Info)] {
+    for (text, level) in [("warn", Level::Warn), ("none", Level::None), ("loud", Level::Info)] {
         let json = format!(r#"{{"name":"n","plugin_log_level":"{text}"}}"#);
         assert_eq!(parse(&json).settings.log_level, level);
     }

@@ -3,43 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// Istio's levels, silent last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Level {
-    /// Everything.
-    Debug,
-    /// The default.
-    #[default]
-    Info,
-    /// Oddities.
-    Warn,
-    /// Failures.
-    Error,
-    /// Nothing that is said here.
-    Fatal,
-    /// Silence.
-    None,
-}
-
-impl Level {
-    /// Istio's word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Fatal => "fatal",
-            Self::None => "none",
-        }
-    }
-
-    /// The level of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        let all = [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Fatal, Self::None];
-        all.into_iter().find(|level| level.as_str() == name)
-    }
-}
+use crate::words::Level;
 
 impl From<&tracing::Level> for Level {
     fn from(level: &tracing::Level) -> Self {

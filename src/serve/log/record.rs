@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::Level;
+use crate::words::Level;
 
 /// What one line says.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,5 +1,6 @@
 //! That everything of the webhook has one name, and that some replica always answers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use istio_cni::webhook::Settings;
@@ -8,6 +9,20 @@ use serde_json::{Value, json};
 use super::{Injector, arguments};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{only, parse, strings};
+
+/// In Istio's own namespace the configuration has the name that Istio's users know; in others nothing that belongs to the
+/// whole cluster is overwritten.
+pub(crate) fn installations_do_not_meet() {
+    let names = |namespace| -> BTreeSet<String> {
+        let objects = INJECTOR.render_in(namespace);
+        let wide = objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
+        wide.map(|object| format!("{}/{}", object["kind"], object["metadata"]["name"])).collect()
+    };
+    let istios = names("istio-system");
+    assert!(istios.contains(r#""MutatingWebhookConfiguration"/"istio-sidecar-injector""#), "{istios:?}");
+    assert_eq!(istios.len(), 3, "{istios:?}");
+    assert!(istios.is_disjoint(&names("mesh-two")), "{istios:?}");
+}
 
 /// What another object calls it is what it is called.
 pub(crate) fn names_meet() {

@@ -46,17 +46,17 @@ const RULES: [Reason<Wanted>; 37] = [
     ("kube-system /configmaps[injection,istio] list", |w| w.config_maps, "templates, values and mesh"),
     ("kube-system /configmaps[injection,istio] watch", |w| w.config_maps, "the same, kept"),
     (
-        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector] list",
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] list",
         |_| true,
         "whether the API server believes the certificate",
     ),
     (
-        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector] watch",
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] watch",
         |_| true,
         "the same, kept",
     ),
     (
-        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector] patch",
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] patch",
         |_| true,
         "the caBundle",
     ),

@@ -7,8 +7,8 @@ use super::{DAPR, Injector};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{of_kind, parse, strings};
 
-/// Of the configuration, the service and all else.
-const ISTIO: &str = "istio-sidecar-injector";
+/// The configuration; another namespace's has another name.
+const ISTIO: &str = "istio-sidecar-injector-kube-system";
 
 /// The labels that decide, each absent or as it says.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,7 @@ pub(crate) fn of_dapr() {
     let objects = INJECTOR.render(&DAPR);
     assert_eq!(webhooks(&objects, ISTIO), webhooks(&INJECTOR.render(&[]), ISTIO));
     let [dapr] = webhooks(&objects, "dapr-sidecar-injector").try_into().unwrap();
-    let service = json!({ "name": ISTIO, "namespace": NAMESPACE, "path": "/mutate", "port": 443 });
+    let service = json!({ "name": "istio-sidecar-injector", "namespace": NAMESPACE, "path": "/mutate", "port": 443 });
     assert_eq!(
         (&dapr["name"], &dapr["clientConfig"]),
         (&json!("sidecar-injector.dapr.io"), &json!({ "service": service }))

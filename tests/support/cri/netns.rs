@@ -23,7 +23,7 @@ impl Netns {
     /// Runs `action` inside, on a thread that ends with it.
     pub fn visit<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T> {
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        Ok(netns::enter(&path, |_| action())?)
+        Ok(netns::Netns::open(&path)?.enter(action)?)
     }
 
     /// Runs a command inside and returns what it printed; it must succeed.

@@ -1,6 +1,11 @@
-{{/* Of all objects, and of the webhook configuration as Istio calls it. */}}
+{{/* Of all objects in the namespace. */}}
 {{- define "injector.name" -}}
 istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
+{{- end -}}
+
+{{/* Of the webhook configuration, as Istio calls it, and of what else has no namespace: two installations do not meet. */}}
+{{- define "injector.clusterName" -}}
+{{ include "injector.name" . }}{{ if ne .Release.Namespace "istio-system" }}-{{ .Release.Namespace }}{{ end }}
 {{- end -}}
 
 {{/* The Secret in which the program keeps its own certificate. */}}

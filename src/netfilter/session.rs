@@ -1,0 +1,85 @@
+//! A conversation with one backend in the calling thread's netns: what its tables hold, and what is to be changed.
+//!
+//! `converge` leads it. nf_tables is spoken to over one socket from the first question to the transaction;
+//! iptables-legacy is its programs.
+
+use nix::errno::Errno;
+
+use super::batch::Change;
+use super::expr::Expr;
+use super::image::Rule;
+use super::{Action, Backend, Error, Live, Outcome, Plan, encode, legacy, live};
+use crate::netlink::{self, Protocol, Socket};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Session {
+    backend: Backend,
+    socket: Option<Socket>,
+}
+
+impl Session {
+    /// A session in which nothing has been asked yet. It belongs to the netns in which it is first used.
+    pub fn new(backend: Backend) -> Self {
+        Self { backend, socket: None }
+    }
+
+    /// What the backend's tables hold.
+    pub fn observe(&mut self) -> Result<Live, Error> {
+        match self.backend {
+            Backend::IptablesNft | Backend::NativeNft => live::observe(self.backend, self.socket()?),
+            Backend::IptablesLegacy => legacy::observe(),
+        }
+    }
+
+    /// Carries a plan out. An empty plan touches nothing.
+    pub fn apply(&mut self, plan: &Plan<'_>) -> Result<Outcome, Error> {
+        match &plan.action {
+            Action::Nothing => Ok(Outcome::Unchanged),
+            Action::Restore(texts) => legacy::restore(texts).map(|()| Outcome::Changed),
+            Action::Transaction(changes, generation) => {
+                let outcome = transact(self.socket()?, changes, *generation);
+                if !matches!(outcome, Ok(Outcome::Changed)) {
+                    // The kernel may have more to say of a batch that it refused.
+                    self.socket = None;
+                }
+                outcome
+            }
+        }
+    }
+
+    fn socket(&mut self) -> Result<&mut Socket, Error> {
+        Ok(match &mut self.socket {
+            Some(socket) => socket,
+            none => none.insert(Socket::open(Protocol::Netfilter)?),
+        })
+    }
+}
+
+fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, Error> {
+    let batch = encode(changes, generation)?;
+    let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
+        Ok(()) => return Ok(Outcome::Changed),
+        Err(netlink::Error::Refused { refusal, .. }) if refusal.errno == Errno::ERESTART => {
+            return Err(Error::Restless);
+        }
+        Err(netlink::Error::Refused { refusal, .. }) => refusal,
+        Err(error) => return Err(error.into()),
+    };
+    let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
+    let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
+    match change {
+        // All chains that a rule names are there by then: what is not is one of its expressions.
+        Some(Change::AddRule(..)) if refusal.errno == Errno::ENOENT => {
+            Ok(Outcome::Unsupported { change: sentence, refusal })
+        }
+        Some(Change::AddRule(_, _, rule, _)) if refusal.errno == Errno::EINVAL && asks_for_owner(rule) => {
+            Err(Error::OtherUserNamespace { change: sentence, refusal })
+        }
+        _ => Err(Error::Refused { change: sentence, refusal }),
+    }
+}
+
+fn asks_for_owner(rule: &Rule<'_>) -> bool {
+    rule.body.exprs().iter().any(|e| matches!(e, Expr::Match(xt) if xt.name == "owner"))
+}

@@ -22,6 +22,7 @@ mod netns;
 mod pod;
 mod run;
 mod settings;
+mod step;
 mod tracker;
 
 pub use broken::{Broken, Evidence, Owner, Sound, detect};

@@ -10,7 +10,9 @@ mod args;
 mod components;
 mod container;
 mod documents;
+mod edits;
 mod env;
+mod era;
 mod glob;
 mod mounts;
 mod operations;
@@ -32,13 +34,15 @@ pub use accounts::{Allowed, Authority, PatternError, User};
 pub use app_id::{AppId, AppIdError, Source};
 pub use components::Component;
 pub use documents::{Told, inject_document};
+pub use era::Era;
 pub use glob::{Fault, Glob, GlobError};
 pub use pod::Toleration;
-pub use settings::{Actors, ControlPlane, Era, PullPolicy, Security, Settings, SettingsError};
+pub use settings::{Actors, ControlPlane, PullPolicy, Security, Settings, SettingsError};
 pub use trust::{Issuer, Trust, mtls_enabled};
 
-use annotations::{Annotations, Options, truthy, truthy_1_4_2};
+use annotations::{Annotations, Options};
 use container::Parts;
+use era::{truthy, truthy_1_4_2};
 use operations::Injection;
 use pod::Pod;
 

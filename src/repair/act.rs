@@ -1,7 +1,5 @@
 //! Carries out a decision: one request, or one visit of a netns; then counts it, logs it and tells it as an event.
 
-use std::time::Duration;
-
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
 use super::decide::{Action, Reason};
@@ -10,32 +8,8 @@ use super::metrics::{Counted, Metrics};
 use super::netns;
 use super::pod::Pod;
 use super::settings::{Settings, Symptom};
-use super::tracker::Step;
-use crate::converge;
+use super::step::{Outcome, Step};
 use crate::words::chain;
-
-/// How an action ended.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The pod is being evicted or deleted.
-    Ended,
-    /// It has the label.
-    Labelled,
-    /// Its netns is as it should be; attempts up to `restarts` began before.
-    Reprogrammed { restarts: u32, done: converge::Outcome },
-    /// There is no such pod any more, or it is sound by now.
-    Gone,
-    /// It has changed since.
-    Conflict,
-    /// It can never be reprogrammed.
-    Hopeless(String),
-    /// Again later: at the time that the server asks for, or after a while.
-    Failed { error: String, wait: Option<Duration> },
-    /// Nothing was done, as asked.
-    DryRun,
-    /// Nothing is to be done but to tell it.
-    Reported,
-}
 
 /// What acting needs.
 #[derive(Clone)]

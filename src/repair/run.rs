@@ -12,14 +12,15 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::task::{JoinError, JoinSet};
 
-use super::act::{Actor, Outcome};
+use super::act::Actor;
 use super::broken::{Broken, Sound, detect};
 use super::calls::Calls;
 use super::decide::{Decision, Reason};
 use super::metrics::{Counted, Metrics};
 use super::pod::Pod;
 use super::settings::Settings;
-use super::tracker::{Step, Tracker};
+use super::step::{Outcome, Step};
+use super::tracker::Tracker;
 use crate::pod::watched::Watched;
 use crate::serve::shutdown::Shutdown;
 use crate::words::chain;

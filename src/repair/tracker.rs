@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::act::Outcome;
 use super::broken::Broken;
 use super::budget::Budget;
 use super::decide::{Acted, Action, Decision, History, decide};
 use super::lineage::Lineages;
 use super::settings::{Mode, Settings};
+use super::step::{Outcome, Step};
 
 /// Pods that are known at a time. What is beyond is found again by a new list, once there is room.
 const MOST: usize = 4096;
@@ -21,17 +21,6 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(300);
 /// A server may ask for so much, at most.
 const PATIENCE: Duration = Duration::from_secs(3600);
-
-/// A broken pod and what is decided about it.
-#[derive(Debug, Clone)]
-pub(super) struct Step {
-    pub(super) broken: Broken,
-    pub(super) decision: Decision,
-    /// The first try of this action.
-    pub(super) first: bool,
-    /// Another decision than the last one about this pod, or one for another reason.
-    pub(super) news: bool,
-}
 
 #[derive(Debug)]
 struct Entry {

@@ -159,9 +159,14 @@ struct Certificate {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Webhook configuration")]
 struct Webhook {
-    /// MutatingWebhookConfiguration whose caBundle is kept right
-    #[arg(long = "webhookConfigName", env = "INJECTION_WEBHOOK_CONFIG_NAME", default_value = "istio-sidecar-injector")]
-    webhook_config_name: String,
+    /// MutatingWebhookConfiguration whose caBundle is kept right, or several: that of a revision and those of its tags
+    #[arg(
+        long = "webhookConfigName",
+        env = "INJECTION_WEBHOOK_CONFIG_NAME",
+        default_value = "istio-sidecar-injector",
+        value_delimiter = ','
+    )]
+    webhook_config_name: Vec<String>,
     /// Label selector for those configurations, where there is no name
     #[arg(long = "webhookConfigSelector", default_value = "")]
     webhook_config_selector: String,
@@ -171,6 +176,15 @@ struct Webhook {
     /// Keep the caBundle right
     #[arg(long = "reconcileWebhookConfig", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     reconcile_webhook_config: bool,
+}
+
+impl Webhook {
+    /// Each name is one, as the right to one knows it by its name.
+    fn selections(&self) -> impl Iterator<Item = Selection> {
+        let Self { webhook_config_name, webhook_config_selector: labels, webhook_name: webhook, .. } = self;
+        let of = |name: &String| Selection { name: name.clone(), labels: labels.clone(), webhook: webhook.clone() };
+        webhook_config_name.iter().map(of).filter(Selection::is_some)
+    }
 }
 
 impl Flags {
@@ -296,10 +310,7 @@ impl Flags {
         &self,
         others: Option<Selection>,
     ) -> Result<Option<(kube::Client, Vec<Selection>)>, cluster::Error> {
-        let Webhook { webhook_config_name: name, webhook_config_selector: labels, webhook_name: webhook, .. } =
-            self.webhook.clone();
-        let istio = Some(Selection { name, labels, webhook }).filter(Selection::is_some);
-        let all: Vec<Selection> = istio.into_iter().chain(others).collect();
+        let all: Vec<Selection> = self.webhook.selections().chain(others).collect();
         if !self.webhook.reconcile_webhook_config || all.is_empty() {
             return Ok(None);
         }
@@ -349,6 +360,14 @@ mod tests {
         for line in ["--webhookConfigName=", "--reconcileWebhookConfig=false"] {
             assert!(matches!(flags(line).bundles(None).await, Ok(None)), "{line}");
         }
+    }
+
+    #[test]
+    fn each_name_is_a_configuration_of_its_own() {
+        let named = |line: &str| flags(line).webhook.selections().map(|one| one.to_string()).collect::<Vec<_>>();
+        assert_eq!(named(""), ["named istio-sidecar-injector"]);
+        assert_eq!(named("--webhookConfigName=a,b"), ["named a", "named b"]);
+        assert_eq!(named("--webhookConfigName= --webhookConfigSelector=istio.io/rev=x"), ["labelled istio.io/rev=x"]);
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn issued(service: &str) -> Result<Issued> {
     Ok(Issued::new(&names, Lifetime(Duration::from_secs(3600)), UnixTime::now(), None)?)
 }
 
-/// Configuration from a ConfigMap, as it is then; a certificate from a Secret; for a revision of its own.
+/// Configuration from a ConfigMap, as it is then; a certificate from a Secret; for a revision of its own and its tag.
 fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
     let secret = json!({ "kind": "Secret", "metadata": { "name": "others-tls" },
         "stringData": issued("istio-sidecar-injector-canary")? });
@@ -146,7 +146,8 @@ fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
         "values": r#"{ "image": "first:1" }"#,
     } });
     let (_secret, map) = (Kept::new(stage.cluster, "secrets", &secret)?, Kept::new(stage.cluster, "configmaps", &map)?);
-    let values = "revision=canary,certificate.secret=others-tls,injectConfigMapName=others-injection";
+    let values =
+        "revision=canary,revisionTags={prod},certificate.secret=others-tls,injectConfigMapName=others-injection";
     let injector = Injector::install_chart(stage.cluster, values)?;
     let namespace = Temporary::new(stage, "others-shop", &[("istio.io/rev", "canary")])?;
     let image_is = |image: &str| {
@@ -159,6 +160,8 @@ fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
     image_is("first:1")?;
     stage.cluster.patch(&map.path, &json!({ "data": { "values": r#"{ "image": "second:1" }"# } }))?;
     image_is("second:1")?;
+    let tagged = Temporary::new(stage, "others-tagged", &[("istio.io/rev", "prod")])?;
+    tagged.injected(&standalone("web", plain()))?;
     let stable = Temporary::new(stage, "others-stable", &[("istio-injection", "enabled")])?;
     assert!(!is_injected(&stable.admitted(&standalone("web", plain()))?), "another revision's");
     let log = injector.log()?;

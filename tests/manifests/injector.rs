@@ -59,6 +59,7 @@ pub(crate) fn every_value_has_an_effect() {
 
 pub(crate) fn what_cannot_be_is_refused() {
     for (value, reason) in [
+        (r#"revisionTags=["default"]"#, r#"revisionTags has "default", which is the revision itself"#),
         (r#"global.platform="k3s""#, r#"global.platform is "k3s"; only openshift"#),
         ("dapr.enabled=true", "dapr.image is not given"),
         ("lingerSeconds=20", "terminationGracePeriodSeconds must be more"),

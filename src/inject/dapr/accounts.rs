@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use super::era::Era;
 use super::glob::{Glob, GlobError};
-use super::settings::Era;
 
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";

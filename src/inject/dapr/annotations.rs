@@ -4,21 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::settings::Era;
+use super::era::{Era, truthy, truthy_1_4_2};
 
 /// What all of Dapr's annotations start with.
 const PREFIX: &str = "dapr.io/";
-
-/// Dapr's idea of true.
-pub(super) fn truthy(value: &str) -> bool {
-    let value = value.trim();
-    ["y", "yes", "true", "t", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
-}
-
-/// The idea that release 1.4.2 had of it.
-pub(super) fn truthy_1_4_2(value: &str) -> bool {
-    ["y", "yes", "true", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
-}
 
 /// Dapr's annotations of a pod, and what was wrong with those that were read.
 pub(super) struct Annotations<'a> {

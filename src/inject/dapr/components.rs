@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::annotations::Options;
+use super::edits::{Volumes, add_env, append};
 use super::env::variable;
 use super::mounts::{self, mount};
-use super::operations::{Volumes, add_env, append};
 use super::pod::Pod;
 use crate::inject::patch::Operation;
 

@@ -9,40 +9,12 @@ use super::app_id::{AppId, Source};
 use super::args::HTTP_PORT;
 use super::components::{self, Container};
 use super::container::{SOCKET_VOLUME, TOKEN_VOLUME};
-use super::env::variable;
+use super::edits::{Volumes, add, add_env, append};
 use super::mounts;
-use super::pod::{Named, Pod};
+use super::pod::Pod;
 use super::redirection;
 use super::settings::Settings;
 use crate::inject::patch::Operation;
-
-/// The pod's volumes while they are added to.
-pub(super) struct Volumes<'a> {
-    there: Vec<std::borrow::Cow<'a, str>>,
-}
-
-impl<'a> Volumes<'a> {
-    pub(super) fn of(pod: &Pod<'a>) -> Self {
-        Self { there: pod.spec.volumes.iter().map(|volume| volume.name.into()).collect() }
-    }
-
-    /// Adds those that are not there yet.
-    pub(super) fn add(&mut self, volumes: Vec<Value>) -> Vec<Operation> {
-        let first = self.there.is_empty();
-        let mut new = Vec::new();
-        for volume in volumes {
-            let name = volume["name"].as_str().unwrap_or_default().to_owned();
-            if !self.there.iter().any(|there| *there == name) {
-                self.there.push(name.into());
-                new.push(volume);
-            }
-        }
-        if first && !new.is_empty() {
-            return vec![add("/spec/volumes", new.into())];
-        }
-        new.into_iter().map(|volume| append("/spec/volumes", volume)).collect()
-    }
-}
 
 /// What is put into a pod.
 pub(super) struct Injection<'a> {
@@ -141,24 +113,4 @@ fn application(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
         mounts::add(index, &container.volume_mounts, SOCKET_VOLUME, options.socket_path)
     });
     env.chain(sockets).collect()
-}
-
-/// Variables that the container does not have yet.
-pub(super) fn add_env(index: usize, present: &[Named<'_>], variables: &[(&str, &str)]) -> Vec<Operation> {
-    let path = format!("/spec/containers/{index}/env");
-    if present.is_empty() {
-        let all: Vec<Value> = variables.iter().map(|(name, value)| variable(name, value)).collect();
-        return vec![add(&path, all.into())];
-    }
-    let missing = variables.iter().filter(|(name, _)| present.iter().all(|there| there.name != *name));
-    missing.map(|(name, value)| append(&path, variable(name, value))).collect()
-}
-
-pub(super) fn add(path: &str, value: Value) -> Operation {
-    Operation::Add { path: path.to_owned(), value }
-}
-
-/// Appends to a list that is there.
-pub(super) fn append(list: &str, value: Value) -> Operation {
-    add(&format!("{list}/-"), value)
 }

@@ -6,7 +6,7 @@
 
 use super::annotations::Options;
 use super::args::{HTTP_PORT, PUBLIC_PORT};
-use super::operations::add;
+use super::edits::add;
 use super::pod::Pod;
 use crate::contract::annotation;
 use crate::inject::patch::Operation;

@@ -3,18 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::accounts::{Allowed, PatternError};
-use super::annotations::truthy;
+use super::era::{Era, truthy};
 use super::pod::Toleration;
-
-/// Releases of Dapr whose sidecars are made alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Era {
-    /// 1.4.2: the control plane's certificate, chain and key are handed to the sidecar.
-    V1_4_2,
-    /// Since 1.12: trust anchors only; identity comes from a projected token.
-    #[default]
-    Current,
-}
 
 /// Where the kubelet is to take the sidecar's image from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

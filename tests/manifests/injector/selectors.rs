@@ -10,6 +10,9 @@ use crate::objects::{of_kind, parse, strings};
 /// The configuration; another namespace's has another name.
 const ISTIO: &str = "istio-sidecar-injector-kube-system";
 
+/// The same of a revision.
+const CANARY: &str = "istio-sidecar-injector-canary";
+
 /// The labels that decide, each absent or as it says.
 #[derive(Debug, Clone, Copy)]
 struct Labels {
@@ -56,6 +59,24 @@ pub(crate) fn of_the_chart() {
     let by_default = "sidecarInjectorWebhook.enableNamespacesByDefault=true";
     check(&INJECTOR.render(&[by_default]), Asked { revision: "default", by_default: true });
     check(&INJECTOR.render(&[by_default, r#"revision="canary""#]), Asked { revision: "canary", by_default: true });
+    let tagged = INJECTOR.render(&[r#"revision="canary""#, r#"revisionTags=["other","default"]"#, by_default]);
+    for (name, revision) in
+        [(CANARY, "canary"), ("istio-revision-tag-other", "other"), ("istio-revision-tag-default", "default")]
+    {
+        let name = format!("{name}-{NAMESPACE}");
+        let one: Vec<Value> = tagged.iter().filter(|object| object["metadata"]["name"] == *name).cloned().collect();
+        check(&one, Asked { revision, by_default: true });
+    }
+    let names = Injector::of(&tagged).argument("webhookConfigName");
+    assert_eq!(
+        names,
+        Some(
+            [CANARY, "istio-revision-tag-other", "istio-revision-tag-default"]
+                .map(|name| format!("{name}-{NAMESPACE}"))
+                .join(",")
+        )
+    );
+    nothing_waits_for_itself(&tagged);
     nothing_waits_for_itself(&INJECTOR.render(&[by_default, "excludeOwnNamespace=false", "excludeNamespaces=[]"]));
 
     let own = |values: &[&str]| {

@@ -5,7 +5,17 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 
 {{/* Of the webhook configuration, as Istio calls it, and of what else has no namespace: two installations do not meet. */}}
 {{- define "injector.clusterName" -}}
-{{ include "injector.name" . }}{{ if ne .Release.Namespace "istio-system" }}-{{ .Release.Namespace }}{{ end }}
+{{ include "injector.name" . }}{{ include "injector.suffix" . }}
+{{- end -}}
+
+{{- define "injector.suffix" -}}
+{{ if ne .Release.Namespace "istio-system" }}-{{ .Release.Namespace }}{{ end }}
+{{- end -}}
+
+{{/* All webhook configurations whose pods are Istio's: the revision's, then its tags'. */}}
+{{- define "injector.configurations" -}}
+{{ include "injector.clusterName" . }}
+{{- range .Values.revisionTags }},istio-revision-tag-{{ . }}{{ include "injector.suffix" $ }}{{ end }}
 {{- end -}}
 
 {{/* The Secret in which the program keeps its own certificate. */}}

@@ -1,7 +1,8 @@
 //! How annotations become options of the sidecar.
 
 use super::*;
-use crate::inject::dapr::annotations::{Annotations, Options, truthy};
+use crate::inject::dapr::annotations::{Annotations, Options};
+use crate::inject::dapr::era::truthy;
 
 fn read(annotations: &[(&str, &str)], check: impl FnOnce(&Options<'_>, &[String])) {
     let keys: Vec<(String, &str)> =

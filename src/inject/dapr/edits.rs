@@ -1,0 +1,57 @@
+//! Single edits of a pod, as operations of a patch: a value, an element, variables, volumes.
+//!
+//! `operations` puts them in order; `components`, `redirection` and `release_1_4_2` make theirs of them.
+
+use serde_json::Value;
+
+use super::env::variable;
+use super::pod::{Named, Pod};
+use crate::inject::patch::Operation;
+
+/// The pod's volumes while they are added to.
+pub(super) struct Volumes<'a> {
+    there: Vec<std::borrow::Cow<'a, str>>,
+}
+
+impl<'a> Volumes<'a> {
+    pub(super) fn of(pod: &Pod<'a>) -> Self {
+        Self { there: pod.spec.volumes.iter().map(|volume| volume.name.into()).collect() }
+    }
+
+    /// Adds those that are not there yet.
+    pub(super) fn add(&mut self, volumes: Vec<Value>) -> Vec<Operation> {
+        let first = self.there.is_empty();
+        let mut new = Vec::new();
+        for volume in volumes {
+            let name = volume["name"].as_str().unwrap_or_default().to_owned();
+            if !self.there.iter().any(|there| *there == name) {
+                self.there.push(name.into());
+                new.push(volume);
+            }
+        }
+        if first && !new.is_empty() {
+            return vec![add("/spec/volumes", new.into())];
+        }
+        new.into_iter().map(|volume| append("/spec/volumes", volume)).collect()
+    }
+}
+
+/// Variables that the container does not have yet.
+pub(super) fn add_env(index: usize, present: &[Named<'_>], variables: &[(&str, &str)]) -> Vec<Operation> {
+    let path = format!("/spec/containers/{index}/env");
+    if present.is_empty() {
+        let all: Vec<Value> = variables.iter().map(|(name, value)| variable(name, value)).collect();
+        return vec![add(&path, all.into())];
+    }
+    let missing = variables.iter().filter(|(name, _)| present.iter().all(|there| there.name != *name));
+    missing.map(|(name, value)| append(&path, variable(name, value))).collect()
+}
+
+pub(super) fn add(path: &str, value: Value) -> Operation {
+    Operation::Add { path: path.to_owned(), value }
+}
+
+/// Appends to a list that is there.
+pub(super) fn append(list: &str, value: Value) -> Operation {
+    add(&format!("{list}/-"), value)
+}

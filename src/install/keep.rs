@@ -1,18 +1,21 @@
 //! Keeps the node as it should be, for as long as the daemon lives.
 //!
-//! `daemon` runs it as a task of its own. It looks, plans, carries out, and looks again until nothing is left to do. It
-//! leaves everything in place when it ends.
+//! `daemon` runs it as a task, whose work is done by one thread: it looks, plans, carries out, and looks again until
+//! nothing is left to do. While another writer's chain lacks the plugin, pods pass the proxy by, and on a busy node each
+//! step that another thread has to be woken for waits for a processor. It leaves everything in place when it ends.
 #![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::watch::Sender;
+use tokio::time::timeout;
 
-use super::files::Files;
+use super::files::{self, Files};
 use super::plan::{self, Plan};
 use super::settings::Settings;
-use super::snapshot::Snapshot;
+use super::snapshot::{Compared, Snapshot};
 use super::throttle::Throttle;
 use super::{Metrics, Status};
 use crate::serve::shutdown::Shutdown;
@@ -25,20 +28,14 @@ const IMPATIENT: Duration = Duration::from_secs(1);
 
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
-    let mut keeper = Keeper::new(settings, metrics, status);
     while !shutdown.is_wished() {
-        let complete = keeper.visit().await;
-        if keeper.more {
-            let wait = keeper.throttle.take(Instant::now());
-            if keeper.throttle.is_fight() {
-                tracing::warn!("{}", fight(&keeper.last));
-            }
-            let _ = tokio::time::timeout(wait, shutdown.wished()).await;
-        } else {
-            tokio::select! {
-                () = keeper.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
-                () = shutdown.wished() => {}
-            }
+        let mut keeper = Keeper::new(Arc::clone(&settings), metrics.clone(), status.clone());
+        let (runtime, end) = (Handle::current(), shutdown.clone());
+        if tokio::task::spawn_blocking(move || keeper.live(&runtime, &end)).await.is_err() {
+            // Its own panic is told by the process's hook.
+            status.send_replace(Status::NotReady(vec!["installing has failed; the log says how".to_owned()]));
+            metrics.ready(false);
+            let _ = timeout(IMPATIENT, shutdown.wished()).await;
         }
     }
 }
@@ -49,6 +46,7 @@ struct Keeper {
     status: Sender<Status>,
     watch: Watch,
     throttle: Throttle,
+    compared: Compared,
     /// The plan of the last look: what it says is logged when it is new.
     last: Plan,
     was_ready: bool,
@@ -61,60 +59,74 @@ impl Keeper {
         let directories = [&settings.net_dir, &settings.bin_dir, &settings.account_dir, &settings.run_dir];
         let watch = Watch::new(directories.map(Clone::clone));
         let throttle = Throttle::new(Instant::now());
-        Self { settings, metrics, status, watch, throttle, last: Plan::default(), was_ready: false, more: false }
+        let (compared, last) = (Compared::default(), Plan::default());
+        Self { settings, metrics, status, watch, throttle, compared, last, was_ready: false, more: false }
     }
 
-    /// One look and what follows from it; whether nothing was missing.
-    async fn visit(&mut self) -> bool {
+    /// Until the end is wished.
+    fn live(&mut self, runtime: &Handle, end: &Shutdown) {
+        while !end.is_wished() {
+            let complete = self.visit();
+            if self.more {
+                let wait = self.throttle.take(Instant::now());
+                if self.throttle.is_fight() {
+                    tracing::warn!("{}", fight(&self.last));
+                }
+                let _ = runtime.block_on(async { timeout(wait, end.wished()).await });
+            } else {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = self.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
+                        () = end.wished() => {}
+                    }
+                });
+            }
+        }
+    }
+
+    /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
+    fn visit(&mut self) -> bool {
         self.watch.renew();
-        let settings = Arc::clone(&self.settings);
-        // A panic of the look is one of this task.
-        let Ok(plan) = tokio::task::spawn_blocking(move || plan::install(&settings, &Snapshot::take(&settings))).await
-        else {
-            self.publish(Status::NotReady(vec!["looking at the node has failed; the log says how".to_owned()]));
-            return false;
-        };
-        self.tell(&plan);
+        let plan = plan::install(&self.settings, &Snapshot::again(&self.settings, &mut self.compared));
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.
-        if before == Status::Ready || plan.steps.is_empty() {
-            self.publish(status(&plan, &before));
-        }
-        let (plan, failure) = self.carry_out(plan).await;
-        let failed = failure.is_some();
-        if let Some(failure) = failure {
+        let news = (before == Status::Ready || plan.steps.is_empty()).then(|| status(&plan, &before));
+        let news = news.filter(|status| self.publish(status));
+        let (done, failure) = self.carry_out(&plan);
+        news.iter().for_each(say);
+        self.tell(&plan, done);
+        if let Some(failure) = &failure {
             let obstacles = plan.obstacles.iter().map(ToString::to_string);
-            self.publish(Status::NotReady(obstacles.chain([failure]).collect()));
+            let status = Status::NotReady(obstacles.chain([failure.to_string()]).collect());
+            if self.publish(&status) {
+                say(&status);
+            }
         }
-        self.more = !plan.steps.is_empty() && !failed;
+        self.more = !plan.steps.is_empty() && failure.is_none();
         self.last = plan;
         self.last.is_empty()
     }
 
-    /// Carries out what is planned up to the first failure: what follows stands on what went before.
-    async fn carry_out(&self, plan: Plan) -> (Plan, Option<String>) {
-        let (metrics, healing) = (self.metrics.clone(), self.was_ready);
-        let steps = plan.steps.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            let files = Files::new();
-            for step in &steps {
-                files.perform(&step.operation).inspect_err(|_| metrics.failed(&step.operation))?;
-                tracing::info!(reason = step.reason.as_str(), "{:?}", step.operation);
-                if healing {
-                    metrics.healed(step.reason);
-                }
+    /// Carries out what is planned up to the first failure: what follows stands on what went before. How many steps are
+    /// done, and the failure.
+    fn carry_out(&self, plan: &Plan) -> (usize, Option<files::Error>) {
+        let files = Files::new();
+        for (done, step) in plan.steps.iter().enumerate() {
+            if let Err(error) = files.perform(&step.operation) {
+                self.metrics.failed(&step.operation);
+                return (done, Some(error));
             }
-            Ok::<(), super::files::Error>(())
-        });
-        let failure = match done.await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(panicked) => Some(format!("a change of the node has failed: {panicked}")),
-        };
-        (plan, failure)
+            if self.was_ready {
+                self.metrics.healed(step.reason);
+            }
+        }
+        (plan.steps.len(), None)
     }
 
-    fn tell(&self, plan: &Plan) {
+    fn tell(&self, plan: &Plan, done: usize) {
+        for step in plan.steps.iter().take(done) {
+            tracing::info!(reason = step.reason.as_str(), "{:?}", step.operation);
+        }
         for obstacle in plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle)) {
             tracing::warn!("waiting: {obstacle}");
         }
@@ -123,22 +135,27 @@ impl Keeper {
         }
     }
 
-    fn publish(&mut self, status: Status) {
-        let ready = status == Status::Ready;
-        if *self.status.borrow() == status {
-            return;
+    /// Passes a status on; whether it is news.
+    fn publish(&mut self, status: &Status) -> bool {
+        if *self.status.borrow() == *status {
+            return false;
         }
         self.status.send_replace(status.clone());
+        let ready = *status == Status::Ready;
         self.metrics.ready(ready);
-        match status {
-            Status::Ready => {
-                self.metrics.installed();
-                self.was_ready = true;
-                tracing::info!("the node is ready");
-            }
-            Status::NotReady(missing) => tracing::warn!("the node is not ready: {}", missing.join("; ")),
-            Status::Starting => {}
+        if ready {
+            self.metrics.installed();
+            self.was_ready = true;
         }
+        true
+    }
+}
+
+fn say(status: &Status) {
+    match status {
+        Status::Ready => tracing::info!("the node is ready"),
+        Status::NotReady(missing) => tracing::warn!("the node is not ready: {}", missing.join("; ")),
+        Status::Starting => {}
     }
 }
 

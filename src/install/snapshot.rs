@@ -5,9 +5,9 @@
 #![expect(clippy::disallowed_methods, reason = "owns the reading of the node's directories")]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -86,9 +86,22 @@ pub struct Unread {
     pub reason: String,
 }
 
+/// Programs that an earlier look has found to be the same, by the paths on the node. Their megabytes are read again once
+/// either file has been touched: a network that has lost its entry waits for the look.
+#[derive(Debug, Default)]
+pub struct Compared(BTreeMap<PathBuf, [Stamp; 2]>);
+
+/// Of a file: device, inode, size, and when it was changed last, which nobody can set back.
+type Stamp = (u64, u64, u64, (i64, i64));
+
 impl Snapshot {
     /// Looks at everything that `settings` name.
     pub fn take(settings: &Settings) -> Self {
+        Self::again(settings, &mut Compared::default())
+    }
+
+    /// The same, knowing what an earlier look has compared.
+    pub fn again(settings: &Settings, compared: &mut Compared) -> Self {
         let networks = networks(settings).map_err(unread(&settings.net_dir));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
@@ -96,7 +109,7 @@ impl Snapshot {
         Self {
             networks,
             drop_ins,
-            binaries: binaries(settings),
+            binaries: binaries(settings, compared),
             account: account(settings),
             kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
@@ -118,8 +131,8 @@ fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
     for entry in fs::read_dir(&settings.net_dir)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // The extensions that containerd and CRI-O read.
-        let read = path.extension().is_some_and(|ext| ext == "conf" || ext == "conflist" || ext == "json");
+        // The extensions that containerd and CRI-O read; a name may consist of nothing else.
+        let read = [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension));
         if !(read || named.contains(&Some(name))) || path.is_dir() {
             continue;
         }
@@ -152,7 +165,7 @@ fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
     names.filter(|name| !name.contains('/') && holds_some(name)).collect()
 }
 
-fn binaries(settings: &Settings) -> Result<Vec<Binary>, Unread> {
+fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>, Unread> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&settings.bin_source).map_err(unread(&settings.bin_source))? {
         let path = entry.map_err(unread(&settings.bin_source))?.path();
@@ -162,7 +175,7 @@ fn binaries(settings: &Settings) -> Result<Vec<Binary>, Unread> {
         }
         let installed = settings.bin_dir.join(name);
         let mode = mode(&path).map_err(unread(&path))?;
-        let state = match compare(&path, &installed, mode) {
+        let state = match compared.are_same(&path, &installed, mode) {
             Ok(true) => BinaryState::Same,
             Ok(false) => BinaryState::Different,
             Err(error) if error.kind() == io::ErrorKind::NotFound => BinaryState::Missing,
@@ -177,15 +190,40 @@ fn binaries(settings: &Settings) -> Result<Vec<Binary>, Unread> {
     Err(Unread { path, reason: "the image holds no plugin".to_owned() })
 }
 
-/// Whether two files have the same bytes, and the second may be executed as the first.
-fn compare(source: &Path, installed: &Path, wanted: u32) -> io::Result<bool> {
-    let mut pair = [File::open(installed)?, File::open(source)?];
-    let [there, here] = [pair[0].metadata()?, pair[1].metadata()?];
-    if there.len() != here.len() || there.permissions().mode() & 0o7777 != wanted {
-        return Ok(false);
+impl Compared {
+    /// Whether two files have the same bytes, and the second may be executed as the first.
+    fn are_same(&mut self, source: &Path, installed: &Path, wanted: u32) -> io::Result<bool> {
+        let pair = [File::open(installed)?, File::open(source)?];
+        let [there, here] = [pair[0].metadata()?, pair[1].metadata()?];
+        if there.len() != here.len() || there.permissions().mode() & 0o7777 != wanted {
+            return Ok(false);
+        }
+        let stamps = [stamp(&there), stamp(&here)];
+        if self.0.get(installed) == Some(&stamps) {
+            return Ok(true);
+        }
+        let same = equal(pair, here.len())?;
+        // Clocks of files tick slowly: what has been touched a moment ago may be touched again within the same tick.
+        if same && [there, here].iter().all(is_settled) {
+            self.0.insert(installed.to_owned(), stamps);
+        }
+        Ok(same)
     }
+}
+
+fn stamp(file: &Metadata) -> Stamp {
+    (file.dev(), file.ino(), file.len(), (file.ctime(), file.ctime_nsec()))
+}
+
+fn is_settled(file: &Metadata) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(file.ctime()).is_ok_and(|changed| changed + FRESH.as_secs() < now.as_secs())
+}
+
+/// Whether two files of this size have the same bytes.
+fn equal(mut pair: [File; 2], size: u64) -> io::Result<bool> {
     let mut chunks = [vec![0; CHUNK], vec![0; CHUNK]];
-    let mut left = here.len();
+    let mut left = size;
     while left > 0 {
         let size = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
         for (file, chunk) in pair.iter_mut().zip(&mut chunks) {

@@ -2,9 +2,12 @@
 //!
 //! Used by the API fallback and by whoever fills the agent's cache. Pure; what decides nothing is not even decoded.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{PodFacts, PodName, ProxyContainer};
 use crate::contract::{annotation, container, proxy_env};
@@ -83,13 +86,13 @@ impl ApiPod {
     /// sidecar and an ordinary one are the same to everybody after this.
     pub fn into_facts(self) -> Result<PodFacts, Error> {
         let Self { metadata, spec } = self;
-        let mut given = metadata.annotations.unwrap_or_default();
+        let mut given = metadata.annotations;
         let containers = || spec.init_containers.iter().flatten().chain(spec.containers.iter().flatten());
         let proxy = containers().rfind(|c| c.name == container::PROXY);
         Ok(PodFacts {
             uid: given.remove(MIRROR).or(metadata.uid).unwrap_or_default(),
-            annotations: ANNOTATIONS.iter().filter_map(|key| given.remove_entry(*key)).collect(),
-            inject_label: metadata.labels.and_then(|mut labels| labels.remove(annotation::INJECT)),
+            annotations: given,
+            inject_label: metadata.labels.into_values().next(),
             has_init: containers().any(|c| c.name == container::INIT),
             proxy: proxy.map(Container::facts).transpose()?,
         })
@@ -103,8 +106,49 @@ struct Metadata {
     name: Option<String>,
     resource_version: Option<String>,
     uid: Option<String>,
-    annotations: Option<BTreeMap<String, String>>,
-    labels: Option<BTreeMap<String, String>>,
+    #[serde(default, deserialize_with = "annotations")]
+    annotations: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "inject_label")]
+    labels: BTreeMap<String, String>,
+}
+
+fn annotations<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    from.deserialize_any(Entries(|key| key == MIRROR || ANNOTATIONS.contains(&key)))
+}
+
+fn inject_label<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, String>, D::Error> {
+    from.deserialize_any(Entries(|key| key == annotation::INJECT))
+}
+
+/// A map of texts, of which only such keys are kept: others may have values of many kilobytes, and nobody reads those.
+struct Entries(fn(&str) -> bool);
+
+/// Borrowed, where the text is there as it stands.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of texts")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(BTreeMap::new())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut kept = BTreeMap::new();
+        while let Some(Key(key)) = map.next_key()? {
+            if self.0(&key) {
+                kept.insert(key.into_owned(), map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(kept)
+    }
 }
 
 #[derive(Deserialize)]
@@ -128,7 +172,7 @@ struct Container {
 struct Variable {
     name: String,
     value: Option<String>,
-    value_from: Option<serde::de::IgnoredAny>,
+    value_from: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]

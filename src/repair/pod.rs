@@ -1,10 +1,10 @@
 //! What repair reads of a pod. All else that the API server sends is not even decoded: a watch may carry thousands.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::pod::PodName;
@@ -32,8 +32,26 @@ const LONGEST: usize = 16;
 
 impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = Option::<Cow<'_, str>>::deserialize(from)?;
-        Ok(Self(text.filter(|text| text.len() <= LONGEST).map(Into::into)))
+        from.deserialize_any(WordVisitor)
+    }
+}
+
+/// Looks at a text where it stands: a long one need not be copied to be passed over.
+struct WordVisitor;
+
+impl Visitor<'_> for WordVisitor {
+    type Value = Word;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Word, E> {
+        Ok(Word((text.len() <= LONGEST).then(|| text.into())))
+    }
+
+    fn visit_unit<E>(self) -> Result<Word, E> {
+        Ok(Word(None))
     }
 }
 

@@ -97,7 +97,8 @@ pub(crate) fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, Strin
     }
 }
 
-fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
+/// Status and body of one request on a connection.
+pub(crate) fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let head = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     // The other end may answer, and close, before all of it is written.
@@ -195,9 +196,14 @@ impl Daemon {
 
     /// A line of its memory, in KiB.
     pub(crate) fn memory(&self, line: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = fs::read_to_string(self.process().join("status")).unwrap();
         let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// What the kernel tells of it.
+    pub(crate) fn process(&self) -> PathBuf {
+        format!("/proc/{}", self.child.id()).into()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -16,16 +16,19 @@ mod repair;
 mod stage;
 
 use std::fs;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use api::Api;
 use repair::{Controller, broken};
-use stage::{Daemon, Node, cluster, pod, until};
+use stage::{Daemon, Node, cluster, exchange, pod, until};
 
 const RUNS: usize = 21;
 const ON_THE_NODE: usize = 250;
+/// Bytes of the plugin that is installed, about those of the real one.
+const PLUGIN: usize = 3_000_000;
 const IN_THE_CLUSTER: usize = 10_000;
 /// Broken pods, one after the other.
 const MENDED: usize = 200;
@@ -43,10 +46,7 @@ async fn main() {
         full.put(pod);
     }
     println!("install-cni, medians of {RUNS}; {IN_THE_CLUSTER} pods in the cluster where the node has {ON_THE_NODE}");
-    for (pods, api, reach) in [(0, &empty, 40.0), (ON_THE_NODE, &full, 40.0)] {
-        let mut starts: Vec<f64> = (0..RUNS).map(|_| tokio::task::block_in_place(|| start(api).1)).collect();
-        row(&format!("ready after start, {pods} pods on the node"), median(&mut starts), "ms", reach);
-    }
+    tokio::task::block_in_place(|| starting(&empty, &full));
     tokio::task::block_in_place(|| living(&full));
     repairing().await;
     storm().await;
@@ -65,6 +65,7 @@ fn weighed(mut pod: Value) -> Value {
 /// A daemon that is ready, and how long that took.
 fn start(api: &Api) -> ((Node, Daemon), f64) {
     let node = Node::new();
+    fs::write(node.path("image/istio-cni"), vec![0x7f; PLUGIN]).unwrap();
     let begin = Instant::now();
     let daemon = Daemon::start(&node, &api.url());
     while daemon.get("/readyz").0 != 200 {
@@ -73,6 +74,46 @@ fn start(api: &Api) -> ((Node, Daemon), f64) {
     }
     let took = ms(begin);
     ((node, daemon), took)
+}
+
+/// How long a daemon takes to be ready, and what of it is its own work and what the API server's. Nodes without pods and
+/// with many take turns, for what else runs on the machine changes with time.
+fn starting(empty: &Api, full: &Api) {
+    let mut nodes = [(0, empty, Vec::new(), Vec::new()), (ON_THE_NODE, full, Vec::new(), Vec::new())];
+    let mut listed = Vec::new();
+    for _ in 0..RUNS {
+        for (_, api, took, worked) in &mut nodes {
+            let ((_node, daemon), ready) = start(api);
+            took.push(ready);
+            worked.push(worked_for(&daemon));
+        }
+        listed.push(list(full));
+    }
+    for (pods, _, took, worked) in &mut nodes {
+        row(&format!("ready after start, {pods} pods on the node"), median(took), "ms", 40.0);
+        println!("  {:<48} {:>8.1} ms", "  of processor time in the daemon", median(worked));
+    }
+    println!("  {:<48} {:>8.1} ms", "  the API server's part: to list these pods", median(&mut listed));
+}
+
+/// The time that processors have given to its threads so far.
+fn worked_for(daemon: &Daemon) -> f64 {
+    let threads = fs::read_dir(daemon.process().join("task")).unwrap();
+    let nanoseconds = threads.map(|thread| -> f64 {
+        let times = fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap();
+        times.split(' ').next().unwrap().parse().unwrap()
+    });
+    nanoseconds.sum::<f64>() / 1e6
+}
+
+/// How long the node's pods take to come to somebody who only reads them. The daemon lists them twice: for its answers,
+/// and for repair.
+fn list(api: &Api) -> f64 {
+    let begin = Instant::now();
+    let stream = TcpStream::connect(api.address()).unwrap();
+    let (status, body) = exchange(stream, "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&resourceVersion=0", "");
+    assert!(status == 200 && body.len() > ON_THE_NODE * 3_000, "{status}, {} bytes", body.len());
+    ms(begin)
 }
 
 /// What a daemon that lives needs: to heal, and of memory.

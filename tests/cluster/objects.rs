@@ -54,6 +54,13 @@ pub(crate) fn injected() -> Value {
     pod
 }
 
+/// An injected pod whose validation looks at nothing: it starts where nothing is redirected, too.
+pub(crate) fn unvalidated(mut pod: Value) -> Value {
+    let command = pod["spec"]["initContainers"][0]["command"].as_array_mut().expect("a command");
+    command.retain(|argument| argument != "--run-validation");
+    pod
+}
+
 /// The same with all that PodSecurity's level `restricted` asks of a pod.
 pub(crate) fn confined(mut pod: Value) -> Value {
     pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });

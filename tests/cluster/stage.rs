@@ -156,9 +156,10 @@ impl Stage<'_> {
         outside::ask(&self.cluster.netns, SocketAddr::new(address, APP_PORT))
     }
 
-    /// Whoever asks the pod's application meets its sidecar first.
+    /// Whoever asks the pod's application meets its sidecar first. A probe is answered by the sidecar, which may be a moment
+    /// earlier than the application.
     pub(crate) fn redirected(&self, pod: &Value) -> Result<()> {
-        let trace = self.ask(pod)?;
+        let trace = self.cluster.until("the pod's application answers", |_| self.ask(pod))?;
         let who: Vec<&str> = trace.hops().into_iter().map(|(who, _)| who).collect();
         ensure!(who == ["istio-proxy/inbound", "app"], "{trace}");
         Ok(())

@@ -17,7 +17,8 @@ use super::stage::{CONF, LIST, Node, PLUGIN, has_entry};
 
 const DEADLINE: Duration = Duration::from_secs(15);
 
-struct Kept {
+/// The installer at work.
+pub(crate) struct Kept {
     status: watch::Receiver<Status>,
     registry: Registry,
     end: Trigger,
@@ -25,7 +26,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn start(settings: Settings) -> Self {
+    pub(crate) fn start(settings: Settings) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
@@ -38,8 +39,20 @@ impl Kept {
         assert!(reached, "{what}: {:?}", *self.status.borrow());
     }
 
-    async fn ready(&mut self) {
+    pub(crate) async fn ready(&mut self) {
         self.until("ready", |status| *status == Status::Ready).await;
+    }
+
+    /// Until something must come from elsewhere.
+    pub(crate) async fn waits(&mut self) {
+        self.until("waiting", |status| matches!(status, Status::NotReady(_))).await;
+    }
+
+    /// How often the node has become ready.
+    pub(crate) fn times_ready(&self) -> usize {
+        let metrics = self.metrics();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("istio_cni_installs_total{result=\"SUCCESS\"} "));
+        line.map_or(0, |count| count.parse().unwrap())
     }
 
     fn metrics(&self) -> String {
@@ -48,13 +61,13 @@ impl Kept {
         page
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.end.wish();
         tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when it is told to").unwrap();
     }
 }
 
-async fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, holds: impl Fn() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < DEADLINE, "{what}");
@@ -96,6 +109,29 @@ async fn what_is_lost_comes_back_at_once() {
     }
     kept.stop().await;
     assert!(has_entry(&list), "ending leaves everything in place");
+}
+
+/// Programs that have been compared once are not read at each look.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plugin_that_is_changed_in_its_place_comes_back() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    let plugin = node.path("bin/istio-cni");
+    let made = fs::metadata(&plugin).unwrap().modified().unwrap();
+    let age = || made.elapsed().unwrap_or_default();
+    until("the plugin is no longer new", || age() > Duration::from_secs(4)).await;
+    let list = node.path("net/10-net.conflist");
+    fs::write(&list, LIST).unwrap();
+    until("another look", || is_chained(&list)).await;
+    kept.ready().await;
+
+    let file = fs::File::options().write(true).open(&plugin).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"?", 50_000).unwrap();
+    file.set_modified(made).unwrap();
+    until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    kept.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

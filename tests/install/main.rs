@@ -5,8 +5,13 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 #![expect(clippy::print_stderr, reason = "says why a test has nothing to do")]
 
+mod choosing;
 mod corpus;
 mod deaths;
 mod faults;
 mod keeping;
+mod life;
+mod networks;
+mod placing;
 mod stage;
+mod validity;

@@ -113,9 +113,8 @@ impl<'a> Node<'a> {
     /// A runtime goes by the extension: a list in a `.conf` is none to it.
     fn read(&self, file: &'a NetworkFile) -> Result<Network<'a>, Invalid> {
         let network = Network::read(&file.content)?;
-        let listed = Path::new(&file.name).extension().is_some_and(|extension| extension == "conflist");
         match network {
-            Network::Single(_) if listed => Err(Invalid::NoPlugins),
+            Network::Single(_) if file.name.ends_with(".conflist") => Err(Invalid::NoPlugins),
             network => Ok(network),
         }
     }

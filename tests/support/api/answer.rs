@@ -72,13 +72,11 @@ impl Failure {
 }
 
 pub(super) fn object(code: u16, object: &Value) -> Response<Body> {
-    response(code, Full::from(object.to_string()).boxed_unsync())
+    whole(code, object.to_string())
 }
 
 pub(super) fn list(store: &Store, target: &Target, query: &Query) -> Response<Body> {
-    let namespace = target.namespace.as_deref();
-    let mut items: Vec<&Value> =
-        store.list(&target.resource, namespace).into_iter().filter(|object| query.selects(object)).collect();
+    let mut items = store.list(&target.resource, target.namespace.as_deref(), query);
     let mut metadata = json!({ "resourceVersion": store.revision().to_string() });
     let from = query.number("continue").unwrap_or(0).min(items.len());
     items.drain(..from);
@@ -89,17 +87,23 @@ pub(super) fn list(store: &Store, target: &Target, query: &Query) -> Response<Bo
         items.truncate(limit);
         metadata["continue"] = json!((from + limit).to_string());
     }
-    object(
+    let items: Vec<&str> = items.iter().map(|stored| stored.json.as_str()).collect();
+    let (kind, version) = (json!(target.list_kind()), json!(target.api_version));
+    whole(
         200,
-        &json!({ "kind": target.list_kind(), "apiVersion": target.api_version, "metadata": metadata, "items": items }),
+        format!("{{\"kind\":{kind},\"apiVersion\":{version},\"metadata\":{metadata},\"items\":[{}]}}", items.join(",")),
     )
 }
 
-/// One JSON object a line, until the sender is gone.
+/// Lines of one JSON object each, until the sender is gone.
 pub(super) fn stream(lines: UnboundedReceiver<String>) -> Response<Body> {
     let lines = stream::unfold(lines, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
-    let frames = lines.map(|line| Ok(Frame::data(Bytes::from(line + "\n"))));
+    let frames = lines.map(|line| Ok(Frame::data(Bytes::from(line))));
     response(200, StreamBody::new(frames).boxed_unsync())
+}
+
+fn whole(code: u16, json: String) -> Response<Body> {
+    response(code, Full::from(json).boxed_unsync())
 }
 
 fn response(code: u16, body: Body) -> Response<Body> {

@@ -4,18 +4,39 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+/// The field that binds a pod to a node.
+pub(super) const NODE: &str = "spec.nodeName";
+
 /// The parameters of a request.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Query(BTreeMap<String, String>);
+pub(super) struct Query {
+    parameters: BTreeMap<String, String>,
+    labels: Vec<Term>,
+    fields: Vec<Term>,
+}
+
+/// `a=b`, `a==b`, `a!=b`, `a`, `!a`
+#[derive(Debug, Clone)]
+enum Term {
+    Is(String, String),
+    IsNot(String, String),
+    Exists(String),
+    Lacks(String),
+}
 
 impl Query {
     pub(super) fn parse(text: &str) -> Self {
         let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-        Self(pairs.map(|(key, value)| (decode(key), decode(value))).collect())
+        let parameters: BTreeMap<_, _> = pairs.map(|(key, value)| (decode(key), decode(value))).collect();
+        let terms = |key: &str| {
+            let text = parameters.get(key).map(String::as_str).unwrap_or_default();
+            text.split(',').map(str::trim).filter(|term| !term.is_empty()).map(Term::parse).collect()
+        };
+        Self { labels: terms("labelSelector"), fields: terms("fieldSelector"), parameters }
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+        self.parameters.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     pub(super) fn is(&self, key: &str) -> bool {
@@ -26,30 +47,48 @@ impl Query {
         self.get(key)?.parse().ok()
     }
 
+    /// The node whose objects alone it selects.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.fields.iter().find_map(|term| match term {
+            Term::Is(key, node) if key == NODE && !node.is_empty() => Some(node.as_str()),
+            _ => None,
+        })
+    }
+
     /// Whether both selectors match.
     pub(super) fn selects(&self, object: &Value) -> bool {
-        let terms = |key: &str| self.get(key).unwrap_or_default().split(',').filter(|term| !term.is_empty());
         let label = |key: &str| object["metadata"]["labels"][key].as_str();
-        let field = |path: &str| {
-            let value = path.split('.').try_fold(object, |value, part| value.get(part));
-            Some(value.and_then(Value::as_str).unwrap_or_default())
-        };
-        terms("labelSelector").all(|term| holds(term, label)) && terms("fieldSelector").all(|term| holds(term, field))
+        let field = |path: &str| Some(field(object, path).unwrap_or_default());
+        self.labels.iter().all(|term| term.holds(label)) && self.fields.iter().all(|term| term.holds(field))
     }
 }
 
-/// `a=b`, `a==b`, `a!=b`, `a`, `!a`
-fn holds<'o>(term: &str, value: impl Fn(&str) -> Option<&'o str>) -> bool {
-    let term = term.trim();
-    if let Some((key, wanted)) = term.split_once("!=") {
-        return value(key) != Some(wanted);
+/// A text in an object, by its path.
+pub(super) fn field<'o>(object: &'o Value, path: &str) -> Option<&'o str> {
+    path.split('.').try_fold(object, |value, part| value.get(part))?.as_str()
+}
+
+impl Term {
+    fn parse(term: &str) -> Self {
+        if let Some((key, value)) = term.split_once("!=") {
+            return Self::IsNot(key.to_owned(), value.to_owned());
+        }
+        if let Some((key, value)) = term.split_once('=') {
+            return Self::Is(key.to_owned(), value.trim_start_matches('=').to_owned());
+        }
+        match term.strip_prefix('!') {
+            Some(key) => Self::Lacks(key.to_owned()),
+            None => Self::Exists(term.to_owned()),
+        }
     }
-    if let Some((key, wanted)) = term.split_once('=') {
-        return value(key) == Some(wanted.trim_start_matches('='));
-    }
-    match term.strip_prefix('!') {
-        Some(key) => value(key).is_none(),
-        None => value(term).is_some(),
+
+    fn holds<'o>(&self, value: impl Fn(&str) -> Option<&'o str>) -> bool {
+        match self {
+            Self::Is(key, wanted) => value(key) == Some(wanted.as_str()),
+            Self::IsNot(key, unwanted) => value(key) != Some(unwanted.as_str()),
+            Self::Exists(key) => value(key).is_some(),
+            Self::Lacks(key) => value(key).is_none(),
+        }
     }
 }
 

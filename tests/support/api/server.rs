@@ -22,6 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -142,7 +143,12 @@ impl Api {
 
     /// All objects of a resource.
     pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
-        self.shared.store().list(resource, None).into_iter().cloned().collect()
+        self.shared
+            .store()
+            .list(resource, None, &select::Query::default())
+            .into_iter()
+            .map(|stored| stored.object.clone())
+            .collect()
     }
 
     /// From now on, requests that it matches are answered so; the first of several counts.
@@ -287,10 +293,14 @@ fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
 /// Responses never fail by themselves.
 type Never = Infallible;
 
-/// Writes a kubeconfig that leads to such a server.
+/// Writes a kubeconfig that leads to such a server. It names an authority, as a cluster's does: without one a client reads
+/// all those that the machine trusts.
 pub(crate) fn kubeconfig(path: &Path, url: &str) {
+    let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).expect("a certificate");
+    let authority = base64::engine::general_purpose::STANDARD.encode(authority.cert.pem());
+    let cluster = format!("{{server: '{url}', certificate-authority-data: {authority}}}");
     let text = format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{url}'}}}}]\n\
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {cluster}}}]\n\
          users: [{{name: u, user: {{}}}}]\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
     );
     std::fs::write(path, text).expect("a kubeconfig is written");

@@ -1,10 +1,12 @@
 //! Objects with versions, and the history that watches resume from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::answer::Failure;
+use super::select::{NODE, Query, field};
 use super::watch::Watch;
 
 /// Where an object is kept.
@@ -30,20 +32,50 @@ impl Key {
     }
 }
 
+/// An object, and its JSON: written once, however many list and watch it.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) object: Value,
+    pub(super) json: String,
+}
+
+impl Stored {
+    fn new(object: Value) -> Arc<Self> {
+        let json = object.to_string();
+        Arc::new(Self { object, json })
+    }
+
+    /// The same at another version: a deletion has one of its own.
+    fn at(&self, revision: u64) -> Arc<Self> {
+        let mut object = self.object.clone();
+        object["metadata"]["resourceVersion"] = json!(revision.to_string());
+        Self::new(object)
+    }
+}
+
 /// What happened to an object.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) revision: u64,
     pub(super) resource: String,
     pub(super) namespace: String,
-    pub(super) before: Option<Value>,
-    pub(super) after: Option<Value>,
+    pub(super) before: Option<Arc<Stored>>,
+    pub(super) after: Option<Arc<Stored>>,
+}
+
+impl Change {
+    /// What is told of it where it ends what somebody watches: the object as it was, at the version of its end.
+    pub(super) fn ended(&self) -> Option<Arc<Stored>> {
+        self.before.as_ref().map(|before| before.at(self.revision))
+    }
 }
 
 /// All objects of the cluster.
 #[derive(Default)]
 pub(super) struct Store {
-    objects: BTreeMap<Key, Value>,
+    objects: BTreeMap<Key, Arc<Stored>>,
+    /// Those that are bound to a node, by its name: an API server has such an index, too.
+    bound: BTreeMap<String, BTreeSet<Key>>,
     revision: u64,
     history: Vec<Change>,
     /// Watches cannot resume from before it.
@@ -57,16 +89,22 @@ impl Store {
     }
 
     pub(super) fn get(&self, key: &Key) -> Option<&Value> {
-        self.objects.get(key)
+        self.objects.get(key).map(|stored| &stored.object)
     }
 
     pub(super) fn known(&self, key: &Key) -> Result<&Value, Failure> {
         self.get(key).ok_or_else(|| Failure::no_object(&key.resource, &key.name))
     }
 
-    pub(super) fn list(&self, resource: &str, namespace: Option<&str>) -> Vec<&Value> {
+    /// Those that a query selects, in the order of their keys.
+    pub(super) fn list(&self, resource: &str, namespace: Option<&str>, query: &Query) -> Vec<&Stored> {
         let wanted = |key: &Key| key.resource == resource && namespace.is_none_or(|wanted| key.namespace == wanted);
-        self.objects.iter().filter(|(key, _)| wanted(key)).map(|(_, object)| object).collect()
+        let keys: Box<dyn Iterator<Item = &Key>> = match query.node() {
+            Some(node) => Box::new(self.bound.get(node).into_iter().flatten()),
+            None => Box::new(self.objects.keys()),
+        };
+        let found = keys.filter(|key| wanted(key)).filter_map(|key| self.objects.get(key)).map(Arc::as_ref);
+        found.filter(|stored| query.selects(&stored.object)).collect()
     }
 
     /// Stores with a new version; uid and creation are given where they are missing.
@@ -76,27 +114,39 @@ impl Store {
         let metadata = &mut object["metadata"];
         metadata["resourceVersion"] = json!(self.revision.to_string());
         if metadata["uid"].is_null() {
-            let known = before.as_ref().map(|object| object["metadata"]["uid"].clone());
+            let known = before.as_ref().map(|stored| stored.object["metadata"]["uid"].clone());
             metadata["uid"] = known.unwrap_or_else(|| json!(format!("uid-{}", self.revision)));
         }
         if metadata["creationTimestamp"].is_null() {
             metadata["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
-        self.objects.insert(key.clone(), object.clone());
-        self.tell(key, before, Some(object.clone()));
+        self.unbind(&key);
+        if let Some(node) = field(&object, NODE) {
+            self.bound.entry(node.to_owned()).or_default().insert(key.clone());
+        }
+        let after = Stored::new(object.clone());
+        self.objects.insert(key.clone(), after.clone());
+        self.tell(key, before, Some(after));
         object
     }
 
     pub(super) fn remove(&mut self, key: &Key) -> Option<Value> {
-        let mut object = self.objects.remove(key)?;
+        self.unbind(key);
+        let before = self.objects.remove(key)?;
         self.revision += 1;
-        let before = object.clone();
-        object["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let ended = before.at(self.revision).object.clone();
         self.tell(key.clone(), Some(before), None);
-        Some(object)
+        Some(ended)
     }
 
-    fn tell(&mut self, key: Key, before: Option<Value>, after: Option<Value>) {
+    fn unbind(&mut self, key: &Key) {
+        let node = self.get(key).and_then(|object| field(object, NODE)).map(str::to_owned);
+        if let Some(bound) = node.and_then(|node| self.bound.get_mut(&node)) {
+            bound.remove(key);
+        }
+    }
+
+    fn tell(&mut self, key: Key, before: Option<Arc<Stored>>, after: Option<Arc<Stored>>) {
         let Key { resource, namespace, .. } = key;
         let change = Change { revision: self.revision, resource, namespace, before, after };
         self.watches.retain(|watch| watch.tell(&change));

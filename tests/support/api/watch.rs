@@ -1,13 +1,15 @@
 //! Watches: from a version on, or with all objects first; each with its selectors.
 
+use std::sync::Arc;
+
 use hyper::Response;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::answer::{self, Body, Failure};
 use super::route::Target;
 use super::select::Query;
-use super::store::{Change, Store};
+use super::store::{Change, Store, Stored};
 
 /// One open watch.
 pub(super) struct Watch {
@@ -29,19 +31,12 @@ impl Watch {
         if change.resource != self.resource || elsewhere {
             return self.is_open();
         }
-        let selected = |object: &&Value| self.query.selects(object);
-        let before = change.before.as_ref().filter(selected);
-        let after = change.after.as_ref().filter(selected);
-        let versioned = |object: &Value| {
-            let mut object = object.clone();
-            object["metadata"]["resourceVersion"] = json!(change.revision.to_string());
-            object
-        };
-        match (before, after) {
+        let selected = |stored: &&Arc<Stored>| self.query.selects(&stored.object);
+        match (change.before.as_ref().filter(selected), change.after.as_ref().filter(selected)) {
             (None, None) => self.is_open(),
-            (None, Some(after)) => self.send("ADDED", after),
-            (Some(_), Some(after)) => self.send("MODIFIED", after),
-            (Some(before), None) => self.send("DELETED", &versioned(before)),
+            (None, Some(after)) => self.send("ADDED", &after.json),
+            (Some(_), Some(after)) => self.send("MODIFIED", &after.json),
+            (Some(_), None) => change.ended().is_some_and(|ended| self.send("DELETED", &ended.json)),
         }
     }
 
@@ -54,15 +49,18 @@ impl Watch {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
         let kind = if self.resource == "pods" { "Pod" } else { "Bookmark" };
-        self.send("BOOKMARK", &json!({ "kind": kind, "apiVersion": self.api_version, "metadata": metadata }))
+        self.send(
+            "BOOKMARK",
+            &json!({ "kind": kind, "apiVersion": self.api_version, "metadata": metadata }).to_string(),
+        )
     }
 
     pub(super) fn expire(self) {
-        self.send("ERROR", &Failure::expired().object());
+        self.send("ERROR", &Failure::expired().object().to_string());
     }
 
-    fn send(&self, kind: &str, object: &Value) -> bool {
-        self.lines.send(json!({ "type": kind, "object": object }).to_string()).is_ok()
+    fn send(&self, kind: &str, object: &str) -> bool {
+        self.lines.send(format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")).is_ok()
     }
 }
 
@@ -75,10 +73,8 @@ pub(super) fn open(store: &mut Store, target: &Target, query: &Query) -> Result<
     let version = query.get("resourceVersion").filter(|version| *version != "0");
     match version {
         None => {
-            for object in store.list(&watch.resource, watch.namespace.as_deref()) {
-                if query.selects(object) {
-                    watch.send("ADDED", object);
-                }
+            for stored in store.list(&watch.resource, watch.namespace.as_deref(), query) {
+                watch.send("ADDED", &stored.json);
             }
             if query.is("sendInitialEvents") {
                 watch.bookmark(store.revision(), true);

@@ -1,0 +1,81 @@
+//! Networks as nodes have them: a list in Calico's manner, a single plugin in minikube's, and files that no runtime loads.
+//! Beside them, what Istio's plugin makes of them.
+
+use serde_json::{Value, json};
+
+/// A list. Its numbers and its order are not those that a program would write.
+pub(crate) const CALICO: &str = r#"{
+  "name": "pod-network",
+  "cniVersion": "0.3.1",
+  "plugins": [
+    {
+      "type": "calico",
+      "datastore_type": "kubernetes",
+      "nodename": "worker-1",
+      "mtu": 1.44e3,
+      "ipam": { "type": "calico-ipam", "assign_ipv4": "true" },
+      "policy": { "type": "k8s" },
+      "kubernetes": { "kubeconfig": "/etc/cni/net.d/calico-kubeconfig" }
+    },
+    { "type": "portmap", "snat": true, "capabilities": { "portMappings": true } },
+    {"type": "bandwidth", "capabilities": {"bandwidth": true}}
+  ]
+}
+"#;
+
+/// A single plugin.
+pub(crate) const MINIKUBE: &str = r#"{
+  "cniVersion": "0.3.0",
+  "name": "minikube-bridge",
+  "type": "bridge",
+  "bridge": "mini0",
+  "isGateway": true,
+  "ipMasq": true,
+  "ipam": { "type": "host-local", "subnet": "10.88.0.0/16", "routes": [{ "dst": "0.0.0.0/0" }] }
+}
+"#;
+
+/// Not JSON, though it begins so.
+pub(crate) const NOT_JSON: &str = "\"a text\"\n\nand another one\n";
+/// A single plugin that has no type.
+pub(crate) const TYPELESS: &str = r#"{"cniVersion": "0.3.0", "name": "minikube-bridge", "bridge": "mini0"}"#;
+/// A list that has no name.
+pub(crate) const NAMELESS: &str = r#"{"cniVersion": "0.3.1", "plugins": [{"type": "calico"}]}"#;
+/// A list whose plugins stand under another word.
+pub(crate) const MISSPELT: &str = r#"{"cniVersion": "0.3.1", "name": "pod-network", "pugins": [{"type": "calico"}]}"#;
+
+pub(crate) fn value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// Istio's element of a chain, for the settings of [`super::stage::Node`].
+pub(crate) fn entry() -> Value {
+    json!({
+        "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
+        "plugin_log_level": "debug", "cni_agent_run_dir": "/path/to/kubeconfig",
+        "ambient_enabled": false, "enablement_selectors": [], "exclude_namespaces": null, "pod_namespace": "my-namespace",
+        "native_nftables": false, "enable_ambient_detection_retry": false,
+        "capabilities": { "io.kubernetes.cri.pod-annotations": true },
+    })
+}
+
+/// The configuration of a plugin that is no part of a chain.
+pub(crate) fn alone() -> Value {
+    let mut alone = entry();
+    alone["cniVersion"] = json!("0.3.1");
+    alone
+}
+
+/// A list with Istio's element at its end.
+pub(crate) fn chained(list: &Value) -> Value {
+    let mut list = list.clone();
+    list["plugins"].as_array_mut().unwrap().push(entry());
+    list
+}
+
+/// What a single plugin becomes: a list of the same network, with it alone.
+pub(crate) fn listed(single: &str) -> Value {
+    let mut plugin = value(single);
+    let version = plugin.as_object_mut().unwrap().remove("cniVersion").unwrap();
+    json!({ "cniVersion": version, "name": plugin["name"], "plugins": [plugin] })
+}

@@ -1,0 +1,126 @@
+//! Program and kubeconfig: what the image and the service account have, on the node.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use clap::Parser as _;
+use istio_cni::install::Flags;
+
+use super::stage::{LIST, Node, PLUGIN, install};
+
+#[derive(clap::Parser)]
+struct Program {
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What the command line makes of these flags, or why it does not.
+fn settings(flags: &[&str]) -> Result<istio_cni::install::Settings, String> {
+    let program = Program::try_parse_from(["install-cni"].iter().chain(flags)).map_err(|error| error.to_string())?;
+    program.flags.settings("info").map(|(settings, _)| settings).map_err(|error| error.to_string())
+}
+
+fn installed(before: impl FnOnce(&Node)) -> Node {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    before(&node);
+    assert!(install(&node.chained()).is_empty());
+    node
+}
+
+#[test]
+fn all_programs_of_the_image_are_copied() {
+    let node = installed(|node| fs::write(node.path("image/another"), "another program").unwrap());
+    assert_eq!(node.names("bin"), ["another", "istio-cni"]);
+    assert_eq!((node.read("bin/another").as_str(), node.mode("bin/istio-cni")), ("another program", 0o755));
+    assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+}
+
+#[test]
+fn an_older_program_is_replaced_and_others_stay() {
+    let node = installed(|node| {
+        fs::write(node.path("bin/istio-cni"), "an older one").unwrap();
+        fs::write(node.path("bin/bridge"), "somebody else's").unwrap();
+    });
+    assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
+    assert_eq!(node.read("bin/bridge"), "somebody else's");
+}
+
+#[test]
+fn what_a_killed_installer_left_goes() {
+    let node = installed(|node| {
+        for name in ["istio-cni.tmp.1", "istio-cni.tmp.3816169537"] {
+            fs::write(node.path("bin").join(name), "half of it").unwrap();
+        }
+    });
+    assert_eq!(node.names("bin"), ["istio-cni"]);
+}
+
+#[test]
+fn a_kubeconfig_needs_the_api_servers_host() {
+    let error = settings(&["--kubernetes-service-host=", "--kubernetes-service-port=443"]).unwrap_err();
+    assert_eq!(error, "KUBERNETES_SERVICE_HOST is not set: is this not running in a pod?");
+}
+
+#[test]
+fn a_kubeconfig_needs_the_api_servers_port() {
+    let error = settings(&["--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port="]).unwrap_err();
+    assert_eq!(error, "KUBERNETES_SERVICE_PORT is not set: is this not running in a pod?");
+}
+
+/// The `key: value` lines of a node's kubeconfig.
+fn kubeconfig(node: &Node) -> BTreeMap<String, String> {
+    let text = node.read("run/istio-cni-kubeconfig");
+    let pairs = text.lines().filter_map(|line| line.trim_start_matches([' ', '-']).split_once(": "));
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[test]
+fn a_kubeconfig_has_the_accounts_authority_and_token() {
+    let found = kubeconfig(&installed(|_| {}));
+    assert_eq!(found["certificate-authority-data"], "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==");
+    assert_eq!((found["token"].as_str(), found["server"].as_str()), ("token-1", "https://10.0.0.1:443"));
+    assert!(!found.contains_key("insecure-skip-tls-verify"), "{found:?}");
+}
+
+#[test]
+fn a_kubeconfig_that_verifies_nothing_has_no_authority() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let mut settings = node.chained();
+    settings.kubeconfig.skip_verify = true;
+    assert!(install(&settings).is_empty());
+    let found = kubeconfig(&node);
+    assert_eq!(found["insecure-skip-tls-verify"], "true");
+    assert!(!found.contains_key("certificate-authority-data"), "{found:?}");
+}
+
+#[test]
+fn a_kubeconfig_follows_a_server_that_has_moved_and_an_authority_of_its_own() {
+    let node = installed(|_| {});
+    fs::write(node.path("another.crt"), "another\n").unwrap();
+    let mut settings = node.chained();
+    settings.kubeconfig.server = "https://50.76.2.1:443".to_owned();
+    settings.kubeconfig.ca_file = Some(node.path("another.crt"));
+    assert!(install(&settings).is_empty());
+    let found = kubeconfig(&node);
+    assert_eq!(found["server"], "https://50.76.2.1:443");
+    assert_eq!(found["certificate-authority-data"], "YW5vdGhlcgo=");
+}
+
+#[test]
+fn excluded_namespaces_are_names_between_commas() {
+    for (given, expected) in [
+        ("", &[][..]),
+        ("a,b", &["a", "b"]),
+        (" a , b ", &["a", "b"]),
+        ("a,b,", &["a", "b"]),
+        (",a,b", &["a", "b"]),
+        ("a,,b", &["a", "b"]),
+        (" , ,", &[]),
+    ] {
+        let flag = format!("--exclude-namespaces={given}");
+        let base = ["--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port=443", &flag];
+        assert_eq!(settings(&base).unwrap().entry.exclude_namespaces, expected, "{given:?}");
+    }
+}

@@ -15,7 +15,7 @@ use super::describe::{Explained, Injection, Redirection};
 use super::{Error, Streams, dapr, documents, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::{Outcome, Request};
+use crate::inject::istio::{Injected, Outcome, Request};
 use crate::inject::{self, apply};
 use crate::plugin::{self, Verdict};
 use crate::pod::PodFacts;
@@ -135,7 +135,7 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
             warnings.extend(decision.remark.iter().map(ToString::to_string));
             (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
         }
-        Ok(Outcome::Injected { decision, pod: injected, .. }) => {
+        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, .. } }) => {
             warnings.extend(decision.remark.iter().map(ToString::to_string));
             let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)

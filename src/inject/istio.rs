@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each document.
-//! Nothing here keeps state, reads a file or asks a server.
+//! Nothing here reads a file or asks a server. What is remembered from pod to pod is what a rendered text means.
 
 mod annotations;
 mod builtin;
@@ -18,6 +18,7 @@ mod mesh;
 mod native;
 mod openshift;
 mod order;
+mod overlay;
 mod overrides;
 mod owner;
 mod path;
@@ -45,6 +46,7 @@ pub use settings::Settings;
 pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
+use overlay::Overlays;
 use pipeline::Subject;
 use settings::Program;
 
@@ -108,30 +110,50 @@ impl<'a> Request<'a> {
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum Outcome<'a> {
     /// It stays as it is.
     Skipped(Decision),
     /// It gets a sidecar.
     Injected {
         /// Why.
         decision: Decision,
-        /// The pod with its sidecar.
-        pod: Value,
-        /// What makes that pod of the one that came.
-        patch: Vec<Operation>,
+        /// What it becomes.
+        injected: Injected<'a>,
     },
+}
+
+/// A pod with its sidecar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Injected<'a> {
+    /// The pod as it came.
+    original: &'a Value,
+    /// The pod with its sidecar.
+    pub pod: Value,
+    /// How it was made, where it was made step by step.
+    steps: Option<Vec<Operation>>,
+}
+
+impl Injected<'_> {
+    /// What makes the pod of the one that came.
+    pub fn patch(&self) -> Vec<Operation<&Value>> {
+        match &self.steps {
+            Some(steps) => steps.iter().map(Operation::borrowed).collect(),
+            None => patch::diff(self.original, &self.pod),
+        }
+    }
 }
 
 /// Injects sidecars by one configuration. Cheap to share; a new configuration is a new injector.
 #[derive(Debug)]
 pub struct Injector {
     config: Config,
+    overlays: Overlays,
 }
 
 impl Injector {
     /// An injector for this configuration.
     pub fn new(config: Config) -> Self {
-        Self { config }
+        Self { config, overlays: Overlays::default() }
     }
 
     /// The configuration.
@@ -148,7 +170,7 @@ impl Injector {
     ///
     /// # Errors
     /// The pod should get a sidecar and cannot; the text is meant for whoever made the pod.
-    pub fn review(&self, request: &Request<'_>) -> Result<Outcome, Error> {
+    pub fn review<'a>(&self, request: &Request<'a>) -> Result<Outcome<'a>, Error> {
         let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
@@ -160,9 +182,10 @@ impl Injector {
         match &self.config.settings.program {
             Program::Legacy(program) => {
                 let owner = Owner::of_pod(pod, namespace);
-                let patch = legacy::inject(&self.config, program, pod, &owner, proxy_config)?;
-                let injected = legacy::patched(pod, &patch)?;
-                Ok(Outcome::Injected { decision, pod: injected, patch })
+                let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config)?;
+                let patched = legacy::patched(pod, &steps)?;
+                let injected = Injected { original: pod, pod: patched, steps: Some(steps) };
+                Ok(Outcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {
                 let openshift = self.config.platform == Platform::OpenShift;
@@ -181,9 +204,9 @@ impl Injector {
                     annotations: Some(&self.config.settings.injected_annotations),
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
-                let injected = pipeline::inject(&self.config, &subject)?;
-                let patch = patch::diff(pod, &injected);
-                Ok(Outcome::Injected { decision, pod: injected, patch })
+                let merged = pipeline::inject(&self.config, &self.overlays, &subject)?;
+                let injected = Injected { original: pod, pod: merged, steps: None };
+                Ok(Outcome::Injected { decision, injected })
             }
         }
     }

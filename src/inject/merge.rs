@@ -12,8 +12,6 @@ use serde_json::{Map, Value};
 use directive::Directive;
 use schema::{Schema, Strategy};
 
-use super::pod::strip_nulls;
-
 /// Why an overlay cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -50,7 +48,8 @@ pub fn merge_pod(pod: &mut Value, overlay: Value) -> Result<(), Error> {
 fn merge_map(original: &mut Map<String, Value>, mut overlay: Map<String, Value>, schema: Schema) -> Result<(), Error> {
     match Directive::take(&mut overlay)? {
         Some(Directive::Replace) => {
-            *original = fresh_map(overlay);
+            *original = overlay;
+            refresh_map(original);
             return Ok(());
         }
         Some(Directive::Delete) => {
@@ -88,7 +87,8 @@ fn merge_member(original: &mut Map<String, Value>, key: String, value: Value, sc
                 Ok(())
             }
             Strategy::Atomic => {
-                *old = fresh_list(new);
+                *old = new;
+                refresh_list(old);
                 Ok(())
             }
         },
@@ -99,28 +99,33 @@ fn merge_member(original: &mut Map<String, Value>, key: String, value: Value, sc
     }
 }
 
-/// A value that nothing is merged into: nulls delete nothing, directives direct nothing.
-fn fresh(value: Value) -> Value {
+/// Makes a value one that nothing is merged into: nulls delete nothing, directives direct nothing.
+fn refresh(value: &mut Value) {
     match value {
-        Value::Object(map) => Value::Object(fresh_map(map)),
-        Value::Array(items) => Value::Array(fresh_list(items)),
-        mut scalar => {
-            strip_nulls(&mut scalar);
-            scalar
-        }
+        Value::Object(map) => refresh_map(map),
+        Value::Array(items) => refresh_list(items),
+        _ => {}
     }
 }
 
-fn fresh_map(map: Map<String, Value>) -> Map<String, Value> {
-    map.into_iter()
-        .filter(|(key, value)| !value.is_null() && !directive::is_directive(key))
-        .map(|(key, value)| (key, fresh(value)))
-        .collect()
+fn refresh_map(map: &mut Map<String, Value>) {
+    // To look is cheaper than to rebuild.
+    let goes = |key: &str, value: &Value| value.is_null() || directive::is_directive(key);
+    if map.iter().any(|(key, value)| goes(key, value)) {
+        map.retain(|key, value| !goes(key, value));
+    }
+    map.values_mut().for_each(refresh);
 }
 
-fn fresh_list(items: Vec<Value>) -> Vec<Value> {
-    let marker = |item: &Value| item.as_object().is_some_and(|map| map.contains_key(directive::PATCH));
-    items.into_iter().filter(|item| !marker(item)).map(fresh).collect()
+fn refresh_list(items: &mut Vec<Value>) {
+    items.retain(|item| !item.as_object().is_some_and(|map| map.contains_key(directive::PATCH)));
+    items.iter_mut().for_each(refresh);
+}
+
+/// Such a value.
+fn fresh(mut value: Value) -> Value {
+    refresh(&mut value);
+    value
 }
 
 #[cfg(test)]

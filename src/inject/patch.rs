@@ -3,19 +3,24 @@
 //! The order of the operations follows the order of the documents, so that equal reviews get equal answers. Only `add`,
 //! `remove` and `replace` are used, and none of them depends on an earlier one failing.
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use std::borrow::Borrow;
+use std::iter::Peekable;
 
-/// One step of a patch.
+use serde::Serialize;
+use serde_json::{Map, Value, map};
+
+use super::member::member;
+
+/// One step of a patch, with values of its own or of the document that it leads to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub enum Operation {
+pub enum Operation<V = Value> {
     /// Sets a member, or inserts before a place of a list (`-`: at its end).
     Add {
         /// JSON pointer.
         path: String,
         /// What is put there.
-        value: Value,
+        value: V,
     },
     /// Takes away.
     Remove {
@@ -27,48 +32,72 @@ pub enum Operation {
         /// JSON pointer.
         path: String,
         /// What is put there.
-        value: Value,
+        value: V,
     },
 }
 
+impl<V: Borrow<Value>> Operation<V> {
+    /// The same with a borrowed value.
+    pub(super) fn borrowed(&self) -> Operation<&Value> {
+        match self {
+            Self::Add { path, value } => Operation::Add { path: path.clone(), value: value.borrow() },
+            Self::Remove { path } => Operation::Remove { path: path.clone() },
+            Self::Replace { path, value } => Operation::Replace { path: path.clone(), value: value.borrow() },
+        }
+    }
+
+    fn path(&self) -> &str {
+        match self {
+            Self::Add { path, .. } | Self::Remove { path } | Self::Replace { path, .. } => path,
+        }
+    }
+}
+
 /// The operations that make `after` of `before`; none where they are equal.
-pub fn diff(before: &Value, after: &Value) -> Vec<Operation> {
+pub fn diff<'a>(before: &Value, after: &'a Value) -> Vec<Operation<&'a Value>> {
     let mut operations = Vec::new();
     compare(&mut String::new(), before, after, &mut operations);
     operations
 }
 
-fn compare(path: &mut String, before: &Value, after: &Value, operations: &mut Vec<Operation>) {
+fn compare<'a>(path: &mut String, before: &Value, after: &'a Value, operations: &mut Vec<Operation<&'a Value>>) {
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => compare_maps(path, before, after, operations),
         (Value::Array(before), Value::Array(after)) => compare_lists(path, before, after, operations),
         (before, after) if before == after => {}
-        (_, after) => operations.push(Operation::Replace { path: path.clone(), value: after.clone() }),
+        (_, value) => operations.push(Operation::Replace { path: path.clone(), value }),
     }
 }
 
-fn compare_maps(
+fn compare_maps<'a>(
     path: &mut String,
     before: &Map<String, Value>,
-    after: &Map<String, Value>,
-    operations: &mut Vec<Operation>,
+    after: &'a Map<String, Value>,
+    operations: &mut Vec<Operation<&'a Value>>,
 ) {
-    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+    let mut members = InStep::with(after);
+    for key in before.keys().filter(|key| members.get(key).is_none()) {
         within(path, key, |path| operations.push(Operation::Remove { path: path.clone() }));
     }
+    let mut members = InStep::with(before);
     for (key, value) in after {
-        within(path, key, |path| match before.get(key) {
+        within(path, key, |path| match members.get(key) {
             Some(old) => compare(path, old, value, operations),
-            None => operations.push(Operation::Add { path: path.clone(), value: value.clone() }),
+            None => operations.push(Operation::Add { path: path.clone(), value }),
         });
     }
 }
 
 /// Elements that both ends share are left alone; the middle is compared place by place, then cut or filled up.
-fn compare_lists(path: &mut String, before: &[Value], after: &[Value], operations: &mut Vec<Operation>) {
-    let head = before.iter().zip(after).take_while(|(b, a)| b == a).count();
+fn compare_lists<'a>(
+    path: &mut String,
+    before: &[Value],
+    after: &'a [Value],
+    operations: &mut Vec<Operation<&'a Value>>,
+) {
+    let head = before.iter().zip(after).take_while(|(b, a)| equal(b, a)).count();
     let (before, after) = (&before[head..], &after[head..]);
-    let tail = before.iter().rev().zip(after.iter().rev()).take_while(|(b, a)| b == a).count();
+    let tail = before.iter().rev().zip(after.iter().rev()).take_while(|(b, a)| equal(b, a)).count();
     let (before, after) = (&before[..before.len() - tail], &after[..after.len() - tail]);
     let both = before.len().min(after.len());
     for (place, (old, new)) in before.iter().zip(after).enumerate() {
@@ -78,9 +107,41 @@ fn compare_lists(path: &mut String, before: &[Value], after: &[Value], operation
         within(path, &(head + place).to_string(), |path| operations.push(Operation::Remove { path: path.clone() }));
     }
     for (place, value) in after.iter().enumerate().skip(both) {
-        within(path, &(head + place).to_string(), |path| {
-            operations.push(Operation::Add { path: path.clone(), value: value.clone() });
-        });
+        within(path, &(head + place).to_string(), |path| operations.push(Operation::Add { path: path.clone(), value }));
+    }
+}
+
+/// `==`, faster where members stand in the same order.
+fn equal(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            let mut members = InStep::with(right);
+            left.len() == right.len()
+                && left.iter().all(|(key, value)| members.get(key).is_some_and(|other| equal(value, other)))
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| equal(left, right))
+        }
+        (left, right) => left == right,
+    }
+}
+
+/// Members that are asked for nearly in the order in which they stand: the next one is found without a search.
+struct InStep<'m> {
+    map: &'m Map<String, Value>,
+    next: Peekable<map::Iter<'m>>,
+}
+
+impl<'m> InStep<'m> {
+    fn with(map: &'m Map<String, Value>) -> Self {
+        Self { map, next: map.iter().peekable() }
+    }
+
+    fn get(&mut self, key: &str) -> Option<&'m Value> {
+        match self.next.next_if(|(next, _)| *next == key) {
+            Some((_, value)) => Some(value),
+            None => member(self.map, key),
+        }
     }
 }
 
@@ -113,39 +174,37 @@ pub struct Misfit(String);
 ///
 /// # Errors
 /// An operation does not fit; the document is lost then.
-pub fn apply(mut document: Value, operations: &[Operation]) -> Result<Value, Misfit> {
+pub fn apply<V: Borrow<Value>>(mut document: Value, operations: &[Operation<V>]) -> Result<Value, Misfit> {
     for operation in operations {
-        let path = match operation {
-            Operation::Add { path, .. } | Operation::Remove { path } | Operation::Replace { path, .. } => path,
-        };
-        apply_one(&mut document, operation, path).ok_or_else(|| Misfit(path.clone()))?;
+        let path = operation.path();
+        apply_one(&mut document, &operation.borrowed(), path).ok_or_else(|| Misfit(path.to_owned()))?;
     }
     Ok(document)
 }
 
-fn apply_one(document: &mut Value, operation: &Operation, path: &str) -> Option<()> {
+fn apply_one(document: &mut Value, operation: &Operation<&Value>, path: &str) -> Option<()> {
     if path.is_empty() {
         // The empty pointer is the document itself.
         let (Operation::Add { value, .. } | Operation::Replace { value, .. }) = operation else { return None };
-        *document = value.clone();
+        *document = (*value).clone();
         return Some(());
     }
     let (parent, key) = path.rsplit_once('/')?;
     let key = key.replace("~1", "/").replace("~0", "~");
     match (document.pointer_mut(parent)?, operation) {
-        (Value::Object(map), Operation::Add { value, .. }) => drop(map.insert(key, value.clone())),
+        (Value::Object(map), Operation::Add { value, .. }) => drop(map.insert(key, (*value).clone())),
         (Value::Object(map), Operation::Remove { .. }) => drop(map.shift_remove(&key)?),
-        (Value::Object(map), Operation::Replace { value, .. }) => *map.get_mut(&key)? = value.clone(),
+        (Value::Object(map), Operation::Replace { value, .. }) => *map.get_mut(&key)? = (*value).clone(),
         (Value::Array(items), Operation::Add { value, .. }) => {
             let at = if key == "-" { items.len() } else { key.parse().ok()? };
-            (at <= items.len()).then(|| items.insert(at, value.clone()))?;
+            (at <= items.len()).then(|| items.insert(at, (*value).clone()))?;
         }
         (Value::Array(items), Operation::Remove { .. }) => {
             let at: usize = key.parse().ok()?;
             (at < items.len()).then(|| drop(items.remove(at)))?;
         }
         (Value::Array(items), Operation::Replace { value, .. }) => {
-            *items.get_mut(key.parse::<usize>().ok()?)? = value.clone();
+            *items.get_mut(key.parse::<usize>().ok()?)? = (*value).clone();
         }
         _ => return None,
     }
@@ -162,9 +221,9 @@ mod tests {
     fn a_document_can_be_replaced_as_a_whole() {
         for (before, after) in [(json!(4), json!({"a": 1})), (json!([]), json!("x")), (json!({"a": 1}), json!(null))] {
             let operations = diff(&before, &after);
-            assert_eq!(apply(before.clone(), &operations), Ok(after), "{before}: {operations:?}");
+            assert_eq!(apply(before.clone(), &operations), Ok(after.clone()), "{before}: {operations:?}");
         }
-        let nothing = Operation::Remove { path: String::new() };
+        let nothing = Operation::<Value>::Remove { path: String::new() };
         assert_eq!(apply(json!(4), &[nothing]), Err(Misfit(String::new())));
     }
 }

@@ -10,6 +10,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
+use super::member::{member, member_of};
 use crate::contract::container;
 
 /// The two lists of containers that injection touches.
@@ -60,17 +61,17 @@ pub(crate) fn records<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -
 
 /// The map under `key`, empty where there is none.
 pub(super) fn map<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {
-    value.get(key).and_then(Value::as_object).unwrap_or(&NO_MAP)
+    member_of(value, key).and_then(Value::as_object).unwrap_or(&NO_MAP)
 }
 
 /// The list under `key`, empty where there is none.
 pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    member_of(value, key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The text under `key`, empty where there is none.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_default()
+    member_of(value, key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The map under `key`, made where there is none.
@@ -104,12 +105,12 @@ pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
 
 /// `metadata` of a pod.
 pub(super) fn metadata(pod: &Value) -> &Value {
-    pod.get("metadata").unwrap_or(&Value::Null)
+    member_of(pod, "metadata").unwrap_or(&Value::Null)
 }
 
 /// `spec` of a pod.
 pub(super) fn spec(pod: &Value) -> &Value {
-    pod.get("spec").unwrap_or(&Value::Null)
+    member_of(pod, "spec").unwrap_or(&Value::Null)
 }
 
 /// `spec` of a pod, to change.
@@ -119,12 +120,12 @@ pub(super) fn spec_mut(pod: &mut Value) -> &mut Value {
 
 /// An annotation's value.
 pub(super) fn annotation<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
-    map(metadata(pod), "annotations").get(name)?.as_str()
+    member(map(metadata(pod), "annotations"), name)?.as_str()
 }
 
 /// A label's value.
 pub(super) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
-    map(metadata(pod), "labels").get(name)?.as_str()
+    member(map(metadata(pod), "labels"), name)?.as_str()
 }
 
 /// The annotations, to change.

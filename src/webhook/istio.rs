@@ -85,10 +85,10 @@ impl Profile for Istio {
     }
 }
 
-fn told(outcome: istio::Outcome) -> Outcome {
-    let (decision, patch) = match outcome {
+fn told(outcome: istio::Outcome<'_>) -> Outcome {
+    let (decision, injected) = match outcome {
         istio::Outcome::Skipped(decision) => (decision, None),
-        istio::Outcome::Injected { decision, patch, .. } => (decision, Some(patch)),
+        istio::Outcome::Injected { decision, injected } => (decision, Some(injected)),
     };
     let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
     let warnings: Vec<String> =
@@ -96,7 +96,7 @@ fn told(outcome: istio::Outcome) -> Outcome {
     if let Some(remark) = &decision.remark {
         reason += &format!("; {remark}");
     }
-    let verdict = match patch.map(|patch| serde_json::to_vec(&patch)) {
+    let verdict = match injected.map(|injected| serde_json::to_vec(&injected.patch())) {
         None => Verdict::Skip,
         Some(Ok(patch)) => Verdict::Patch(patch),
         Some(Err(error)) => return refused(format!("the patch cannot be written: {error}")),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{body, warnings};
@@ -148,6 +149,37 @@ struct Kind {
     kind: String,
 }
 
+/// An AdmissionReview with its response.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    kind: &'a str,
+    api_version: &'a str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+    audit_annotations: Audit<'a>,
+}
+
+#[derive(Serialize)]
+struct Audit<'a> {
+    decision: &'a str,
+    reason: &'a str,
+}
+
 impl Review {
     /// Reads a request's body.
     ///
@@ -170,22 +202,27 @@ impl Review {
     }
 
     /// The answer as text.
+    #[expect(clippy::expect_used, reason = "texts and booleans under texts are always JSON")]
     pub fn answer(&self, outcome: &Outcome) -> String {
-        let mut response = json!({ "uid": self.uid, "allowed": outcome.verdict != Verdict::Refuse });
-        match &outcome.verdict {
-            Verdict::Patch(patch) => {
-                response["patch"] = STANDARD.encode(patch).into();
-                response["patchType"] = "JSONPatch".into();
-            }
-            Verdict::Skip => {}
-            Verdict::Refuse => response["status"] = status(&outcome.reason),
-        }
-        let warnings = self.warnings(outcome);
-        if !warnings.is_empty() {
-            response["warnings"] = warnings.into();
-        }
-        response["auditAnnotations"] = json!({ "decision": outcome.verdict.as_str(), "reason": outcome.reason });
-        json!({ "kind": "AdmissionReview", "apiVersion": self.version, "response": response }).to_string()
+        self.written(outcome).expect("an answer is JSON")
+    }
+
+    fn written(&self, outcome: &Outcome) -> Result<String, serde_json::Error> {
+        let patch = match &outcome.verdict {
+            Verdict::Patch(patch) => Some(encoded(patch)?),
+            Verdict::Skip | Verdict::Refuse => None,
+        };
+        let refused = outcome.verdict == Verdict::Refuse;
+        let response = Response {
+            uid: &self.uid,
+            allowed: !refused,
+            patch_type: patch.as_ref().map(|_| "JSONPatch"),
+            patch,
+            status: refused.then(|| status(&outcome.reason)),
+            warnings: self.warnings(outcome),
+            audit_annotations: Audit { decision: outcome.verdict.as_str(), reason: &outcome.reason },
+        };
+        serde_json::to_string(&Answer { kind: "AdmissionReview", api_version: &self.version, response })
     }
 }
 
@@ -243,6 +280,15 @@ impl Unreadable {
         }
         answer.to_string()
     }
+}
+
+/// A patch as the member of an answer. Base64 has nothing to escape: it is written as it is.
+fn encoded(patch: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
+    let mut text = String::with_capacity(patch.len() * 4 / 3 + 6);
+    text.push('"');
+    STANDARD.encode_string(patch, &mut text);
+    text.push('"');
+    RawValue::from_string(text)
 }
 
 fn status(message: &str) -> Value {

@@ -16,6 +16,7 @@ mod options;
 mod pod;
 mod report;
 mod run;
+mod shuffle;
 mod subject;
 
 #[path = "../pod/servers.rs"]
@@ -59,7 +60,7 @@ fn main() -> Result<()> {
     let peaks = verified(&stages)?;
     netns::settle()?;
 
-    let mut shuffle = measure::Shuffle::new();
+    let mut shuffle = shuffle::Shuffle::new();
     let alone = measure::alone(&stages, options.runs, &mut shuffle)?;
     let rounds = measure::at_once(&stages, 4 * options.runs, &mut shuffle)?;
     drop(other_pod);

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use crate::netns;
 use crate::run::Taken;
+use crate::shuffle::Shuffle;
 use crate::subject::{Stage, Subject};
 
 /// Namespaces are dropped, and their end is waited for, after so many runs.
@@ -31,26 +32,6 @@ pub(crate) struct Round {
     pub(crate) wall: Duration,
     /// Each run.
     pub(crate) runs: Vec<Duration>,
-}
-
-/// An order that cannot be foreseen, and needs no library.
-pub(crate) struct Shuffle(u64);
-
-impl Shuffle {
-    pub(crate) fn new() -> Self {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Self(since.map_or(1, |since| since.as_secs() ^ u64::from(since.subsec_nanos()) << 32) | 1)
-    }
-
-    fn order<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            // xorshift64
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            items.swap(i, usize::try_from(self.0 % (i as u64 + 1)).unwrap_or(i));
-        }
-    }
 }
 
 /// Times each subject of each stage `runs` times.

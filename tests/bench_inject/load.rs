@@ -10,18 +10,33 @@ use crate::client::Connection;
 use crate::input::Reviews;
 use crate::program::Program;
 
-/// How long each load lasts.
-const LASTS: Duration = Duration::from_secs(4);
+/// How long a load lasts.
+const LASTS: Duration = Duration::from_secs(1);
 
-/// What a load has shown.
-#[derive(Debug, Clone, Copy)]
+/// What loads of one kind have shown.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
-    /// Reviews in a second.
-    pub(crate) rate: f64,
-    /// Milliseconds.
-    pub(crate) p50: f64,
-    /// Milliseconds.
-    pub(crate) p99: f64,
+    /// Reviews in a second, of each load.
+    rates: Vec<f64>,
+    /// Milliseconds of each review of all loads.
+    took: Vec<f64>,
+}
+
+impl Shown {
+    /// Reviews in a second: the median load's.
+    pub(crate) fn rate(&mut self) -> f64 {
+        of_hundred(&mut self.rates, 50)
+    }
+
+    /// Milliseconds within which so many of a hundred reviews were answered.
+    pub(crate) fn within(&mut self, percent: usize) -> f64 {
+        of_hundred(&mut self.took, percent)
+    }
+}
+
+fn of_hundred(values: &mut [f64], percent: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() * percent / 100]
 }
 
 /// No two reviews of one invocation have the same number.
@@ -40,8 +55,8 @@ async fn ask(connection: &mut Connection, reviews: &Reviews) -> Result<()> {
     Ok(())
 }
 
-/// So many connections at once.
-pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize) -> Result<Shown> {
+/// One load of so many connections at once.
+pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize, shown: &mut Shown) -> Result<()> {
     let mut opened = Vec::new();
     for _ in 0..connections {
         opened.push(Connection::open(program.address, &program.trust).await?);
@@ -66,8 +81,8 @@ pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize
     for task in tasks {
         took.extend(task.await??);
     }
-    took.sort_by(f64::total_cmp);
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
-    let rate = took.len() as f64 / begin.elapsed().as_secs_f64();
-    Ok(Shown { rate, p50: took[took.len() / 2], p99: took[took.len() * 99 / 100] })
+    shown.rates.push(took.len() as f64 / begin.elapsed().as_secs_f64());
+    shown.took.extend(took);
+    Ok(())
 }

@@ -23,14 +23,14 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     };
     let pod: Value = yaml::value(&read(dir, "pod.yaml")?)?;
     let request = Request::new(&pod, "");
-    let Outcome::Injected { patch, .. } = Injector::new(config).review(&request)? else {
+    let Outcome::Injected { injected, .. } = Injector::new(config).review(&request)? else {
         return Err("was skipped".into());
     };
     // Istio's own tests put a fixed word where the template's hash stands.
     let template = yaml::value(&text)?["template"].as_str().unwrap_or_default().to_owned();
     let hash: String = Sha256::digest(template.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let version = case["template_version"].as_str().unwrap_or_default();
-    let got: Vec<Value> = serde_json::from_str(&serde_json::to_string(&patch)?.replace(&hash, version))?;
+    let got: Vec<Value> = serde_json::from_str(&serde_json::to_string(&injected.patch())?.replace(&hash, version))?;
     let want: Vec<Value> = serde_json::from_str(&read(dir, "want.patch.json")?)?;
     for (at, want) in want.iter().enumerate() {
         let got = got.get(at).unwrap_or(&Value::Null);

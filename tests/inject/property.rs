@@ -1,7 +1,9 @@
 //! What holds of every pod: patches make what they promise, injecting twice is injecting once, equal questions get equal
 //! answers, and who is skipped gets no patch.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Injector, Mesh, Outcome, Platform, Request, Settings, Values};
+use istio_cni::inject::istio::{
+    BuiltIn, Config, Injected, Injector, Mesh, Outcome, Platform, Request, Settings, Values,
+};
 use istio_cni::inject::{apply, diff};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
@@ -11,10 +13,11 @@ use serde_json::{Value, json};
 type Property = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let properties: [(&str, Property); 4] = [
+    let properties: [(&str, Property); 5] = [
         ("a patch makes of any document the other", any_patch),
         ("injecting twice is injecting once, and the patch makes it", injected_pods),
         ("a legacy template injected twice is injected once", legacy_pods),
+        ("what an injector remembers of pods changes no answer", remembered_pods),
         ("who is skipped gets no patch", skipped_pods),
     ];
     properties.into_iter().map(|(name, property)| Trial::test(format!("property/{name}"), property)).collect()
@@ -121,7 +124,7 @@ fn distinct(mut containers: Vec<Value>) -> Value {
     containers.into()
 }
 
-fn review(injector: &Injector, pod: &Value, native_sidecars: bool) -> Result<Outcome, Failed> {
+fn review<'a>(injector: &Injector, pod: &'a Value, native_sidecars: bool) -> Result<Outcome<'a>, Failed> {
     Ok(injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") })?)
 }
 
@@ -131,24 +134,50 @@ fn injected_pods() -> Result<(), Failed> {
 }
 
 fn twice_and_patched(injector: &Injector, pod: &Value, native: bool) -> Result<(), Failed> {
-    let Outcome::Injected { pod: once, patch, .. } = review(injector, pod, native)? else {
-        return Err("was skipped".into());
-    };
-    let theirs: json_patch::Patch = serde_json::from_value(serde_json::to_value(&patch)?)?;
-    let mut patched = pod.clone();
-    json_patch::patch(&mut patched, &theirs)?;
-    equal(&once, &patched, "the patch")?;
-    let Outcome::Injected { patch: again, .. } = review(injector, pod, native)? else {
-        return Err("was skipped".into());
-    };
-    if again != patch {
+    let first = review(injector, pod, native)?;
+    let Outcome::Injected { injected: once, .. } = &first else { return Err("was skipped".into()) };
+    patches(pod, once)?;
+    if review(injector, pod, native)? != first {
         return Err("the same question gets another answer".into());
     }
-    let Outcome::Injected { pod: twice, patch, .. } = review(injector, &once, native)? else {
+    let Outcome::Injected { injected: twice, .. } = review(injector, &once.pod, native)? else {
         return Err("was skipped the second time".into());
     };
-    equal(&once, &twice, "the second time")?;
+    equal(&once.pod, &twice.pod, "the second time")?;
+    let patch = twice.patch();
     if patch.is_empty() { Ok(()) } else { Err(format!("the second time has operations: {patch:?}").into()) }
+}
+
+fn remembered_pods() -> Result<(), Failed> {
+    let config = || -> Result<Config, Failed> {
+        let settings = Settings::from_template(
+            "metadata: {labels: {of: '{{ .ObjectMeta.Name }}'}}
+spec:
+  containers:
+  - name: istio-proxy
+    {{- range .Spec.Containers }}
+    {{ .Name }}: {{ toJSON .Ports }}
+    {{- end }}
+",
+        )?;
+        Ok(Config { settings, ..BuiltIn::default().config()? })
+    };
+    let injector = Injector::new(config()?);
+    run(&(pod(), "[ab]", any::<bool>()), |(mut pod, name, native)| {
+        pod["metadata"]["name"] = name.into();
+        let unprejudiced = review(&Injector::new(config()?), &pod, native)?;
+        let same = (0..3)
+            .try_fold(true, |same, _| Ok::<_, Failed>(same && review(&injector, &pod, native)? == unprejudiced))?;
+        same.then_some(()).ok_or_else(|| format!("another answer than {unprejudiced:?}").into())
+    })
+}
+
+/// Another implementation carries out the patch.
+fn patches(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
+    let theirs: json_patch::Patch = serde_json::from_value(serde_json::to_value(injected.patch())?)?;
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &theirs)?;
+    equal(&injected.pod, &patched, "the patch")
 }
 
 const LEGACY: &str = "template: |
@@ -169,17 +198,14 @@ fn legacy_pods() -> Result<(), Failed> {
     };
     let injector = Injector::new(config);
     run(&pod(), |pod| {
-        let Outcome::Injected { pod: once, patch, .. } = review(&injector, &pod, false)? else {
+        let Outcome::Injected { injected: once, .. } = review(&injector, &pod, false)? else {
             return Err("was skipped".into());
         };
-        let theirs: json_patch::Patch = serde_json::from_value(serde_json::to_value(&patch)?)?;
-        let mut patched = pod.clone();
-        json_patch::patch(&mut patched, &theirs)?;
-        equal(&once, &patched, "the patch")?;
-        let Outcome::Injected { pod: twice, .. } = review(&injector, &once, false)? else {
+        patches(&pod, &once)?;
+        let Outcome::Injected { injected: twice, .. } = review(&injector, &once.pod, false)? else {
             return Err("was skipped the second time".into());
         };
-        equal(&once, &twice, "the second time")
+        equal(&once.pod, &twice.pod, "the second time")
     })
 }
 

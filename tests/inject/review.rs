@@ -1,18 +1,22 @@
 //! The webhook: pods against the pods that Istio's patch makes, and what must hold of every patch.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use istio_cni::inject::istio::{Outcome, Request};
+use istio_cni::inject::istio::{Injected, Outcome, Request};
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use super::case::{Case, read};
 use super::equal::same;
 
+type Annotations = BTreeMap<String, String>;
+
 pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     let case = Case::read(dir)?;
     let pod: Value = serde_json::from_str(&read(dir, "pod.json")?)?;
-    let outcome = review(&case, &pod);
+    let annotations = case.namespace_annotations();
+    let outcome = review(&case, &annotations, &pod);
     if dir.join("error.txt").exists() {
         let (error, expected) = (outcome.err().ok_or("was injected")?, read(dir, "error.txt")?);
         let named = error.message().unwrap_or_default().to_lowercase().contains(&expected.trim().to_lowercase());
@@ -21,23 +25,22 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     let want: Value = serde_json::from_str(&read(dir, "want.json")?)?;
     let injected = match outcome? {
         Outcome::Skipped(_) => return same(&want, &pod),
-        Outcome::Injected { pod: injected, patch, .. } => {
-            patched(&pod, &injected, &patch)?;
-            injected
+        Outcome::Injected { injected, .. } => {
+            patched(&pod, &injected)?;
+            injected.pod
         }
     };
     same(&want, &without_status(injected.clone()))?;
-    match review(&case, &injected)? {
-        Outcome::Injected { pod: again, .. } => same(&injected, &again)
+    match review(&case, &annotations, &injected)? {
+        Outcome::Injected { injected: again, .. } => same(&injected, &again.pod)
             .map_err(|failed| format!("the second time: {}", failed.message().unwrap_or_default()).into()),
         Outcome::Skipped(decision) => Err(format!("was skipped the second time: {}", decision.reason).into()),
     }
 }
 
-fn review(case: &Case, pod: &Value) -> Result<Outcome, Failed> {
-    let annotations = case.namespace_annotations();
+fn review<'a>(case: &'a Case, annotations: &'a Annotations, pod: &'a Value) -> Result<Outcome<'a>, Failed> {
     let request = Request {
-        namespace_annotations: Some(&annotations),
+        namespace_annotations: Some(annotations),
         native_sidecars: case.native_sidecars(),
         ..Request::new(pod, case.json["request_namespace"].as_str().unwrap_or_default())
     };
@@ -45,8 +48,9 @@ fn review(case: &Case, pod: &Value) -> Result<Outcome, Failed> {
 }
 
 /// Another implementation carries out the patch, and gets the pod that injection says.
-fn patched(pod: &Value, injected: &Value, patch: &[istio_cni::inject::Operation]) -> Result<(), Failed> {
-    let patch: json_patch::Patch = serde_json::from_value(serde_json::to_value(patch)?)?;
+fn patched(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
+    let patch: json_patch::Patch = serde_json::from_value(serde_json::to_value(injected.patch())?)?;
+    let injected = &injected.pod;
     let mut patched = pod.clone();
     json_patch::patch(&mut patched, &patch)?;
     if patched == *injected {

@@ -76,7 +76,7 @@ mod tests {
         let injector = Injector::new(built_in.config().unwrap());
         let request = Request { native_sidecars, ..Request::new(pod, "shop") };
         match injector.review(&request).unwrap() {
-            Outcome::Injected { pod, .. } => pod,
+            Outcome::Injected { injected, .. } => injected.pod,
             Outcome::Skipped(decision) => panic!("{}", decision.reason),
         }
     }

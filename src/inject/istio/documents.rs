@@ -118,7 +118,7 @@ impl Injector {
         }
         let templates = [SIDECAR.to_owned()];
         let subject = Subject { templates: &templates, native, ..Subject::plain(subject, owner, proxy_config) };
-        pipeline::inject(config, &subject)
+        pipeline::inject(config, &self.overlays, &subject)
     }
 }
 

@@ -2,19 +2,21 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::data::Data;
+use super::overlay::{Overlay, Overlays};
 use super::overrides::{self, Overrides, Own};
 use super::owner::Owner;
 use super::settings::Program;
 use super::status::{self, Status};
 use super::{Config, Error, annotations, order, probes, prometheus};
 use crate::contract::{annotation, container};
+use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::template::{Limits, Template};
-use crate::inject::{merge_pod, yaml};
 use crate::redirect::annotations::parse_bool;
 
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
@@ -68,12 +70,12 @@ impl<'a> Subject<'a> {
 ///
 /// # Errors
 /// The pod's annotations, the templates or their merging; see [`Error`].
-pub(super) fn inject(config: &Config, subject: &Subject<'_>) -> Result<Value, Error> {
+pub(super) fn inject(config: &Config, overlays: &Overlays, subject: &Subject<'_>) -> Result<Value, Error> {
     annotations::check(subject.pod)?;
     let env = cluster_env(config, subject);
     let status = Status::of(subject.pod);
     let remembered = Overrides::of(subject.pod)?;
-    let (mut merged, template_pod) = render(config, subject, &remembered, status.as_ref())?;
+    let (mut merged, template_pod) = render(config, overlays, subject, (&remembered, status.as_ref()))?;
     let own = Own { pod: subject.pod, remembered: &remembered, status: status.as_ref() };
     overrides::reapply(&mut merged, &own, &template_pod)?;
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
@@ -99,12 +101,12 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
     env
 }
 
-/// Renders the templates and merges them in turn, into the pod and, for the record, into nothing.
+/// Renders the templates and merges them in turn, into the pod and, for the record, their names into nothing.
 fn render(
     config: &Config,
+    overlays: &Overlays,
     subject: &Subject<'_>,
-    remembered: &Overrides,
-    status: Option<&Status>,
+    (remembered, status): (&Overrides, Option<&Status>),
 ) -> Result<(Value, Value), Error> {
     let seen = stripped(config, subject, remembered, status);
     let data = Data::new(config, subject, &seen);
@@ -113,14 +115,16 @@ fn render(
     let mut template_pod = Value::Object(Map::new());
     for template in selected(config, subject)? {
         let name = template.name();
-        let overlay = yaml::value(&template.render(&value, Limits::default())?)
+        let overlay = overlays
+            .read(template.render(&value, Limits::default())?)
             .map_err(|error| Error::Rendered { template: name.to_owned(), error })?;
         let merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay).map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
-        merge(&mut template_pod, overlay.clone())?;
+        let Overlay { whole, outline } = Arc::unwrap_or_clone(overlay);
+        merge(&mut template_pod, outline)?;
         make_native(subject, &template_pod, &mut merged);
-        merge(&mut merged, overlay)?;
+        merge(&mut merged, whole)?;
     }
     Ok((merged, template_pod))
 }

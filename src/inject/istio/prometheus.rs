@@ -43,19 +43,19 @@ pub(super) fn is_merged(pod: &Value, status_port: u16) -> bool {
 
 /// Takes Prometheus' annotations away, however they are spelled.
 pub(super) fn clear(pod: &mut Value) {
-    let ours = ["prometheus_io_scrape", "prometheus_io_path", "prometheus_io_port"];
-    pod::annotations_mut(pod).retain(|name, _| !ours.contains(&sanitised(name).as_str()));
+    let ours = ["scrape", "path", "port"];
+    pod::annotations_mut(pod).retain(|name, _| !ours.into_iter().any(|what| is_prometheus(name, what)));
 }
 
 fn annotated<'a>(pod: &'a Value, what: &str) -> Option<&'a str> {
-    let wanted = format!("prometheus_io_{what}");
-    let annotations = pod::map(pod::metadata(pod), "annotations");
-    annotations.iter().find(|(name, _)| sanitised(name) == wanted)?.1.as_str()
+    let mut annotations = pod::map(pod::metadata(pod), "annotations").iter();
+    annotations.find(|(name, _)| is_prometheus(name, what))?.1.as_str()
 }
 
-/// An annotation's name as Prometheus makes a label of it.
-fn sanitised(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+/// Whether an annotation is this one of Prometheus', which takes what is no letter, digit or underscore for one.
+fn is_prometheus(name: &str, what: &str) -> bool {
+    let sanitised = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
+    name.chars().map(sanitised).eq("prometheus_io_".chars().chain(what.chars()))
 }
 
 /// What the agent is told to scrape; empty where the pod says nothing.

@@ -1,6 +1,6 @@
 //! The annotation by which a pod remembers what was injected.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -39,18 +39,35 @@ impl Status {
     }
 }
 
+/// The lists whose names the annotation holds.
+const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, "volumes", "imagePullSecrets"];
+
+/// What of an overlay tells names: merged in the overlay's place, it makes a pod in which [`LISTS`] have the same ones.
+pub(super) fn outline(overlay: &Value) -> Value {
+    let item = |item: &Value| kept(item, |key| key == "name", Value::clone);
+    let list = |list: &Value| match list {
+        Value::Array(items) => items.iter().map(item).collect(),
+        other => other.clone(),
+    };
+    let spec = |spec: &Value| kept(spec, |key| LISTS.contains(&key), list);
+    kept(overlay, |key| key == "spec", spec)
+}
+
+/// The members that are wanted, and those that direct the merging.
+fn kept(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) -> Value) -> Value {
+    let Value::Object(members) = value else { return value.clone() };
+    let kept = members.iter().filter(|(key, _)| key.starts_with('$') || wanted(key));
+    let parted = |(key, value): (&String, &Value)| (key.clone(), if wanted(key) { part(value) } else { value.clone() });
+    Value::Object(kept.map(parted).collect())
+}
+
 /// The annotation's value for what the templates made.
 pub(super) fn describe(template_pod: &Value, revision: &str) -> String {
     let names = |key: &str| match pod::list(pod::spec(template_pod), key) {
         [] => Value::Null,
         items => items.iter().map(pod::name).collect(),
     };
-    json!({
-        INIT_CONTAINERS: names(INIT_CONTAINERS),
-        CONTAINERS: names(CONTAINERS),
-        "volumes": names("volumes"),
-        "imagePullSecrets": names("imagePullSecrets"),
-        "revision": if revision.is_empty() { "default" } else { revision },
-    })
-    .to_string()
+    let mut status: Map<String, Value> = LISTS.iter().map(|key| ((*key).to_owned(), names(key))).collect();
+    status.insert("revision".to_owned(), if revision.is_empty() { "default" } else { revision }.into());
+    Value::Object(status).to_string()
 }

@@ -36,7 +36,8 @@ impl Directive {
 
 /// Whether a member is a directive and no field.
 pub(super) fn is_directive(key: &str) -> bool {
-    key == PATCH || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) || key.starts_with(DELETE_PRIMITIVE)
+    key.starts_with('$')
+        && (key == PATCH || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) || key.starts_with(DELETE_PRIMITIVE))
 }
 
 /// `$retainKeys`: fields that it does not list go.

@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::directive::Directive;
 use super::schema::Schema;
 use super::{Error, fresh, merge_map};
+use crate::inject::member::member_of;
 
 /// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
 pub(super) fn merge_keyed(
@@ -19,11 +20,11 @@ pub(super) fn merge_keyed(
         *original = additions.into_iter().map(fresh).collect();
         return Ok(());
     }
-    let order: Vec<Value> = additions.iter().map(|item| key_of(item, by)).collect();
+    let order = keys(&additions, by);
     if order.iter().any(Value::is_null) {
         return Err(no_key());
     }
-    let before: Vec<Value> = original.iter().map(|item| key_of(item, by)).collect();
+    let before = keys(original, by);
     for addition in additions {
         let key = key_of(&addition, by);
         match (original.iter_mut().find(|item| key_of(item, by) == key), addition) {
@@ -67,16 +68,18 @@ fn take_directives(
 
 /// Puts the elements into the order that `$setElementOrder` lists; those that it does not list keep theirs.
 pub(super) fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], by: &str) -> Vec<Value> {
-    let keys = |items: &[Value]| items.iter().map(|item| key_of(item, by)).collect::<Vec<_>>();
-    interleave(items, &keys(order), &keys(before), by)
+    interleave(items, &keys(order, by), &keys(before, by), by)
 }
 
 /// What the overlay has stands in its order, the rest in the order of `before`. Where both could come next, the rest
 /// does only if both were there before and it stood in front.
 fn interleave(items: Vec<Value>, order: &[Value], before: &[Value], by: &str) -> Vec<Value> {
-    let place = |keys: &[Value], item: &Value| keys.iter().position(|key| *key == key_of(item, by));
+    let place = |keys: &[Value], item: &Value| {
+        let wanted = key_of(item, by);
+        keys.iter().position(|key| key == wanted)
+    };
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
-    listed.sort_by_key(|item| place(order, item));
+    listed.sort_by_cached_key(|item| place(order, item));
     let mut merged = Vec::with_capacity(listed.len() + rest.len());
     let (mut listed, mut rest) = (listed.into_iter().peekable(), rest.into_iter().peekable());
     while let (Some(l), Some(r)) = (listed.peek(), rest.peek()) {
@@ -95,6 +98,10 @@ pub(super) fn insert_scalar(items: &mut Vec<Value>, item: Value) {
     }
 }
 
-fn key_of(item: &Value, by: &str) -> Value {
-    item.get(by).cloned().unwrap_or_default()
+fn keys(items: &[Value], by: &str) -> Vec<Value> {
+    items.iter().map(|item| key_of(item, by).clone()).collect()
+}
+
+fn key_of<'a>(item: &'a Value, by: &str) -> &'a Value {
+    member_of(item, by).unwrap_or(&Value::Null)
 }

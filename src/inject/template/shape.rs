@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::error::Reason;
 use super::value::{List, Map, Text, Value};
+use crate::inject::member::member_of;
 
 /// A struct of Go: its name and its fields.
 #[derive(Debug)]
@@ -147,7 +148,7 @@ impl<'a> Struct<'a> {
 
     /// Whether the JSON has this field, so that writing it as JSON again keeps it.
     pub fn has(&self, field: &Field) -> bool {
-        self.json.is_some_and(|json| field.json.is_empty() || json.get(field.json).is_some())
+        self.json.is_some_and(|json| field.json.is_empty() || member_of(json, field.json).is_some())
     }
 
     /// The JSON that is seen.
@@ -177,7 +178,7 @@ impl<'a> Struct<'a> {
     fn read(&self, field: &Field) -> Value<'a> {
         let json = match field.json {
             "" => self.json,
-            key => self.json.and_then(|json| json.get(key)),
+            key => self.json.and_then(|json| member_of(json, key)),
         };
         field.kind.view(json)
     }

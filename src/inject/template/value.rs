@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 
 use super::error::Reason;
 use super::shape::{Kind, Shape, Struct};
+use crate::inject::member::member;
 
 /// How deep lists and maps that a template makes may nest.
 const MAX_NESTING: usize = 100;
@@ -205,7 +206,7 @@ impl<'a> Map<'a> {
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
         match &self.entries {
             Entries::None => None,
-            Entries::Json(entries) => entries.get(key).map(|value| self.of.view(Some(value))),
+            Entries::Json(entries) => member(entries, key).map(|value| self.of.view(Some(value))),
             Entries::Made(entries, _) => entries.get(key).cloned(),
         }
     }

@@ -14,7 +14,7 @@ fn injected(template: &str, values: &str, pod: &Value) -> Value {
         compliance_policy: String::new(),
     };
     match Injector::new(config).review(&Request::new(pod, "shop")).unwrap() {
-        Outcome::Injected { pod, .. } => pod,
+        Outcome::Injected { injected, .. } => injected.pod,
         Outcome::Skipped(decision) => panic!("{}", decision.reason),
     }
 }

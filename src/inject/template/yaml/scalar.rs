@@ -33,7 +33,7 @@ struct Traits {
 
 /// Whether a text is written as a block, behind which a line ends already where the text's last one does.
 pub(super) fn is_literal(text: &str) -> bool {
-    style(text, false) == Style::Literal
+    text.contains('\n') && style(text, false) == Style::Literal
 }
 
 /// The key of a mapping. False where it is too long, or has lines, and stands behind a `?`.

@@ -20,10 +20,10 @@ fn separated(text: &str) -> Option<String> {
 }
 
 fn is_named(text: &str) -> bool {
+    // As it is, with a capital, or in capitals.
     let cased = |word: &str| {
-        let mut title = word.to_owned();
-        title[..1].make_ascii_uppercase();
-        text == word || text == title || text == word.to_ascii_uppercase()
+        text.eq_ignore_ascii_case(word)
+            && (text[1..] == word[1..] || !text.bytes().any(|byte| byte.is_ascii_lowercase()))
     };
     let infinite = text.strip_prefix(['+', '-']).unwrap_or(text);
     text.len() <= 5

@@ -19,9 +19,9 @@ fn injected(pod: &Value, native_sidecars: bool) -> Option<Value> {
     match INJECTOR.review(&Request { native_sidecars, ..Request::new(pod, "n") }) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(Outcome::Skipped(decision)) => assert!(!decision.sentence().is_empty()),
-        Ok(Outcome::Injected { pod: injected, patch, .. }) => {
-            assert_eq!(apply(pod.clone(), &patch).expect("the patch applies"), injected);
-            return Some(injected);
+        Ok(Outcome::Injected { injected, .. }) => {
+            assert_eq!(apply(pod.clone(), &injected.patch()).expect("the patch applies"), injected.pod);
+            return Some(injected.pod);
         }
     }
     None

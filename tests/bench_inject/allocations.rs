@@ -15,7 +15,8 @@ mod process;
 use anyhow::Result;
 
 use api::Api;
-use input::{Mesh, Reviews};
+use input::Reviews;
+use process::Profiles;
 
 /// The first ones of a process make what lasts.
 const BEFORE: usize = 50;
@@ -28,16 +29,14 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     let all = Reviews::all(&input)?;
-    let (api, anchors) = (Api::start().await, tempfile::NamedTempFile::new()?);
-    std::fs::write(anchors.path(), "ANCHORS")?;
-    let istio = process::istio(&input)?;
-    let dapr = process::dapr(&api, anchors.path(), &all[2]).await?;
+    let api = Api::start().await;
+    let profiles = Profiles::new(&input, &api, &all[2]).await?;
     println!("injection, what one review allocates");
     for reviews in &all {
-        let profile = if reviews.mesh == Mesh::Istio { &istio } else { &dapr };
-        process::answer_all(&**profile, &reviews.texts(0, BEFORE))?;
+        let profile = profiles.of(reviews);
+        process::answer_all(profile, &reviews.texts(0, BEFORE))?;
         let (texts, mut done) = (reviews.texts(BEFORE, COUNTED), Ok(()));
-        let counted = allocation_counter::measure(|| done = process::answer_all(&**profile, &texts));
+        let counted = allocation_counter::measure(|| done = process::answer_all(profile, &texts));
         done?;
         let (times, kib) = (counted.count_total / COUNTED as u64, counted.bytes_total / COUNTED as u64 / 1024);
         println!("  {:<48} {times:>8} times, {kib} KiB", reviews.name());

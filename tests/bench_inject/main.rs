@@ -24,8 +24,9 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 
 use api::Api;
-use input::{Mesh, Reviews};
+use input::Reviews;
 use load::Shown;
+use process::Profiles;
 use program::Program;
 use shuffle::Shuffle;
 
@@ -54,14 +55,11 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     let all = Reviews::all(&input)?;
-    let (api, anchors) = (Api::start().await, tempfile::NamedTempFile::new()?);
-    std::fs::write(anchors.path(), "ANCHORS")?;
-    let istio = process::istio(&input)?;
-    let dapr = process::dapr(&api, anchors.path(), &all[2]).await?;
+    let api = Api::start().await;
+    let profiles = Profiles::new(&input, &api, &all[2]).await?;
     println!("injection, one review within the process");
     for reviews in &all {
-        let profile = if reviews.mesh == Mesh::Istio { &istio } else { &dapr };
-        let cpu = tokio::task::block_in_place(|| process::measure(&**profile, reviews))?;
+        let cpu = tokio::task::block_in_place(|| process::measure(profiles.of(reviews), reviews))?;
         row(&reviews.name(), cpu, "ms", process::aim(reviews));
     }
     let program = Program::start(&api, &input, [&all[0], &all[2]]).await?;

@@ -21,8 +21,31 @@ const REVIEWS: usize = 1000;
 /// What Dapr's chart sets.
 pub(crate) const DAPR: [(&str, &str); 2] = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
 
+/// Who answers reviews of either mesh.
+pub(crate) struct Profiles {
+    istio: Arc<dyn Profile>,
+    dapr: Arc<dyn Profile>,
+}
+
+impl Profiles {
+    /// Both, Istio's by the configuration in `dir`; `probe` is a review of Dapr's.
+    pub(crate) async fn new(dir: &Path, api: &Api, probe: &Reviews) -> Result<Self> {
+        let anchors = tempfile::NamedTempFile::new()?;
+        std::fs::write(anchors.path(), "ANCHORS")?;
+        Ok(Self { istio: istio(dir)?, dapr: dapr(api, anchors.path(), probe).await? })
+    }
+
+    /// The one for these.
+    pub(crate) fn of(&self, reviews: &Reviews) -> &dyn Profile {
+        match reviews.mesh {
+            Mesh::Istio => &*self.istio,
+            Mesh::Dapr => &*self.dapr,
+        }
+    }
+}
+
 /// Istio's injection by the configuration in `dir`.
-pub(crate) fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
+fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).with_context(|| format!("{name} is needed"));
     let texts = Texts {
         config: Some(read("config.yaml")?),
@@ -34,7 +57,7 @@ pub(crate) fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
 }
 
 /// Dapr's injection with what it has learnt of a cluster.
-pub(crate) async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
+async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
     let env = DAPR.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current)?);
     let (mesh, places) = (DaprMesh::default(), Places { anchors: anchors.to_owned() });

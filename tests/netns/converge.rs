@@ -49,6 +49,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         leaves_foreign_rules_alone(Backend::IptablesLegacy, "iptables-legacy", saved_legacy);
     }));
     trials.push(support::trial("converge/iptables/a_taken_name_changes_nothing", IPTABLES, taken_name));
+    trials.push(support::trial("converge/iptables/an_overtaken_session_goes_on", IPTABLES, overtaken));
     trials.push(support::trial("converge/iptables/names_another_user_namespace", &["unshare"], other_user_namespace));
     trials.push(support::trial("converge/probe_tells_the_backends_apart", LEGACY, probe));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
@@ -264,7 +265,26 @@ fn taken_name() {
         let error = session.apply(&plan).unwrap_err().to_string();
         assert!(error.starts_with("adding chain ISTIO_OUTPUT of IPv4 table nat: the kernel says EEXIST"), "{error}");
         assert_same(&before, &saved(&netns));
+        // What else the kernel had to say of that batch is not taken for the next answer.
+        let again = session.observe().unwrap();
+        assert_eq!(again, observe(&netns, Backend::IptablesNft));
     });
+}
+
+/// Another writer between looking and changing: refused, and the same session looks and changes again.
+fn overtaken() {
+    let (netns, wanted) = (TestNetns::new(), everything());
+    program(&netns, Backend::IptablesNft, &case("empty"));
+    netns.inside(|| {
+        let mut session = Session::new(Backend::IptablesNft);
+        let before = session.observe().unwrap();
+        netns.run("iptables-nft", &["-t", "nat", "-N", "FOREIGN"]);
+        let error = session.apply(&netfilter::diff(&wanted, &before).unwrap()).unwrap_err();
+        assert!(matches!(error, Error::Restless), "{error}");
+        let after = session.observe().unwrap();
+        assert_eq!(session.apply(&netfilter::diff(&wanted, &after).unwrap()).unwrap(), Outcome::Changed);
+    });
+    assert_eq!(difference(&netns, Backend::IptablesNft, &wanted), Difference::Same);
 }
 
 fn other_user_namespace() {

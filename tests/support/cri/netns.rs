@@ -1,8 +1,6 @@
 //! Doing something inside a network namespace of the node's: serving, asking, looking at rules.
 
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -10,20 +8,17 @@ use istio_cni::netns;
 
 /// A network namespace, kept open.
 #[derive(Debug)]
-pub struct Netns {
-    file: File,
-}
+pub struct Netns(netns::Netns);
 
 impl Netns {
     /// Opens the one at `path`.
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Self { file: File::open(path).with_context(|| path.display().to_string())? })
+        Ok(Self(netns::Netns::open(path)?))
     }
 
     /// Runs `action` inside, on a thread that ends with it.
     pub fn visit<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T> {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        Ok(netns::Netns::open(&path)?.enter(action)?)
+        Ok(self.0.enter(action)?)
     }
 
     /// Runs a command inside and returns what it printed; it must succeed.

@@ -5,10 +5,11 @@
 //! step that another thread has to be woken for waits for a processor. It leaves everything in place when it ends.
 #![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use tokio::runtime::Builder;
 use tokio::sync::watch::Sender;
 use tokio::time::timeout;
 
@@ -18,6 +19,7 @@ use super::settings::Settings;
 use super::snapshot::{Compared, Snapshot};
 use super::throttle::Throttle;
 use super::{Metrics, Status};
+use crate::contract;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::watch::Watch;
 
@@ -29,15 +31,24 @@ const IMPATIENT: Duration = Duration::from_secs(1);
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
     while !shutdown.is_wished() {
-        let mut keeper = Keeper::new(Arc::clone(&settings), metrics.clone(), status.clone());
-        let (runtime, end) = (Handle::current(), shutdown.clone());
-        if tokio::task::spawn_blocking(move || keeper.live(&runtime, &end)).await.is_err() {
+        let (settings, of, to, end) = (Arc::clone(&settings), metrics.clone(), status.clone(), shutdown.clone());
+        let trouble = match tokio::task::spawn_blocking(move || live(settings, of, to, &end)).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("installing cannot begin: {error}"),
             // Its own panic is told by the process's hook.
-            status.send_replace(Status::NotReady(vec!["installing has failed; the log says how".to_owned()]));
-            metrics.ready(false);
-            let _ = timeout(IMPATIENT, shutdown.wished()).await;
-        }
+            Err(_) => "installing has failed; the log says how".to_owned(),
+        };
+        status.send_replace(Status::NotReady(vec![trouble]));
+        metrics.ready(false);
+        let _ = timeout(IMPATIENT, shutdown.wished()).await;
     }
+}
+
+/// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
+fn live(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, end: &Shutdown) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { Keeper::new(settings, metrics, status).live(end).await });
+    Ok(())
 }
 
 struct Keeper {
@@ -57,14 +68,14 @@ struct Keeper {
 impl Keeper {
     fn new(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>) -> Self {
         let directories = [&settings.net_dir, &settings.bin_dir, &settings.account_dir, &settings.run_dir];
-        let watch = Watch::new(directories.map(Clone::clone));
+        // The plugin writes a line for each pod that starts.
+        let watch = Watch::new(directories.map(Clone::clone)).except(contract::LOG_FILE);
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
         Self { settings, metrics, status, watch, throttle, compared, last, was_ready: false, more: false }
     }
 
-    /// Until the end is wished.
-    fn live(&mut self, runtime: &Handle, end: &Shutdown) {
+    async fn live(&mut self, end: &Shutdown) {
         while !end.is_wished() {
             let complete = self.visit();
             if self.more {
@@ -72,14 +83,12 @@ impl Keeper {
                 if self.throttle.is_fight() {
                     tracing::warn!("{}", fight(&self.last));
                 }
-                let _ = runtime.block_on(async { timeout(wait, end.wished()).await });
+                let _ = timeout(wait, end.wished()).await;
             } else {
-                runtime.block_on(async {
-                    tokio::select! {
-                        () = self.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
-                        () = end.wished() => {}
-                    }
-                });
+                tokio::select! {
+                    () = self.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
+                    () = end.wished() => {}
+                }
             }
         }
     }

@@ -96,7 +96,7 @@ fn older(node: &Node) {
     settings.entry.log_level = "warn".to_owned();
     assert!(install(&settings).is_empty());
     fs::write(&image, PLUGIN).unwrap();
-    fs::write(node.path("account/token"), "token-2").unwrap();
+    node.rotate("token-2");
 }
 
 /// Another writer has overwritten the chain.

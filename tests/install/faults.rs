@@ -1,6 +1,7 @@
 //! File systems that refuse.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,8 @@ use istio_cni::install::snapshot::Snapshot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::stage::{LIST, Node, PLUGIN, install, program};
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A small file system of its own, unmounted in the end.
 struct Small(PathBuf);
@@ -81,13 +84,17 @@ fn a_refused_access_is_named_with_what_may_be_missing() {
         fs::copy(program(), node.path("program")).unwrap();
         node.path("program")
     };
-    let output = std::process::Command::new(program)
-        .args(["install", "chained"])
-        .arg(node.path(""))
-        .arg("999")
-        .uid(65534)
-        .output();
-    let said = String::from_utf8(output.unwrap().stderr).unwrap();
+    let mut command = std::process::Command::new(program);
+    command.args(["install", "chained"]).arg(node.path("")).arg("999").uid(65534);
+    let start = Instant::now();
+    let output = loop {
+        match command.output() {
+            // A child that another test has just forked still has the copy open for writing.
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < PATIENCE => {}
+            output => break output.unwrap(),
+        }
+    };
+    let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("/bin/istio-cni: Permission denied") && said.contains("DAC_OVERRIDE, SELinux"), "{said}");
     assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
 }
@@ -146,7 +153,7 @@ fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
     fs::set_permissions(node.path("net/10-net.conflist"), fs::Permissions::from_mode(0o640)).unwrap();
     install(&node.chained());
     let inode = fs::metadata(node.path("bin/istio-cni")).unwrap().ino();
-    fs::write(node.path("account/token"), "token-2").unwrap();
+    node.rotate("token-2");
     assert!(install(&node.chained()).is_empty());
     assert_eq!(fs::metadata(node.path("bin/istio-cni")).unwrap().ino(), inode);
     assert_eq!(node.mode("net/10-net.conflist"), 0o640);

@@ -130,6 +130,7 @@ async fn a_plugin_that_is_changed_in_its_place_comes_back() {
     let file = fs::File::options().write(true).open(&plugin).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"?", 50_000).unwrap();
     file.set_modified(made).unwrap();
+    drop(file);
     until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
     kept.stop().await;
 }
@@ -142,9 +143,7 @@ async fn a_new_token_is_passed_on_without_losing_readiness() {
     kept.ready().await;
     kept.status.mark_unchanged();
     for token in ["token-2", "token-3"] {
-        // As the kubelet does it: a new directory, and a link that is renamed over.
-        fs::write(node.path("account/next"), token).unwrap();
-        fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
+        node.rotate(token);
         until(token, || node.read("run/istio-cni-kubeconfig").contains(token)).await;
     }
     assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());

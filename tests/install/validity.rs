@@ -186,7 +186,7 @@ async fn readiness_outlasts_a_new_token() {
         node.network(FILE, CALICO);
         let mut kept = Kept::start(node.settings(mode));
         kept.ready().await;
-        fs::write(node.path("account/token"), "token-2").unwrap();
+        node.rotate("token-2");
         until(file, || node.read("run/istio-cni-kubeconfig").contains("token-2")).await;
         assert_eq!(kept.times_ready(), 1, "{file}");
         kept.stop().await;

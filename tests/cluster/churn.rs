@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
+use crate::cluster::Change;
 use crate::objects::{injected, is_ready, standalone, uid, unvalidated};
 use crate::runtime::wait::PATIENCE;
 use crate::stage::Stage;
 
-/// Pods at a time.
+/// Between two looks at the disturbance, where no pod changes.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Pods at a time, until they are gone.
 const AT_ONCE: usize = 6;
-/// No pod may take longer to become ready,
+/// No pod may take longer to start,
 const LIMIT: Duration = Duration::from_secs(3);
 /// unless so many times what half of the pods take without the plugin is longer: the control plane and whoever disturbs
 /// the agent run on the same machine as the pods.
@@ -24,7 +27,8 @@ const WITHOUT: usize = 12;
 /// What became of the pods. All are redirected by the time that their application runs.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
-    /// From its creation until it was ready, of each pod that was redirected from the start.
+    /// From its creation until a watch told that all of its containers have started, as Kubernetes' own objective for the
+    /// startup of pods has it, but with the init containers; of each pod that was redirected from the start.
     pub(crate) starts: Vec<Duration>,
     /// The same of each pod whose validation has found no redirection. It was mended, and its event says so.
     pub(crate) slipped: Vec<Duration>,
@@ -49,10 +53,13 @@ impl Churn {
     }
 }
 
-/// A pod that is not ready yet.
-struct Starting {
+/// A pod from its creation until it is gone.
+#[derive(Debug)]
+struct Life {
     since: Instant,
+    started: Option<Duration>,
     slipped: bool,
+    ends: bool,
 }
 
 /// What pods find on their node.
@@ -89,55 +96,90 @@ fn come_and_go(
 ) -> Result<Churn> {
     thread::scope(|scope| {
         let disturbing = scope.spawn(disturb);
-        let (mut churn, mut starting) = (Churn::default(), BTreeMap::new());
-        let goes_on = |churn: &Churn| churn.pods() < at_least || !disturbing.is_finished();
-        while goes_on(&churn) || !starting.is_empty() {
-            while starting.len() < AT_ONCE && goes_on(&churn) {
-                let name = format!("{name}-{}", churn.pods() + starting.len());
-                create(stage, on, &name)?;
-                starting.insert(name, Starting { since: Instant::now(), slipped: false });
+        let changes = stage.cluster.changes(&stage.path("pods"))?;
+        let mut node = Node { stage, on, pods: BTreeMap::new(), churn: Churn::default() };
+        let mut made = 0;
+        while made < at_least || !disturbing.is_finished() || !node.pods.is_empty() {
+            while node.pods.len() < AT_ONCE && (made < at_least || !disturbing.is_finished()) {
+                node.create(format!("{name}-{made}"))?;
+                made += 1;
             }
-            look(stage, on, &mut starting, &mut churn)?;
-            thread::sleep(Duration::from_millis(50));
+            match changes.next(PAUSE)? {
+                Some(Change::Is(at, pod)) => node.look(at, &pod)?,
+                Some(Change::Gone(pod)) => node.gone(&pod)?,
+                None => {}
+            }
+            let late = node.pods.iter().find(|(_, life)| life.since.elapsed() > PATIENCE);
+            ensure!(late.is_none(), "neither ready nor gone after {PATIENCE:?}: {late:?}");
         }
         disturbing.join().map_err(|_| anyhow!("the disturbance has panicked"))??;
         let failed = events(stage, |event| event["reason"] == "FailedCreatePodSandBox")?;
         ensure!(failed.is_empty(), "sandboxes have failed: {failed:#?}");
-        Ok(churn)
+        Ok(node.churn)
     })
 }
 
-fn create(stage: &Stage<'_>, on: On, name: &str) -> Result<()> {
-    let mut pod = match on {
-        On::Mesh => injected(),
-        On::Bare => unvalidated(injected()),
-    };
-    pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
-    stage.create("pods", &standalone(name, pod)).map(drop)
+/// The pods that are there now, and what became of those that have been.
+struct Node<'s> {
+    stage: &'s Stage<'s>,
+    on: On,
+    pods: BTreeMap<String, Life>,
+    churn: Churn,
 }
 
-/// Looks at each pod once. Those that are ready must be redirected where there is a mesh, and go.
-fn look(stage: &Stage<'_>, on: On, starting: &mut BTreeMap<String, Starting>, churn: &mut Churn) -> Result<()> {
-    for pod in stage.pods()? {
-        let name = pod["metadata"]["name"].as_str().context("a name")?;
-        let Some(known) = starting.get_mut(name) else { continue };
-        known.slipped |= has_failed(&pod);
-        ensure!(known.since.elapsed() < PATIENCE, "not ready after {PATIENCE:?}: {}", pod["status"]);
-        if !is_ready(&pod) {
-            continue;
-        }
-        let (took, slipped) = (known.since.elapsed(), known.slipped);
-        starting.remove(name);
-        if matches!(on, On::Mesh) {
-            stage.redirected(&pod)?;
-        }
-        if slipped {
-            stage.cluster.until("an event about the mended pod", |_| told(stage, &pod))?;
-        }
-        if slipped { &mut churn.slipped } else { &mut churn.starts }.push(took);
-        stage.cluster.delete(&stage.path(&format!("pods/{name}")))?;
+impl Node<'_> {
+    fn create(&mut self, name: String) -> Result<()> {
+        let mut pod = match self.on {
+            On::Mesh => injected(),
+            On::Bare => unvalidated(injected()),
+        };
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        let since = Instant::now();
+        self.stage.create("pods", &standalone(&name, pod))?;
+        self.pods.insert(name, Life { since, started: None, slipped: false, ends: false });
+        Ok(())
     }
-    Ok(())
+
+    /// Looks at a pod that has changed. Once it is ready, it must be redirected where there is a mesh, and goes.
+    fn look(&mut self, at: Instant, pod: &Value) -> Result<()> {
+        let name = name_of(pod)?;
+        let Some(life) = self.pods.get_mut(name) else { return Ok(()) };
+        life.slipped |= has_failed(pod);
+        if life.started.is_none() && has_started(pod) {
+            life.started = Some(at.saturating_duration_since(life.since));
+        }
+        if life.ends || !is_ready(pod) {
+            return Ok(());
+        }
+        if matches!(self.on, On::Mesh) {
+            self.stage.redirected(pod)?;
+        }
+        if life.slipped {
+            self.stage.cluster.until("an event about the mended pod", |_| told(self.stage, pod))?;
+        }
+        let starts = if life.slipped { &mut self.churn.slipped } else { &mut self.churn.starts };
+        starts.push(life.started.context("ready before it has started")?);
+        life.ends = true;
+        self.stage.cluster.delete(&self.stage.path(&format!("pods/{name}"))).map(drop)
+    }
+
+    /// Its place is free for another.
+    fn gone(&mut self, pod: &Value) -> Result<()> {
+        let life = self.pods.remove(name_of(pod)?);
+        ensure!(life.is_none_or(|life| life.ends), "somebody has deleted a pod: {}", pod["status"]);
+        Ok(())
+    }
+}
+
+fn name_of(pod: &Value) -> Result<&str> {
+    pod["metadata"]["name"].as_str().context("a name")
+}
+
+/// Have all of its containers?
+fn has_started(pod: &Value) -> bool {
+    let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    statuses.filter(|status| status["started"] == true).count() == containers
 }
 
 /// Has its validation ever failed? What it did not see was not there.

@@ -3,16 +3,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use futures::TryStreamExt as _;
 use hyper::http::request::Builder;
 use hyper::{Method, Request};
 use kube::Client;
+use kube::core::WatchEvent;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 
 use crate::agent::IMAGES;
 use crate::injector::{PROXY, VALIDATION};
@@ -101,6 +105,28 @@ impl Cluster {
         self.runtime.block_on(self.client.request(request)).context(what)
     }
 
+    /// What changes in a collection, those included that are there already.
+    pub(crate) fn changes(&self, collection: &str) -> Result<Changes> {
+        let request = Request::get(format!("{collection}?watch=true")).body(Vec::new())?;
+        let (client, (sender, heard)) = (self.client.clone(), mpsc::channel());
+        let task = self.runtime.spawn(async move {
+            let events = client.request_events::<Value>(request).await?;
+            let mut events = std::pin::pin!(events);
+            while let Some(event) = events.try_next().await? {
+                let change = match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Is(Instant::now(), object),
+                    WatchEvent::Deleted(object) => Change::Gone(object),
+                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+                };
+                if sender.send(change).is_err() {
+                    break;
+                }
+            }
+            kube::Result::Ok(())
+        });
+        Ok(Changes { heard, task })
+    }
+
     /// What a container has said.
     pub(crate) fn log(&self, pod: &str, container: &str) -> Result<String> {
         let request = Request::get(format!("{pod}/log?container={container}")).body(Vec::new())?;
@@ -111,6 +137,37 @@ impl Cluster {
     pub(crate) fn until<T>(&self, what: &str, probe: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         let mut probe = probe;
         wait::until_every(PAUSE, what, || probe(self))
+    }
+}
+
+/// One change of an object in a collection.
+pub(crate) enum Change {
+    /// It is new or another than before, and when that was heard of.
+    Is(Instant, Value),
+    /// It was like this.
+    Gone(Value),
+}
+
+/// What changes in a collection, until the value is dropped.
+pub(crate) struct Changes {
+    heard: Receiver<Change>,
+    task: JoinHandle<kube::Result<()>>,
+}
+
+impl Changes {
+    /// The next one; nothing if it takes too long.
+    pub(crate) fn next(&self, patience: Duration) -> Result<Option<Change>> {
+        match self.heard.recv_timeout(patience) {
+            Ok(change) => Ok(Some(change)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => bail!("the API server has ended a watch"),
+        }
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

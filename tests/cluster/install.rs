@@ -31,7 +31,8 @@ pub(crate) const CASES: &[Case] = &[
 
 /// How often another writer replaces the chain while the agent is there.
 const OVERWRITTEN: usize = 7;
-/// For so long the plugin may then be missing, half of the times: a busy machine takes longer now and then.
+/// For so long the plugin may then be missing, two of three times: on a busy machine, whoever heals waits for a processor now
+/// and then.
 const HEALED: Duration = Duration::from_millis(20);
 /// Once the chain has the plugin, pods may be told so; a busy machine takes longer, but not each time.
 const READY: Duration = Duration::from_secs(2);
@@ -107,8 +108,8 @@ fn replace(stage: &Stage<'_>) -> Result<()> {
     figures::against(&without, "both: pod starts", &both.starts);
     figures::of("both: starts of pods that were mended", &both.slipped);
     let pods = [&replaced, &overwritten, &both].map(Churn::pods).iter().sum::<usize>();
-    let healed = figures::median(&heals).context("not one heal")?;
-    ensure!(healed <= HEALED, "half of the heals take {healed:?}, not {HEALED:?}: {heals:?}");
+    let swift = heals.iter().filter(|gap| **gap <= HEALED).count();
+    ensure!(swift * 3 >= OVERWRITTEN * 2, "{swift} of the heals take {HEALED:?} at most: {heals:?}");
     ensure!(pods >= 60, "too few pods to tell anything: {pods}");
     [replaced, overwritten, both].iter().try_for_each(|churn| churn.is_swift(half))
 }

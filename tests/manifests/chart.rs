@@ -84,6 +84,21 @@ pub(crate) fn values_outrank_platforms() {
     }
 }
 
+/// The API server refuses a DaemonSet that may be both short of a pod and have one too many.
+pub(crate) fn upgrades_overlap_unless_told_otherwise() {
+    for (given, expected) in [
+        ("revision=\"x\"", json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } })),
+        (
+            "updateStrategy.rollingUpdate.maxUnavailable=2",
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } }),
+        ),
+        ("updateStrategy.type=\"OnDelete\"", json!({ "type": "OnDelete", "rollingUpdate": {} })),
+    ] {
+        let objects = AGENT.render(&[given]);
+        assert_eq!(only(&objects, "DaemonSet")["spec"]["updateStrategy"], expected, "{given}");
+    }
+}
+
 pub(crate) fn what_cannot_be_is_refused() {
     for (value, reason) in [
         (r#"global.platform="bare""#, r#"global.platform is "bare"; known are gke"#),

@@ -35,13 +35,14 @@ fn main() {
         ("injector/installations_do_not_meet", injector::life::installations_do_not_meet),
         ("injector/one_always_answers", injector::life::one_always_answers),
     ];
-    let rendered: [(&str, fn()); 16] = [
+    let rendered: [(&str, fn()); 17] = [
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
         ("chart/what_cannot_be_is_refused", chart::what_cannot_be_is_refused),
         ("chart/platforms_have_their_directories", chart::platforms_have_their_directories),
         ("chart/openshift_gets_its_own_kinds", chart::openshift_gets_its_own_kinds),
+        ("chart/upgrades_overlap_unless_told_otherwise", chart::upgrades_overlap_unless_told_otherwise),
         ("chart/scopes_part_the_objects", chart::scopes_part_the_objects),
         ("chart/arguments_are_understood", arguments::of_the_chart),
         ("chart/modes_are_the_programs", arguments::modes_are_the_programs),

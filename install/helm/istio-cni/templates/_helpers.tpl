@@ -24,6 +24,14 @@ install.operator.istio.io/owning-resource: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
+{{- define "istio-cni.updateStrategy" -}}
+{{- $strategy := .updateStrategy -}}
+{{- if and (eq $strategy.type "RollingUpdate") (not $strategy.rollingUpdate) -}}
+{{- $strategy = dict "type" $strategy.type "rollingUpdate" (dict "maxSurge" 1 "maxUnavailable" 0) -}}
+{{- end -}}
+{{- toYaml $strategy -}}
+{{- end -}}
+
 {{/* What becomes of broken pods, told as the program tells it; "" where nobody looks for them. */}}
 {{- define "istio-cni.repairMode" -}}
 {{- $repair := .repair -}}

@@ -17,6 +17,8 @@ use crate::subject::{Stage, Subject};
 const BLOCK: usize = 32;
 /// A rate is measured in so many rounds, each with all subjects in a new order.
 const ROUNDS: usize = 3;
+/// So many a worker, at least.
+const EACH: usize = 6;
 /// How many at once.
 pub(crate) const WIDTHS: [usize; 3] = [1, 4, 16];
 
@@ -67,8 +69,8 @@ pub(crate) fn at_once(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) 
         }
         shuffle.order(&mut plan);
         for (at, subject, width) in plan {
-            // At least two of each worker's, or the rate is that of one burst.
-            let count = (runs / ROUNDS).max(2 * width);
+            // At least so many of each worker's, or the rate is that of a burst and of its end.
+            let count = (runs / ROUNDS).max(EACH * width);
             rounds.entry((at, subject, width)).or_default().push(round(&stages[at], subject, width, count)?);
             netns::settle()?;
         }
@@ -77,12 +79,15 @@ pub(crate) fn at_once(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) 
 }
 
 fn round(stage: &Stage<'_>, subject: Subject, width: usize, count: usize) -> Result<Round> {
-    let prepared = (0..count).map(|_| stage.prepare(subject)).collect::<Result<Vec<_>>>()?;
+    let dir = tempfile::tempdir_in("/run")?;
+    let prepare = |number: usize| stage.prepare(subject)?.among_others(dir.path().join(number.to_string()));
+    let prepared = (0..count).map(prepare).collect::<Result<Vec<_>>>()?;
     let (next, runs) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(count)));
     let work = || -> Result<()> {
         while let Some(run) = prepared.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let taken = run.run()?;
-            runs.lock().unwrap_or_else(PoisonError::into_inner).push(taken.wall);
+            let clock = Instant::now();
+            run.run()?;
+            runs.lock().unwrap_or_else(PoisonError::into_inner).push(clock.elapsed());
         }
         Ok(())
     };

@@ -89,9 +89,14 @@ impl PodNetns {
     /// Runs `visit` inside; programs that it starts are inside too.
     pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_thread(|| {
-            setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+            self.enter()?;
             visit()
         })
+    }
+
+    /// Takes the calling thread into it.
+    pub(crate) fn enter(&self) -> Result<()> {
+        Ok(setns(&self.file, CloneFlags::CLONE_NEWNET)?)
     }
 }
 

@@ -4,6 +4,7 @@
 //! starts, as do the pipes for what it writes.
 
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{PipeReader, Read as _, Write as _, pipe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,6 +26,17 @@ pub(crate) struct Step {
     pub(crate) stdin: Vec<u8>,
 }
 
+impl Step {
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args);
+        if let Some(env) = &self.env {
+            command.env_clear().envs(env.iter().cloned());
+        }
+        command
+    }
+}
+
 /// Where a run's programs are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -34,11 +46,11 @@ pub(crate) enum Start {
     Inside,
 }
 
-/// What one run took.
+/// What a run alone took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) wall: Duration,
-    /// User and system time of all programs. Of no meaning where runs overlap.
+    /// User and system time of all programs.
     pub(crate) cpu: Duration,
 }
 
@@ -88,11 +100,8 @@ impl Ready {
         let (stdin, mut feed) = pipe()?;
         feed.write_all(&step.stdin).context("standard input does not fit into a pipe")?;
         let ((stdout, out), (stderr, err)) = (pipe()?, pipe()?);
-        let mut command = Command::new(&step.program);
-        command.args(&step.args).stdin(stdin).stdout(out).stderr(err);
-        if let Some(env) = &step.env {
-            command.env_clear().envs(env.iter().cloned());
-        }
+        let mut command = step.command();
+        command.stdin(stdin).stdout(out).stderr(err);
         Ok(Self { command, stdout, stderr })
     }
 
@@ -108,6 +117,38 @@ impl Ready {
         let _ = stdout.read_to_string(&mut said);
         let _ = stderr.read_to_string(&mut said);
         said
+    }
+}
+
+/// A run among many at once. The bench is at work on the same cores, so its own part is small: what programs read lies in
+/// files, no thread is made for them, and of what they write only what has gone wrong is kept.
+pub(crate) struct Laid {
+    steps: Vec<Step>,
+    dir: PathBuf,
+}
+
+impl Laid {
+    /// Writes what its programs read into a new directory.
+    pub(crate) fn out(steps: Vec<Step>, dir: PathBuf) -> Result<Self> {
+        fs::create_dir(&dir)?;
+        for (at, step) in steps.iter().enumerate() {
+            fs::write(dir.join(at.to_string()), &step.stdin)?;
+        }
+        Ok(Self { steps, dir })
+    }
+
+    /// Starts its programs in the netns that the calling thread is in.
+    pub(crate) fn run(&self) -> Result<()> {
+        for (at, step) in self.steps.iter().enumerate() {
+            let said = self.dir.join("said");
+            let stdin = File::open(self.dir.join(at.to_string()))?;
+            let mut command = step.command();
+            command.stdin(stdin).stdout(Stdio::null()).stderr(File::create(&said)?);
+            if !command.spawn()?.wait()?.success() {
+                bail!("{step:?} failed: {}", fs::read_to_string(&said)?);
+            }
+        }
+        Ok(())
     }
 }
 

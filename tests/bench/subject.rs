@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 
 use crate::case::{self, Case, Recording};
 use crate::netns::PodNetns;
-use crate::run::{self, Start, Step, Taken};
+use crate::run::{self, Laid, Start, Step, Taken};
 use crate::{commands, pod};
 
 /// Something that is timed.
@@ -124,6 +124,28 @@ impl Prepared {
     /// Lets it happen, once.
     pub(crate) fn run(&self) -> Result<Taken> {
         run::run(&self.netns, self.start, &self.steps)
+    }
+
+    /// The same as one of many at once, with a directory of its own.
+    pub(crate) fn among_others(self, dir: PathBuf) -> Result<AmongOthers> {
+        Ok(AmongOthers { netns: self.netns, start: self.start, steps: Laid::out(self.steps, dir)? })
+    }
+}
+
+/// A run about to happen beside others.
+pub(crate) struct AmongOthers {
+    netns: PodNetns,
+    start: Start,
+    steps: Laid,
+}
+
+impl AmongOthers {
+    /// Lets it happen, on a thread that is there for nothing else.
+    pub(crate) fn run(&self) -> Result<()> {
+        if self.start == Start::Inside {
+            self.netns.enter()?;
+        }
+        self.steps.run()
     }
 }
 

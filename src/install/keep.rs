@@ -31,8 +31,9 @@ const IMPATIENT: Duration = Duration::from_secs(1);
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
     while !shutdown.is_wished() {
-        let (settings, of, to, end) = (Arc::clone(&settings), metrics.clone(), status.clone(), shutdown.clone());
-        let trouble = match tokio::task::spawn_blocking(move || live(settings, of, to, &end)).await {
+        let mut keeper = Keeper::new(Arc::clone(&settings), metrics.clone(), status.clone());
+        let end = shutdown.clone();
+        let trouble = match tokio::task::spawn_blocking(move || keeper.live(&end)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => format!("installing cannot begin: {error}"),
             // Its own panic is told by the process's hook.
@@ -44,18 +45,10 @@ pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Stat
     }
 }
 
-/// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
-fn live(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, end: &Shutdown) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { Keeper::new(settings, metrics, status).live(end).await });
-    Ok(())
-}
-
 struct Keeper {
     settings: Arc<Settings>,
     metrics: Metrics,
     status: Sender<Status>,
-    watch: Watch,
     throttle: Throttle,
     compared: Compared,
     /// The plan of the last look: what it says is logged when it is new.
@@ -67,16 +60,24 @@ struct Keeper {
 
 impl Keeper {
     fn new(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>) -> Self {
-        let directories = [&settings.net_dir, &settings.bin_dir, &settings.account_dir, &settings.run_dir];
-        // The plugin writes a line for each pod that starts.
-        let watch = Watch::new(directories.map(Clone::clone)).except(contract::LOG_FILE);
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
-        Self { settings, metrics, status, watch, throttle, compared, last, was_ready: false, more: false }
+        Self { settings, metrics, status, throttle, compared, last, was_ready: false, more: false }
     }
 
-    async fn live(&mut self, end: &Shutdown) {
+    /// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
+    fn live(&mut self, end: &Shutdown) -> io::Result<()> {
+        Builder::new_current_thread().enable_all().build()?.block_on(self.mend(end));
+        Ok(())
+    }
+
+    async fn mend(&mut self, end: &Shutdown) {
+        let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
+        // The plugin writes a line for each pod that starts.
+        let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
+        let mut watch = Watch::new(directories).except(contract::LOG_FILE);
         while !end.is_wished() {
+            watch.renew();
             let complete = self.visit();
             if self.more {
                 let wait = self.throttle.take(Instant::now());
@@ -86,7 +87,7 @@ impl Keeper {
                 let _ = timeout(wait, end.wished()).await;
             } else {
                 tokio::select! {
-                    () = self.watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
+                    () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
                     () = end.wished() => {}
                 }
             }
@@ -95,7 +96,6 @@ impl Keeper {
 
     /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
     fn visit(&mut self) -> bool {
-        self.watch.renew();
         let plan = plan::install(&self.settings, &Snapshot::again(&self.settings, &mut self.compared));
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
 
-/// Events of so many files are read at once, each with a name of 255 bytes at most.
+/// So many bytes of events are read at once; one of a file with the longest name has 272.
 const BUFFER: usize = 4096;
 
 /// Watches of the directories that matter.

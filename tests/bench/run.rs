@@ -1,7 +1,7 @@
 //! One run: programs started one after the other, from the first spawn to the last exit.
 //!
-//! All subjects are started by the same code, on a fresh thread; what a program reads lies in its pipe before the clock
-//! starts, as do the pipes for what it writes.
+//! All subjects are started by the same code. Alone, a run has a fresh thread, and what a program reads lies in its pipe
+//! before the clock starts, as do the pipes for what it writes. Among others it has files: see [`Laid`].
 
 use std::ffi::OsString;
 use std::fs::{self, File};

@@ -99,8 +99,9 @@ fn come_and_go(
         let changes = stage.cluster.changes(&stage.path("pods"))?;
         let mut node = Node { stage, on, pods: BTreeMap::new(), churn: Churn::default() };
         let mut made = 0;
-        while made < at_least || !disturbing.is_finished() || !node.pods.is_empty() {
-            while node.pods.len() < AT_ONCE && (made < at_least || !disturbing.is_finished()) {
+        let goes_on = |made: usize| made < at_least || !disturbing.is_finished();
+        while goes_on(made) || !node.pods.is_empty() {
+            while node.pods.len() < AT_ONCE && goes_on(made) {
                 node.create(format!("{name}-{made}"))?;
                 made += 1;
             }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -110,19 +110,9 @@ impl Cluster {
         let request = Request::get(format!("{collection}?watch=true")).body(Vec::new())?;
         let (client, (sender, heard)) = (self.client.clone(), mpsc::channel());
         let task = self.runtime.spawn(async move {
-            let events = client.request_events::<Value>(request).await?;
-            let mut events = std::pin::pin!(events);
-            while let Some(event) = events.try_next().await? {
-                let change = match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Is(Instant::now(), object),
-                    WatchEvent::Deleted(object) => Change::Gone(object),
-                    WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
-                };
-                if sender.send(change).is_err() {
-                    break;
-                }
+            if let Err(error) = watch(client, request, &sender).await {
+                let _ = sender.send(Err(error));
             }
-            kube::Result::Ok(())
         });
         Ok(Changes { heard, task })
     }
@@ -150,15 +140,15 @@ pub(crate) enum Change {
 
 /// What changes in a collection, until the value is dropped.
 pub(crate) struct Changes {
-    heard: Receiver<Change>,
-    task: JoinHandle<kube::Result<()>>,
+    heard: Receiver<Result<Change>>,
+    task: JoinHandle<()>,
 }
 
 impl Changes {
     /// The next one; nothing if it takes too long.
     pub(crate) fn next(&self, patience: Duration) -> Result<Option<Change>> {
         match self.heard.recv_timeout(patience) {
-            Ok(change) => Ok(Some(change)),
+            Ok(change) => change.context("watching").map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("the API server has ended a watch"),
         }
@@ -169,6 +159,24 @@ impl Drop for Changes {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// Until the API server ends it, or nobody listens.
+async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Result<Change>>) -> Result<()> {
+    let events = client.request_events::<Value>(request).await?;
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.try_next().await? {
+        let change = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Is(Instant::now(), object),
+            WatchEvent::Deleted(object) => Change::Gone(object),
+            WatchEvent::Bookmark(_) => continue,
+            WatchEvent::Error(status) => bail!("{status:?}"),
+        };
+        if changes.send(Ok(change)).is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Makes an image of programs, by their paths in it, and gives it to containerd.

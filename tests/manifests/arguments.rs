@@ -63,7 +63,10 @@ pub(crate) fn modes_are_the_programs() {
             both.filter_map(|(digit, name)| Some(format!("{prefix}{name}={}", given(digit)?))).collect()
         };
         let values = of(switches, "repair.");
-        let expected = settings(&[POD.map(str::to_owned).to_vec(), of(flags, "")].concat()).repair.mode.as_str();
+        // Istio's program repairs in place only where it is asked to; its chart asks for it, unless it is told not to.
+        let on = !values.is_empty() && given(0).is_none();
+        let asked = if on { vec![format!("{}=true", flags[0])] } else { vec![] };
+        let expected = settings(&[POD.map(str::to_owned).to_vec(), of(flags, ""), asked].concat()).repair.mode.as_str();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         assert_eq!(mode_of(&values), expected, "{values:?}");
     }

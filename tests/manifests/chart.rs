@@ -101,12 +101,69 @@ pub(crate) fn upgrades_overlap_unless_told_otherwise() {
 
 pub(crate) fn what_cannot_be_is_refused() {
     for (value, reason) in [
-        (r#"global.platform="bare""#, r#"global.platform is "bare"; known are gke"#),
+        (r#"global.platform="bare""#, r#"platform is "bare"; known are gke"#),
+        (r#"platform="bare""#, r#"platform is "bare"; known are gke"#),
+        (r#"profile="bare""#, r#"profile is "bare"; known are ambient, demo"#),
+        (r#"global.profile="bare""#, r#"profile is "bare"; known are ambient, demo"#),
+        (r#"compatibilityVersion="1.2""#, r#"compatibilityVersion is "1.2"; known are 1.24"#),
         (r#"repair.mode="restart""#, r#"repair.mode is "restart"; known are evict"#),
+        (r#"provider="other""#, r#"provider is "other"; known are default, multus"#),
+        (r#"global.resourceScope="none""#, r#"global.resourceScope is "none"; known are all"#),
+        ("ambient.enabled=true", "ambient.enabled is not supported"),
+        (r#"profile="ambient""#, "ambient.enabled is not supported"),
+        (r#"env.AMBIENT_ENABLED="true""#, "env.AMBIENT_ENABLED is not supported"),
+        (r#"env.REPAIR_REPAIR_PODS="true""#, "env.REPAIR_REPAIR_PODS is not supported: say repair.repairPods"),
+        (r#"env.REPAIR_MODE="delete""#, "env.REPAIR_MODE is not supported: say repair.mode"),
+        (r#"env.STARTUP_TAINT="x""#, "env.STARTUP_TAINT is not supported: say taint"),
+        (r#"repair.hub="docker.io/istio""#, "repair.hub is not supported"),
+        (r#"repair.tag="1.10""#, "repair.tag is not supported"),
+        ("rollingMaxUnavailable=1", "rollingMaxUnavailable is not supported"),
+        ("chianed=false", "chianed is a value of neither"),
+        ("repair.enable=false", "repair.enable is a value of neither"),
+        ("ambient.dns=false", "ambient.dns is a value of neither"),
+        (r#"logging.levle="debug""#, "logging.levle is a value of neither"),
     ] {
-        let error = AGENT.try_text(&[value]).unwrap_err();
-        assert!(error.contains(reason), "{value}: {error}");
+        for nest in ["", "cni."] {
+            let error = AGENT.try_text(&[&format!("{nest}{value}")]).unwrap_err();
+            assert!(error.contains(reason), "{nest}{value}: {error}");
+        }
     }
+}
+
+/// A file of values for a whole mesh: those of other charts are theirs.
+pub(crate) fn values_of_other_charts_are_passed_over() {
+    let others = [
+        r#"pilot={"cni": {"enabled": true}}"#,
+        r#"meshConfig={"accessLogFile": "/dev/stdout"}"#,
+        r#"global.proxy={"logLevel": "warning"}"#,
+        r#"global.meshID="mesh1""#,
+        r#"ambient={"enabled": false, "dnsCapture": false}"#,
+        r#"compatibilityVersion="1.28""#,
+        r#"profile="stable""#,
+        r#"repair={"hub": "", "tag": ""}"#,
+    ];
+    assert_eq!(AGENT.text(&others), AGENT.text(&[]));
+}
+
+/// The platform's and the profile's values lie under those that are given, and the platform's over the profile's.
+pub(crate) fn given_values_outrank_profiles() {
+    let requests = |values: &[&str]| {
+        let objects = AGENT.render(values);
+        Agent::of(&objects).container["resources"]["requests"].clone()
+    };
+    assert_eq!(requests(&[r#"profile="demo""#]), json!({"cpu": "10m", "memory": "40Mi"}));
+    let given = [r#"global.profile="demo""#, r#"resources.requests.cpu="7m""#];
+    assert_eq!(requests(&given), json!({"cpu": "7m", "memory": "40Mi"}));
+    let objects = AGENT.render(&[r#"profile="ambient""#, "ambient.enabled=false"]);
+    assert_eq!(Agent::of(&objects).container["image"], "localhost/install-cni:0.1.0-distroless");
+}
+
+/// Variables under `env` outrank the chart's own, and numbers are written as they were given.
+pub(crate) fn variables_outrank_values() {
+    let objects = AGENT.render(&[r#"env.EXCLUDE_NAMESPACES="a,b""#, "env.HEALTH_PORT=1000000", "env.X=null"]);
+    let environment = Agent::of(&objects).environment();
+    assert_eq!((&*environment["EXCLUDE_NAMESPACES"], &*environment["HEALTH_PORT"]), ("a,b", "1000000"));
+    assert!(!environment.contains_key("X"), "{environment:?}");
 }
 
 pub(crate) fn scopes_part_the_objects() {
@@ -129,8 +186,9 @@ pub(crate) fn scopes_part_the_objects() {
 }
 
 pub(crate) fn every_value_has_an_effect() {
-    let on = [r#"repair.mode="repair""#, "taint.enabled=true", "resourceQuotas.enabled=true"];
-    values::have_effects(AGENT, "/defaults", &[&on], other);
+    let on =
+        [r#"repair.mode="repair""#, "taint.enabled=true", "resourceQuotas.enabled=true", "istioOwnedCNIConfig=true"];
+    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"]], other);
 }
 
 /// An arbitrary value would be refused, or switch on what is off.

@@ -28,7 +28,7 @@ pub(crate) const NAMESPACE: &str = "kube-system";
 const KUBERNETES: &str = "1.33.0";
 
 /// A trial that is ignored, with the reason, where there is no helm, unless `REQUIRE_TIERS` names `helm`.
-pub(crate) fn trial(name: &str, body: fn()) -> Trial {
+pub(crate) fn trial(name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         if program().is_some() {
             body();
@@ -66,13 +66,19 @@ impl Chart {
     }
 
     fn try_text_in(self, namespace: &str, values: &[&str]) -> Result<String, String> {
+        self.try_text_with(namespace, values.iter().flat_map(|value| ["--set-json", value]))
+    }
+
+    /// The same with flags of `helm template`.
+    pub(crate) fn try_text_with<'a>(
+        self,
+        namespace: &str,
+        flags: impl IntoIterator<Item = &'a str>,
+    ) -> Result<String, String> {
         let mut command = Command::new(program().unwrap());
         command.args(["template", self.name, &self.directory(), "--namespace", namespace]);
         command.args(["--kube-version", KUBERNETES]);
-        for value in values {
-            command.args(["--set-json", value]);
-        }
-        let output = command.output().unwrap();
+        let output = command.args(flags).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }

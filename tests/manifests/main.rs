@@ -11,6 +11,7 @@ mod arguments;
 mod chart;
 mod helm;
 mod injector;
+mod istio;
 mod objects;
 mod rights;
 mod shipped;
@@ -35,11 +36,14 @@ fn main() {
         ("injector/installations_do_not_meet", injector::life::installations_do_not_meet),
         ("injector/one_always_answers", injector::life::one_always_answers),
     ];
-    let rendered: [(&str, fn()); 17] = [
+    let rendered: [(&str, fn()); 20] = [
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
         ("chart/what_cannot_be_is_refused", chart::what_cannot_be_is_refused),
+        ("chart/values_of_other_charts_are_passed_over", chart::values_of_other_charts_are_passed_over),
+        ("chart/given_values_outrank_profiles", chart::given_values_outrank_profiles),
+        ("chart/variables_outrank_values", chart::variables_outrank_values),
         ("chart/platforms_have_their_directories", chart::platforms_have_their_directories),
         ("chart/openshift_gets_its_own_kinds", chart::openshift_gets_its_own_kinds),
         ("chart/upgrades_overlap_unless_told_otherwise", chart::upgrades_overlap_unless_told_otherwise),
@@ -61,5 +65,19 @@ fn main() {
         })
     });
     let rendered = rendered.into_iter().map(|(name, body)| helm::trial(name, body));
-    libtest_mimic::run(&Arguments::from_args(), always.chain(rendered).collect()).exit();
+    libtest_mimic::run(&Arguments::from_args(), always.chain(rendered).chain(istios_cases()).collect()).exit();
+}
+
+/// A trial for each case of the corpus, and two for the corpus as a whole.
+fn istios_cases() -> Vec<Trial> {
+    let Some(corpus) = istio::corpus() else {
+        let name = "istio_chart [needs the corpus: no file chart.json]";
+        return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
+    };
+    let case = |name: &'static str| helm::trial(&format!("istio_chart/{name}"), move || corpus.check(name));
+    let whole = [
+        helm::trial("istio_chart/every_key_is_known", || corpus.every_key_is_known()),
+        helm::trial("istio_chart/every_difference_is_needed", || corpus.every_difference_is_needed()),
+    ];
+    corpus.names().map(case).chain(whole).collect()
 }

@@ -116,7 +116,7 @@ fn confined(agent: &Agent<'_>, wanted: Wanted) {
     {
         assert_eq!(context[field], value, "{field}");
     }
-    assert_eq!(agent.pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    assert_eq!(context["seccompProfile"]["type"], "RuntimeDefault");
     for field in ["hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"] {
         assert!(agent.pod.get(field).is_none(), "{field}");
     }

@@ -1,27 +1,57 @@
-{{/* All values: what is given, over the platform's, over the defaults. */}}
+{{/*
+All values: what is given, over the platform's, the profile's and the defaults, in this order. `release` is added to them: what
+labels say of it.
+*/}}
 {{- define "istio-cni.values" -}}
 {{- $given := mustMergeOverwrite (omit .Values "defaults" "cni" | mustDeepCopy) (.Values.cni | default dict) -}}
-{{- $platform := dig "global" "platform" "" $given -}}
+{{- include "istio-cni.checkNames" (dict "given" $given "defaults" .Values.defaults) -}}
+{{- $ofProfile := dict -}}
+{{- with coalesce $given.profile (dig "global" "profile" "" $given) -}}
+{{- $profiles := $.Files.Get "files/profiles.yaml" | fromYaml -}}
+{{- $ofProfile = get $profiles . -}}
+{{- if not (hasKey $profiles .) -}}
+{{- fail (printf "profile is %q; known are %s" . (keys $profiles | sortAlpha | join ", ")) -}}
+{{- end -}}
+{{- end -}}
+{{- with $given.compatibilityVersion -}}
+{{- $versions := list "1.24" "1.25" "1.26" "1.27" "1.28" "1.29" -}}
+{{- if not (has (toString .) $versions) -}}
+{{- fail (printf "compatibilityVersion is \"%v\"; known are %s" . (join ", " $versions)) -}}
+{{- end -}}
+{{- end -}}
 {{- $ofPlatform := dict -}}
-{{- with $platform -}}
+{{- with coalesce $given.platform (dig "global" "platform" "" $given) -}}
 {{- $file := $.Files.Get (printf "files/platform-%s.yaml" .) -}}
 {{- if not $file -}}
-{{- fail (printf "global.platform is %q; known are gke, openshift, k3s, k3d, microk8s and minikube" .) -}}
+{{- fail (printf "platform is %q; known are gke, openshift, k3s, k3d, microk8s and minikube" .) -}}
 {{- end -}}
-{{- $ofPlatform = $file | fromYaml -}}
+{{- $ofPlatform = mustMerge ($file | fromYaml) (dict "global" (dict "platform" .)) -}}
 {{- end -}}
-{{- mustMergeOverwrite (mustDeepCopy .Values.defaults) $ofPlatform $given | toYaml -}}
+{{- $values := mustMergeOverwrite (mustDeepCopy .Values.defaults) $ofProfile $ofPlatform $given -}}
+{{- with $given.platform -}}
+{{- $_ := set $values.global "platform" . -}}
+{{- end -}}
+{{- include "istio-cni.checkValues" $values -}}
+{{- $release := dict "name" .Release.Name "service" .Release.Service "version" .Chart.AppVersion -}}
+{{- $_ := set $release "chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- set $values "release" $release | toYaml -}}
+{{- end -}}
+
+{{/* Labels of all objects, and of the pods. */}}
+{{- define "istio-cni.commonLabels" -}}
+app.kubernetes.io/name: istio-cni
+app.kubernetes.io/part-of: istio
+app.kubernetes.io/instance: {{ .release.name | quote }}
+app.kubernetes.io/managed-by: {{ .release.service | quote }}
+app.kubernetes.io/version: {{ .release.version | quote }}
+helm.sh/chart: {{ .release.chart | quote }}
 {{- end -}}
 
 {{- define "istio-cni.labels" -}}
-app.kubernetes.io/name: istio-cni
-app.kubernetes.io/part-of: istio
-{{- with .revision }}
-istio.io/rev: {{ . | quote }}
-{{- end }}
-{{- with .ownerName }}
-install.operator.istio.io/owning-resource: {{ . | quote }}
-{{- end }}
+{{ include "istio-cni.commonLabels" . }}
+operator.istio.io/component: Cni
+istio.io/rev: {{ .revision | default "default" | quote }}
+install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | quote }}
 {{- end -}}
 
 {{- define "istio-cni.updateStrategy" -}}
@@ -42,12 +72,17 @@ install.operator.istio.io/owning-resource: {{ . | quote }}
 {{- fail (printf "repair.mode is %q; known are %s" $repair.mode (join ", " $modes)) -}}
 {{- end -}}
 {{- $repair.mode -}}
-{{- else if $repair.repairPods -}}repair
-{{- else if $repair.deletePods -}}delete
-{{- else if $repair.labelPods -}}label
-{{- else if or (kindIs "bool" $repair.repairPods) (kindIs "bool" $repair.deletePods) (kindIs "bool" $repair.labelPods) -}}observe
-{{- else -}}evict
+{{- else if not (or (include "istio-cni.isSet" $repair.repairPods) (include "istio-cni.isSet" $repair.deletePods) (include "istio-cni.isSet" $repair.labelPods)) -}}evict
+{{- /* Istio's switches, with Istio's defaults: the first is on unless it is turned off. */ -}}
+{{- else if ne (toString $repair.repairPods) "false" -}}repair
+{{- else if eq (toString $repair.deletePods) "true" -}}delete
+{{- else if eq (toString $repair.labelPods) "true" -}}label
+{{- else -}}observe
 {{- end -}}
+{{- end -}}
+
+{{- define "istio-cni.isSet" -}}
+{{- if not (kindIs "invalid" .) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Not empty where the agent enters the pods' network namespaces. */}}
@@ -84,14 +119,25 @@ install.operator.istio.io/owning-resource: {{ . | quote }}
 {{- if has .values.global.resourceScope (list "all" .scope) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The agent's environment: its settings, and over them the variables under `env`. */}}
 {{- define "istio-cni.config" -}}
+{{- $config := include "istio-cni.settings" . | fromYaml -}}
+{{- range $name, $value := .env -}}
+{{- if include "istio-cni.isSet" $value -}}
+{{- $_ := set $config $name (kindIs "string" $value | ternary $value (toJson $value)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{- define "istio-cni.settings" -}}
 CHAINED_CNI_PLUGIN: {{ .chained | quote }}
 {{- with .cniConfFileName }}
 CNI_CONF_NAME: {{ . | quote }}
 {{- end }}
 ISTIO_OWNED_CNI_CONFIG: {{ .istioOwnedCNIConfig | quote }}
-{{- with .istioOwnedCNIConfigFileName }}
-ISTIO_OWNED_CNI_CONFIG_FILENAME: {{ . | quote }}
+{{- if .istioOwnedCNIConfig }}
+ISTIO_OWNED_CNI_CONF_FILENAME: {{ .istioOwnedCNIConfigFileName | quote }}
 {{- end }}
 EXCLUDE_NAMESPACES: {{ join "," .excludeNamespaces | quote }}
 NATIVE_NFTABLES: {{ .global.nativeNftables | quote }}
@@ -107,8 +153,5 @@ REPAIR_BROKEN_POD_LABEL_KEY: {{ .repair.brokenPodLabelKey | quote }}
 REPAIR_BROKEN_POD_LABEL_VALUE: {{ .repair.brokenPodLabelValue | quote }}
 {{- if .taint.enabled }}
 STARTUP_TAINT: {{ .taint.name | quote }}
-{{- end }}
-{{- range $name, $value := .env }}
-{{ $name }}: {{ $value | quote }}
 {{- end }}
 {{- end -}}

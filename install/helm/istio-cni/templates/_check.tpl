@@ -1,0 +1,58 @@
+{{/*
+What cannot be followed is refused with its name, as is a name that neither this chart nor one of Istio's knows. Values under
+`global` are shared by all charts of a mesh: of those, only the ones that this chart reads are looked at.
+*/}}
+{{- define "istio-cni.checkNames" -}}
+{{- $others := list "base" "defaultRevision" "experimental" "gatewayClasses" "gateways" "istio_cni" "istiodRemote" "meshConfig" "pilot" "revisionTags" "sidecarInjectorWebhook" "telemetry" "ztunnel" -}}
+{{- $istios := dict -}}
+{{- $_ := set $istios "ambient" (list "configDir" "dnsCapture" "enableAmbientDetectionRetry" "enabled" "enablementSelectors" "ipv6" "reconcileIptablesOnStartup" "shareHostNetworkNamespace") -}}
+{{- $_ := set $istios "repair" (concat (keys .defaults.repair) (list "repairPods" "deletePods" "labelPods" "hub" "tag")) -}}
+{{- range list "logging" "resourceQuotas" "taint" -}}
+{{- $_ := set $istios . (keys (get $.defaults .)) -}}
+{{- end -}}
+{{- $known := concat (keys .defaults) (list "ambient" "compatibilityVersion" "platform" "profile") $others -}}
+{{- range $name, $value := .given -}}
+{{- if eq $name "rollingMaxUnavailable" -}}
+{{- fail "rollingMaxUnavailable is not supported: say updateStrategy.rollingUpdate.maxUnavailable" -}}
+{{- else if not (has $name $known) -}}
+{{- fail (printf "%s is a value of neither this chart nor one of Istio's" $name) -}}
+{{- else if hasKey $istios $name -}}
+{{- range $key := keys ($value | default dict) | sortAlpha -}}
+{{- if not (has $key (get $istios $name)) -}}
+{{- fail (printf "%s.%s is a value of neither this chart nor Istio's" $name $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "istio-cni.checkValues" -}}
+{{- $true := list "1" "t" "T" "true" "TRUE" "True" -}}
+{{- $ambient := "this chart has no ambient mode yet. Leave it off, or install Istio's own chart" -}}
+{{- if has (toString (dig "enabled" false (.ambient | default dict))) $true -}}
+{{- fail (printf "ambient.enabled is not supported: %s" $ambient) -}}
+{{- end -}}
+{{- range $key := list "hub" "tag" -}}
+{{- if get $.repair $key -}}
+{{- fail (printf "repair.%s is not supported: repair is part of the agent, whose image `%s` names" $key $key) -}}
+{{- end -}}
+{{- end -}}
+{{- $providers := list "default" "multus" -}}
+{{- if not (has .provider $providers) -}}
+{{- fail (printf "provider is \"%v\"; known are %s" .provider (join ", " $providers)) -}}
+{{- end -}}
+{{- $scopes := list "all" "cluster" "namespace" -}}
+{{- if not (has .global.resourceScope $scopes) -}}
+{{- fail (printf "global.resourceScope is \"%v\"; known are %s" .global.resourceScope (join ", " $scopes)) -}}
+{{- end -}}
+{{- if has (toString (get .env "AMBIENT_ENABLED")) $true -}}
+{{- fail (printf "env.AMBIENT_ENABLED is not supported: %s" $ambient) -}}
+{{- end -}}
+{{- /* The agent's rights and mounts follow these values. */ -}}
+{{- $values := dict "REPAIR_MODE" "repair.mode" "REPAIR_REPAIR_PODS" "repair.repairPods" "REPAIR_DELETE_PODS" "repair.deletePods" "REPAIR_LABEL_PODS" "repair.labelPods" "STARTUP_TAINT" "taint" -}}
+{{- range $name, $value := $values -}}
+{{- if hasKey $.env $name -}}
+{{- fail (printf "env.%s is not supported: say %s, which gives the agent the rights for it, too" $name $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,112 @@
+//! The node agent's chart against what Istio's own chart makes of the same values (`chart.json` of the corpus).
+//!
+//! Both outputs are flattened into paths with values. Each path at which they differ must be covered by an entry of
+//! [`differences::DIFFERENCES`], each case that only this chart refuses by one of [`differences::REFUSALS`].
+
+mod differences;
+mod shape;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use self::differences::{DIFFERENCES, Difference, REFUSALS};
+use self::shape::Shape;
+use crate::helm::AGENT;
+use crate::objects::parse;
+
+/// Where the corpus's objects are.
+const NAMESPACE: &str = "istio-system";
+
+/// `chart.json`: what Istio's chart makes of sets of values, and its keys with their defaults.
+pub(crate) struct Corpus {
+    cases: BTreeMap<String, Value>,
+    values: BTreeMap<String, Value>,
+}
+
+/// The file, or none where there is no corpus.
+pub(crate) fn corpus() -> Option<&'static Corpus> {
+    let root = env::var_os("CORPUS_DIR")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    let text = fs::read_to_string(root.join("chart.json")).ok()?;
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    let mut map = |key: &str| serde_json::from_value(file[key].take()).unwrap();
+    Some(Box::leak(Box::new(Corpus { cases: map("cases"), values: map("values") })))
+}
+
+impl Corpus {
+    /// The names of all cases.
+    pub(crate) fn names(&'static self) -> impl Iterator<Item = &'static str> {
+        self.cases.keys().map(String::as_str)
+    }
+
+    /// This chart makes of a case's values what Istio's does, but for what is listed.
+    pub(crate) fn check(&self, name: &str) {
+        self.differences_of(name);
+    }
+
+    /// Each entry of the lists is needed by some case.
+    pub(crate) fn every_difference_is_needed(&self) {
+        let used: BTreeSet<&str> = self.cases.keys().flat_map(|name| self.differences_of(name)).collect();
+        let listed = DIFFERENCES.iter().map(|difference| difference.reason).chain(REFUSALS.iter().map(|r| r.reason));
+        let idle: Vec<&str> = listed.filter(|reason| !used.contains(reason)).collect();
+        assert!(idle.is_empty(), "no case differs in this way: {idle:#?}");
+    }
+
+    /// Istio's defaults, written out as in a copy of its values file, are understood, and mean the same.
+    pub(crate) fn every_key_is_known(&self) {
+        let given: Vec<String> = self.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let flags = given.iter().flat_map(|value| ["--set-json", value]);
+        let text = AGENT.try_text_with(NAMESPACE, flags).unwrap_or_else(|error| panic!("{error}"));
+        let ours = Shape::of_objects(&parse(&text));
+        let istios = Shape::of_corpus(&self.cases["default"]["makes"]);
+        compare("Istio's defaults", &istios, &ours);
+        assert_eq!(ours.get("environment/REPAIR_MODE"), Some(&Value::from("repair")), "Istio's switches are given");
+        assert_eq!(ours.get("daemonset/container/image"), istios.get("daemonset/container/image"));
+    }
+
+    /// The reasons why this case differs.
+    fn differences_of(&self, name: &str) -> BTreeSet<&'static str> {
+        let case = &self.cases[name];
+        let set = case["set"].as_str().unwrap();
+        let flags = if set.is_empty() { vec![] } else { vec!["--set", set] };
+        let rendered = AGENT.try_text_with(NAMESPACE, flags);
+        let istio_refuses = case["makes"].get("refused").is_some();
+        match rendered {
+            Err(_) if istio_refuses => BTreeSet::new(),
+            Ok(_) if istio_refuses => panic!("{name}: Istio's chart refuses {set:?}, this one does not"),
+            Err(error) => {
+                let refusal = REFUSALS.iter().find(|refusal| error.contains(refusal.message));
+                let refusal = refusal.unwrap_or_else(|| panic!("{name}: {set:?} is refused: {error}"));
+                assert!((refusal.when)(set), "{name}: {set:?} is refused for another reason: {error}");
+                BTreeSet::from([refusal.reason])
+            }
+            Ok(text) => {
+                let ours = Shape::of_objects(&parse(&text));
+                let istios = Shape::of_corpus(&case["makes"]);
+                assert_eq!(ours.get("environment/REPAIR_MODE"), istios.repair_mode(set).as_ref(), "{name}: {set:?}");
+                compare(name, &istios, &ours)
+            }
+        }
+    }
+}
+
+/// Fails with each path at which the two differ without a listed reason.
+fn compare(name: &str, istios: &Shape, ours: &Shape) -> BTreeSet<&'static str> {
+    let (mut used, mut unlisted) = (BTreeSet::new(), Vec::new());
+    for path in istios.paths().chain(ours.paths()).collect::<BTreeSet<_>>() {
+        let (istio, own) = (istios.get(path), ours.get(path));
+        if istio == own {
+            continue;
+        }
+        match DIFFERENCES.iter().find(|difference| difference.covers(path, istio, own)) {
+            Some(Difference { reason, .. }) => _ = used.insert(*reason),
+            None => unlisted.push(format!("{path}: Istio {istio:?}, this chart {own:?}")),
+        }
+    }
+    assert!(unlisted.is_empty(), "{name}: {unlisted:#?}");
+    used
+}

@@ -4,12 +4,13 @@
 //! in the netns. It does not ask whom it serves, and it enters nothing.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
-use crate::netfilter::{self, Backend, Difference, Forced, Mismatch, Session};
+use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Session};
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::netns::{self, HostAddresses, addresses};
-use crate::redirect::Redirect;
-use crate::rules::{self, Built, RuleSet};
+use crate::redirect::{InterceptionMode, Redirect};
+use crate::rules::{self, Built};
 
 /// How rules get into the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +37,26 @@ pub enum OnDifference {
 pub struct Outcome {
     /// Who holds the rules.
     pub backend: Backend,
-    /// The pod has IPv6.
+    /// The rules cover IPv6.
     pub ipv6: bool,
     /// What had to be changed.
     pub change: Change,
+    /// What is not redirected though somebody may believe so.
+    pub warnings: Vec<Warning>,
+}
+
+/// Traffic that is not redirected though somebody may believe so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Warning {
     /// What was asked for and is not among the rules.
-    pub warnings: Vec<rules::Warning>,
+    #[error(transparent)]
+    Rules(#[from] rules::Warning),
+    /// The pod has both families, and did not say so.
+    #[error(
+        "the pod has the IPv6 address {0}, and its IPv6 traffic is not redirected: where it is to be, set \
+         ISTIO_DUAL_STACK=true in the environment of its proxy (proxyMetadata) and of istiod"
+    )]
+    Ipv6NotRedirected(Ipv6Addr),
 }
 
 /// One way in which a netns is not as asked for.
@@ -53,6 +68,8 @@ pub enum Deviation {
     Rule(Mismatch),
     /// What the rules need beside them is missing.
     Route(Entry),
+    /// Another backend holds rules of Istio's too.
+    Former(Backend),
 }
 
 impl fmt::Display for Deviation {
@@ -61,6 +78,7 @@ impl fmt::Display for Deviation {
             Self::NoRules => f.write_str("none of its rules is there"),
             Self::Rule(mismatch) => mismatch.fmt(f),
             Self::Route(entry) => write!(f, "{entry} is missing"),
+            Self::Former(backend) => write!(f, "rules of Istio's are there by {} too", backend.as_str()),
         }
     }
 }
@@ -118,6 +136,20 @@ pub enum Error {
     Differs(Vec<Deviation>),
 }
 
+impl Error {
+    /// Another backend may do.
+    fn is_of_backend(&self) -> bool {
+        use netfilter::Error::{Netlink, NoProgram, OtherUserNamespace, Program};
+        match self {
+            Self::Lacking(_) => true,
+            Self::Netfilter(error) => {
+                matches!(error, Netlink(_) | NoProgram { .. } | OtherUserNamespace { .. } | Program { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Deviations as one sentence.
 pub fn list(deviations: &[Deviation]) -> String {
     deviations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -126,119 +158,182 @@ pub fn list(deviations: &[Deviation]) -> String {
 /// How often the rules are compared anew where somebody else changes them meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// What a netns is to hold.
-struct Intent {
-    rules: RuleSet,
-    routes: Routes,
+/// What a netns is to hold, and what it holds.
+struct Comparison {
+    ipv6: bool,
+    built: Built,
+    live: Live,
+    /// Other backends that hold rules of Istio's.
+    former: Vec<Backend>,
 }
 
 /// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
+///
+/// A family that is redirected stays so: an address that the pod was given meanwhile may decide otherwise for a fresh
+/// netns, but not take redirection away.
 pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
-    let HostAddresses { ipv6, .. } = host(redirect)?;
-    let Built { rules, warnings } = rules::build(redirect, ipv6);
-    let intent = Intent { rules, routes: Routes::of(redirect, ipv6) };
-    let presumed = netfilter::presume(options.native_nftables, options.forced, ipv6);
-    let (backend, change) = match bring(&intent, presumed, options.on_difference) {
-        Ok(Some(change)) => (presumed, change),
-        Err(error @ (Error::Differs(_) | Error::Netns(_))) => return Err(error),
-        lacking => second_choice(&intent, presumed, options, lacking)?,
+    let netns = Surroundings::look(redirect)?;
+    let presumed = netfilter::presume(options.native_nftables, options.forced, netns.legacy_in_use);
+    let mut lacking = match bring(redirect, &netns, presumed, options.on_difference) {
+        Err(error) if !error.is_of_backend() => return Err(error),
+        Ok(Some(outcome)) => return Ok(outcome),
+        Ok(None) => Error::Lacking(presumed),
+        Err(error) => error,
     };
-    Ok(Outcome { backend, ipv6, change, warnings })
+    for backend in fallbacks(&lacking, presumed, options)? {
+        match bring(redirect, &netns, backend, options.on_difference) {
+            Ok(Some(outcome)) => return Ok(outcome),
+            Ok(None) => lacking = Error::Lacking(backend),
+            Err(error) if error.is_of_backend() => lacking = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(lacking)
 }
 
-/// The backend that is left where the presumed one turns out not to work here.
-fn second_choice(
-    intent: &Intent,
-    presumed: Backend,
-    options: Options,
-    lacking: Result<Option<Change>, Error>,
-) -> Result<(Backend, Change), Error> {
-    let backend = match &lacking {
-        // nf_tables' own match of owners goes by the netns' user namespace, whoever writes it.
-        Err(Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) if options.forced.is_none() => {
-            Backend::NativeNft
-        }
-        _ => netfilter::choose(options.native_nftables, options.forced, &netfilter::probe()?)?,
-    };
-    if backend == presumed {
-        return Err(lacking.err().unwrap_or(Error::Lacking(backend)));
+/// The backends that are left where the presumed one turns out not to work here.
+fn fallbacks(lacking: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
+    // nf_tables' own match of owners goes by the netns' user namespace, whoever writes it.
+    if matches!(lacking, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
+        return Ok(options.forced.is_none().then_some(Backend::NativeFallback).into_iter().collect());
     }
-    let change = bring(intent, backend, options.on_difference)?;
-    Ok((backend, change.ok_or(Error::Lacking(backend))?))
+    let mut left = netfilter::candidates(options.native_nftables, options.forced, &netfilter::probe()?)?;
+    left.retain(|backend| *backend != presumed);
+    Ok(left)
 }
 
 /// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
-fn bring(intent: &Intent, backend: Backend, on_difference: OnDifference) -> Result<Option<Change>, Error> {
+fn bring(
+    redirect: &Redirect,
+    netns: &Surroundings,
+    backend: Backend,
+    on_difference: OnDifference,
+) -> Result<Option<Outcome>, Error> {
     let mut session = Session::new(backend);
-    settled(|| {
-        let live = session.observe()?;
-        let plan = netfilter::diff(&intent.rules, &live)?;
-        let mut deviations = deviations(&plan.difference);
-        if on_difference == OnDifference::Refuse && matches!(plan.difference, Difference::Differs(_)) {
+    let brought = settled(|| {
+        let Comparison { ipv6, built, live, former } = compare(redirect, netns, &mut session)?;
+        let plan = netfilter::diff(&built.rules, &live)?;
+        let mut deviations = deviations(&plan.difference, &former);
+        let fresh = plan.difference == Difference::Absent && former.is_empty();
+        if on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {
             return Err(Error::Differs(deviations));
         }
         // Before the rules: a packet that TPROXY marks must find its route.
-        deviations.extend(intent.routes.apply()?.into_iter().map(Deviation::Route));
-        let change = match plan.difference {
-            Difference::Absent => Change::Added,
-            _ if deviations.is_empty() => Change::None,
-            _ => Change::Mended(deviations),
+        deviations.extend(Routes::of(redirect, ipv6).apply()?.into_iter().map(Deviation::Route));
+        if matches!(session.apply(&plan)?, netfilter::Outcome::Unsupported { .. }) {
+            return Ok(None);
+        }
+        let change = match deviations.is_empty() {
+            _ if fresh => Change::Added,
+            true => Change::None,
+            false => Change::Mended(deviations),
         };
-        Ok(match session.apply(&plan)? {
-            netfilter::Outcome::Changed | netfilter::Outcome::Unchanged => Some(change),
-            netfilter::Outcome::Unsupported { .. } => None,
-        })
-    })
+        let warnings = netns.warnings(ipv6, built.warnings);
+        Ok(Some((Outcome { backend, ipv6, change, warnings }, former)))
+    })?;
+    let Some((outcome, former)) = brought else { return Ok(None) };
+    // Afterwards, so that traffic is redirected at any moment.
+    former.into_iter().try_for_each(|backend| remove(redirect, backend))?;
+    Ok(Some(outcome))
+}
+
+/// Reads what the netns holds, and builds what it is to hold.
+fn compare(redirect: &Redirect, netns: &Surroundings, session: &mut Session) -> Result<Comparison, Error> {
+    let live = session.observe()?;
+    let others = others(&live, netns.legacy_in_use)?;
+    let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
+    let ipv6 = netns.host.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
+    Ok(Comparison { ipv6, built: rules::build(redirect, ipv6), live, former })
+}
+
+/// What other backends' tables hold, where there are some.
+fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Error> {
+    let observe = |backend| Session::new(backend).observe();
+    if live.backend == Backend::IptablesLegacy {
+        // A kernel without nf_tables answers with an error, and has none of its tables.
+        let Ok(first) = observe(Backend::IptablesNft) else { return Ok(Vec::new()) };
+        let second = first.other().map(observe).transpose()?;
+        return Ok(std::iter::once(first).chain(second).collect());
+    }
+    let mut others = Vec::new();
+    others.extend(live.other().map(observe).transpose()?);
+    if legacy_in_use {
+        match observe(Backend::IptablesLegacy) {
+            Ok(legacy) => others.push(legacy),
+            // Nobody can look, and nobody can have written them from here.
+            Err(netfilter::Error::NoProgram { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(others)
 }
 
 /// How the calling thread's netns is not as asked for; nothing where it is.
 pub fn check(redirect: &Redirect, options: Options) -> Result<Vec<Deviation>, Error> {
-    let HostAddresses { ipv6, .. } = host(redirect)?;
-    let built = rules::build(redirect, ipv6);
-    let mut deviations = deviations(&difference(&built.rules, options)?);
-    deviations.extend(Routes::of(redirect, ipv6).missing()?.into_iter().map(Deviation::Route));
+    let netns = Surroundings::look(redirect)?;
+    let presumed = netfilter::presume(options.native_nftables, options.forced, netns.legacy_in_use);
+    let compared = |backend| compare(redirect, &netns, &mut Session::new(backend));
+    let mut found = compared(presumed)?;
+    // Where the presumed backend has nothing, what [`apply`] fell back to counts.
+    let chosen = options.native_nftables || options.forced.is_some();
+    if let (false, false, [fallback, ..]) = (chosen, found.live.is_programmed(), &found.former[..]) {
+        found = compared(*fallback)?;
+    }
+    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
+    let mut deviations = deviations(&difference, &found.former);
+    deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
     Ok(deviations)
 }
 
-/// Where the presumed backend has nothing, what [`apply`] fell back to for a netns of another user namespace counts.
-fn difference(rules: &RuleSet, options: Options) -> Result<Difference, Error> {
-    let by = |backend| -> Result<Difference, Error> {
-        Ok(netfilter::diff(rules, &Session::new(backend).observe()?)?.difference)
-    };
-    let presumed = netfilter::presume(options.native_nftables, options.forced, rules.ipv6);
-    match by(presumed)? {
-        Difference::Absent if presumed == Backend::IptablesNft && options.forced.is_none() => by(Backend::NativeNft),
-        difference => Ok(difference),
-    }
-}
-
-fn deviations(difference: &Difference) -> Vec<Deviation> {
-    match difference {
+fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
+    let mut deviations = match difference {
         Difference::Same => Vec::new(),
         Difference::Absent => vec![Deviation::NoRules],
         Difference::Differs(found) => found.iter().cloned().map(Deviation::Rule).collect(),
-    }
+    };
+    deviations.extend(former.iter().copied().map(Deviation::Former));
+    deviations
 }
 
 /// Takes out whatever [`apply`] may have put in, by whichever backend. A netns that holds nothing of it is left as it is.
 pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
-    let former = rules::build(redirect, true).rules;
     let facts = netfilter::probe()?;
-    let nft = [Backend::IptablesNft, Backend::NativeNft].into_iter().filter(|_| facts.nf_tables);
+    let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
     let legacy = facts.legacy_in_use.then_some(Backend::IptablesLegacy);
-    for backend in nft.chain(legacy) {
-        let mut session = Session::new(backend);
-        settled(|| {
-            let live = session.observe()?;
-            Ok(session.apply(&netfilter::removal(&former, &live)?)?)
-        })?;
-    }
+    nft.chain(legacy).try_for_each(|backend| remove(redirect, backend))?;
     routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
     Ok(())
 }
 
-fn host(redirect: &Redirect) -> Result<HostAddresses, Error> {
-    Ok(addresses::families(&addresses::read()?, redirect.dual_stack)?)
+/// Takes a backend's rules out. TPROXY has all of REDIRECT's rules in the built-in chains, and more: so they all go,
+/// whichever mode they were made for.
+fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
+    let any_mode = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
+    let former = rules::build(&any_mode, true).rules;
+    let mut session = Session::new(backend);
+    settled(|| {
+        let live = session.observe()?;
+        session.apply(&netfilter::removal(&former, &live)?)?;
+        Ok(())
+    })
+}
+
+/// What decides, besides the [`Redirect`], which rules a netns gets and by which backend.
+struct Surroundings {
+    host: HostAddresses,
+    legacy_in_use: bool,
+}
+
+impl Surroundings {
+    fn look(redirect: &Redirect) -> Result<Self, Error> {
+        let host = addresses::families(&addresses::read()?, redirect.dual_stack)?;
+        Ok(Self { host, legacy_in_use: netfilter::legacy_in_use(host.ipv6) })
+    }
+
+    fn warnings(&self, ipv6: bool, built: Vec<rules::Warning>) -> Vec<Warning> {
+        let spared = self.host.ipv6_address.filter(|_| !ipv6).map(Warning::Ipv6NotRedirected);
+        built.into_iter().map(Warning::Rules).chain(spared).collect()
+    }
 }
 
 /// Repeats what another writer has come between.

@@ -21,7 +21,7 @@ mod session;
 mod wire;
 mod xt;
 
-pub use choose::{Forced, KernelFacts, Unavailable, choose, presume, probe};
+pub use choose::{Forced, KernelFacts, Unavailable, candidates, choose, legacy_in_use, presume, probe};
 pub use diff::{Difference, Mismatch, Wrong};
 pub use live::Live;
 pub use session::Session;
@@ -29,7 +29,7 @@ pub use session::Session;
 use std::collections::BTreeSet;
 
 use batch::{Batch, Change};
-use image::Image;
+use image::{Image, TableFamily};
 
 use crate::netlink::{self, Malformed, Refusal};
 use crate::rules::RuleSet;
@@ -41,6 +41,9 @@ pub enum Backend {
     IptablesNft,
     /// nf_tables, as Istio's native nftables mode writes it.
     NativeNft,
+    /// The tables of [`NativeNft`](Self::NativeNft), for the redirected families alone: what stands in for iptables'
+    /// rules where the kernel does not take those.
+    NativeFallback,
     /// The programs of iptables-legacy.
     IptablesLegacy,
 }
@@ -50,9 +53,14 @@ impl Backend {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::IptablesNft => "iptables-nft",
-            Self::NativeNft => "nftables",
+            Self::NativeNft | Self::NativeFallback => "nftables",
             Self::IptablesLegacy => "iptables-legacy",
         }
+    }
+
+    /// Whether its tables are Istio's own.
+    fn is_native(self) -> bool {
+        matches!(self, Self::NativeNft | Self::NativeFallback)
     }
 }
 
@@ -106,7 +114,7 @@ pub enum Error {
         /// The kernel's reason.
         refusal: Refusal,
     },
-    /// Someone keeps changing the ruleset.
+    /// The ruleset was changed by another process meanwhile.
     #[error("the ruleset changed while it was read or compared; try again")]
     Restless,
     /// A program of iptables-legacy is needed and not there.
@@ -195,7 +203,9 @@ pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencod
 fn image(wanted: &RuleSet, backend: Backend) -> Result<Image<'_>, Unencodable> {
     match backend {
         Backend::IptablesNft => compat::image(wanted),
-        Backend::NativeNft => native::image(wanted),
+        Backend::NativeNft => native::image(wanted, TableFamily::Inet),
+        Backend::NativeFallback if wanted.ipv6 => native::image(wanted, TableFamily::Inet),
+        Backend::NativeFallback => native::image(wanted, TableFamily::Ip),
         Backend::IptablesLegacy => Ok(legacy::image(wanted)),
     }
 }

@@ -12,7 +12,7 @@ use super::{Action, Error, Etc, Flags, Settings};
 use crate::converge::{self, Change, OnDifference, Options, Outcome};
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
-use crate::redirect::{InterceptionMode, Redirect};
+use crate::redirect::Redirect;
 use crate::words::chain;
 use crate::{contract, rules, validate};
 
@@ -82,7 +82,7 @@ fn act(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write)
     match &settings.action {
         Action::Leave => Ok(()),
         Action::Print(file) => print(settings, file.as_deref(), out, err),
-        Action::Clean => clean(resolved(settings, etc)?, out),
+        Action::Clean => clean(&resolved(settings, etc)?, out),
         Action::Program { replace } => program(settings, &resolved(settings, etc)?, *replace, out, err),
     }
 }
@@ -94,9 +94,8 @@ fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
     Ok(redirect)
 }
 
-/// TPROXY has REDIRECT's rules in the built-in chains, and more: so they all go, whichever mode they were made for.
-fn clean(redirect: Redirect, out: &mut dyn Write) -> Result<(), Error> {
-    converge::cleanup(&Redirect { mode: InterceptionMode::Tproxy, ..redirect })?;
+fn clean(redirect: &Redirect, out: &mut dyn Write) -> Result<(), Error> {
+    converge::cleanup(redirect)?;
     let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
     Ok(())
 }

@@ -11,11 +11,13 @@ use crate::rules::Family;
 pub struct KernelFacts {
     /// iptables-legacy has tables in this netns, of either family.
     pub legacy_in_use: bool,
-    /// The programs of iptables-legacy are installed.
+    /// The programs of iptables-legacy are installed, under names that say so.
     pub legacy_programs: bool,
+    /// Programs of iptables-legacy are installed as plain `iptables-restore` and `iptables-save`.
+    pub plain_programs: bool,
     /// The kernel has nf_tables.
     pub nf_tables: bool,
-    /// nf_tables knows the extensions of iptables (`CONFIG_NFT_COMPAT`).
+    /// nf_tables takes what all rules need of iptables' extensions (`CONFIG_NFT_COMPAT`): owner match, nat's REDIRECT.
     pub compat: bool,
 }
 
@@ -35,50 +37,67 @@ pub enum Unavailable {
     #[error("the kernel has no nf_tables: load the module nf_tables")]
     NfTables,
     /// Asked for.
-    #[error("the kernel's nf_tables has no iptables extensions: load the module nft_compat with xt_owner")]
+    #[error("the kernel's nf_tables has no iptables extensions: load the modules nft_compat, xt_owner and xt_REDIRECT")]
     Compat,
     /// Asked for.
     #[error("iptables-legacy-restore is not installed")]
     LegacyPrograms,
     /// Neither way is open.
     #[error(
-        "the kernel has no nf_tables with iptables extensions (modules nf_tables, nft_compat, xt_owner), and \
-         iptables-legacy-restore is not installed: load the former or install the latter"
+        "the kernel has no nf_tables (module nf_tables), and neither iptables-legacy-restore nor iptables-restore is \
+         installed: load the former or install one of the latter"
     )]
     All,
 }
 
-/// The backend, as Istio chooses it: what is forced; legacy where it is in use; else nf_tables; else legacy.
+/// The backend to use: the first of the [`candidates`].
 pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Backend, Unavailable> {
+    candidates(native, forced, facts)?.first().copied().ok_or(Unavailable::All)
+}
+
+/// The backends that may do, the best first. What is forced has no second. Else, as Istio chooses: legacy where it is in
+/// use, nf_tables, legacy; then native tables, which Istio does not fall back to, and last the plain programs, which may
+/// be of any age.
+pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Vec<Backend>, Unavailable> {
+    let plain = facts.plain_programs.then_some(Backend::IptablesLegacy);
+    let legacy = facts.legacy_programs.then_some(Backend::IptablesLegacy);
     let nft = match (facts.nf_tables, facts.compat) {
         (false, _) => Err(Unavailable::NfTables),
         (true, false) => Err(Unavailable::Compat),
         (true, true) => Ok(Backend::IptablesNft),
     };
-    let legacy = if facts.legacy_programs { Ok(Backend::IptablesLegacy) } else { Err(Unavailable::LegacyPrograms) };
     match forced {
-        _ if native && facts.nf_tables => Ok(Backend::NativeNft),
-        _ if native => Err(Unavailable::NfTables),
-        Some(Forced::Nft) => nft,
-        Some(Forced::Legacy) => legacy,
-        None if facts.legacy_in_use => legacy.or(nft).or(Err(Unavailable::All)),
-        None => nft.or(legacy).or(Err(Unavailable::All)),
+        _ if native && facts.nf_tables => return Ok(vec![Backend::NativeNft]),
+        _ if native => return Err(Unavailable::NfTables),
+        Some(Forced::Nft) => return nft.map(|nft| vec![nft]),
+        Some(Forced::Legacy) => return legacy.or(plain).map(|l| vec![l]).ok_or(Unavailable::LegacyPrograms),
+        None => {}
     }
+    let in_use = legacy.or(plain).filter(|_| facts.legacy_in_use);
+    let fallback = facts.nf_tables.then_some(Backend::NativeFallback);
+    let mut found: Vec<Backend> = Vec::new();
+    for backend in [in_use, nft.ok(), legacy, fallback, plain].into_iter().flatten() {
+        if !found.contains(&backend) {
+            found.push(backend);
+        }
+    }
+    if found.is_empty() { Err(Unavailable::All) } else { Ok(found) }
 }
 
-/// The backend that a usual kernel has, found with no question but whether legacy is in use in the pod's families: a
-/// look at a file each. Where the kernel turns out to lack something, [`probe`] and [`choose`] say what is left.
-pub fn presume(native: bool, forced: Option<Forced>, ipv6: bool) -> Backend {
+/// The backend that a usual kernel has, without a question to the kernel. Where it turns out to lack something, [`probe`]
+/// and [`candidates`] say what is left.
+pub fn presume(native: bool, forced: Option<Forced>, legacy_in_use: bool) -> Backend {
     match forced {
         _ if native => Backend::NativeNft,
         Some(Forced::Nft) => Backend::IptablesNft,
         Some(Forced::Legacy) => Backend::IptablesLegacy,
-        None if legacy_in_use(ipv6) => Backend::IptablesLegacy,
+        None if legacy_in_use => Backend::IptablesLegacy,
         None => Backend::IptablesNft,
     }
 }
 
-fn legacy_in_use(ipv6: bool) -> bool {
+/// Whether iptables-legacy has tables in the calling thread's netns: a look at a file for each family.
+pub fn legacy_in_use(ipv6: bool) -> bool {
     let families = legacy::FAMILIES.iter().filter(|f| ipv6 || f.family == Family::V4);
     families.into_iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
@@ -86,15 +105,20 @@ fn legacy_in_use(ipv6: bool) -> bool {
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
-    Ok(KernelFacts { legacy_in_use: legacy_in_use(true), legacy_programs: legacy::is_installed(), nf_tables, compat })
+    let legacy_programs = legacy::is_installed();
+    let plain_programs = !legacy_programs && legacy::is_installed_plainly();
+    Ok(KernelFacts { legacy_in_use: legacy_in_use(true), legacy_programs, plain_programs, nf_tables, compat })
 }
 
-/// Whether the kernel has nf_tables, and with it iptables' owner match, without which no rule set of ours is.
+/// Whether the kernel has nf_tables, and with it the extensions of iptables without which no rule set of ours is.
 fn nf_tables() -> Result<(bool, bool), Error> {
     /// `NFNL_SUBSYS_NFTABLES`, `NFT_MSG_GETGEN`
     const GETGEN: u16 = 10 << 8 | 16;
     /// `NFNL_SUBSYS_NFT_COMPAT`, `NFNL_MSG_COMPAT_GET`
     const COMPAT_GET: u16 = 11 << 8;
+    /// Name, revision and kind (match or target, the `type` of `NFTA_COMPAT_TYPE`) of an extension.
+    const OWNER: (&str, u32, u32) = ("owner", 1, 0);
+    const REDIRECT: (&str, u32, u32) = ("REDIRECT", 0, 1);
     const NFPROTO_IPV4: u8 = 2;
     let mut socket = match Socket::open(Protocol::Netfilter) {
         Err(netlink::Error::Open { source: Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, .. }) => {
@@ -102,7 +126,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
         }
         other => other?,
     };
-    let has = |socket: &mut Socket, kind, family, body: fn(&mut Writer)| {
+    let has = |socket: &mut Socket, kind, family, body: &dyn Fn(&mut Writer)| {
         let mut w = Writer::with_capacity(64);
         w.message(kind, flag::REQUEST | flag::ACK, 1, |w| {
             w.raw(&[family, 0, 0, 0]);
@@ -116,20 +140,28 @@ fn nf_tables() -> Result<(bool, bool), Error> {
         }
     };
     // Who answers this has the other.
-    let compat = has(&mut socket, COMPAT_GET, NFPROTO_IPV4, |w| {
-        w.text(1, "owner");
-        w.u32_be(2, 1);
-        w.u32_be(3, 0);
-    })?;
-    Ok((compat || has(&mut socket, GETGEN, 0, |_| ())?, compat))
+    let mut extension = |(name, revision, kind)| {
+        has(&mut socket, COMPAT_GET, NFPROTO_IPV4, &|w| {
+            w.text(1, name);
+            w.u32_be(2, revision);
+            w.u32_be(3, kind);
+        })
+    };
+    let compat = extension(OWNER)? && extension(REDIRECT)?;
+    Ok((compat || has(&mut socket, GETGEN, 0, &|_| ())?, compat))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NODE: KernelFacts =
-        KernelFacts { legacy_in_use: false, legacy_programs: true, nf_tables: true, compat: true };
+    const NODE: KernelFacts = KernelFacts {
+        legacy_in_use: false,
+        legacy_programs: true,
+        plain_programs: false,
+        nf_tables: true,
+        compat: true,
+    };
 
     #[test]
     fn legacy_only_where_it_is_in_use_or_nothing_else_is_there() {
@@ -140,8 +172,23 @@ mod tests {
         assert_eq!(choose(false, None, &unusable), Ok(Backend::IptablesNft));
         let bare = KernelFacts { compat: false, ..NODE };
         assert_eq!(choose(false, None, &bare), Ok(Backend::IptablesLegacy));
-        let none = KernelFacts { legacy_programs: false, ..bare };
+        let none = KernelFacts { legacy_programs: false, nf_tables: false, ..bare };
         assert_eq!(choose(false, None, &none), Err(Unavailable::All));
+    }
+
+    #[test]
+    fn native_tables_stand_in_where_neither_iptables_is_and_plain_programs_come_last() {
+        use Backend::{IptablesLegacy, IptablesNft, NativeFallback};
+        let all = |facts| candidates(false, None, &facts).unwrap();
+        assert_eq!(all(NODE), [IptablesNft, IptablesLegacy, NativeFallback]);
+        let without_compat = KernelFacts { compat: false, ..NODE };
+        assert_eq!(all(without_compat), [IptablesLegacy, NativeFallback]);
+        let plain = KernelFacts { legacy_programs: false, plain_programs: true, ..without_compat };
+        assert_eq!(all(plain), [NativeFallback, IptablesLegacy]);
+        assert_eq!(all(KernelFacts { legacy_in_use: true, ..plain }), [IptablesLegacy, NativeFallback]);
+        assert_eq!(all(KernelFacts { nf_tables: false, ..plain }), [IptablesLegacy]);
+        assert_eq!(all(KernelFacts { plain_programs: false, ..plain }), [NativeFallback]);
+        assert_eq!(candidates(false, Some(Forced::Legacy), &plain), Ok(vec![IptablesLegacy]));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::batch::{Change, Position};
 use super::describe;
-use super::image::{Chain, Image, Rule, Table, TableFamily, TableId};
+use super::image::{Chain, Image, Rule, Table, TableId};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
 use crate::rules::At;
 
@@ -38,6 +38,8 @@ pub struct Mismatch {
 pub enum Wrong {
     /// The kernel skips the table.
     Dormant,
+    /// The table is Istio's, and not wanted.
+    UnwantedTable,
     /// The chain is not there.
     NoChain,
     /// The chain is one of ours, and not wanted.
@@ -73,6 +75,7 @@ impl fmt::Display for Mismatch {
         let table = describe::table(*table);
         match wrong {
             Wrong::Dormant => write!(f, "{table} is dormant"),
+            Wrong::UnwantedTable => write!(f, "{table} is not wanted"),
             Wrong::NoChain => write!(f, "{table} has no chain {chain}"),
             Wrong::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
             Wrong::Hook { wanted, found } => {
@@ -102,7 +105,7 @@ pub(super) struct Comparison<'a> {
 pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::default();
     for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
-        work.table(Table { id: live.id, chains: Vec::new() }, live);
+        work.unwanted_table(live);
     }
     for table in image.tables {
         match live.tables.iter().find(|l| l.id == table.id) {
@@ -115,7 +118,7 @@ pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
 
 /// Whether a chain is ours alone.
 pub(super) fn is_own(table: TableId, chain: &str) -> bool {
-    table.family == TableFamily::Inet || chain.starts_with("ISTIO_")
+    table.is_native() || chain.starts_with("ISTIO_")
 }
 
 /// Whether a rule leads to a chain of ours.
@@ -154,6 +157,15 @@ impl<'a> Work<'a> {
         for chain in table.chains {
             self.add_chain(table.id, chain);
         }
+    }
+
+    fn unwanted_table(&mut self, live: &'a LiveTable) {
+        if !live.id.is_native() {
+            return self.table(Table { id: live.id, chains: Vec::new() }, live);
+        }
+        self.seen = true;
+        self.wrong(live.id, "", Wrong::UnwantedTable);
+        self.deleted_rules.push(Change::DeleteTable(live.id));
     }
 
     fn add_chain(&mut self, table: TableId, chain: Chain<'a>) {

@@ -153,8 +153,10 @@ impl Value {
     }
 
     /// A byte.
-    pub(super) fn u8(value: u8) -> Self {
-        Self::array([value])
+    pub(super) const fn u8(value: u8) -> Self {
+        let mut bytes = [0; 16];
+        bytes[0] = value;
+        Self { bytes, length: 1 }
     }
 
     /// A port, in network order.

@@ -47,6 +47,13 @@ pub(super) struct TableId {
     pub(super) name: &'static str,
 }
 
+impl TableId {
+    /// Whether it is one of Istio's native tables, in which nothing belongs to anyone else.
+    pub(super) fn is_native(self) -> bool {
+        self.name.starts_with("istio-proxy-")
+    }
+}
+
 /// All tables that a rule set needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Image<'a> {

@@ -13,7 +13,7 @@ use super::live::{Live, LiveChain, LiveHook, LiveRule, LiveTable, table_id};
 use super::{Backend, Error, compat, diff, removal, restore};
 use crate::rules::{Family, RuleSet};
 
-pub(super) use run::{is_installed, tables_in_use};
+pub(super) use run::{is_installed, is_installed_plainly, tables_in_use};
 
 /// What differs between the families.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) fn observe() -> Result<Live, Error> {
         let saved = run::run(programs.save, &[], "")?;
         tables.extend(parse(&saved, programs.family));
     }
-    Ok(Live { backend: Backend::IptablesLegacy, generation: None, tables })
+    Ok(Live { tables, ..Live::fresh(Backend::IptablesLegacy) })
 }
 
 /// The tables of a save's output that concern us.
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn removal_deletes_ours_and_leaves_theirs() {
-        let live = Live { backend: Backend::IptablesLegacy, generation: None, tables: parse(SAVED, Family::V4) };
+        let live = Live { tables: parse(SAVED, Family::V4), ..Live::fresh(Backend::IptablesLegacy) };
         let nothing = RuleSet::default();
         let [text, v6] = mend(&nothing, &nothing, &live, &[live.tables[0].id]);
         let expected = "*nat\n:ISTIO_OUTPUT - [0:0]\n:ISTIO_OLD - [0:0]\n-D OUTPUT -j ISTIO_OUTPUT\n\

@@ -3,7 +3,8 @@
 //! A fresh netns costs one dump. All that is read belongs to one generation of the ruleset; a change in between starts
 //! the reading anew.
 
-use super::expr::{Expr, Set};
+use super::diff::is_own;
+use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header};
 use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
@@ -28,13 +29,41 @@ pub struct Live {
     pub(super) generation: Option<u32>,
     /// Tables.
     pub(super) tables: Vec<LiveTable>,
+    /// There are nf_tables tables in which another backend has its rules.
+    pub(super) others: bool,
 }
 
 impl Live {
     /// What a fresh netns holds.
     pub fn fresh(backend: Backend) -> Self {
-        Self { backend, generation: None, tables: Vec::new() }
+        Self { backend, generation: None, tables: Vec::new(), others: false }
     }
+
+    /// The other backend of nf_tables, where this netns has tables that may hold its rules.
+    pub fn other(&self) -> Option<Backend> {
+        self.others.then_some(other(self.backend))
+    }
+
+    /// Whether rules of Istio's are there.
+    pub fn is_programmed(&self) -> bool {
+        let own = |t: &LiveTable| t.chains.iter().any(|c| is_own(t.id, &c.name));
+        self.tables.iter().any(own)
+    }
+
+    /// Whether rules of Istio's apply to IPv6 as they do where the pod's IPv6 traffic is redirected.
+    pub fn covers_ipv6(&self) -> bool {
+        self.tables.iter().any(|table| {
+            let of_ipv6 = |rule: &LiveRule| table.id.family == TableFamily::Ip6 || names_ipv6(&rule.body);
+            let own = table.chains.iter().filter(|c| is_own(table.id, &c.name));
+            own.flat_map(|c| &c.rules).any(of_ipv6)
+        })
+    }
+}
+
+/// Whether a rule of a table for both families is for IPv6 alone.
+fn names_ipv6(body: &Body) -> bool {
+    const IPV6: Expr = Expr::Cmp(Op::Equal, Value::u8(TableFamily::Ip6 as u8));
+    body.exprs().windows(2).any(|pair| *pair == [Expr::Meta(Meta::Family), IPV6])
 }
 
 /// A table.
@@ -85,11 +114,16 @@ pub(super) struct LiveRule {
 
 /// The table of this family and name, if the backend has one.
 pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<TableId> {
-    let native = backend == Backend::NativeNft;
+    let native = backend.is_native();
     let ours = |t: Table| if native { nft::table_name(t) } else { t.as_str() };
-    let family = TableFamily::from_number(family).filter(|f| (*f == TableFamily::Inet) == native)?;
+    let family = TableFamily::from_number(family).filter(|f| native || *f != TableFamily::Inet)?;
     let name = [Table::Mangle, Table::Nat, Table::Raw].into_iter().map(ours).find(|n| *n == name)?;
     Some(TableId { family, name })
+}
+
+/// The backend of nf_tables that has other tables.
+fn other(backend: Backend) -> Backend {
+    if backend.is_native() { Backend::IptablesNft } else { Backend::NativeFallback }
 }
 
 /// Reads an nf_tables backend's tables in the socket's netns.
@@ -180,7 +214,11 @@ impl Reader {
         for attr in Attrs::new(attrs) {
             let attr = attr?;
             match attr.kind {
-                1 => id = table_id(self.live.backend, family, attr.text()?),
+                1 => {
+                    let name = attr.text()?;
+                    id = table_id(self.live.backend, family, name);
+                    self.live.others |= table_id(other(self.live.backend), family, name).is_some();
+                }
                 2 => flags = attr.u32_be()?,
                 3 => uses = attr.u32_be()?,
                 _ => (),

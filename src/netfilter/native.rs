@@ -14,23 +14,26 @@ use super::wire::nfproto;
 use crate::redirect::{Interface, Port};
 use crate::rules::{self, CtStates, Families, Family, Match, RuleSet, Target};
 
-/// Istio's tables of family `inet`, chains in the order in which Istio declares them.
-pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
+/// Istio's native tables in this family, chains in the order in which Istio declares them. Istio's own family is `inet`,
+/// in which a rule without an address applies to IPv6 even where the pod has IPv4 rules alone.
+pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, Unencodable> {
     let mut chains = rules.merged_chains();
     let mut tables = Vec::new();
     for (table, declared) in nft::TABLES {
-        let id = TableId { family: TableFamily::Inet, name: nft::table_name(table) };
+        let id = TableId { family, name: nft::table_name(table) };
         for chain in declared {
             let Some(members) = chains.remove(&(table, *chain)) else { continue };
-            let rules = members.into_iter().map(rule).collect::<Result<_, _>>()?;
+            let rules = members.into_iter().map(|r| rule(r, family)).collect::<Result<_, _>>()?;
             push(&mut tables, id, Chain { name: nft::chain_name(*chain), hook: Hook::of(table, *chain), rules });
         }
     }
     Ok(Image { tables })
 }
 
-fn rule(source: &rules::Rule) -> Result<Rule<'_>, Unencodable> {
-    let mut out = Out { exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family: None, protocol: None };
+fn rule(source: &rules::Rule, family: TableFamily) -> Result<Rule<'_>, Unencodable> {
+    // The table's family is established, unless it holds both.
+    let family = [Family::V4, Family::V6].into_iter().find(|f| TableFamily::from(*f) == family);
+    let mut out = Out { exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
     let mut matches: Vec<&Match> = source.matches.iter().collect();
     matches.sort_by_key(|m| nft::rank(m, source.table));
     for m in matches {

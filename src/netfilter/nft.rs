@@ -131,9 +131,9 @@ pub(super) fn rank(m: &Match, table: Table) -> u8 {
         Match::InInterface(_) | Match::OutInterface(_) => 0,
         Match::Protocol(_) => 1,
         Match::Source(_) | Match::Destination { .. } if table == Table::Raw => 4,
-        Match::Source(_) | Match::Destination { .. } => 2,
+        Match::Source(_) | Match::Destination { .. } | Match::CtState(_) => 2,
         Match::DestinationPort { .. } | Match::NotDestinationPorts(_) | Match::SourcePort(_) => 3,
-        Match::CtState(_) | Match::Mark { .. } | Match::ConnMark(_) => 5,
+        Match::Mark { .. } | Match::ConnMark(_) => 5,
         Match::Uid { .. } | Match::Gid { .. } => 6,
     }
 }
@@ -168,12 +168,11 @@ fn match_text(m: &Match, rule: &Rule) -> Option<String> {
 }
 
 /// A port implies its protocol. Istio spells the protocol out all the same, but not in DNS rules and not where an
-/// outbound port is exempt.
+/// outbound port is all that a rule asks for.
 pub(super) fn spells_protocol(rule: &Rule) -> bool {
     let dns = rule.table == Table::Raw || rule.chain == Chain::IstioOutputDns;
     let port_alone = matches!(rule.matches[..], [Match::Protocol(_), Match::DestinationPort { .. }]);
-    let exempt = rule.chain == Chain::IstioOutput && rule.target == Target::Return && port_alone;
-    !dns && !exempt
+    !(dns || rule.chain == Chain::IstioOutput && port_alone)
 }
 
 fn family(net: &IpNet) -> &'static str {

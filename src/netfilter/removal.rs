@@ -4,7 +4,7 @@
 
 use super::batch::Change;
 use super::diff::{align, is_own, leads_to_own};
-use super::image::{Image, Rule, TableFamily};
+use super::image::{Image, Rule};
 use super::live::{Live, LiveChain, LiveTable};
 
 /// The changes, in order; none where nothing of ours is there. `image` says which rules of built-in chains are ours
@@ -14,7 +14,7 @@ pub(super) fn changes<'a>(image: &Image<'_>, live: &'a Live) -> Vec<Change<'a>> 
 }
 
 fn from_table<'a>(image: &Image<'_>, table: &'a LiveTable) -> Vec<Change<'a>> {
-    if table.id.family == TableFamily::Inet {
+    if table.id.is_native() {
         return vec![Change::DeleteTable(table.id)];
     }
     let wanted = image.tables.iter().find(|t| t.id == table.id);

@@ -27,7 +27,9 @@ impl Session {
     /// What the backend's tables hold.
     pub fn observe(&mut self) -> Result<Live, Error> {
         match self.backend {
-            Backend::IptablesNft | Backend::NativeNft => live::observe(self.backend, self.socket()?),
+            Backend::IptablesNft | Backend::NativeNft | Backend::NativeFallback => {
+                live::observe(self.backend, self.socket()?)
+            }
             Backend::IptablesLegacy => legacy::observe(),
         }
     }
@@ -68,12 +70,16 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
     };
     let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
     let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
-    match change {
-        // All chains that a rule names are there by then: what is not is one of its expressions.
-        Some(Change::AddRule(..)) if refusal.errno == Errno::ENOENT => {
+    match (change, refusal.errno) {
+        // All chains that a rule names are there by then: what is not is one of its expressions. Of a chain it is the type
+        // (`nat` is a module of its own), of a table the family.
+        (Some(Change::AddRule(..) | Change::AddChain(_, _, Some(_))), Errno::ENOENT)
+        | (Some(Change::AddTable(_) | Change::AddChain(..)), Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
             Ok(Outcome::Unsupported { change: sentence, refusal })
         }
-        Some(Change::AddRule(_, _, rule, _)) if refusal.errno == Errno::EINVAL && asks_for_owner(rule) => {
+        // The chain was not there when the tables were read. In a netns without tables there is no generation to notice.
+        (Some(Change::AddChain(_, _, None)), Errno::EEXIST) => Err(Error::Restless),
+        (Some(Change::AddRule(_, _, rule, _)), Errno::EINVAL) if asks_for_owner(rule) => {
             Err(Error::OtherUserNamespace { change: sentence, refusal })
         }
         _ => Err(Error::Refused { change: sentence, refusal }),

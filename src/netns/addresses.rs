@@ -2,7 +2,7 @@
 //!
 //! [`read`] is one dump; [`families`] decides and is pure. `converge` calls both for every pod: they are on the hot path.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::Error;
 use super::rtnl::{self, Object, Rtnl};
@@ -19,6 +19,8 @@ pub struct HostAddresses {
     pub host_ip: IpAddr,
     /// The rules are to cover IPv6.
     pub ipv6: bool,
+    /// The first usable IPv6 address, whether the rules are to cover it or not.
+    pub ipv6_address: Option<Ipv6Addr>,
 }
 
 /// All addresses in the calling thread's netns, in the kernel's order: IPv4 first, by interface.
@@ -47,10 +49,14 @@ fn parse(bytes: &[u8]) -> Result<IpAddr, Malformed> {
 /// Istio's choice: loopback and link-local addresses do not count; the first of the others decides whether the pod is
 /// an IPv6 pod, or with `dual_stack`, whether any of them is IPv6.
 pub fn families(addresses: &[IpAddr], dual_stack: bool) -> Result<HostAddresses, Error> {
-    let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(|ip| is_usable(*ip));
-    let host_ip = usable.next().ok_or_else(|| Error::NoAddress { seen: addresses.to_vec() })?;
-    let ipv6 = host_ip.is_ipv6() || (dual_stack && usable.any(|ip| ip.is_ipv6()));
-    Ok(HostAddresses { host_ip, ipv6 })
+    let usable = || addresses.iter().map(IpAddr::to_canonical).filter(|ip| is_usable(*ip));
+    let host_ip = usable().next().ok_or_else(|| Error::NoAddress { seen: addresses.to_vec() })?;
+    let ipv6_address = usable().find_map(|ip| match ip {
+        IpAddr::V6(ip) => Some(ip),
+        IpAddr::V4(_) => None,
+    });
+    let ipv6 = host_ip.is_ipv6() || (dual_stack && ipv6_address.is_some());
+    Ok(HostAddresses { host_ip, ipv6, ipv6_address })
 }
 
 fn is_usable(ip: IpAddr) -> bool {

@@ -19,8 +19,6 @@ use crate::rules::Family;
 const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
 /// `lo` is the first interface of every netns (`LOOPBACK_IFINDEX` of Linux).
 const LO: u32 = 1;
-/// The priority that the kernel gives to a netns' first rule where none is asked for, as in Istio's `ip rule add`.
-const PRIORITY: u32 = 32765;
 
 /// Without this flag of `linux/if_addr.h` an address is tentative, hence unusable, until a worker of the kernel has
 /// looked at it.
@@ -34,7 +32,6 @@ const RT_SCOPE_HOST: u8 = 254;
 const RTN_LOCAL: u8 = 2;
 
 /// Attributes of a routing rule, and values of its header (`linux/fib_rules.h`).
-const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
@@ -232,9 +229,10 @@ impl Entry {
                 w.attr(IFA_LOCAL, &PASSTHROUGH_V6.octets());
                 w.attr(IFA_ADDRESS, &PASSTHROUGH_V6.octets());
             }
+            // Without a priority the kernel puts it before all others but the one for local addresses, as it does for
+            // `ip rule add`.
             Self::Rule(_, MarkRoute { mark, table }) => {
                 w.raw(&[family, 0, 0, 0, short(table), 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0]);
-                w.attr(FRA_PRIORITY, &PRIORITY.to_ne_bytes());
                 w.attr(FRA_FWMARK, &mark.to_ne_bytes());
                 w.attr(FRA_TABLE, &table.to_ne_bytes());
             }

@@ -48,6 +48,9 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
                 let difference = ("difference", difference.to_string().into());
                 log.line(Level::Warn, "redirection differed and was mended", &[difference]);
             }
+            for warning in &outcome.warnings {
+                log.line(Level::Warn, "not all traffic is redirected", &[("warning", warning.to_string().into())]);
+            }
             let fields = [
                 ("verdict", "redirected".into()),
                 ("backend", outcome.backend.as_str().into()),

@@ -3,6 +3,8 @@
 //! Pure; called by the plugin, by repair and by whoever explains a pod. Annotations are written by whoever may create
 //! pods: each value is taken apart into types here, bounded in number, or refused with its key and what is allowed.
 
+use std::net::Ipv4Addr;
+
 use ipnet::Ipv4Net;
 
 use super::{
@@ -49,6 +51,8 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
     let Some(mode) = pod.mode()? else {
         return Ok(Asked::Nothing);
     };
+    let (owner_groups, group_warning) = pod.owner_groups();
+    let (loopback_v4, loopback_warning) = pod.loopback();
     let switches = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| pod.switch(key));
     let [dns, dual_stack, drop_invalid] = switches.clone().map(|s| s.unwrap_or(false));
     let redirect = Redirect {
@@ -67,11 +71,11 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
         drop_invalid,
-        owner_groups: pod.owner_groups()?,
-        loopback_v4: pod.loopback()?,
+        owner_groups,
+        loopback_v4,
         ..Redirect::default()
     };
-    let warnings = switches.into_iter().filter_map(Result::err).collect();
+    let warnings = switches.into_iter().filter_map(Result::err).chain(group_warning).chain(loopback_warning).collect();
     Ok(Asked::Redirect { redirect: Box::new(redirect), warnings })
 }
 
@@ -156,17 +160,45 @@ impl<'a> Pod<'a> {
         parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; taken as false"))
     }
 
-    /// From the pod's own proxy, where Istio's plugin looks into the environment of the container runtime.
-    fn owner_groups(&self) -> Result<OwnerGroups, Error> {
+    /// From the pod's own proxy. Istio's plugin looks into the environment of the container runtime instead, so that no
+    /// value of the pod's keeps it from starting. What cannot be taken is passed over in the way that redirects more.
+    fn owner_groups(&self) -> (OwnerGroups, Option<Error>) {
+        const NUMBERS: &str =
+            "at most 64 group ids, or `*` (nobody can resolve the names of a pod's image here); taken as `*`";
+        const SPARED: &str = "at most 1024 group ids (nobody can resolve the names of a pod's image here); what is none is \
+                              redirected";
         let [include, exclude] = [(proxy_env::OWNER_GROUPS, "*"), (proxy_env::OWNER_GROUPS_EXCLUDE, "")]
             .map(|(key, default)| (key, self.env(key).unwrap_or(default)));
-        bounded(exclude.0, exclude.1, &MANY)?;
-        OwnerGroups::parse(include, exclude)
+        let passed_over = |(key, text): (&str, &str), said| Some(Error::new(key, text, said));
+        let is_id = |owner: &Owner| matches!(owner, Owner::Id(_));
+        if include.1.trim() != "*" {
+            return match OwnerGroups::parse(include, ("", "")) {
+                Ok(OwnerGroups::Only(groups)) if groups.iter().all(is_id) => (OwnerGroups::Only(groups), None),
+                _ => (OwnerGroups::default(), passed_over(include, NUMBERS)),
+            };
+        }
+        match bounded(exclude.0, exclude.1, &MANY).and_then(|()| Owner::parse_list(exclude.0, exclude.1)) {
+            Ok(groups) if groups.iter().all(is_id) => (OwnerGroups::AllBut(groups), None),
+            Ok(mut groups) => {
+                groups.retain(is_id);
+                (OwnerGroups::AllBut(groups), passed_over(exclude, SPARED))
+            }
+            Err(_) => (OwnerGroups::default(), passed_over(exclude, SPARED)),
+        }
     }
 
-    fn loopback(&self) -> Result<Ipv4Net, Error> {
-        let key = proxy_env::LOOPBACK_CIDR;
-        self.env(key).map_or(Ok(Redirect::default().loopback_v4), |text| parse_loopback(key, text))
+    /// From the pod's own proxy, as the groups are.
+    fn loopback(&self) -> (Ipv4Net, Option<Error>) {
+        /// Validation connects to it, from every image of Istio's: where it is loopback, that fails for ever.
+        const PROBED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+        const ALLOWED: &str = "a CIDR within 127.0.0.0/8 that does not hold 127.0.0.6, which validation connects to; taken \
+                               as 127.0.0.1/32";
+        let (key, default) = (proxy_env::LOOPBACK_CIDR, Redirect::default().loopback_v4);
+        let Some(text) = self.env(key) else { return (default, None) };
+        match parse_loopback(key, text) {
+            Ok(net) if !net.contains(&PROBED) => (net, None),
+            _ => (default, Some(Error::new(key, text, ALLOWED))),
+        }
     }
 }
 

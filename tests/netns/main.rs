@@ -18,8 +18,10 @@ mod api;
 #[path = "../support/repair.rs"]
 mod stage;
 
+mod backends;
 mod converge;
 mod encoder;
+mod families;
 mod find;
 mod iptables;
 mod plugin;
@@ -35,8 +37,10 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let trials = [
+        backends::trials(),
         converge::trials(),
         encoder::trials(),
+        families::trials(),
         find::trials(),
         iptables::trials(),
         plugin::trials(),

@@ -36,21 +36,22 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 /// A pod's netns with an address, and a run directory with an agent that gives `facts` of the pod.
-struct Pod {
-    netns: TestNetns,
+pub(crate) struct Pod {
+    pub(crate) netns: TestNetns,
     run_dir: tempfile::TempDir,
 }
 
 impl Pod {
-    fn new(addresses: &[&str]) -> Self {
+    pub(crate) fn new(addresses: &[&str]) -> Self {
         Self::within(TestNetns::new(), addresses)
     }
 
-    fn within(netns: TestNetns, addresses: &[&str]) -> Self {
+    pub(crate) fn within(netns: TestNetns, addresses: &[&str]) -> Self {
         netns.run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "peer0"]);
         netns.run("ip", &["link", "set", "eth0", "up"]);
         for address in addresses {
-            netns.run("ip", &["addr", "add", address, "dev", "eth0"]);
+            let nodad = if address.contains(':') { &["nodad"][..] } else { &[] };
+            netns.run("ip", &[&["addr", "add", address, "dev", "eth0"], nodad].concat());
         }
         Self { netns, run_dir: tempfile::tempdir().unwrap() }
     }
@@ -68,11 +69,11 @@ impl Pod {
         self
     }
 
-    fn facts(self, facts: &Value) -> Self {
+    pub(crate) fn facts(self, facts: &Value) -> Self {
         self.agent(ok(&facts.to_string()))
     }
 
-    fn call(&self, verb: &str, more: &Value) -> Answer {
+    pub(crate) fn call(&self, verb: &str, more: &Value) -> Answer {
         let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
         conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
         let begin = Instant::now();
@@ -81,7 +82,7 @@ impl Pod {
         answer
     }
 
-    fn ruleset(&self) -> String {
+    pub(crate) fn ruleset(&self) -> String {
         self.netns.run("nft", &["list", "ruleset"])
     }
 }
@@ -91,7 +92,7 @@ fn ok(body: &str) -> String {
 }
 
 /// An injected pod with further annotations and variables of its proxy.
-fn injected(annotations: &Value, env: &Value) -> Value {
+pub(crate) fn injected(annotations: &Value, env: &Value) -> Value {
     let mut all = json!({"sidecar.istio.io/status": "{}"});
     all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
     json!({"uid": "uid-1", "annotations": all, "hasInit": false, "proxy": {"env": env, "proxyType": "sidecar"}})
@@ -170,7 +171,7 @@ fn users_of_its_own() {
     }
 
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
-    pod.netns.run("nft", &["flush", "chain", "inet", "istio-proxy-nat", "istio-in-redirect"]);
+    pod.netns.run("nft", &["flush", "chain", "ip", "istio-proxy-nat", "istio-in-redirect"]);
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("istio-in-redirect"), "{said}");
     let mended = pod.call("ADD", &json!({}));

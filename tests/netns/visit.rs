@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             a_narrower_rule_and_another_route_are_not_enough,
         ),
         trial("routes::istios_own_rule_is_enough", &[], istios_own_rule_is_enough),
+        trial("routes::the_mark_rule_comes_before_others", &[], the_mark_rule_comes_before_others),
         trial("routes::removal_leaves_nothing_and_minds_nothing", &[], removal_leaves_nothing_and_minds_nothing),
         trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[], ipv6_disabled_matters_only_to_ipv6_pods),
     ]
@@ -162,6 +163,28 @@ fn istios_own_rule_is_enough() {
     let before = picture(&pod);
     assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
     assert_eq!(picture(&pod), before);
+}
+
+/// Where `ip rule add` puts it: a rule of someone else's that sends all packets elsewhere would hide it.
+fn the_mark_rule_comes_before_others() {
+    let pods = [TestNetns::new(), TestNetns::new()];
+    for pod in &pods {
+        for family in ["-4", "-6"] {
+            pod.run("ip", &[family, "rule", "add", "from", "all", "lookup", "main", "priority", "1000"]);
+        }
+    }
+    let [ours, theirs] = &pods;
+    ours.inside(|| BOTH.apply()).unwrap();
+    for family in ["-4", "-6"] {
+        theirs.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "133"]);
+        let rules = ours.run("ip", &[family, "rule"]);
+        assert!(rules.contains("999:\tfrom all fwmark 0x539 lookup 133"), "{rules}");
+        assert_eq!(rules, theirs.run("ip", &[family, "rule"]));
+    }
+    assert_eq!(ours.inside(|| BOTH.apply()).unwrap(), []);
+    assert!(ours.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    let left = ours.run("ip", &["rule"]);
+    assert!(!left.contains("fwmark") && left.contains("1000:"), "{left}");
 }
 
 fn removal_leaves_nothing_and_minds_nothing() {

@@ -20,6 +20,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use super::super::Error;
 
+const RESTORE: &str = "iptables-legacy-restore";
 /// How long a program waits for the lock, in seconds.
 pub(super) const LOCK_SECONDS: &str = "30";
 /// How long a program may run, the wait for the lock included.
@@ -33,9 +34,21 @@ const NETNS: &str = "/proc/self/ns/net";
 /// Where programs are, besides the directories of PATH: a CNI plugin's PATH may be anything.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
-/// Whether a legacy backend is to be had.
+/// Whether the programs of iptables-legacy are there under their own names.
 pub(in crate::netfilter) fn is_installed() -> bool {
-    find("iptables-legacy-restore").is_some()
+    find(RESTORE).is_some()
+}
+
+/// Whether the plain programs are there and are those of iptables-legacy, as before iptables 1.8, where they had no other
+/// name. Those of iptables-nft name nf_tables in their version.
+pub(in crate::netfilter) fn is_installed_plainly() -> bool {
+    let version = |path: PathBuf| run_at(RESTORE, &path, &["--version"], "").unwrap_or_default();
+    find(&plain_name(RESTORE)).is_some_and(|path| !version(path).contains("nf_tables"))
+}
+
+/// `iptables-restore` for `iptables-legacy-restore`.
+fn plain_name(program: &str) -> String {
+    program.replace("-legacy", "")
 }
 
 /// The tables that the netns has by iptables-legacy, as the kernel lists them.
@@ -43,6 +56,7 @@ pub(in crate::netfilter) fn tables_in_use(names: &str) -> Vec<String> {
     fs::read_to_string(names).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
+/// Absolute directories alone: what a relative one holds is up to the directory that a runtime was started in.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(DIRECTORIES.map(PathBuf::from));
@@ -51,10 +65,15 @@ fn find(program: &str) -> Option<PathBuf> {
 
 /// Feeds a program and returns what it prints.
 pub(super) fn run(program: &'static str, args: &[&str], input: &str) -> Result<String, Error> {
-    let path = find(program).ok_or(Error::NoProgram { program })?;
+    let plain = || is_installed_plainly().then(|| find(&plain_name(program))).flatten();
+    let path = find(program).or_else(plain).ok_or(Error::NoProgram { program })?;
+    run_at(program, &path, args, input)
+}
+
+fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
     let visit = || {
         hide_name_services();
-        converse(program, &path, args, input)
+        converse(program, path, args, input)
     };
     thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
 }

@@ -1,0 +1,108 @@
+//! Which families of a pod are redirected: those that its addresses and settings ask for, and never fewer than before.
+
+use std::net::{Ipv6Addr, TcpListener};
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use istio_cni::contract::{annotation, proxy_env};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::encoder::LEGACY;
+use crate::plugin::{Pod, injected};
+use crate::support::{Users, trial};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
+    vec![
+        trial("families/users_of_its_own_leave_ipv6_alone", &["nft", "nsenter", "setpriv"], users_of_its_own),
+        trial("families/a_later_address_takes_none_away/iptables", SAVE, || {
+            a_later_address(&json!({}), |pod| pod.netns.run("ip6tables-nft-save", &[]));
+        }),
+        trial("families/a_later_address_takes_none_away/nft", SAVE, || {
+            a_later_address(&json!({"native_nftables": true}), Pod::ruleset);
+        }),
+        trial("families/a_later_address_takes_none_away/legacy", LEGACY, || {
+            let legacy = json!({"force_iptables_binary": "legacy"});
+            a_later_address(&legacy, |pod| pod.netns.run("ip6tables-legacy-save", &[]));
+        }),
+        trial("families/an_ipv6_address_that_is_not_redirected_is_named", SAVE, named),
+        trial("families/variables_that_istio_ignores_keep_no_pod_from_starting", SAVE, ignored_variables),
+    ]
+}
+
+const DUAL: [&str; 2] = ["10.9.0.2/24", "fd00:9::2/64"];
+
+fn pod(addresses: &[&str], env: &Value) -> Pod {
+    Pod::new(addresses).facts(&injected(&json!({}), env))
+}
+
+/// `hostUsers: false`: native tables stand in for iptables' rules, which would be there for IPv4 alone.
+fn users_of_its_own() {
+    let (users, netns) = Users::with_netns();
+    let pod = Pod::within(netns, &DUAL).facts(&injected(&json!({}), &json!({})));
+    let answer = pod.call("ADD", &json!({}));
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert_eq!(pod.netns.run("nft", &["list", "tables"]), "table ip istio-proxy-nat\n");
+    assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+
+    let address: Ipv6Addr = "fd00:9::2".parse().unwrap();
+    let listener = pod.netns.inside(|| TcpListener::bind((address, 8080)).unwrap());
+    listener.set_nonblocking(true).unwrap();
+    for id in ["1000", "1337"] {
+        let connect = ["bash", "-c", "exec 3<>/dev/tcp/fd00:9::2/8080"];
+        let connected = pod.netns.inside(|| users.command(id, &connect).output().unwrap());
+        assert!(connected.status.success() && listener.accept().is_ok(), "{id}: {connected:?}");
+    }
+    assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
+}
+
+/// A pod of one family gets an address of the other by a second network (Multus), and the plugin is called again.
+fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
+    let pod = pod(&["fd00:9::2/64"], &json!({}));
+    assert_eq!(pod.call("ADD", conf).code, 0);
+    let counts = |text: &str| (text.matches("-A ISTIO").count(), text.matches("ip6 ").count());
+    let first = counts(&rules(&pod));
+    assert!(first.0 + first.1 > 3, "{}", rules(&pod));
+    pod.netns.run("ip", &["link", "add", "net1", "type", "veth", "peer", "name", "net1peer"]);
+    pod.netns.run("ip", &["addr", "add", "10.7.0.2/24", "dev", "net1"]);
+    assert_eq!(pod.call("CHECK", conf).code, 0);
+    let again = pod.call("ADD", conf);
+    assert!(again.code == 0 && again.stderr.contains(r#""change":"none""#), "{again:?}");
+    assert_eq!(counts(&rules(&pod)), first);
+}
+
+fn named() {
+    let said = |env: &Value| {
+        let answer = pod(&DUAL, env).call("ADD", &json!({}));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        answer.stderr
+    };
+    let warned = said(&json!({}));
+    assert!(warned.contains("IPv6 address fd00:9::2") && warned.contains("ISTIO_DUAL_STACK=true"), "{warned}");
+    let covered = said(&json!({proxy_env::DUAL_STACK: "true"}));
+    assert!(!covered.contains("fd00:9::2"), "{covered}");
+}
+
+fn ignored_variables() {
+    for (key, value) in [
+        (proxy_env::LOOPBACK_CIDR, "127.0.0.0/8"),
+        (proxy_env::LOOPBACK_CIDR, "loopback"),
+        (proxy_env::OWNER_GROUPS, "java,202"),
+        (proxy_env::OWNER_GROUPS_EXCLUDE, "ftp,202"),
+    ] {
+        let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({annotation::STATUS: "{}"}), &json!({key: value})));
+        let answer = pod.call("ADD", &json!({}));
+        assert!(answer.code == 0 && answer.stderr.contains(key), "{key}={value}: {answer:?}");
+        assert_eq!(pod.call("CHECK", &json!({})).code, 0);
+        let validated = pod.netns.inside(|| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+            command.args(["--run-validation", "--skip-rule-apply", "--probe-timeout", "2s"]);
+            command.env_clear().uid(1337).gid(1337).output().unwrap()
+        });
+        assert!(validated.status.success(), "{key}={value}: {validated:?}");
+        let save = pod.netns.run("iptables-nft-save", &[]);
+        let spared = save.contains("--gid-owner 202 -j RETURN");
+        assert_eq!(spared, key == proxy_env::OWNER_GROUPS_EXCLUDE, "{key}={value}: {save}");
+    }
+}

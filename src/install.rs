@@ -11,6 +11,7 @@ mod kubeconfig;
 mod metrics;
 pub mod plan;
 mod remove;
+pub mod server;
 pub mod settings;
 pub mod snapshot;
 mod throttle;

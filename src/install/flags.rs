@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::server::{InvalidHost, Server};
 use super::settings::{Entry, KubeconfigSettings, Mode, Settings};
 use crate::contract;
 
@@ -118,6 +119,9 @@ pub enum Error {
     /// Something else than a port.
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, not a port from 1 to 65535")]
     Port(String),
+    /// Something else than a host.
+    #[error(transparent)]
+    Host(#[from] InvalidHost),
 }
 
 impl Flags {
@@ -130,10 +134,10 @@ impl Flags {
 
     /// The settings of a removal, which has no use for the API server and is possible outside a pod.
     pub fn removal(self) -> Settings {
-        self.with_server(String::new(), "")
+        self.with_server(Server::none(), "")
     }
 
-    fn with_server(self, server: String, plugin_log_level: &str) -> Settings {
+    fn with_server(self, server: Server, plugin_log_level: &str) -> Settings {
         let mode = self.mode();
         let kubeconfig = KubeconfigSettings {
             server,
@@ -174,7 +178,7 @@ impl Flags {
         }
     }
 
-    fn server(&self) -> Result<String, Error> {
+    fn server(&self) -> Result<Server, Error> {
         if self.kubernetes_service_host.is_empty() {
             return Err(Error::NotInPod("KUBERNETES_SERVICE_HOST"));
         }
@@ -184,7 +188,7 @@ impl Flags {
         let port = self.kubernetes_service_port.parse().ok().filter(|port| *port != 0);
         let port = port.ok_or_else(|| Error::Port(self.kubernetes_service_port.clone()))?;
         let protocol = given(&self.kubernetes_service_protocol).unwrap_or_else(|| "https".to_owned());
-        Ok(KubeconfigSettings::server(&protocol, &self.kubernetes_service_host, port))
+        Ok(Server::new(&protocol, &self.kubernetes_service_host, port)?)
     }
 }
 
@@ -298,7 +302,7 @@ mod tests {
         ]);
         assert_eq!((settings.kubeconfig.mode, settings.conf_mode), (0o600, 0o640));
         assert_eq!(settings.entry.exclude_namespaces, ["kube-system", "a"]);
-        assert_eq!(settings.kubeconfig.server, "https://[fd00::1]:443");
+        assert_eq!(settings.kubeconfig.server, Server::new("https", "fd00::1", 443).unwrap());
         assert_eq!(warnings, ["--log-level has no effect"]);
     }
 

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::files::{self, Files};
 use super::plan::{self, Plan};
+use super::server::Resolver;
 use super::settings::Settings;
 use super::snapshot::{Compared, Snapshot};
 use super::throttle::Throttle;
@@ -30,8 +31,9 @@ const IMPATIENT: Duration = Duration::from_secs(1);
 
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
+    let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
     while !shutdown.is_wished() {
-        let mut keeper = Keeper::new(Arc::clone(&settings), metrics.clone(), status.clone());
+        let mut keeper = Keeper::new(Arc::clone(&settings), resolver.clone(), metrics.clone(), status.clone());
         let end = shutdown.clone();
         let trouble = match tokio::task::spawn_blocking(move || keeper.live(&end)).await {
             Ok(Ok(())) => continue,
@@ -47,6 +49,7 @@ pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Stat
 
 struct Keeper {
     settings: Arc<Settings>,
+    resolver: Resolver,
     metrics: Metrics,
     status: Sender<Status>,
     throttle: Throttle,
@@ -59,10 +62,10 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>) -> Self {
+    fn new(settings: Arc<Settings>, resolver: Resolver, metrics: Metrics, status: Sender<Status>) -> Self {
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
-        Self { settings, metrics, status, throttle, compared, last, was_ready: false, more: false }
+        Self { settings, resolver, metrics, status, throttle, compared, last, was_ready: false, more: false }
     }
 
     /// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
@@ -88,6 +91,7 @@ impl Keeper {
             } else {
                 tokio::select! {
                     () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
+                    () = self.resolver.changed() => {}
                     () = end.wished() => {}
                 }
             }
@@ -96,7 +100,10 @@ impl Keeper {
 
     /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
     fn visit(&mut self) -> bool {
-        let plan = plan::install(&self.settings, &Snapshot::again(&self.settings, &mut self.compared));
+        let plan = plan::install(
+            &self.settings,
+            &Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared),
+        );
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.
         let news = (before == Status::Ready || plan.steps.is_empty()).then(|| status(&plan, &before));

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::settings::KubeconfigSettings;
+use super::server::Endpoint;
 
 /// What the service account gives.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,17 +21,18 @@ impl std::fmt::Debug for Account {
 }
 
 /// Keys in Istio's order, which is the alphabet's. The token is in the file: a path in our container is none on the node.
-pub(super) fn text(settings: &KubeconfigSettings, account: &Account) -> String {
+pub(super) fn text(endpoint: &Endpoint, account: &Account) -> String {
     let trust = match &account.ca {
         Some(ca) => format!("certificate-authority-data: {}", STANDARD.encode(ca)),
         None => "insecure-skip-tls-verify: true".to_owned(),
     };
+    let name = endpoint.tls_server_name.iter().map(|name| format!("\n    tls-server-name: {name}")).collect::<String>();
     format!(
         "apiVersion: v1
 clusters:
 - cluster:
     {trust}
-    server: {}
+    server: {}{name}
   name: local
 contexts:
 - context:
@@ -45,7 +46,7 @@ users:
   user:
     token: {}
 ",
-        settings.server, account.token
+        endpoint.url, account.token
     )
 }
 
@@ -54,20 +55,25 @@ mod tests {
     use super::*;
     use crate::pod::kubeconfig::{Credential, Trust, parse};
 
-    fn settings(server: &str) -> KubeconfigSettings {
-        KubeconfigSettings { server: server.to_owned(), ca_file: None, skip_verify: false, mode: 0o600 }
+    fn endpoint(host: &str) -> Endpoint {
+        Endpoint { url: format!("https://{host}:443"), tls_server_name: None }
     }
 
     #[test]
     fn the_plugin_reads_what_is_written_for_it() {
         let account = Account { token: "ey.J-_x".to_owned(), ca: Some(b"-----BEGIN CERTIFICATE-----".to_vec()) };
-        let read = parse(text(&settings("https://[fd00::1]:443"), &account).as_bytes()).unwrap();
-        assert_eq!(read.server, "[fd00::1]:443".parse().unwrap());
+        let read = parse(text(&endpoint("[fd00::1]"), &account).as_bytes()).unwrap();
+        assert_eq!((read.server, read.server_name), ("[fd00::1]:443".parse().unwrap(), "fd00::1".try_into().unwrap()));
         assert!(matches!(read.credential, Credential::Token(token) if token.secret() == "ey.J-_x"));
         assert_eq!(read.trust, Trust::Authorities(b"-----BEGIN CERTIFICATE-----".to_vec()));
 
+        let named = Endpoint { tls_server_name: Some("api.example.com".to_owned()), ..endpoint("10.96.0.1") };
+        let read = parse(text(&named, &account).as_bytes()).unwrap();
+        assert_eq!(read.server, "10.96.0.1:443".parse().unwrap());
+        assert_eq!(read.server_name, "api.example.com".try_into().unwrap());
+
         let skip = Account { ca: None, ..account };
-        let read = parse(text(&settings("https://10.96.0.1:443"), &skip).as_bytes()).unwrap();
+        let read = parse(text(&endpoint("10.96.0.1"), &skip).as_bytes()).unwrap();
         assert_eq!(read.trust, Trust::Anybody);
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::kubeconfig;
+use super::server::Unresolved;
 use super::settings::Settings;
 use super::snapshot::{BinaryState, Snapshot, Unread};
 use crate::contract;
@@ -95,6 +96,9 @@ pub enum Obstacle {
     /// A directory or a file that must be there is not.
     #[error(transparent)]
     Unread(#[from] Unread),
+    /// The API server's name has no address.
+    #[error(transparent)]
+    Unresolved(#[from] Unresolved),
     /// No network that could be chained into.
     #[error("{} has no network configuration yet{}", dir.display(), seen(passed_over))]
     NoNetwork {
@@ -210,7 +214,9 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) ->
             return snapshot.kubeconfig.is_some();
         }
     };
-    let content = kubeconfig::text(&settings.kubeconfig, account).into_bytes();
+    plan.obstacles.extend(snapshot.server.fault.clone().map(Obstacle::from));
+    let Some(endpoint) = &snapshot.server.endpoint else { return snapshot.kubeconfig.is_some() };
+    let content = kubeconfig::text(endpoint, account).into_bytes();
     let mode = settings.kubeconfig.mode;
     let reason = match &snapshot.kubeconfig {
         None => Reason::KubeconfigMissing,

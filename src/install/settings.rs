@@ -1,11 +1,11 @@
 //! What an operator asks for, typed: made of flags and environment once, read by all of this room.
 
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::server::Server;
 use crate::contract;
 
 /// All that installing depends on.
@@ -56,25 +56,14 @@ pub enum Mode {
 /// The plugin's way to the API server.
 #[derive(Debug, Clone)]
 pub struct KubeconfigSettings {
-    /// `https://HOST:PORT`
-    pub server: String,
+    /// The API server.
+    pub server: Server,
     /// Another CA than the service account's.
     pub ca_file: Option<PathBuf>,
     /// `insecure-skip-tls-verify`
     pub skip_verify: bool,
     /// Access mode.
     pub mode: u32,
-}
-
-impl KubeconfigSettings {
-    /// The server's URL; IPv6 addresses in brackets.
-    pub fn server(protocol: &str, host: &str, port: u16) -> String {
-        if host.parse::<Ipv6Addr>().is_ok() {
-            format!("{protocol}://[{host}]:{port}")
-        } else {
-            format!("{protocol}://{host}:{port}")
-        }
-    }
 }
 
 /// The chain entry: Istio's keys (its `PluginConfig`), and ours. `cni::Settings` reads them.
@@ -193,12 +182,5 @@ mod tests {
         assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
         let none = Entry { exclude_namespaces: Vec::new(), ..entry() };
         assert!(none.chained().contains("\"exclude_namespaces\": null"), "{}", none.chained());
-    }
-
-    #[test]
-    fn ipv6_servers_are_bracketed() {
-        assert_eq!(KubeconfigSettings::server("https", "fd00::1", 443), "https://[fd00::1]:443");
-        assert_eq!(KubeconfigSettings::server("https", "10.96.0.1", 443), "https://10.96.0.1:443");
-        assert_eq!(KubeconfigSettings::server("https", "api.local", 6443), "https://api.local:6443");
     }
 }

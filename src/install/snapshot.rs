@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use super::conflist;
 use super::files::is_temporary;
 use super::kubeconfig::Account;
+use super::server::Located;
 use super::settings::{Mode, Settings};
 use crate::contract;
 
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub binaries: Result<Vec<Binary>, Unread>,
     /// The service account.
     pub account: Result<Account, Unread>,
+    /// The API server.
+    pub server: Located,
     /// The plugin's kubeconfig and its access mode.
     pub kubeconfig: Option<(Vec<u8>, u32)>,
     /// Temporaries of an earlier life.
@@ -95,13 +98,13 @@ pub struct Compared(BTreeMap<PathBuf, [Stamp; 2]>);
 type Stamp = (u64, u64, u64, (i64, i64));
 
 impl Snapshot {
-    /// Looks at everything that `settings` name.
+    /// Looks at everything that `settings` name. The API server's name is not looked up.
     pub fn take(settings: &Settings) -> Self {
-        Self::again(settings, &mut Compared::default())
+        Self::again(settings, settings.kubeconfig.server.literal(), &mut Compared::default())
     }
 
-    /// The same, knowing what an earlier look has compared.
-    pub fn again(settings: &Settings, compared: &mut Compared) -> Self {
+    /// The same, knowing where the API server is, and what an earlier look has compared.
+    pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
         let networks = networks(settings).map_err(unread(&settings.net_dir));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
@@ -111,6 +114,7 @@ impl Snapshot {
             drop_ins,
             binaries: binaries(settings, compared),
             account: account(settings),
+            server,
             kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
         }

@@ -8,7 +8,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
 use super::deadline::{Deadline, Timed};
@@ -135,8 +134,8 @@ fn fetch(config: &Kubeconfig, pod: &PodName, limit: Duration) -> Result<http::Re
     let server = config.server;
     let deadline = Deadline::after(limit);
     let tls = tls::client_config(&config.trust)?;
-    let name = ServerName::from(server.ip());
-    let connection = ClientConnection::new(tls, name).map_err(|error| Error::Tls { server, error })?;
+    let connection =
+        ClientConnection::new(tls, config.server_name.clone()).map_err(|error| Error::Tls { server, error })?;
 
     let connect = |error| Error::Connect { server, error };
     let stream = deadline.left().and_then(|left| TcpStream::connect_timeout(&server, left)).map_err(connect)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
 /// The most that is read of a kubeconfig or a token file, in bytes.
@@ -22,6 +23,8 @@ const MAX_SIZE: u64 = 1 << 20;
 pub struct Kubeconfig {
     /// The API server.
     pub server: SocketAddr,
+    /// The name in its certificate: `tls-server-name`, or else its address.
+    pub server_name: ServerName<'static>,
     /// How it proves itself.
     pub trust: Trust,
     /// How the plugin does.
@@ -97,6 +100,9 @@ pub enum Fault {
         /// What would have been allowed.
         allowed: &'static str,
     },
+    /// Neither a DNS name nor an address.
+    #[error("cluster.tls-server-name is neither a DNS name nor an IP address")]
+    ServerName,
     /// Not base64.
     #[error("cluster.certificate-authority-data is not base64")]
     Authority,
@@ -117,7 +123,7 @@ pub fn load(path: &Path) -> Result<Kubeconfig, Error> {
             Token::parse(&String::from_utf8_lossy(&text)).map_err(content)?
         }
     };
-    Ok(Kubeconfig { server: parsed.server, trust: parsed.trust, token })
+    Ok(Kubeconfig { server: parsed.server, server_name: parsed.server_name, trust: parsed.trust, token })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
@@ -135,6 +141,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 pub struct Parsed {
     /// The API server.
     pub server: SocketAddr,
+    /// The name in its certificate.
+    pub server_name: ServerName<'static>,
     /// How it proves itself.
     pub trust: Trust,
     /// How the plugin does.
@@ -160,8 +168,13 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
     let context = find(config.contexts, &wanted, "the context that current-context names")?;
     let cluster = find(config.clusters, &context.cluster, "the cluster of the current context")?;
     let user = find(config.users, &context.user, "the user of the current context")?;
+    let server = parse_server(&cluster.server.ok_or(Fault::Missing("cluster.server"))?)?;
     Ok(Parsed {
-        server: parse_server(&cluster.server.ok_or(Fault::Missing("cluster.server"))?)?,
+        server,
+        server_name: match cluster.tls_server_name.filter(|name| !name.is_empty()) {
+            Some(name) => ServerName::try_from(name).map_err(|_| Fault::ServerName)?,
+            None => server.ip().into(),
+        },
         trust: parse_trust(cluster.insecure_skip_tls_verify, cluster.certificate_authority_data)?,
         credential: match (user.token_file, user.token) {
             (Some(file), _) if !file.as_os_str().is_empty() => Credential::File(file),
@@ -190,7 +203,7 @@ fn parse_server(url: &str) -> Result<SocketAddr, Fault> {
     }
     let host = authority.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(authority);
     host.parse::<IpAddr>().map(|host| SocketAddr::new(host, 443)).map_err(|_| {
-        fault("host names are never resolved here: it must be https://, an IP address and a port, without a path")
+        fault("host names are never resolved here: it must be https://, an IP address and a port, without a path; tls-server-name may be a host name")
     })
 }
 
@@ -234,6 +247,7 @@ struct Context {
 #[serde(rename_all = "kebab-case")]
 struct Cluster {
     server: Option<String>,
+    tls_server_name: Option<String>,
     certificate_authority_data: Option<String>,
     insecure_skip_tls_verify: Option<bool>,
 }

@@ -83,6 +83,30 @@ async fn a_role_that_would_make_a_removal_of_each_upgrade_is_told_at_once() {
     daemon.ready();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_is_a_name_is_resolved_for_the_plugin() {
+    let api = cluster().await;
+    let node = Node::new();
+    let named = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
+    named.ready();
+    let text = std::fs::read_to_string(node.path("run/istio-cni-kubeconfig")).unwrap();
+    let server = text.lines().find_map(|line| line.trim().strip_prefix("server: https://")).unwrap();
+    let server: std::net::SocketAddr = server.parse().unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(server.ip().is_loopback() && text.contains("    tls-server-name: localhost\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_api_servers_address_it_is_not_ready_and_says_why() {
+    let api = cluster().await;
+    let node = Node::new();
+    let lost = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
+    lost.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
+    lost.line("the API server's name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
+    assert!(!node.path("run/istio-cni-kubeconfig").exists());
+    let conf = std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap();
+    assert_eq!(conf.trim(), crate::stage::LIST.trim(), "no chain names a plugin that has no kubeconfig");
+}
+
 fn uninstall(node: &Node) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
     command.env_clear().arg("uninstall").args(directories(node)).output().unwrap()

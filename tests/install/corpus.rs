@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use istio_cni::install::remove;
+use istio_cni::install::server::Server;
 use istio_cni::install::settings::{KubeconfigSettings, Mode};
 use serde_json::{Value, json};
 
@@ -156,7 +157,9 @@ fn kubeconfigs_are_istios() {
         fs::write(node.path("account/token"), "service_account_token_string\n").unwrap();
         fs::write(node.path("account/ca.crt"), decoded(ca)).unwrap();
         let mut settings = node.chained();
-        settings.kubeconfig = KubeconfigSettings { server: server.to_owned(), ca_file: None, skip_verify, mode: 0o600 };
+        let host = server.trim_start_matches("https://").trim_end_matches(":443");
+        let server = Server::new("https", host, 443).unwrap();
+        settings.kubeconfig = KubeconfigSettings { server, ca_file: None, skip_verify, mode: 0o600 };
         install(&settings);
         assert_eq!(node.read("run/istio-cni-kubeconfig"), expected);
         assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o600);

@@ -5,6 +5,7 @@ use std::fs;
 
 use clap::Parser as _;
 use istio_cni::install::Flags;
+use istio_cni::install::server::Server;
 
 use super::stage::{LIST, Node, PLUGIN, install};
 
@@ -100,7 +101,7 @@ fn a_kubeconfig_follows_a_server_that_has_moved_and_an_authority_of_its_own() {
     let node = installed(|_| {});
     fs::write(node.path("another.crt"), "another\n").unwrap();
     let mut settings = node.chained();
-    settings.kubeconfig.server = "https://50.76.2.1:443".to_owned();
+    settings.kubeconfig.server = Server::new("https", "50.76.2.1", 443).unwrap();
     settings.kubeconfig.ca_file = Some(node.path("another.crt"));
     assert!(install(&settings).is_empty());
     let found = kubeconfig(&node);

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
+use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Entry, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
@@ -51,7 +52,7 @@ impl Node {
             mode,
             conf_mode: 0o600,
             kubeconfig: KubeconfigSettings {
-                server: "https://10.0.0.1:443".to_owned(),
+                server: Server::new("https", "10.0.0.1", 443).unwrap(),
                 ca_file: None,
                 skip_verify: false,
                 mode: 0o600,

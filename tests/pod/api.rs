@@ -8,7 +8,7 @@ use istio_cni::pod::http::Error as Http;
 use istio_cni::pod::{ExtractError, PodFacts, PodName, kubeconfig};
 use serde_json::json;
 
-use crate::servers::{Api, Authority, Script, pod, run_dir, status, web};
+use crate::servers::{Api, Authority, Script, pod, run_dir, run_dir_named, status, web};
 
 const LIMIT: Duration = Duration::from_millis(800);
 
@@ -82,6 +82,21 @@ fn a_certificate_for_another_address_is_not_believed() {
     let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
     assert!(matches!(error, Error::Tls { .. }) && error.to_string().contains("not valid for name"), "{error}");
     assert_eq!(api.requests(), [""; 0], "no token was sent");
+}
+
+#[test]
+fn a_certificate_for_the_name_that_the_kubeconfig_gives_is_believed() {
+    let authority = Authority::new();
+    let get = |name: &str| {
+        let api = Api::start_as(&authority, "api.example.com", rustls::ALL_VERSIONS, vec![answer()]);
+        let dir = run_dir_named(api.address, Some(&authority.pem), Some(name));
+        let got = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT);
+        got.map(|facts| (facts.uid, api.requests().len())).map_err(|error| (error.to_string(), api.requests().len()))
+    };
+    assert_eq!(get("api.example.com"), Ok(("u1".to_owned(), 1)));
+    let (error, requests) = get("other.example.com").unwrap_err();
+    assert!(error.contains("not valid for name \"other.example.com\""), "{error}");
+    assert_eq!(requests, 0, "no token was sent");
 }
 
 #[test]

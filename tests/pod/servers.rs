@@ -215,13 +215,19 @@ impl Drop for Api {
 
 /// A run directory with a kubeconfig as the installer writes it; `ca` none means `insecure-skip-tls-verify`.
 pub(crate) fn run_dir(server: SocketAddr, ca: Option<&str>) -> TempDir {
+    run_dir_named(server, ca, None)
+}
+
+/// The same; the server's certificate has this name.
+pub(crate) fn run_dir_named(server: SocketAddr, ca: Option<&str>, name: Option<&str>) -> TempDir {
+    let name = name.map(|name| format!("\n    tls-server-name: {name}")).unwrap_or_default();
     let dir = tempfile::tempdir().unwrap();
     let trust = match ca {
         Some(pem) => format!("certificate-authority-data: {}", STANDARD.encode(pem)),
         None => "insecure-skip-tls-verify: true".to_owned(),
     };
     let text = format!(
-        "apiVersion: v1\nclusters:\n- cluster:\n    {trust}\n    server: https://{server}\n  name: local\n\
+        "apiVersion: v1\nclusters:\n- cluster:\n    {trust}\n    server: https://{server}{name}\n  name: local\n\
          contexts:\n- context:\n    cluster: local\n    user: istio-cni\n  name: istio-cni-context\n\
          current-context: istio-cni-context\nkind: Config\nusers:\n- name: istio-cni\n  user:\n    token: t0ken\n"
     );

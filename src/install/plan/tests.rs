@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::install::kubeconfig::Account;
+use crate::install::server::{Endpoint, Located, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
 use crate::install::snapshot::{Binary, NetworkFile};
 
@@ -22,7 +23,7 @@ fn settings(mode: Mode) -> Settings {
         mode,
         conf_mode: 0o600,
         kubeconfig: KubeconfigSettings {
-            server: "https://a:1".to_owned(),
+            server: Server::new("https", "10.0.0.1", 1).unwrap(),
             ca_file: None,
             skip_verify: true,
             mode: 0o600,
@@ -54,6 +55,7 @@ fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
         drop_ins: Vec::new(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
         account: Ok(Account { token: "t".to_owned(), ca: None }),
+        server: chained().kubeconfig.server.literal(),
         kubeconfig: None,
         stale: Vec::new(),
     }
@@ -291,4 +293,28 @@ proptest! {
         prop_assert!(second.steps.is_empty(), "{:?} {files:?}: {:?}, then {:?}", settings.mode, steps(&first), steps(&second));
         prop_assert_eq!(&second.obstacles, &first.obstacles, "{:?} {:?}: {:?}", settings.mode, files, steps(&first));
     }
+}
+
+#[test]
+fn without_the_servers_address_a_kubeconfig_is_awaited_and_an_old_one_kept() {
+    let settings = chained();
+    let name = Server::new("https", "api.example.com", 443).unwrap().literal();
+    let pending = "the API server's name api.example.com (KUBERNETES_SERVICE_HOST) is being looked up";
+    let said = |plan: &Plan| plan.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>();
+
+    let first = Snapshot { server: name.clone(), ..node(BinaryState::Same, vec![file("10-a.conflist", LIST)]) };
+    let plan = install(&settings, &first);
+    assert_eq!((steps(&plan), said(&plan)), (vec![], vec![pending.to_owned()]), "no chain without a kubeconfig");
+    let again = Snapshot { kubeconfig: Some((b"of an earlier agent".to_vec(), 0o600)), ..first };
+    let plan = install(&settings, &again);
+    assert_eq!(said(&plan), [pending]);
+    assert_eq!(plan.steps.iter().map(|step| step.reason).collect::<Vec<_>>(), [Reason::EntryMissing]);
+
+    // A token is renewed beside the last known address.
+    let endpoint = Some(Endpoint { url: "https://10.0.0.7:443".to_owned(), tls_server_name: Some("api".to_owned()) });
+    let plan = install(&settings, &Snapshot { server: Located { endpoint, ..name }, ..again });
+    assert_eq!(said(&plan), [pending]);
+    let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!("{plan:?}") };
+    let text = String::from_utf8_lossy(content);
+    assert!(text.contains("    server: https://10.0.0.7:443\n    tls-server-name: api\n"), "{text}");
 }

@@ -31,6 +31,7 @@ fn fault(from: &str, to: &str) -> Fault {
 fn reads_what_the_installer_writes() {
     let expected = Parsed {
         server: "10.96.0.1:443".parse().unwrap(),
+        server_name: "10.96.0.1".try_into().unwrap(),
         trust: Trust::Authorities(b"PEM".to_vec()),
         credential: Credential::Token(Token("s3cret.token".into())),
     };
@@ -72,6 +73,18 @@ fn servers_are_addresses() {
         let message = parse_server(url).unwrap_err().to_string();
         assert!(message.contains(reason) && message.contains(&format!("{url:?}")), "{message}");
     }
+}
+
+#[test]
+fn a_certificates_name_can_be_given() {
+    let with = |name: &str| {
+        let line = format!("    server: https://10.96.0.1:443\n    tls-server-name: {name}\n");
+        parse(ISTIO.replace("    server: https://10.96.0.1:443\n", &line).as_bytes()).map(|parsed| parsed.server_name)
+    };
+    for (given, expected) in [("api.example.com", "api.example.com"), ("10.0.0.9", "10.0.0.9"), ("''", "10.96.0.1")] {
+        assert_eq!(with(given), Ok(expected.try_into().unwrap()), "{given}");
+    }
+    assert_eq!(with("'a b'"), Err(Fault::ServerName));
 }
 
 #[test]

@@ -24,7 +24,7 @@ export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-li
 endif
 # The same random cases each time, so that a red run is red again; another number draws others.
 export PROPTEST_RNG_SEED ?= 1
-DAEMONS  := install-cni istio-cni-repair sidecar-injector istio-cnictl
+DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
 SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
@@ -62,13 +62,13 @@ IMAGE      ?= localhost/install-cni:0.1.0
 IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))
 IMAGE_TREE := target/image/$(IMAGE_ARCH)
 image: build
-	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni istio-cni-repair sidecar-injector) $(STATIC)/plugin/istio-iptables
+	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni sidecar-injector) $(STATIC)/plugin/istio-iptables
 	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
 	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
-	cargo build --quiet --example answer --example ask --example installer
+	cargo build --quiet --example answer --example ask --example installer --example repair
 	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy
 
 lint: fmt deny

@@ -6,7 +6,7 @@
 //!                             └─ Sound(reason)     └─ Later, Nothing(reason)
 //! ```
 //!
-//! `daemon`, `istio-cni-repair` and `webhook::dapr::watchdog` start [`run`]. Deciding is pure; only `act` touches a pod, and
+//! `daemon` starts [`follow`] on the agent's watch, `webhook::dapr::watchdog` starts [`run`]. Deciding is pure; only `act` touches a pod, and
 //! only with its UID and version as preconditions. Nothing here delays or ends the daemon: whatever fails is tried again.
 
 mod act;
@@ -21,7 +21,9 @@ mod metrics;
 mod netns;
 mod pod;
 mod run;
+mod selector;
 mod settings;
+mod source;
 mod step;
 mod tracker;
 
@@ -31,5 +33,7 @@ pub use flags::Flags;
 pub use lineage::Lineage;
 pub use metrics::Metrics;
 pub use pod::Pod;
-pub use run::run;
+pub use run::{follow, run};
+pub use selector::{Error as SelectorError, Selector};
 pub use settings::{Error as SettingsError, Mode, Settings, Symptom, Validation};
+pub use source::{Source, source};

@@ -14,9 +14,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// What the image holds; the first is what it runs.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 4] = [
     "usr/local/bin/install-cni",
-    "usr/local/bin/istio-cni-repair",
     "usr/local/bin/istio-iptables",
     "usr/local/bin/sidecar-injector",
     "opt/cni/bin/istio-cni",

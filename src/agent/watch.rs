@@ -1,8 +1,9 @@
-//! The watch of this node's pods, which fills the cache.
+//! The watch of this node's pods: it fills the cache, and feeds whoever else looks at the node's pods.
 //!
 //! A pod is decoded straight into what is kept of it. Nothing ends this but the wish to end: the API server may be away for
 //! as long as it likes.
 
+use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -12,58 +13,111 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{Config, DefaultBackoff, Error, Event, watcher};
 use kube::{Api, Client};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
-use crate::pod::watched::{Kept, Watched};
+use crate::pod::watched::{Feed, Kept, Seen, Views, Watched};
 use crate::pod::{ApiPod, PodFacts, PodName};
 use crate::serve::shutdown::Shutdown;
 
-/// Keeps the cache like the API server's pods of this node until the end is wished.
-pub async fn watch(client: Client, node: &str, cache: &Cache, metrics: &Metrics, shutdown: Shutdown) {
-    let pods = Api::all(client);
-    let kept = async {
-        // A pod at a time, where the API server can; a list of all of them at once otherwise.
-        if let Ended::NoStreaming = follow(&pods, selected(node).streaming_lists(), cache, metrics).await {
-            tracing::info!("the API server does not stream lists");
-            follow(&pods, selected(node).any_semantic(), cache, metrics).await;
-        }
-    };
+/// Keeps the cache like the API server's pods of this node, and passes each event on to `feed`, until the end is wished.
+pub async fn watch<T>(
+    client: Client,
+    node: &str,
+    cache: &Cache,
+    metrics: &Metrics,
+    feed: Option<Feed<T>>,
+    shutdown: Shutdown,
+) where
+    T: DeserializeOwned + Clone + Debug + Send + 'static,
+{
+    let watch = Watch { pods: Api::all(client), cache, metrics, feed };
     tokio::select! {
         () = shutdown.wished() => {}
-        () = kept => {}
+        () = watch.run(node) => {}
     }
 }
 
-/// This node's pods, without those that have ended for good.
+/// This node's pods. Failed ones are among them: a pod whose validation failed and that is never restarted is repair's.
 fn selected(node: &str) -> Config {
-    Config::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"))
+    Config::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded"))
 }
 
 /// Why a watch has ended; others go on for ever.
 enum Ended {
     NoStreaming,
+    NewListWanted,
     Never,
 }
 
-async fn follow(pods: &Api<Watched<NodePod>>, config: Config, cache: &Cache, metrics: &Metrics) -> Ended {
-    let mut events = pin!(watcher(pods.clone(), config).backoff(Pauses::default()));
-    loop {
-        match events.try_next().await {
-            Ok(Some(event)) => {
-                let listed = matches!(event, Event::InitDone);
-                change(event).into_iter().for_each(|change| cache.apply(change));
-                metrics.knows(cache);
-                if listed {
-                    tracing::info!(pods = cache.read(Store::len), "the node's pods are listed");
+struct Watch<'a, T> {
+    pods: Api<Watched<Views<NodePod, T>>>,
+    cache: &'a Cache,
+    metrics: &'a Metrics,
+    feed: Option<Feed<T>>,
+}
+
+impl<T: DeserializeOwned + Clone + Debug + Send + 'static> Watch<'_, T> {
+    /// Asks for a pod at a time, where the API server can, and for a list of all of them otherwise.
+    async fn run(&self, node: &str) {
+        let mut streaming = true;
+        loop {
+            let config = selected(node);
+            let config = if streaming { config.streaming_lists() } else { config.any_semantic() };
+            match self.follow(config).await {
+                Ended::NoStreaming => {
+                    tracing::info!("the API server does not stream lists");
+                    streaming = false;
+                }
+                Ended::NewListWanted => {}
+                Ended::Never => return,
+            }
+        }
+    }
+
+    async fn follow(&self, config: Config) -> Ended {
+        let mut events = pin!(watcher(self.pods.clone(), config).backoff(Pauses::default()));
+        loop {
+            let event = tokio::select! {
+                event = events.try_next() => event,
+                () = self.new_list_wanted() => return Ended::NewListWanted,
+            };
+            match event {
+                Ok(Some(event)) => self.take_in(event).await,
+                Ok(None) => return Ended::Never,
+                Err(error) if is_refusal_to_stream(&error) => return Ended::NoStreaming,
+                Err(error) => {
+                    self.metrics.watch_failed();
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
+                    self.pass_on(Seen::Failed).await;
                 }
             }
-            Ok(None) => return Ended::Never,
-            Err(error) if is_refusal_to_stream(&error) => return Ended::NoStreaming,
-            Err(error) => {
-                metrics.watch_failed();
-                tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
-            }
+        }
+    }
+
+    async fn new_list_wanted(&self) {
+        match &self.feed {
+            Some(feed) => feed.again.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn take_in(&self, event: Event<Watched<Views<NodePod, T>>>) {
+        let listed = matches!(event, Event::InitDone);
+        let (change, seen) = split(event);
+        change.into_iter().for_each(|change| self.cache.apply(change));
+        self.metrics.knows(self.cache);
+        if listed {
+            tracing::info!(pods = self.cache.read(Store::len), "the node's pods are listed");
+        }
+        self.pass_on(seen).await;
+    }
+
+    /// The cache is up to date already. Whoever does not listen any more misses nothing.
+    async fn pass_on(&self, seen: Seen<T>) {
+        if let Some(feed) = &self.feed {
+            let _ = feed.seen.send(seen).await;
         }
     }
 }
@@ -99,8 +153,10 @@ fn is_refusal_to_stream(error: &Error) -> bool {
     }
 }
 
-fn change(event: Event<Watched<NodePod>>) -> Option<Change> {
-    let known = |Watched { pod, .. }: Watched<NodePod>, change: fn(PodName, PodFacts) -> Change| match pod.facts {
+/// What an event means to the cache, and to others.
+fn split<T>(event: Event<Watched<Views<NodePod, T>>>) -> (Option<Change>, Seen<T>) {
+    let known = |pod: NodePod, change: fn(PodName, PodFacts) -> Change| match pod.facts {
+        _ if pod.ended => Some(Change::Gone(pod.name)),
         Ok(facts) => Some(change(pod.name, facts)),
         Err(error) => {
             tracing::warn!(pod = %pod.name, error, "a pod without facts");
@@ -108,11 +164,11 @@ fn change(event: Event<Watched<NodePod>>) -> Option<Change> {
         }
     };
     match event {
-        Event::Init => Some(Change::ListBegins),
-        Event::InitApply(pod) => known(pod, Change::Listed),
-        Event::InitDone => Some(Change::ListEnds),
-        Event::Apply(pod) => known(pod, Change::Applied),
-        Event::Delete(gone) => Some(Change::Gone(gone.pod.name)),
+        Event::Init => (Some(Change::ListBegins), Seen::ListBegins),
+        Event::InitApply(Watched { pod: Views(pod, view), .. }) => (known(pod, Change::Listed), Seen::Pod(view)),
+        Event::InitDone => (Some(Change::ListEnds), Seen::ListEnds),
+        Event::Apply(Watched { pod: Views(pod, view), .. }) => (known(pod, Change::Applied), Seen::Pod(view)),
+        Event::Delete(Watched { pod: Views(pod, view), .. }) => (Some(Change::Gone(pod.name)), Seen::Gone(view)),
     }
 }
 
@@ -123,12 +179,14 @@ struct NodePod {
     name: PodName,
     facts: Result<PodFacts, String>,
     version: Option<String>,
+    /// It has failed or succeeded: the plugin never asks for it again.
+    ended: bool,
 }
 
 impl From<ApiPod> for NodePod {
     fn from(pod: ApiPod) -> Self {
-        let version = pod.version().map(str::to_owned);
-        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), version }
+        let (version, ended) = (pod.version().map(str::to_owned), pod.has_ended());
+        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), version, ended }
     }
 }
 
@@ -169,6 +227,15 @@ mod tests {
         let odd = pod(
             r#"{"metadata":{"name":"web"},"spec":{"containers":[{"name":"istio-proxy","securityContext":{"runAsUser":-1}}]}}"#,
         );
-        assert_eq!(change(Event::Apply(odd.into())), None);
+        assert_eq!(split(Event::Apply(Views(odd, ()).into())), (None, Seen::Pod(())));
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_is_gone_for_the_plugin_and_not_for_others() {
+        for (phase, ended) in [("Pending", false), ("Running", false), ("Failed", true), ("Succeeded", true)] {
+            let json = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{}},"status":{{"phase":"{phase}"}}}}"#);
+            let (change, seen) = split(Event::Apply(Views(pod(&json), ()).into()));
+            assert_eq!((matches!(change, Some(Change::Gone(_))), seen), (ended, Seen::Pod(())), "{phase}");
+        }
     }
 }

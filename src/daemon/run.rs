@@ -18,6 +18,7 @@ use super::plugin::Plugin;
 use super::{Error, Settings, ports, taint, uninstall, upgrade};
 use crate::agent::{self, Cache, Sockets};
 use crate::install::Status;
+use crate::pod::watched::Feed;
 use crate::serve::health::Readiness;
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
@@ -40,10 +41,13 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let (daemon, mut registry) = (Daemon::new(settings), Registry::default());
     let (retire, retired) = Shutdown::new();
     let (close, closed) = Shutdown::new();
-    let acting = daemon.act(&mut registry, &retired);
+    let (node_ready, ready) = watch::channel(false);
+    let (feed, source) = repair::source(ready);
+    let acting = daemon.act(&mut registry, source, &retired);
     let metrics = agent::Metrics::new(&mut registry);
     let mut plugin = daemon.plugin(sockets, metrics.clone(), log, &closed);
-    let serving = daemon.serve(registry, metrics, &closed);
+    let feed = daemon.settings.repair.enabled.then_some(feed);
+    let serving = daemon.serve(registry, metrics, feed, node_ready, &closed);
 
     tokio::select! {
         () = told.wished() => {}
@@ -92,13 +96,15 @@ impl Daemon {
     }
 
     /// Starts what changes the node or its pods. The installer waits for nobody.
-    fn act(&self, registry: &mut Registry, retired: &Shutdown) -> JoinSet<()> {
+    fn act(&self, registry: &mut Registry, source: repair::Source, retired: &Shutdown) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let metrics = install::Metrics::new(registry);
         tasks.spawn(install::keep(self.settings.install.clone(), metrics, self.status.clone(), retired.clone()));
         let (client, metrics) = (self.client.clone(), repair::Metrics::new(registry));
         let (settings, end) = (self.settings.repair.clone(), retired.clone());
-        tasks.spawn(until(retired, async move { repair::run(client.await, settings, metrics, end).await }));
+        tasks.spawn(until(retired, async move {
+            repair::follow(client.await, source, settings, metrics, end).await;
+        }));
         let (client, settings) = (self.client.clone(), self.settings.clone());
         tasks.spawn(until(retired, async move { foresee(client, &settings).await }));
         if let Some(key) = self.settings.startup_taint.clone() {
@@ -121,17 +127,27 @@ impl Daemon {
     }
 
     /// Starts what fills the cache, and what answers the kubelet and Prometheus.
-    fn serve(&self, registry: Registry, metrics: agent::Metrics, closed: &Shutdown) -> JoinSet<()> {
+    fn serve(
+        &self,
+        registry: Registry,
+        metrics: agent::Metrics,
+        feed: Option<Feed<repair::Pod>>,
+        node_ready: watch::Sender<bool>,
+        closed: &Shutdown,
+    ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let (client, cache) = (self.client.clone(), self.cache.clone());
         let (node, end) = (self.settings.node.clone(), closed.clone());
-        tasks.spawn(until(closed, async move { agent::watch(client.await, &node, &cache, &metrics, end).await }));
+        tasks.spawn(until(closed, async move {
+            agent::watch(client.await, &node, &cache, &metrics, feed, end).await;
+        }));
         let (cache, readiness) = (self.cache.clone(), self.readiness.clone());
         tasks.spawn(until(closed, async move {
             cache.filled().await;
             readiness.ready(AGENT);
         }));
         tasks.spawn(until(closed, report(self.status.subscribe(), self.readiness.clone())));
+        tasks.spawn(until(closed, serves_pods(self.status.subscribe(), self.cache.clone(), node_ready)));
         tasks.spawn(ports::health(self.settings.health_port, self.readiness.clone(), closed.clone()));
         if let Some(port) = self.settings.monitoring_port {
             tasks.spawn(ports::metrics(port, Arc::new(registry), self.readiness.clone(), closed.clone()));
@@ -166,6 +182,19 @@ fn until(end: &Shutdown, work: impl Future<Output = ()> + Send + 'static) -> imp
         tokio::select! {
             () = end.wished() => {}
             () = work => {}
+        }
+    }
+}
+
+/// Keeps `ready` saying whether pods that start on this node are redirected: the plugin is installed, and the agent knows
+/// the node's pods.
+async fn serves_pods(mut status: watch::Receiver<Status>, cache: Cache, ready: watch::Sender<bool>) {
+    cache.filled().await;
+    loop {
+        let installed = *status.borrow_and_update() == Status::Ready;
+        ready.send_if_modified(|ready| std::mem::replace(ready, installed) != installed);
+        if status.changed().await.is_err() {
+            return;
         }
     }
 }

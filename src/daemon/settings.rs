@@ -37,10 +37,12 @@ impl Settings {
         }
         let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
         let node = names.into_iter().find(|name| !name.is_empty()).ok_or(Error::NoNode)?;
-        // Each node's daemon repairs its own pods: all daemons together would repair each pod many times.
-        if repair.repair_node_name.is_empty() {
-            repair.repair_node_name.clone_from(&node);
+        // Each node's daemon repairs its own pods: its watch shows no others.
+        if !repair.repair_node_name.is_empty() && repair.repair_node_name != node {
+            let other = &repair.repair_node_name;
+            warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair looks at this one"));
         }
+        repair.repair_node_name.clone_from(&node);
         let settings = Self {
             install: Arc::new(install),
             repair: repair::Settings::parse(&repair)?,
@@ -87,7 +89,7 @@ mod tests {
             ("--node-name n1", "n1", "n1"),
             ("--kubernetes-node-name n2 --node-name=", "n2", "n2"),
             ("--repair-node-name n3", "n3", "n3"),
-            ("--node-name n1 --repair-node-name n3", "n1", "n3"),
+            ("--node-name n1 --repair-node-name n3", "n1", "n1"),
         ] {
             let settings = settings(line).unwrap();
             assert_eq!((settings.node.as_str(), settings.repair.node.as_str()), (node, repaired), "{line}");

@@ -68,6 +68,14 @@ impl PodFacts {
 pub struct ApiPod {
     metadata: Metadata,
     spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    phase: String,
 }
 
 impl ApiPod {
@@ -82,10 +90,15 @@ impl ApiPod {
         self.metadata.resource_version.as_deref()
     }
 
+    /// Whether it has failed or succeeded as a whole: it gets no sandbox any more.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
+    }
+
     /// The facts. Init containers are read before containers and the later `istio-proxy` counts, so that a native
     /// sidecar and an ordinary one are the same to everybody after this.
     pub fn into_facts(self) -> Result<PodFacts, Error> {
-        let Self { metadata, spec } = self;
+        let Self { metadata, spec, .. } = self;
         let mut given = metadata.annotations;
         let containers = || spec.init_containers.iter().flatten().chain(spec.containers.iter().flatten());
         let proxy = containers().rfind(|c| c.name == container::PROXY);

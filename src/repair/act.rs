@@ -1,8 +1,10 @@
 //! Carries out a decision: one request, or one visit of a netns; then counts it, logs it and tells it as an event.
 
+use std::time::Duration;
+
 use super::broken::{Broken, detect};
 use super::calls::{Calls, Error};
-use super::decide::{Action, Reason};
+use super::decide::{Action, Decision, Reason};
 use super::event::{self, event};
 use super::metrics::{Counted, Metrics};
 use super::netns;
@@ -61,6 +63,7 @@ fn left_alone(reason: Reason) -> &'static str {
         Reason::Replacement => {
             "left as it is: it replaces one that was deleted for the same; look at the injector's log and webhook"
         }
+        Reason::NoRetry => "left as it is: its validation is never run again",
         _ => "left as it is",
     }
 }
@@ -136,9 +139,26 @@ impl Actor {
                 format!("{}, but failed to {}: {error}", words.found, words.failed)
             }
         };
-        let node = if self.settings.node.is_empty() { &step.broken.node } else { &self.settings.node };
+        self.tell(&step.broken, words.reason, &message).await;
+    }
+
+    /// Tells as an event that a pod is left as it is, and until when if that is known.
+    pub(super) async fn tell_left(&self, step: &Step, reason: Reason, now: Duration) {
+        let message = match step.decision {
+            Decision::Later(until, Reason::ControllerBackOff) => format!(
+                "pod detected as broken, left as it is for {} s: it replaces a pod that was evicted or deleted for the same",
+                until.saturating_sub(now).as_secs()
+            ),
+            _ => format!("pod detected as broken, {}", left_alone(reason)),
+        };
+        self.tell(&step.broken, "BrokenPodLeft", &message).await;
+    }
+
+    async fn tell(&self, broken: &Broken, reason: &str, message: &str) {
+        let pod = &broken.pod;
+        let node = if self.settings.node.is_empty() { &broken.node } else { &self.settings.node };
         let speaker = event::Speaker { component: component(&self.settings.symptom), node };
-        let event = event(&step.broken, speaker, words.reason, &message, jiff::Timestamp::now());
+        let event = event(broken, speaker, reason, message, jiff::Timestamp::now());
         if let Err(error) = self.calls.tell(&pod.namespace, &event).await {
             tracing::warn!(%pod, error = chain(&error), "no event could be written");
         }

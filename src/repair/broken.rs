@@ -44,7 +44,7 @@ pub struct Broken {
     pub validating: bool,
     /// It carries the label of broken pods, whatever its value.
     pub labelled: bool,
-    /// Of what it was made, where it matters whether others were made of it, too.
+    /// What created it; none without a controller.
     pub lineage: Option<Box<Lineage>>,
 }
 
@@ -71,6 +71,8 @@ pub enum Owner {
 /// Why a pod is not broken, or none of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sound {
+    /// The selectors do not select it.
+    NotSelected,
     /// It does not ask for Dapr's sidecar.
     NotEnabled,
     /// It has that sidecar.
@@ -97,6 +99,7 @@ impl Sound {
     /// For logs.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::NotSelected => "not_selected",
             Self::NotEnabled => "not_enabled",
             Self::HasSidecar => "has_sidecar",
             Self::Finished => "finished",
@@ -119,6 +122,9 @@ impl fmt::Display for Sound {
 
 /// Whether a pod is broken by the symptom that `settings` name, else why not.
 pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, Sound> {
+    if !settings.selector.selects(pod) {
+        return Err(Sound::NotSelected);
+    }
     match &settings.symptom {
         Symptom::Validation(validation) => unvalidated(pod, validation, settings),
         Symptom::NoSidecar => without_sidecar(pod),
@@ -140,7 +146,7 @@ fn without_sidecar(pod: &Pod) -> Result<Broken, Sound> {
         return Err(Sound::Finished);
     }
     let absent = Container { name: dapr::SIDECAR.to_owned(), ..Container::default() };
-    Ok(Broken { lineage: lineage(pod).map(Box::new), ..describe(pod, &absent, Evidence::Current, 0, "") })
+    Ok(describe(pod, &absent, Evidence::Current, 0, ""))
 }
 
 /// Of several containers that the filters allow, the first broken one counts.
@@ -213,7 +219,7 @@ fn describe(pod: &Pod, container: &Container, evidence: Evidence, attempt: u32, 
         retries: !is_finished(status) && spec.restart_policy != "Never",
         validating: container.state.running.is_some(),
         labelled: metadata.labels.as_ref().is_some_and(|keys| keys.contains_key(label)),
-        lineage: None,
+        lineage: lineage(pod).map(Box::new),
     }
 }
 

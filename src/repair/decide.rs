@@ -78,12 +78,23 @@ pub enum Reason {
     Hopeless,
     /// What was tried failed a moment ago.
     BackOff,
+    /// This node starts pods without redirection for now: what replaces the pod may be no better.
+    NodeNotReady,
+    /// It replaces a pod that was evicted or deleted, and is broken, too: its controller's next turn comes later.
+    ControllerBackOff,
+    /// Its namespace has had its share of the actions of this minute.
+    NamespaceShare,
     /// The actions of this minute are used up.
     Budget,
 }
 
 impl Reason {
-    /// For logs.
+    /// Whether it means that repair gives a broken pod up, for good or for a while, and nobody has been told so yet.
+    pub fn gives_up(self) -> bool {
+        matches!(self, Self::ControllerBackOff | Self::Standalone | Self::StaticPod | Self::NoRetry)
+    }
+
+    /// For logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deleting => "deleting",
@@ -101,6 +112,9 @@ impl Reason {
             Self::AwaitsValidation => "awaits_validation",
             Self::Hopeless => "hopeless",
             Self::BackOff => "back_off",
+            Self::NodeNotReady => "node_not_ready",
+            Self::ControllerBackOff => "controller_back_off",
+            Self::NamespaceShare => "namespace_share",
             Self::Budget => "budget",
         }
     }
@@ -125,6 +139,12 @@ pub struct History {
     pub reprogrammed: Option<u32>,
     /// It has taken the place of a deleted pod.
     pub replacement: bool,
+    /// The node is not ready for what would replace the pod.
+    pub node_not_ready: bool,
+    /// When its controller's pods may be ended again.
+    pub controller: Duration,
+    /// When its namespace's share of the budget has room.
+    pub share: Duration,
     /// When the budget of actions has room.
     pub room: Duration,
 }
@@ -150,13 +170,26 @@ pub fn decide(broken: &Broken, history: &History, settings: &Settings, now: Dura
         Ok(action) => action,
         Err(reason) => return Decision::Nothing(reason),
     };
-    if history.not_before > now {
-        return Decision::Later(history.not_before, Reason::BackOff);
+    if history.node_not_ready {
+        return Decision::Nothing(Reason::NodeNotReady);
     }
-    if history.room > now {
-        return Decision::Later(history.room, Reason::Budget);
+    match brakes(action, history).into_iter().find(|(until, _)| *until > now) {
+        Some((until, reason)) => Decision::Later(until, reason),
+        None => Decision::Act(action),
     }
-    Decision::Act(action)
+}
+
+/// Until when an action has to wait. Of the two limits of a minute, the one that lasts longer is named.
+fn brakes(action: Action, history: &History) -> [(Duration, Reason); 4] {
+    let ends = matches!(action, Action::Evict | Action::Delete);
+    let controller = if ends { history.controller } else { Duration::ZERO };
+    let share = if history.share > history.room { history.share } else { Duration::ZERO };
+    [
+        (history.not_before, Reason::BackOff),
+        (controller, Reason::ControllerBackOff),
+        (share, Reason::NamespaceShare),
+        (history.room, Reason::Budget),
+    ]
 }
 
 /// Why nothing is left to do, whatever the mode.

@@ -1,5 +1,5 @@
-//! The command line and environment of repair: Istio's names, and the new ones. `install-cni` and `istio-cni-repair`
-//! flatten them into their own. Nothing is decided here: `settings` reads them.
+//! The command line and environment of repair: Istio's names, and the new ones. `daemon` flattens them
+//! into its own. Nothing is decided here: `settings` reads them.
 
 use std::str::FromStr;
 

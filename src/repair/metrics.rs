@@ -6,10 +6,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::decide::Reason;
+
 /// Counters of one controller; clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     repaired: Family<Labels, Counter>,
+    left: Family<Left, Counter>,
     broken: Gauge,
     watch_errors: Counter,
 }
@@ -20,6 +23,11 @@ struct Labels {
     r#type: &'static str,
     /// `success`, `skip`, `fail`
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Left {
+    reason: &'static str,
 }
 
 /// How an action ended.
@@ -36,6 +44,11 @@ impl Metrics {
         let metrics = Self::default();
         let of_repair = registry.sub_registry_with_prefix("istio_cni_repair");
         of_repair.register("pods_repaired", "Pods on which repair acted", metrics.repaired.clone());
+        of_repair.register(
+            "pods_left",
+            "Broken pods that repair has given up, for now or for good",
+            metrics.left.clone(),
+        );
         of_repair.register("broken_pods", "Pods known to be broken now", metrics.broken.clone());
         of_repair.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
         metrics
@@ -58,6 +71,10 @@ impl Metrics {
             Counted::Fail => "fail",
         };
         self.repaired.get_or_create(&Labels { r#type, result }).inc();
+    }
+
+    pub(super) fn left(&self, reason: Reason) {
+        self.left.get_or_create(&Left { reason: reason.as_str() }).inc();
     }
 
     pub(super) fn known(&self, broken: usize) {

@@ -20,9 +20,6 @@ pub struct Pod {
     pub(super) status: Status,
 }
 
-/// The keys of labels matter, not the values.
-type Keys = BTreeMap<String, IgnoredAny>;
-
 /// An annotation's value, where it is a word; longer texts are not kept.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Word(pub(super) Option<Box<str>>);
@@ -65,7 +62,7 @@ pub(super) struct Metadata {
     pub(super) deletion_timestamp: Option<IgnoredAny>,
     pub(super) creation_timestamp: Option<Timestamp>,
     pub(super) annotations: Option<BTreeMap<String, Word>>,
-    pub(super) labels: Option<Keys>,
+    pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) owner_references: Option<Vec<OwnerReference>>,
 }
 
@@ -83,6 +80,8 @@ pub(super) struct Spec {
     pub(super) node_name: String,
     pub(super) restart_policy: String,
     pub(super) host_network: bool,
+    pub(super) scheduler_name: String,
+    pub(super) service_account_name: String,
     pub(super) containers: Option<Vec<Named>>,
     pub(super) init_containers: Option<Vec<Named>>,
 }
@@ -97,6 +96,7 @@ pub(super) struct Named {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Status {
     pub(super) phase: String,
+    pub(super) nominated_node_name: String,
     #[serde(rename = "podIP")]
     pub(super) pod_ip: String,
     #[serde(rename = "podIPs")]

@@ -1,41 +1,49 @@
-//! The life of the controller: what the watch says goes to the tracker, what is due is done, until the end is wished.
+//! The loop of the controller: events of pods go to the tracker, what is due is done, until the end is wished.
 
 #![expect(clippy::disallowed_methods, reason = "the one place of repair that reads the clock")]
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt as _};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client};
+use kube::Client;
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use super::act::Actor;
 use super::broken::{Broken, Sound, detect};
+use super::budget::Budget;
 use super::calls::Calls;
 use super::decide::{Decision, Reason};
 use super::metrics::{Counted, Metrics};
 use super::pod::Pod;
 use super::settings::Settings;
+use super::source::{Source, source, watch_pods};
 use super::step::{Outcome, Step};
 use super::tracker::Tracker;
-use crate::pod::watched::Watched;
+use crate::pod::watched::Seen;
 use crate::serve::shutdown::Shutdown;
-use crate::words::chain;
 
 /// Actions at a time: a server that is slow to answer is not helped by more.
 const MOST_AT_ONCE: usize = 16;
-/// Pods in a page of a list of all nodes' pods.
-const PAGE: u32 = 250;
 
-/// Finds broken pods and does what `settings` say about them, until the end is wished. API servers that are away, refuse
-/// or forget are asked again, ever more slowly; nothing that they do ends it.
+/// Finds broken pods by a watch of its own and does what `settings` say about them, until the end is wished. API servers
+/// that are away, refuse or forget are asked again, ever more slowly; nothing that they do ends it.
 ///
 /// `client` must not repeat requests by itself (`kube::Config::default_retry`), or it would do so behind the back of
 /// back-off and budget.
 pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
+    let (_ready, always) = watch::channel(true);
+    let (feed, source) = source(always);
+    let (watcher, selected) = (client.clone(), settings.clone());
+    tokio::select! {
+        () = shutdown.wished() => {}
+        () = watch_pods(watcher, &selected, feed) => {}
+        () = follow(client, source, settings, metrics, shutdown.clone()) => {}
+    }
+}
+
+/// The same for the pods of another one's watch.
+pub async fn follow(client: Client, source: Source, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     if !settings.enabled {
         tracing::info!("repair is off");
         return;
@@ -50,7 +58,7 @@ pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown:
     let patrol = Patrol::new(client, settings, metrics);
     tokio::select! {
         () = shutdown.wished() => {}
-        () = patrol.walk() => {}
+        () = patrol.walk(source) => {}
     }
 }
 
@@ -58,38 +66,33 @@ pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown:
 type Ended = (Step, Outcome);
 
 struct Patrol {
-    client: Client,
     settings: Arc<Settings>,
     metrics: Metrics,
     actor: Actor,
     tracker: Tracker,
     acting: JoinSet<Ended>,
+    /// Events about pods that are left as they are.
+    telling: JoinSet<()>,
+    events: Budget,
     start: Instant,
 }
 
 impl Patrol {
     fn new(client: Client, settings: Settings, metrics: Metrics) -> Self {
         let settings = Arc::new(settings);
-        let actor = Actor { calls: Calls::new(client.clone()), settings: settings.clone(), metrics: metrics.clone() };
-        let tracker = Tracker::new(settings.as_ref().clone());
-        Self { client, settings, metrics, actor, tracker, acting: JoinSet::new(), start: Instant::now() }
+        let actor = Actor { calls: Calls::new(client), settings: settings.clone(), metrics: metrics.clone() };
+        let (tracker, events) = (Tracker::new(settings.as_ref().clone()), Budget::shared(settings.budget));
+        let (acting, telling) = (JoinSet::new(), JoinSet::new());
+        Self { settings, metrics, actor, tracker, acting, telling, events, start: Instant::now() }
     }
 
-    /// Never ends by itself.
-    async fn walk(mut self) {
+    /// Ends when nobody watches pods any more.
+    async fn walk(mut self, source: Source) {
+        let Source { mut seen, again, mut ready } = source;
         loop {
-            let stream =
-                watcher(Api::<Watched<Pod>>::all(self.client.clone()), config(&self.settings)).default_backoff();
-            self.follow(stream).await;
-            tracing::info!("listing pods anew: there is room for more broken ones");
-        }
-    }
-
-    /// Follows one watch, until a new list is wanted.
-    async fn follow(&mut self, stream: impl Stream<Item = watcher::Result<Event<Watched<Pod>>>>) {
-        let mut stream = pin!(stream);
-        while !self.tracker.wants_list() {
+            self.tracker.node_is_ready(*ready.borrow_and_update(), self.now());
             self.begin();
+            self.metrics.known(self.tracker.len());
             let next = self.tracker.next().filter(|_| self.acting.len() < MOST_AT_ONCE);
             let due = async {
                 match next {
@@ -98,14 +101,21 @@ impl Patrol {
                 }
             };
             tokio::select! {
-                event = stream.next() => match event {
-                    Some(event) => self.hear(event),
+                event = seen.recv() => match event {
+                    Some(event) => self.take_in(event),
                     None => return,
                 },
                 Some(ended) = self.acting.join_next() => self.conclude(ended),
+                Some(_) = self.telling.join_next() => {}
+                // Without a sender, it stays as it is.
+                Ok(()) = ready.changed() => {}
                 () = due => {}
             }
-            self.metrics.known(self.tracker.len());
+            if self.tracker.wants_list() {
+                tracing::info!("listing pods anew: there is room for more broken ones");
+                self.tracker.listing();
+                again.notify_one();
+            }
         }
     }
 
@@ -113,22 +123,16 @@ impl Patrol {
         self.start.elapsed()
     }
 
-    fn hear(&mut self, event: watcher::Result<Event<Watched<Pod>>>) {
+    fn take_in(&mut self, event: Seen<Pod>) {
         match event {
-            Ok(Event::Init) => self.tracker.listing(),
-            Ok(Event::InitApply(Watched { pod, .. }) | Event::Apply(Watched { pod, .. })) => {
-                match detect(&pod, &self.settings) {
-                    Ok(broken) => self.tracker.broken(broken, self.now()),
-                    Err(sound) => self.sound(&pod, sound),
-                }
-            }
-            Ok(Event::Delete(gone)) => self.tracker.forget(gone.pod.uid()),
-            Ok(Event::InitDone) => self.tracker.listed(),
-            Err(error) => {
-                self.metrics.watch_failed();
-                let needs = if is_forbidden(&error) { "the role must allow `list` and `watch` of `pods`" } else { "" };
-                tracing::warn!(error = chain(&error), needs, "pods cannot be watched; trying again");
-            }
+            Seen::ListBegins => self.tracker.listing(),
+            Seen::Pod(pod) => match detect(&pod, &self.settings) {
+                Ok(broken) => self.tracker.broken(broken, self.now()),
+                Err(sound) => self.sound(&pod, sound),
+            },
+            Seen::Gone(pod) => self.tracker.forget(pod.uid()),
+            Seen::ListEnds => self.tracker.listed(),
+            Seen::Failed => self.metrics.watch_failed(),
         }
     }
 
@@ -147,7 +151,7 @@ impl Patrol {
             log(&step);
             match step.decision {
                 Decision::Nothing(Reason::Labelled) if step.news => self.metrics.acted("label", Counted::Skip),
-                Decision::Nothing(_) | Decision::Later(..) => {}
+                Decision::Nothing(reason) | Decision::Later(_, reason) => self.leave(step, reason),
                 Decision::Act(action) => {
                     let actor = self.actor.clone();
                     self.acting.spawn(async move {
@@ -159,6 +163,23 @@ impl Patrol {
         }
     }
 
+    /// Counts a pod that is left as it is, and tells it as an event, once for each reason. Events are limited as actions
+    /// are: a storm of pods must not become one of events.
+    fn leave(&mut self, step: Step, reason: Reason) {
+        if !step.news || !reason.gives_up() {
+            return;
+        }
+        self.metrics.left(reason);
+        let (now, namespace) = (self.now(), &step.broken.pod.namespace);
+        let room = self.events.room(namespace, now);
+        if self.settings.dry_run || self.telling.len() >= MOST_AT_ONCE || room.total.max(room.share) > now {
+            return;
+        }
+        self.events.spend(namespace, now);
+        let actor = self.actor.clone();
+        self.telling.spawn(async move { actor.tell_left(&step, reason, now).await });
+    }
+
     fn conclude(&mut self, ended: Result<Ended, JoinError>) {
         match ended {
             Ok((step, outcome)) => self.tracker.ended(&step, &outcome, self.now()),
@@ -166,26 +187,6 @@ impl Patrol {
             Err(error) => tracing::error!(%error, "an action was lost"),
         }
     }
-}
-
-/// One node's pods come from the API server's watch cache, which knows pods by their nodes, while the store behind it
-/// would read all of them; `kube` asks the cache only where it does not ask for pages. All nodes' pods come in pages.
-fn config(settings: &Settings) -> watcher::Config {
-    let mut config =
-        watcher::Config::default().labels(&settings.label_selector).fields(&settings.field_selector).page_size(PAGE);
-    if !settings.node.is_empty() {
-        config = config.any_semantic();
-        config.page_size = None;
-    }
-    config
-}
-
-fn is_forbidden(error: &watcher::Error) -> bool {
-    use watcher::Error as E;
-    let (E::InitialListFailed(cause) | E::WatchStartFailed(cause) | E::WatchFailed(cause)) = error else {
-        return false;
-    };
-    matches!(cause, kube::Error::Api(status) if status.is_forbidden())
 }
 
 fn log(step: &Step) {

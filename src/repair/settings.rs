@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::flags::{Flags, Given};
+use super::selector::{self, Selector};
 use crate::contract;
 use crate::converge::{OnDifference, Options};
 use crate::netfilter::Forced;
@@ -92,9 +93,11 @@ pub struct Settings {
     pub label_value: String,
     /// By what they are known.
     pub symptom: Symptom,
-    /// Selector of the watch.
+    /// The pods that are looked at, of those that a watch shows.
+    pub selector: Selector,
+    /// Label selector of a watch of repair's own.
     pub label_selector: String,
-    /// Selector of the watch, the node's name included.
+    /// Field selector of such a watch, the node's name included.
     pub field_selector: String,
     /// Where the node's network namespaces are found.
     pub places: Places,
@@ -117,6 +120,9 @@ pub enum Error {
     /// Nothing could ever be done.
     #[error("--repair-budget 0: allowed is 1 or more; to do nothing, use --repair-dry-run or --repair-enabled=false")]
     NoBudget,
+    /// The selectors are not understood.
+    #[error("--repair-label-selectors, --repair-field-selectors: {0}")]
+    Selector(#[from] selector::Error),
     /// No such flavour.
     #[error("FORCE_IPTABLES_BINARY {0}: allowed are legacy and nft")]
     Forced(String),
@@ -140,6 +146,7 @@ impl Settings {
                 exit_code: flags.repair_init_container_exit_code.0.unwrap_or(i32::from(contract::EXIT_VALIDATION)),
                 message: flags.repair_init_container_termination_message.clone(),
             }),
+            selector: Selector::parse(&flags.repair_label_selectors, &flags.repair_field_selectors)?,
             label_selector: flags.repair_label_selectors.clone(),
             field_selector: field_selector(&flags.repair_field_selectors, &flags.repair_node_name),
             places: Places {
@@ -168,6 +175,7 @@ impl Settings {
             label_key: String::new(),
             label_value: String::new(),
             symptom: Symptom::NoSidecar,
+            selector: Selector::default(),
             label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
             field_selector: String::new(),
             places: Places { dirs: Vec::new(), proc: PathBuf::new() },
@@ -267,6 +275,7 @@ pub(super) mod tests {
             ("--repair-label-pods --repair-broken-pod-label-key=", Error::NoLabelKey),
             ("--repair-budget 0", Error::NoBudget),
             ("--repair-force-iptables-binary xtables", Error::Forced("xtables".into())),
+            ("--repair-field-selectors a=b", selector::Error::Field("a=b".into()).into()),
         ] {
             assert_eq!(settings(line).unwrap_err(), error, "{line}");
         }
@@ -278,7 +287,10 @@ pub(super) mod tests {
             ("", ""),
             ("--repair-node-name n1", "spec.nodeName=n1"),
             ("--repair-field-selectors status.phase!=Failed", "status.phase!=Failed"),
-            ("--repair-field-selectors a=b,c=d --repair-node-name n1", "a=b,c=d,spec.nodeName=n1"),
+            (
+                "--repair-field-selectors metadata.name=b,status.phase=c --repair-node-name n1",
+                "metadata.name=b,status.phase=c,spec.nodeName=n1",
+            ),
         ] {
             assert_eq!(settings(line).unwrap().field_selector, fields, "{line}");
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::broken::Broken;
 use super::budget::Budget;
-use super::decide::{Acted, Action, Decision, History, decide};
+use super::decide::{Acted, Action, Decision, History, Reason, decide};
 use super::lineage::Lineages;
-use super::settings::{Mode, Settings};
+use super::settings::{Mode, Settings, Symptom};
 use super::step::{Outcome, Step};
 
 /// Pods that are known at a time. What is beyond is found again by a new list, once there is room.
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 struct Entry {
     broken: Broken,
+    /// Which of all pods it was to be found.
+    arrival: u64,
     history: History,
     /// When it is to be looked at; none: not before something happens to it.
     due: Option<Duration>,
@@ -41,7 +43,12 @@ struct Entry {
 pub(super) struct Tracker {
     settings: Settings,
     pods: BTreeMap<String, Entry>,
-    due: BTreeSet<(Duration, String)>,
+    /// By time; of those that are due together, who came first goes first.
+    due: BTreeSet<(Duration, u64, String)>,
+    /// How many pods have been found so far.
+    arrivals: u64,
+    /// Whether the node is ready for what would replace pods.
+    ready: bool,
     budget: Budget,
     lineages: Lineages,
     list: u64,
@@ -52,11 +59,15 @@ pub(super) struct Tracker {
 
 impl Tracker {
     pub(super) fn new(settings: Settings) -> Self {
-        let budget = Budget::new(settings.budget);
+        // The watchdog's limit is Dapr's flag, which knows no namespaces.
+        let of_sidecars = matches!(settings.symptom, Symptom::NoSidecar);
+        let budget = if of_sidecars { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };
         Self {
             settings,
             pods: BTreeMap::new(),
             due: BTreeSet::new(),
+            arrivals: 0,
+            ready: true,
             budget,
             lineages: Lineages::default(),
             list: 0,
@@ -98,11 +109,14 @@ impl Tracker {
             self.overflowed = true;
             return;
         }
-        let uid = broken.uid.clone();
-        let history = History::default();
+        let (uid, arrivals) = (broken.uid.clone(), &mut self.arrivals);
         let fresh = || Entry {
             broken: broken.clone(),
-            history,
+            arrival: {
+                *arrivals += 1;
+                *arrivals
+            },
+            history: History::default(),
             due: None,
             acting: false,
             gone: false,
@@ -127,6 +141,19 @@ impl Tracker {
         }
     }
 
+    /// The node has become ready for what would replace pods, or no longer is.
+    pub(super) fn node_is_ready(&mut self, ready: bool, now: Duration) {
+        if std::mem::replace(&mut self.ready, ready) || !ready {
+            return;
+        }
+        let waiting = |entry: &Entry| entry.last == Some(Decision::Nothing(Reason::NodeNotReady));
+        let uids: Vec<String> =
+            self.pods.iter().filter(|(_, entry)| waiting(entry)).map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
+            self.schedule(&uid, Some(now));
+        }
+    }
+
     /// There is room again for what did not find any: a new list would find it.
     pub(super) fn wants_list(&self) -> bool {
         self.overflowed && self.pods.len() < MOST / 2
@@ -134,7 +161,7 @@ impl Tracker {
 
     /// When something is due next.
     pub(super) fn next(&self) -> Option<Duration> {
-        self.due.first().filter(|_| !self.waits()).map(|(due, _)| *due)
+        self.due.first().filter(|_| !self.waits()).map(|(due, ..)| *due)
     }
 
     /// Which pod replaces which can only be told once all are known.
@@ -144,14 +171,21 @@ impl Tracker {
 
     /// What is decided about the next pod that is due. An action counts as begun.
     pub(super) fn take(&mut self, now: Duration) -> Option<Step> {
-        let (due, uid) = self.due.first().filter(|(due, _)| *due <= now && !self.waits())?.clone();
-        self.due.remove(&(due, uid.clone()));
-        let room = self.budget.room();
+        let next = self.due.first().filter(|(due, ..)| *due <= now && !self.waits())?.clone();
+        self.due.remove(&next);
+        let (.., uid) = next;
         let entry = self.pods.get_mut(&uid)?;
         entry.due = None;
-        entry.history.room = room;
+        let room = self.budget.room(&entry.broken.pod.namespace, now);
         let lineage = entry.broken.lineage.as_deref();
-        entry.history.replacement = lineage.is_some_and(|lineage| self.lineages.is_replacement(lineage, now));
+        entry.history = History {
+            node_not_ready: !self.ready,
+            replacement: lineage.is_some_and(|lineage| self.lineages.is_replacement(lineage, now)),
+            controller: lineage.map_or(Duration::ZERO, |lineage| self.lineages.due(lineage, now)),
+            share: room.share,
+            room: room.total,
+            ..entry.history
+        };
         let decision = decide(&entry.broken, &entry.history, &self.settings, now);
         let news = entry.last.replace(timeless(decision)) != Some(timeless(decision));
         let step = Step { broken: entry.broken.clone(), decision, first: entry.history.failures == 0, news };
@@ -161,8 +195,8 @@ impl Tracker {
             Decision::Act(action) => {
                 entry.acting = true;
                 if !self.settings.dry_run {
-                    self.budget.spend(now);
-                    if let (Action::Delete, Some(lineage)) = (action, &step.broken.lineage) {
+                    self.budget.spend(&step.broken.pod.namespace, now);
+                    if let (Action::Delete | Action::Evict, Some(lineage)) = (action, &step.broken.lineage) {
                         let all = self.pods.values().filter_map(|entry| entry.broken.lineage.as_deref());
                         self.lineages.ending(lineage, all, now);
                     }
@@ -207,13 +241,13 @@ impl Tracker {
     fn schedule(&mut self, uid: &str, when: Option<Duration>) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         if let Some(due) = entry.due.take() {
-            self.due.remove(&(due, uid.to_owned()));
+            self.due.remove(&(due, entry.arrival, uid.to_owned()));
         }
         if let Some(when) = when
             && !entry.acting
         {
             entry.due = Some(when);
-            self.due.insert((when, uid.to_owned()));
+            self.due.insert((when, entry.arrival, uid.to_owned()));
         }
     }
 }

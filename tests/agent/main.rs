@@ -13,6 +13,7 @@ mod plugin;
 mod ending;
 mod metrics;
 mod ready;
+mod repairing;
 mod sockets;
 mod stage;
 mod watching;

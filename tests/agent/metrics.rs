@@ -12,6 +12,10 @@ async fn names_types_and_labels_are_those_of_the_file() {
     let mut broken = pod("web", "u1");
     broken["status"]["initContainerStatuses"] =
         json!([{ "name": "istio-validation", "restartCount": 1, "state": { "terminated": { "exitCode": 126 } } }]);
+    api.put(broken.clone());
+    broken["metadata"]["name"] = json!("alone");
+    broken["metadata"]["uid"] = json!("u3");
+    broken["metadata"]["ownerReferences"] = json!([]);
     api.put(broken);
     api.put(pod("db", "u2"));
     let node = Node::new();

@@ -1,4 +1,4 @@
-//! `istio-cni-repair` as a process on the node, with the rights of its mode.
+//! Repair as a process of its own on the node, with the rights of its mode and no others.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::account::Account;
 use crate::cluster::NODE;
 use crate::enter::LOGS;
+use crate::runtime::programs;
 use crate::stage::Stage;
 
 /// What a mode may do beyond looking at pods and telling of what it did.
@@ -47,12 +48,12 @@ impl Controller {
         let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
         Account::new(stage, &format!("{rights}-for-{mode}"), &rules(rights))?.write_kubeconfig(&kubeconfig)?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cni-repair"));
+        let mut command = Command::new(programs::example("repair").map_err(anyhow::Error::msg)?);
         command.env_clear().env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1");
         command.args(["--repair-node-name", NODE, "--repair-mode", mode]);
         // The node's own, not those that a container has of it.
         command.args(["--repair-proc", "/proc", "--repair-netns-dirs", "/run/netns"]);
-        let log = Path::new(LOGS).join(format!("istio-cni-repair-{}.log", stage.namespace));
+        let log = Path::new(LOGS).join(format!("repair-{}.log", stage.namespace));
         let child = command.stderr(File::create(&log)?).spawn()?;
         Ok(Self { child, log, _dir: dir })
     }

@@ -9,9 +9,9 @@ mod api;
 #[path = "../support/repair.rs"]
 mod stage;
 
+mod brakes;
 mod double;
 mod faults;
 mod modes;
-mod program;
 mod storm;
 mod watchdog;

@@ -3,10 +3,12 @@
 #![allow(dead_code, reason = "every tier uses its part of it")]
 
 use clap::Parser as _;
+use istio_cni::pod::watched::Feed;
 use istio_cni::repair::{self, Flags, Metrics, Settings};
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::Api;
@@ -38,6 +40,17 @@ impl Controller {
 
     pub(crate) fn with(client: kube::Client, settings: Settings) -> Self {
         Self::counting(client, settings, Metrics::new)
+    }
+
+    /// One that follows the watch of somebody else, and is told when its node is ready.
+    pub(crate) fn fed(api: &Api, line: &str) -> (Self, Feed<repair::Pod>, watch::Sender<bool>) {
+        let (node_ready, ready) = watch::channel(false);
+        let (feed, source) = repair::source(ready);
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let (trigger, shutdown) = Shutdown::new();
+        let task = tokio::spawn(repair::follow(api.client(), source, settings(line), metrics, shutdown));
+        (Self { registry, trigger, task }, feed, node_ready)
     }
 
     fn counting(client: kube::Client, settings: Settings, metrics: fn(&mut Registry) -> Metrics) -> Self {

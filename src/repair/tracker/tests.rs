@@ -113,11 +113,14 @@ fn a_conflict_with_a_newer_version_is_tried_at_once_and_otherwise_later() {
 #[test]
 fn the_budget_holds_in_any_minute_and_all_get_their_turn() {
     let mut tracker = tracker("--repair-budget 20");
-    for n in 0..500 {
-        tracker.broken(pod(&format!("u{n}"), "1"), second(0));
+    for n in 0..480 {
+        let mut pod = pod(&format!("u{n}"), "1");
+        pod.pod.namespace = format!("n{}", n % 4);
+        tracker.broken(pod, second(0));
     }
     let mut ends = 0;
-    for minute in 0..25 {
+    // Four namespaces get a fifth of the budget each.
+    for minute in 0..30 {
         let now = second(minute * 60);
         let mut acted = 0;
         while let Some(step) = tracker.take(now) {
@@ -126,11 +129,76 @@ fn the_budget_holds_in_any_minute_and_all_get_their_turn() {
                 tracker.ended(&step, &Outcome::Gone, now);
             }
         }
-        assert_eq!(acted, 20, "minute {minute}");
+        assert_eq!(acted, 16, "minute {minute}");
         ends += acted;
         assert_eq!(decisions(&mut tracker, now + second(59)), [], "minute {minute}");
     }
-    assert_eq!((ends, tracker.len()), (500, 0));
+    assert_eq!((ends, tracker.len()), (480, 0));
+}
+
+#[test]
+fn who_came_first_goes_first_and_no_namespace_keeps_others_waiting() {
+    let mut tracker = tracker("--repair-budget 4");
+    let of = |namespace: &str, uid: String| {
+        let mut pod = pod(&uid, "1");
+        pod.pod.namespace = namespace.into();
+        pod
+    };
+    // Names are against the order of arrival.
+    for n in (0..6).rev() {
+        tracker.broken(of("loud", format!("l{n}")), second(0));
+    }
+    let acted = |tracker: &mut Tracker, now: u64| -> Vec<String> {
+        let steps = std::iter::from_fn(|| tracker.take(second(now)));
+        let acted = steps.filter(|step| matches!(step.decision, Decision::Act(_)));
+        acted.map(|step| step.broken.uid).collect()
+    };
+    assert_eq!(acted(&mut tracker, 0), ["l5", "l4"], "half of the budget is for others");
+    tracker.broken(of("quiet", "q".into()), second(1));
+    assert_eq!(acted(&mut tracker, 1), ["q"]);
+    assert_eq!(acted(&mut tracker, 61), ["l3", "l2"], "in the order of arrival");
+}
+
+#[test]
+fn nothing_is_done_before_the_node_is_ready() {
+    let mut tracker = tracker("");
+    tracker.node_is_ready(false, second(0));
+    tracker.broken(pod("a", "1"), second(0));
+    assert_eq!(decisions(&mut tracker, second(0)), [Decision::Nothing(Reason::NodeNotReady)]);
+    assert_eq!(tracker.next(), None);
+    tracker.node_is_ready(true, second(7));
+    assert_eq!(decisions(&mut tracker, second(7)), [Decision::Act(Action::Evict)]);
+}
+
+/// A Deployment of two whose validation always fails: each eviction makes another broken pod.
+#[test]
+fn a_deployment_that_is_never_mended_is_evicted_ever_more_rarely() {
+    let mut tracker = tracker("");
+    let made = |n: i64, at: i64| {
+        let created = jiff::Timestamp::from_second(at).unwrap();
+        Broken { lineage: Some(Box::new(Lineage { controller: "r".into(), created })), ..pod(&format!("u{n}"), "1") }
+    };
+    let (mut count, mut evicted) = (2, Vec::new());
+    tracker.broken(made(0, 0), second(0));
+    tracker.broken(made(1, 0), second(0));
+    for now in 0..3600 {
+        while let Some(step) = tracker.take(second(now)) {
+            if step.decision != Decision::Act(Action::Evict) {
+                assert!(matches!(step.decision, Decision::Later(_, Reason::ControllerBackOff)), "{step:?}");
+                continue;
+            }
+            tracker.ended(&step, &Outcome::Ended, second(now));
+            tracker.forget(&step.broken.uid);
+            evicted.push(now);
+            // Its replacement is broken a few seconds later.
+            tracker.broken(made(count, now as i64 + 1), second(now + 4));
+            count += 1;
+        }
+    }
+    assert_eq!(evicted[..8], [0, 0, 10, 10, 30, 30, 70, 70]);
+    let last = evicted[evicted.len() - 3..].to_vec();
+    assert_eq!(last[1] - last[0], 300, "{evicted:?}");
+    assert!(evicted.len() < 40, "{} evictions in an hour", evicted.len());
 }
 
 #[test]

@@ -89,6 +89,12 @@ fn pod_program(name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("{name} is not built; cargo build --target {} --example {name}", musl()))
 }
 
+/// The newest build of an example for the host.
+pub fn example(name: &str) -> Result<PathBuf, String> {
+    newest(&target()?, &format!("examples/{name}"))
+        .ok_or_else(|| format!("{name} is not built; cargo build --example {name}"))
+}
+
 /// The newest static build of a binary, for the image.
 pub fn static_build(name: &str) -> Result<PathBuf, String> {
     newest(&target()?.join(musl()), name)

@@ -1,4 +1,4 @@
-//! `istio-cni-repair`: the repair controller as a process of its own.
+//! Repair with a watch of its own and nothing else of the agent: the cluster tier gives it the rights of one mode.
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use istio_cni::serve::shutdown::Shutdown;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// Finds pods that started without redirection, and mends, evicts, deletes or labels them.
+/// Finds pods that started without redirection, and does what the mode says about them.
 #[derive(clap::Parser)]
-#[command(name = "istio-cni-repair", args_override_self = true)]
+#[command(name = "repair", args_override_self = true)]
 struct Program {
     #[command(flatten)]
     repair: Flags,

@@ -1,0 +1,93 @@
+//! Repair inside `install-cni`: on the agent's own watch, and not before the node is ready.
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, Fault};
+use crate::stage::{Daemon, Node, cluster, pod, until};
+
+/// A pod of this node whose validation found no redirection.
+fn broken(name: &str) -> Value {
+    let mut pod = pod(name, name);
+    pod["metadata"]["labels"] = json!({ "app": name });
+    pod["status"]["initContainerStatuses"] =
+        json!([{ "name": "istio-validation", "restartCount": 1, "state": { "terminated": { "exitCode": 126 } } }]);
+    pod
+}
+
+fn evicted(api: &Api) -> Vec<String> {
+    let name = |path: &str| path.trim_end_matches("/eviction").rsplit('/').next().unwrap_or_default().to_owned();
+    api.requests_to("POST", "/eviction").iter().map(|seen| name(&seen.path)).collect()
+}
+
+#[track_caller]
+fn until_evicted(api: &Api, names: &[&str]) {
+    until(&format!("evictions of {names:?}"), || match evicted(api) {
+        found if found == names => Ok(()),
+        found => Err(format!("{found:?}")),
+    });
+}
+
+#[track_caller]
+fn until_counted(daemon: &Daemon, line: &str) {
+    until(line, || match daemon.get("/metrics").1 {
+        page if page.lines().any(|found| found == line) => Ok(()),
+        page => Err(page),
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_list_and_one_watch_of_pods_serve_the_plugin_and_repair() {
+    for streaming in [true, false] {
+        let api = cluster().await;
+        if !streaming {
+            api.fault(Fault::on("GET", "sendInitialEvents").status(422));
+        }
+        api.put(pod("sound", "u1"));
+        api.put(broken("listed"));
+        let node = Node::new();
+        let daemon = Daemon::start(&node, &api.url());
+        daemon.ready();
+        until_evicted(&api, &["listed"]);
+        // A pod that is never restarted fails as a whole: repair's concern, and no longer the plugin's.
+        let mut failed = broken("failed");
+        failed["status"]["phase"] = json!("Failed");
+        api.put(failed);
+        until_evicted(&api, &["listed", "failed"]);
+        assert_eq!((node.ask("sound", "u1").0, node.ask("failed", "failed").0), (200, 404));
+        assert_eq!(api.watches("pods"), 1);
+        let lists = api.requests().into_iter().filter(|seen| seen.method == "GET" && seen.path == "/api/v1/pods");
+        let accepted = lists.filter(|seen| streaming || !seen.query.contains("sendInitialEvents")).count();
+        assert_eq!(accepted, if streaming { 1 } else { 2 }, "a list and a watch, or both in one");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_pod_is_evicted_before_the_node_is_ready() {
+    let api = cluster().await;
+    api.put(broken("web"));
+    let node = Node::new();
+    let list = node.path("net/10-net.conflist");
+    std::fs::remove_file(&list).unwrap();
+    let daemon = Daemon::start(&node, &api.url());
+    until_counted(&daemon, "istio_cni_repair_broken_pods 1");
+    daemon.line("NodeNotReady");
+    daemon.readyz(503, "no network configuration");
+    assert_eq!(evicted(&api), Vec::<String>::new());
+    node.overwrite();
+    daemon.ready();
+    until_evicted(&api, &["web"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn selectors_of_repair_narrow_what_the_shared_watch_shows() {
+    let api = cluster().await;
+    let node = Node::new();
+    let variables = [("REPAIR_LABEL_SELECTORS", "app in (a, b)"), ("REPAIR_FIELD_SELECTORS", "metadata.name!=b")];
+    let daemon = Daemon::with(&node, &api.url(), &variables);
+    daemon.ready();
+    for name in ["c", "b", "a"] {
+        api.put(broken(name));
+    }
+    until_evicted(&api, &["a"]);
+    assert_eq!(node.ask("c", "c").0, 200, "the plugin is answered for all pods");
+}

@@ -1,0 +1,132 @@
+//! What keeps repair from doing harm: pods that are never mended, nodes that are not ready, namespaces that are greedy.
+
+use istio_cni::pod::watched::Seen;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::stage::{Controller, broken};
+
+/// A broken pod of a ReplicaSet, created in this second of the day.
+fn made(name: &str, owner: &str, second: u32) -> Value {
+    let mut pod = broken(name, 0);
+    pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
+    pod["metadata"]["ownerReferences"][0]["uid"] = json!(owner);
+    pod
+}
+
+fn in_namespace(mut pod: Value, namespace: &str) -> Value {
+    pod["metadata"]["namespace"] = json!(namespace);
+    pod
+}
+
+/// Names of the pods that were evicted.
+fn evicted(api: &Api) -> Vec<String> {
+    let name = |path: &str| path.trim_end_matches("/eviction").rsplit('/').next().unwrap_or_default().to_owned();
+    api.requests_to("POST", "/eviction").iter().map(|seen| name(&seen.path)).collect()
+}
+
+/// The message of the event with this reason about a pod.
+async fn told(api: &Api, pod: &str, reason: &str) -> String {
+    let about = |event: &Value| event["involvedObject"]["name"] == pod && event["reason"] == reason;
+    let event = api.until(&format!("{reason} of {pod}"), |api| api.list("events").into_iter().find(about)).await;
+    event["message"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn counted(api: &Api, controller: &Controller, line: &str) {
+    api.until(line, |_| controller.counts(line)).await;
+}
+
+#[tokio::test]
+async fn a_deployment_whose_validation_always_fails_is_evicted_once_and_then_given_up_for_a_while() {
+    let api = Api::start().await;
+    for name in ["web-0", "web-1"] {
+        api.put(made(name, "r", 1));
+    }
+    let controller = Controller::start(&api, "");
+    for name in ["web-0", "web-1"] {
+        assert_eq!(told(&api, name, "EvictBrokenPod").await, "pod detected as broken, evicted");
+    }
+    // What the ReplicaSet makes in their place is no better.
+    for name in ["web-2", "web-3"] {
+        api.put(made(name, "r", 9));
+    }
+    for name in ["web-2", "web-3"] {
+        let message = told(&api, name, "BrokenPodLeft").await;
+        let seconds = message.strip_prefix("pod detected as broken, left as it is for ").unwrap_or(&message);
+        let (seconds, why) = seconds.split_once(" s: ").unwrap_or_else(|| panic!("{message}"));
+        assert!((5..=10).contains(&seconds.parse::<u32>().unwrap()), "{message}");
+        assert_eq!(why, "it replaces a pod that was evicted or deleted for the same");
+    }
+    // Another controller's pod has its turn at once.
+    api.put(made("other", "x", 9));
+    told(&api, "other", "EvictBrokenPod").await;
+    let mut names = evicted(&api);
+    names.sort();
+    assert_eq!(names, ["other", "web-0", "web-1"]);
+    counted(&api, &controller, r#"istio_cni_repair_pods_left_total{reason="controller_back_off"} 2"#).await;
+    // After ten seconds it is tried again.
+    told(&api, "web-2", "EvictBrokenPod").await;
+}
+
+#[tokio::test]
+async fn what_nobody_replaces_is_given_up_with_an_event_and_a_metric() {
+    let api = Api::start().await;
+    let mut alone = broken("alone", 1);
+    alone["metadata"]["ownerReferences"] = json!([]);
+    api.put(alone.clone());
+    let controller = Controller::start(&api, "");
+    let message = told(&api, "alone", "BrokenPodLeft").await;
+    assert_eq!(message, "pod detected as broken, left as it is: no controller would replace it");
+    // Each further attempt of its validation is no news.
+    alone["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
+    api.put(alone);
+    api.put(made("last", "x", 1));
+    told(&api, "last", "EvictBrokenPod").await;
+    counted(&api, &controller, r#"istio_cni_repair_pods_left_total{reason="standalone"} 1"#).await;
+    assert_eq!(api.list("events").len(), 2);
+}
+
+#[tokio::test]
+async fn nothing_is_done_before_the_node_is_ready() {
+    let api = Api::start().await;
+    let (controller, feed, node_ready) = Controller::fed(&api, "");
+    let pod = api.put(broken("web-0", 1));
+    feed.seen.send(Seen::Pod(serde_json::from_value(pod).unwrap())).await.unwrap();
+    counted(&api, &controller, "istio_cni_repair_broken_pods 1").await;
+    assert_eq!(evicted(&api), Vec::<String>::new());
+    node_ready.send(true).unwrap();
+    told(&api, "web-0", "EvictBrokenPod").await;
+}
+
+#[tokio::test]
+async fn a_namespace_full_of_broken_pods_does_not_use_up_the_budget_of_others() {
+    const BUDGET: usize = 10;
+    let api = Api::start().await;
+    for n in 0..50 {
+        api.put(in_namespace(made(&format!("loud-{n}"), &format!("r{n}"), 1), "loud"));
+    }
+    let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
+    counted(&api, &controller, r#"istio_cni_repair_pods_repaired_total{type="evict",result="success"} 5"#).await;
+    api.put(in_namespace(made("quiet", "q", 1), "quiet"));
+    told(&api, "quiet", "EvictBrokenPod").await;
+    assert_eq!(evicted(&api).len(), BUDGET / 2 + 1);
+}
+
+#[tokio::test]
+async fn a_storm_of_pods_that_are_given_up_is_none_of_events() {
+    const BUDGET: usize = 10;
+    let api = Api::start().await;
+    for n in 0..200 {
+        let mut pod = broken(&format!("web-{n}"), 0);
+        pod["metadata"]["ownerReferences"] = json!([]);
+        api.put(pod);
+    }
+    let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
+    counted(&api, &controller, r#"istio_cni_repair_pods_left_total{reason="standalone"} 200"#).await;
+    let mut last = broken("last", 0);
+    last["metadata"]["namespace"] = json!("quiet");
+    api.put(last);
+    told(&api, "last", "EvictBrokenPod").await;
+    let told = api.list("events").into_iter().filter(|event| event["reason"] == "BrokenPodLeft").count();
+    assert!((1..=BUDGET).contains(&told), "{told} events");
+}

@@ -28,7 +28,7 @@ DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
 SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
-.PHONY: help demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests kube clean
+.PHONY: help demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
@@ -118,6 +118,10 @@ $(HELM):
 manifests: helm
 	for chart in istio-cni sidecar-injector; do \
 	  $(HELM) template $$chart install/helm/$$chart --namespace kube-system --kube-version 1.33.0 > manifests/$$chart.yaml || exit 1; done
+
+# The types that documents are read and written by. Another version of Kubernetes: `go get` in that directory.
+types:
+	cd tests/support/kubetypes && go run . table > $(CURDIR)/src/inject/typed/table.txt
 
 # Five minutes from nothing. The version is what the API server and the kubelet say that they are.
 kube: $(KUBE)

@@ -69,13 +69,16 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// A document is no YAML.
-    #[error("document {number} is no YAML: {source}")]
+    /// The text is not one of documents.
+    #[error(transparent)]
+    Separator(#[from] inject::Separator),
+    /// A document is no YAML, or a workload that the API server would refuse.
+    #[error("document {number} {source}")]
     Document {
         /// Counted from 1.
         number: usize,
         /// Why not.
-        source: inject::yaml::Error,
+        source: inject::ReadError,
     },
     /// A document has no pod.
     #[error("document {number} has no pod: expected a Pod, or a workload with a template of pods")]
@@ -107,7 +110,7 @@ pub enum Error {
     Misfit(#[from] inject::Misfit),
     /// What was injected cannot be written.
     #[error(transparent)]
-    Oversized(#[from] inject::Oversized),
+    Write(#[from] inject::WriteError),
     /// The configuration.
     #[error("loading {what}: {source}")]
     Configuration {

@@ -20,9 +20,11 @@ mod workload;
 pub mod dapr;
 pub mod istio;
 
-pub use document::{Oversized, documents, is_empty, write};
+pub use document::{ReadError, Separator, WriteError, documents, is_empty, read, write};
 pub use merge::{Error as MergeError, merge_pod};
 pub(crate) use pod::{Record, or_default, record, records};
 
 pub use patch::{Misfit, Operation, apply, diff};
 pub use selector::Selector;
+pub use typed::{Mismatch, Struct};
+pub use workload::Invalid;

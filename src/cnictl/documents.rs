@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::Error;
-use crate::inject::{documents, is_empty, write, yaml};
+use crate::inject::{documents, is_empty, read, write};
 
 /// All documents, each followed by a separator. `change`: the document as it is to be; none: it keeps its text.
 pub(super) fn each(
@@ -13,11 +13,12 @@ pub(super) fn each(
     mut change: impl FnMut(Value) -> Result<Option<Value>, Error>,
 ) -> Result<String, Error> {
     let mut output = String::with_capacity(input.len() * 4);
-    for (number, text) in numbered(input) {
+    for (number, text) in numbered(input)? {
         let changed = if is_empty(text) { None } else { change(parse(number, text)?)? };
         match changed {
             Some(document) => output += &write(document)?,
-            None => output.extend([text.trim_end_matches('\n'), "\n---\n"]),
+            None if text.ends_with('\n') => output.extend([text, "---\n"]),
+            None => output.extend([text, "\n---\n"]),
         }
     }
     Ok(output)
@@ -25,15 +26,14 @@ pub(super) fn each(
 
 /// The documents alone.
 pub(super) fn all(input: &str) -> Result<Vec<Value>, Error> {
-    numbered(input).filter(|(_, text)| !is_empty(text)).map(|(number, text)| parse(number, text)).collect()
+    numbered(input)?.filter(|(_, text)| !is_empty(text)).map(|(number, text)| parse(number, text)).collect()
 }
 
-/// What is not blank, counted from 1.
-fn numbered(input: &str) -> impl Iterator<Item = (usize, &str)> {
-    let all = documents(input).into_iter().enumerate().map(|(at, text)| (at + 1, text));
-    all.filter(|(_, text)| !text.trim_end_matches('\n').is_empty())
+/// Counted from 1.
+fn numbered(input: &str) -> Result<impl Iterator<Item = (usize, &str)>, Error> {
+    Ok(documents(input)?.into_iter().enumerate().map(|(at, text)| (at + 1, text)))
 }
 
 fn parse(number: usize, text: &str) -> Result<Value, Error> {
-    yaml::value(text).map_err(|source| Error::Document { number, source })
+    read(text).map_err(|source| Error::Document { number, source })
 }

@@ -5,24 +5,43 @@
 use serde_json::Value;
 
 use super::template::{self, Budget, Limits, write_yaml};
-use super::typed;
-use super::yaml::LIMIT;
+use super::workload::{self, Invalid};
+use super::yaml;
 
-/// The documents of `text`, each without its separator line.
-pub fn documents(text: &str) -> Vec<&str> {
+/// The documents of `text` that are not empty, each without its separator line.
+///
+/// # Errors
+/// A separator has text behind it.
+pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
     let mut found = Vec::new();
-    let mut start = 0;
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
+    let (mut start, mut at) = (0, 0);
+    for (number, line) in text.split_inclusive('\n').enumerate() {
         let after = at + line.len();
-        if line.strip_prefix("---").is_some_and(|rest| rest.trim().is_empty() || rest.starts_with([' ', '\t', '#'])) {
+        if let Some(rest) = line.strip_prefix("---").map(str::trim) {
+            if !rest.is_empty() && !rest.starts_with('#') {
+                return Err(Separator { line: number + 1, text: rest.chars().take(Separator::SHOWN).collect() });
+            }
             found.push(&text[start..at]);
             start = after;
         }
         at = after;
     }
     found.push(&text[start..]);
-    found
+    found.retain(|document| !document.is_empty());
+    Ok(found)
+}
+
+/// A separator of documents with text behind it, which Kubernetes' reader refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: behind the separator \"---\" stands {text:?}; only a comment may stand there")]
+pub struct Separator {
+    line: usize,
+    text: String,
+}
+
+impl Separator {
+    /// The longest part of the text that is repeated, in characters.
+    const SHOWN: usize = 40;
 }
 
 /// Whether a document holds nothing but comments and blank lines.
@@ -33,21 +52,47 @@ pub fn is_empty(document: &str) -> bool {
     })
 }
 
+/// Reads a document. A workload is as its type reads it: a field of another type is refused, and what the type has no zero for
+/// is absent.
+///
+/// # Errors
+/// The text is no YAML, or a field of a workload is not of its type.
+pub fn read(text: &str) -> Result<Value, ReadError> {
+    Ok(workload::canonical(yaml::value(text)?)?)
+}
+
 /// A document as Kubernetes' tools write it, with the separator that Istio's tool puts behind each.
 ///
 /// # Errors
-/// The document is larger than what is read as one.
-pub fn write(document: Value) -> Result<String, Oversized> {
-    let document = typed::written(document);
-    let mut budget = Budget::new(Limits { bytes: LIMIT, ..Limits::default() });
-    let text = write_yaml(&template::Value::json(&document), &mut budget)?;
+/// The document is larger than what is read as one, or injection gave a field a value that is not of its type.
+pub fn write(document: Value) -> Result<String, WriteError> {
+    let document = workload::canonical(document)?;
+    let mut budget = Budget::new(Limits { bytes: yaml::LIMIT, ..Limits::default() });
+    let text = write_yaml(&template::Value::yaml(&document), &mut budget)?;
     Ok(format!("{text}---\n"))
+}
+
+/// A document that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be parsed.
+    #[error("is no YAML: {0}")]
+    Yaml(#[from] yaml::Error),
+    /// It is a workload, and the API server would refuse it.
+    #[error("is not valid: {0}")]
+    Type(#[from] Invalid),
 }
 
 /// A document that cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("the injected document cannot be written: {0}")]
-pub struct Oversized(#[from] template::Reason);
+pub enum WriteError {
+    /// It is larger than what is read as one.
+    #[error("the injected document cannot be written: {0}")]
+    Oversized(#[from] template::Reason),
+    /// A template put a value of another type into a field.
+    #[error("the injected document is not valid: {0}")]
+    Type(#[from] Invalid),
+}
 
 #[cfg(test)]
 mod tests {
@@ -55,8 +100,97 @@ mod tests {
 
     #[test]
     fn separators_are_lines_of_their_own() {
-        assert_eq!(documents("a: 1\n---\nb: |\n  ---\n--- # two\nc: ---\n"), ["a: 1\n", "b: |\n  ---\n", "c: ---\n"]);
-        assert_eq!(documents("---\na: 1"), ["", "a: 1"]);
+        let found = documents("a: 1\n---\nb: |\n  ---\n--- # two\nc: ---\n").unwrap();
+        assert_eq!(found, ["a: 1\n", "b: |\n  ---\n", "c: ---\n"]);
+        assert_eq!(documents("---\na: 1\r\n---\r\n---"), Ok(vec!["a: 1\r\n"]));
+        for (text, behind) in [("--- b: 1\n", "b: 1"), ("----\n", "-"), ("---b\n", "b"), ("--- |\n  text\n", "|")] {
+            let error = documents(&format!("a: 1\n{text}")).unwrap_err();
+            assert_eq!(error, Separator { line: 2, text: behind.to_owned() });
+        }
         assert!(is_empty("# only\n\n  # comments\n") && !is_empty("# one\na: 1"));
+    }
+
+    #[test]
+    fn zeroes_and_empty_texts_that_somebody_wrote_stay() {
+        for (kind, version, zeroes) in [
+            (
+                "Deployment",
+                "apps/v1",
+                "strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 0}}\nrevisionHistoryLimit: 0",
+            ),
+            ("Deployment", "apps/v1", "selector: {matchLabels: {x: ''}}\nreplicas: 0"),
+            ("Job", "batch/v1", "ttlSecondsAfterFinished: 0\nbackoffLimit: 0\nsuspend: false"),
+            ("StatefulSet", "apps/v1", "ordinals: {start: 0}\nserviceName: ''"),
+            ("StatefulSet", "apps/v1", "updateStrategy: {rollingUpdate: {partition: 0}}"),
+            ("Pod", "v1", "hostUsers: false\npriority: 0\nnodeSelector: {x: ''}"),
+            ("Pod", "v1", "tolerations:\n- {key: a, tolerationSeconds: 0}"),
+            (
+                "Pod",
+                "v1",
+                "containers:\n- {name: a, lifecycle: {preStop: {sleep: {seconds: 0}}}, securityContext: {runAsUser: 0}}",
+            ),
+        ] {
+            let text = format!("apiVersion: {version}\nkind: {kind}\n{}", fields("spec", zeroes));
+            let written = yaml::value(&write(read(&text).unwrap()).unwrap().replace("---\n", "")).unwrap();
+            let missing = missing("", &yaml::value(&text).unwrap(), &written);
+            assert!(missing.is_empty(), "{text}lacks {missing:?} in\n{written:#}");
+        }
+    }
+
+    fn fields(name: &str, lines: &str) -> String {
+        lines.lines().fold(format!("{name}:\n"), |text, line| format!("{text}  {line}\n"))
+    }
+
+    /// What `found` has not, or otherwise.
+    fn missing(path: &str, wanted: &Value, found: &Value) -> Vec<String> {
+        match (wanted, found) {
+            (Value::Object(wanted), Value::Object(found)) => {
+                let none = Value::from("absent");
+                let member = |(key, value)| missing(&format!("{path}/{key}"), value, found.get(key).unwrap_or(&none));
+                wanted.iter().flat_map(member).collect()
+            }
+            (Value::Array(wanted), Value::Array(found)) if wanted.len() == found.len() => {
+                wanted.iter().zip(found).flat_map(|(wanted, found)| missing(path, wanted, found)).collect()
+            }
+            (wanted, found) if wanted == found => Vec::new(),
+            _ => vec![path.to_owned()],
+        }
+    }
+
+    #[test]
+    fn quantities_and_scalars_are_canonical_and_what_no_type_has_stays() {
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {a: true, b: 8080, c: ~}}\nother: {x: 0}\nspec:\n  \
+                   containers:\n  - {name: a, resources: {limits: {cpu: 0.5, memory: 1024Mi}}, own: [0, '', {}], tty: false}\n";
+        let written = read(&write(read(pod).unwrap()).unwrap().replace("---\n", "")).unwrap();
+        assert_eq!(written["metadata"]["annotations"], serde_json::json!({"a": "true", "b": "8080", "c": ""}));
+        assert_eq!(written["other"], serde_json::json!({"x": 0}));
+        let container = serde_json::json!({"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}, "own": [0, "", {}]});
+        assert_eq!(written["spec"]["containers"][0], container);
+    }
+
+    #[test]
+    fn what_the_api_server_would_refuse_is_refused_by_its_path() {
+        for (kind, spec, error) in [
+            (
+                "Pod",
+                "containers: [{name: a, ports: [{containerPort: http}]}]",
+                "spec.containers[0].ports[0].containerPort: expected an integer of 32 bits, got \"http\"",
+            ),
+            ("Pod", "containers: {}", "spec.containers: expected a list, got a map"),
+            ("Pod", "hostUsers: 'no'", "spec.hostUsers: expected true or false, got \"no\""),
+            ("Pod", "priority: 3000000000", "spec.priority: expected an integer of 32 bits, got 3000000000"),
+            (
+                "Pod",
+                "overhead: {cpu: 1 core}",
+                "spec.overhead.cpu: expected a quantity, such as 500m or 2Gi, got \"1 core\"",
+            ),
+        ] {
+            let text = format!(
+                "apiVersion: v1\nkind: {kind}\nmetadata: {{name: web, namespace: shop}}\n{}",
+                fields("spec", spec)
+            );
+            let refused = read(&text).unwrap_err().to_string();
+            assert_eq!(refused, format!("is not valid: {kind} \"shop/web\": {error}"));
+        }
     }
 }

@@ -1,35 +1,8 @@
 //! JSON text as Go's encoder writes it, for values that agents in pods compare or that injection reads again.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// Fields of a container in the order of the API's type.
-const CONTAINER_FIELDS: [&str; 25] = [
-    "name",
-    "image",
-    "command",
-    "args",
-    "workingDir",
-    "ports",
-    "envFrom",
-    "env",
-    "resources",
-    "resizePolicy",
-    "restartPolicy",
-    "restartPolicyRules",
-    "volumeMounts",
-    "volumeDevices",
-    "livenessProbe",
-    "readinessProbe",
-    "startupProbe",
-    "lifecycle",
-    "terminationMessagePath",
-    "terminationMessagePolicy",
-    "imagePullPolicy",
-    "securityContext",
-    "stdin",
-    "stdinOnce",
-    "tty",
-];
+use super::typed::{Mismatch, Struct};
 
 /// Compact JSON in which no character means anything to HTML.
 pub(super) fn encode(value: &Value) -> String {
@@ -46,21 +19,15 @@ pub(super) fn encode(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// A container with its fields in the order of the API's type; fields that it does not know come last.
-pub(super) fn ordered_container(container: &Value) -> Value {
-    let Some(fields) = container.as_object() else { return container.clone() };
-    let mut ordered = Map::with_capacity(fields.len() + 1);
-    for field in CONTAINER_FIELDS {
-        if let Some(value) = fields.get(field) {
-            ordered.insert(field.to_owned(), value.clone());
-        } else if field == "resources" {
-            ordered.insert(field.to_owned(), Value::Object(Map::new()));
-        }
+/// A container as Go encodes it: its fields in the order of the API's types, at any depth.
+///
+/// # Errors
+/// A field is not of its type.
+pub(super) fn container(container: Value) -> Result<Value, Mismatch> {
+    match Struct::named("core.Container") {
+        Some(of) => of.canonical(container),
+        None => Ok(container),
     }
-    for (field, value) in fields.iter().filter(|(field, _)| !CONTAINER_FIELDS.contains(&field.as_str())) {
-        ordered.insert(field.clone(), value.clone());
-    }
-    Value::Object(ordered)
 }
 
 #[cfg(test)]
@@ -72,7 +39,17 @@ mod tests {
     #[test]
     fn text_is_what_go_writes() {
         assert_eq!(encode(&json!({"b": "<&>", "a": 1})), r#"{"b":"\u003c\u0026\u003e","a":1}"#);
-        let container = json!({"image": "i", "x": 1, "name": "n"});
-        assert_eq!(encode(&ordered_container(&container)), r#"{"name":"n","image":"i","resources":{},"x":1}"#);
+    }
+
+    #[test]
+    fn a_container_has_its_fields_in_the_order_of_the_type() {
+        let given = json!({"image": "i", "x": 1, "stdin": false, "env": [{"value": "", "name": "a"}], "name": "n",
+            "resources": {"limits": {"memory": "1024Mi", "cpu": 2}}, "securityContext": {"runAsUser": 0, "privileged": false}});
+        assert_eq!(
+            encode(&container(given).unwrap()),
+            r#"{"name":"n","image":"i","env":[{"name":"a"}],"resources":{"limits":{"cpu":"2","memory":"1Gi"}},"securityContext":{"privileged":false,"runAsUser":0},"x":1}"#
+        );
+        let error = container(json!({"name": "n", "ports": [{"containerPort": "http"}]})).unwrap_err();
+        assert_eq!(error.to_string(), "ports[0].containerPort: expected an integer of 32 bits, got \"http\"");
     }
 }

@@ -1,147 +1,155 @@
-//! Workloads as Go's types write them: what a read and a write by Kubernetes' own tools adds to an object, and leaves out.
+//! Objects as the API's Go types read and write them, by a table of these types.
 //!
-//! The command line writes documents so, for people compare them with what Istio's tool wrote. The webhook never does:
-//! its patch leaves alone what it does not mean.
+//! A write by Kubernetes' own tools adds fields to an object and omits others: whether a zero is written depends on the field and
+//! its type. Documents on the command line are read and written so. The webhook is not: its patch contains injected fields alone.
+//! The table is generated from k8s.io/api by `tests/support/kubetypes`. Members that a type lacks stay as they are.
 
-use serde_json::{Map, Value, json};
+mod scalar;
+mod table;
 
-use super::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use super::quantity;
-use super::workload::Kind;
+use std::fmt;
 
-/// Fields that are pointers, or have no `omitempty`: their zeroes are written.
-const KEPT: [&str; 26] = [
-    "activeDeadlineSeconds",
-    "allowPrivilegeEscalation",
-    "automountServiceAccountToken",
-    "backoffLimit",
-    "completions",
-    "containerPort",
-    "controller",
-    "defaultMode",
-    "enableServiceLinks",
-    "expirationSeconds",
-    "fsGroup",
-    "mode",
-    "mountPath",
-    "name",
-    "number",
-    "optional",
-    "parallelism",
-    "port",
-    "privileged",
-    "readOnlyRootFilesystem",
-    "replicas",
-    "runAsGroup",
-    "runAsNonRoot",
-    "runAsUser",
-    "suspend",
-    "terminationGracePeriodSeconds",
-];
+use serde_json::{Map, Value};
 
-/// Maps that are left out when they are empty; other empty objects are structs, which are written.
-const MAPS: [&str; 7] = ["annotations", "labels", "limits", "matchLabels", "nodeSelector", "requests", "data"];
+use table::{Omit, TABLE, Type};
 
-/// A workload, or a list of them, as Go's types write it.
-pub(super) fn written(mut document: Value) -> Value {
-    let Some(kind) = Kind::of(&document) else { return document };
-    if kind == Kind::List {
-        pod::object(&mut document).entry("metadata").or_insert_with(|| json!({}));
-        for item in pod::list_mut(&mut document, "items") {
-            *item = written(item.take());
-        }
-        return document;
+/// A struct of the API, such as `core.Container`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Struct(usize);
+
+impl Struct {
+    /// The struct of this name: the API group's Go package, a dot and the type.
+    pub fn named(name: &str) -> Option<Self> {
+        TABLE.place(name).map(Self)
     }
-    let mut document = without_zeroes(document);
-    if let Some(spec) = document.pointer_mut(kind.pointers().1) {
-        for which in [CONTAINERS, INIT_CONTAINERS] {
-            for container in spec.get_mut(which).and_then(Value::as_array_mut).into_iter().flatten() {
-                pod::object(container).entry("resources").or_insert_with(|| json!({}));
-            }
-        }
+
+    /// A value as Go reads and writes it: fields in the type's order, zeroes as the type has them, canonical scalars, unknown
+    /// members behind.
+    ///
+    /// # Errors
+    /// A field is not of its type; the API server refuses such an object as well.
+    pub fn canonical(self, value: Value) -> Result<Value, Mismatch> {
+        structure(self.0, value)
     }
-    add_structs(&mut document, kind);
-    document
 }
 
-/// Structs have no zero that could be left out.
-fn add_structs(document: &mut Value, kind: Kind) {
-    let name = pod::text(document, "kind").to_owned();
-    let (strategy, status) = match name.as_str() {
-        "Deployment" => (Some(("strategy", json!({}))), json!({})),
-        "DaemonSet" => {
-            let zeroes = ["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"];
-            let status: Map<String, Value> = zeroes.into_iter().map(|field| (field.to_owned(), 0.into())).collect();
-            (Some(("updateStrategy", json!({}))), status.into())
+/// A field that is not of its type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    path: String,
+    expected: &'static str,
+    got: String,
+}
+
+impl Mismatch {
+    /// The longest part of a value that is repeated, in characters.
+    const SHOWN: usize = 40;
+
+    fn new(expected: &'static str, got: &Value) -> Self {
+        let got = match got {
+            Value::Array(_) => "a list".to_owned(),
+            Value::Object(_) => "a map".to_owned(),
+            scalar => scalar.to_string().chars().take(Self::SHOWN).collect(),
+        };
+        Self { path: String::new(), expected, got }
+    }
+
+    fn within(mut self, step: impl fmt::Display) -> Self {
+        self.path.insert_str(0, &step.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.strip_prefix('.').unwrap_or(&self.path);
+        let Self { expected, got, .. } = self;
+        if path.is_empty() {
+            write!(f, "expected {expected}, got {got}")
+        } else {
+            write!(f, "{path}: expected {expected}, got {got}")
         }
-        "StatefulSet" => (Some(("updateStrategy", json!({}))), json!({"availableReplicas": 0, "replicas": 0})),
-        "ReplicaSet" | "ReplicationController" => (None, json!({"replicas": 0})),
-        "DeploymentConfig" => {
-            let zeroes = [
-                "availableReplicas",
-                "latestVersion",
-                "observedGeneration",
-                "replicas",
-                "unavailableReplicas",
-                "updatedReplicas",
-            ];
-            let status: Map<String, Value> = zeroes.into_iter().map(|field| (field.to_owned(), 0.into())).collect();
-            let spec = pod::map_mut(document, "spec");
-            spec.entry("test").or_insert(false.into());
-            pod::map_mut(spec.entry("strategy").or_insert(Value::Null), "resources");
-            (None, status.into())
-        }
-        _ => (None, json!({})),
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// A value of this type. Null is the type's zero, as in Go.
+fn canonical(of: &Type, value: Value) -> Result<Value, Mismatch> {
+    match of {
+        Type::String => scalar::text(value),
+        Type::Bool => scalar::truth(&value),
+        Type::Int32 => scalar::int32(&value),
+        Type::Int64 => scalar::int64(&value),
+        Type::Quantity => scalar::quantity(&value),
+        Type::IntOrString => scalar::int_or_string(value),
+        Type::Time => scalar::time(&value),
+        Type::Raw => Ok(value),
+        Type::Struct(place) => structure(*place, value),
+        Type::Pointer(inner) if !value.is_null() => canonical(inner, value),
+        Type::List(inner) if !value.is_null() => list(inner, value),
+        Type::Map(inner) if !value.is_null() => map(inner, value),
+        Type::Pointer(_) | Type::List(_) | Type::Map(_) => Ok(Value::Null),
+    }
+}
+
+fn list(of: &Type, value: Value) -> Result<Value, Mismatch> {
+    let Value::Array(items) = value else { return Err(Mismatch::new("a list", &value)) };
+    let item = |(at, item)| canonical(of, item).map_err(|error| error.within(format_args!("[{at}]")));
+    items.into_iter().enumerate().map(item).collect()
+}
+
+fn map(of: &Type, value: Value) -> Result<Value, Mismatch> {
+    let Value::Object(members) = value else { return Err(Mismatch::new("a map", &value)) };
+    let shown = |key: &str| key.chars().take(Mismatch::SHOWN).collect::<String>();
+    let member = |(key, value): (String, Value)| match canonical(of, value) {
+        Ok(value) => Ok((key, value)),
+        Err(error) => Err(error.within(format_args!(".{}", shown(&key)))),
     };
-    if let Some((field, value)) = strategy {
-        pod::map_mut(document, "spec").entry(field).or_insert(value);
-    }
-    pod::object(document).entry("metadata").or_insert_with(|| json!({}));
-    pod::object(document).entry("status").or_insert(status);
-    if kind == Kind::CronJob
-        && let Some(template) = document.pointer_mut("/spec/jobTemplate/spec/template")
-    {
-        pod::object(template).entry("metadata").or_insert_with(|| json!({}));
-    }
+    let mut members: Map<String, Value> = members.into_iter().map(member).collect::<Result<_, _>>()?;
+    members.sort_keys();
+    Ok(Value::Object(members))
 }
 
-fn without_zeroes(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let kept = fields.into_iter().filter(|(key, field)| !is_omitted(key, field));
-            let written = kept.map(|(key, field)| {
-                let field = match key.as_str() {
-                    "limits" | "requests" => canonical(field),
-                    "annotations" | "labels" => field,
-                    _ => without_zeroes(field),
-                };
-                (key, field)
-            });
-            Value::Object(written.collect())
+fn structure(place: usize, value: Value) -> Result<Value, Mismatch> {
+    let members = match value {
+        Value::Object(members) => members,
+        Value::Null => Map::new(),
+        other => return Err(Mismatch::new("a map", &other)),
+    };
+    let fields = TABLE.fields(place);
+    let mut given: Vec<Option<Value>> = vec![None; fields.len()];
+    let mut unknown = Vec::new();
+    for (key, value) in members {
+        match fields.iter().position(|field| field.key == key) {
+            Some(at) => given[at] = Some(value),
+            None => unknown.push((key, value)),
         }
-        Value::Array(items) => items.into_iter().map(without_zeroes).collect(),
-        scalar => scalar,
     }
+    let mut written = Map::with_capacity(fields.len());
+    for (field, value) in fields.iter().zip(given) {
+        if value.is_none() && field.omit != Omit::Never {
+            continue;
+        }
+        let value = canonical(&field.of, value.unwrap_or_default())
+            .map_err(|error| error.within(format_args!(".{}", field.key)))?;
+        if field.omit == Omit::Never || !is_zero(&field.of, &value) {
+            written.insert(field.key.to_owned(), value);
+        }
+    }
+    written.extend(unknown);
+    Ok(Value::Object(written))
 }
 
-fn is_omitted(key: &str, field: &Value) -> bool {
-    let kept = || KEPT.contains(&key);
-    match field {
+/// Whether a value is the zero of its type: that of a pointer is null alone.
+fn is_zero(of: &Type, value: &Value) -> bool {
+    match value {
         Value::Null => true,
-        Value::Bool(value) => !value && !kept(),
-        Value::Number(number) => number.as_f64() == Some(0.0) && !kept(),
-        Value::String(text) => text.is_empty() && !kept(),
-        Value::Array(items) => items.is_empty() && key != CONTAINERS,
-        Value::Object(fields) => fields.is_empty() && MAPS.contains(&key),
+        _ if matches!(of, Type::Pointer(_)) => false,
+        Value::Bool(truth) => !truth,
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
     }
-}
-
-/// Resource quantities in their canonical spelling.
-fn canonical(resources: Value) -> Value {
-    let Value::Object(resources) = resources else { return resources };
-    let spelled = resources.into_iter().filter(|(_, quantity)| !quantity.is_null()).map(|(name, quantity)| {
-        let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
-        (name, quantity::canonical(&text).unwrap_or(text).into())
-    });
-    Value::Object(spelled.collect())
 }

@@ -5,6 +5,7 @@
 use serde_json::{Value, json};
 
 use super::pod;
+use super::typed::{Mismatch, Struct};
 
 /// A workload that has a pod, or a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +20,63 @@ pub(super) enum Kind {
     List,
 }
 
+/// Groups, kind, where its pod stands, and the type that it is read and written as, which is that of the newest version.
+type Known = (&'static [&'static str], &'static str, Kind, &'static str);
+
+const KNOWN: [Known; 11] = [
+    (&[""], "List", Kind::List, "core.List"),
+    (&[""], "Pod", Kind::Pod, "core.Pod"),
+    (&[""], "ReplicationController", Kind::Template, "core.ReplicationController"),
+    (&["apps", "extensions"], "DaemonSet", Kind::Template, "apps.DaemonSet"),
+    (&["apps", "extensions"], "Deployment", Kind::Template, "apps.Deployment"),
+    (&["apps", "extensions"], "ReplicaSet", Kind::Template, "apps.ReplicaSet"),
+    (&["apps"], "StatefulSet", Kind::Template, "apps.StatefulSet"),
+    (&["batch"], "CronJob", Kind::CronJob, "batch.CronJob"),
+    (&["batch"], "Job", Kind::Template, "batch.Job"),
+    (&["apps.openshift.io"], "DeploymentConfig", Kind::Template, "openshift.DeploymentConfig"),
+    // OpenShift up to 3.6 had no group.
+    (&[""], "DeploymentConfig", Kind::Template, "openshift.DeploymentConfig"),
+];
+
+fn known(document: &Value) -> Option<&'static Known> {
+    let version = pod::text(document, "apiVersion");
+    let (group, kind) = (version.split_once('/').map_or("", |(group, _)| group), pod::text(document, "kind"));
+    KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
+}
+
+/// A document as its type reads and writes it; as it is where it is no workload, or one without a pod, which its type would give
+/// an empty one.
+///
+/// # Errors
+/// A field is not of its type.
+pub(super) fn canonical(document: Value) -> Result<Value, Invalid> {
+    let Some((.., kind, name)) = known(&document) else { return Ok(document) };
+    let has_pod = || document.pointer(kind.pointers().1).is_some_and(|spec| !spec.is_null());
+    let Some(of) = Struct::named(name).filter(|_| *kind == Kind::List || has_pod()) else { return Ok(document) };
+    let (kind_name, name) = title(&document);
+    let mut document = of.canonical(document).map_err(|error| Invalid { kind: kind_name, name, error })?;
+    if *kind == Kind::List {
+        for item in document.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+            *item = canonical(item.take())?;
+        }
+    }
+    Ok(document)
+}
+
+/// A workload of which a field is not of its type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name:?}: {error}")]
+pub struct Invalid {
+    kind: String,
+    /// As [`title`] has it.
+    name: String,
+    error: Mismatch,
+}
+
 impl Kind {
     /// The kind of a document; none where injection has nothing to do with it.
     pub(super) fn of(document: &Value) -> Option<Self> {
-        let version = pod::text(document, "apiVersion");
-        let group = version.split_once('/').map_or("", |(group, _)| group);
-        match (group, pod::text(document, "kind")) {
-            ("", "Pod") => Some(Self::Pod),
-            ("", "List") => Some(Self::List),
-            ("", "ReplicationController" | "DeploymentConfig")
-            | ("apps" | "extensions", "Deployment" | "DaemonSet" | "ReplicaSet")
-            | ("apps", "StatefulSet")
-            | ("batch", "Job")
-            | ("apps.openshift.io", "DeploymentConfig") => Some(Self::Template),
-            ("batch", "CronJob") => Some(Self::CronJob),
-            _ => None,
-        }
+        known(document).map(|(.., kind, _)| *kind)
     }
 
     /// Pointers to the metadata and the spec of the pod itself.
@@ -111,5 +153,6 @@ mod tests {
         assert_eq!(kind("batch/v1beta1", "CronJob"), Some(Kind::CronJob));
         assert_eq!(kind("batch.volcano.sh/v1alpha1", "Job"), None);
         assert_eq!(kind("v1", "Service"), None);
+        assert!(KNOWN.iter().all(|(.., name)| Struct::named(name).is_some()), "each has its type in the table");
     }
 }

@@ -1,16 +1,20 @@
 //! YAML as Kubernetes' own tools read it: what templates render, configuration and documents on the command line.
 //!
 //! The settings are those of Go's reader: a repeated key counts once, with its last value; `yes` and `on` are booleans,
-//! `0644` is octal. Anything larger than a request may be is refused before it is read.
+//! `0644` is octal, and such a key is the text of the
+//! value that it stands for. Anything larger than a request may be is refused before it is read.
 
 mod block;
 mod flow;
+mod node;
 #[cfg(test)]
 mod tests;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
+
+use node::Node;
 
 /// The most text that is read, in bytes: what the API server accepts as one object, and room for a template's comments.
 pub const LIMIT: usize = 6 << 20;
@@ -55,5 +59,5 @@ pub fn value(text: &str) -> Result<Value, Error> {
 
 /// The same by the library alone.
 fn whole(text: &str) -> Result<Value, Error> {
-    read::<Option<Value>>(text).map(Option::unwrap_or_default)
+    read::<Option<Node>>(text).map(|node| node.map(|Node(value)| value).unwrap_or_default())
 }

@@ -81,6 +81,13 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
         (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n---\na: [", 1, "document 2 is no YAML"),
         (
             &["kube-inject", "--builtIn", "-f", "-"],
+            "a: b\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two}",
+            1,
+            "document 2 is not valid: Deployment \"web\": spec.replicas: expected an integer of 32 bits, got \"two\"",
+        ),
+        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n--- c: d\n", 1, "line 2: behind the separator"),
+        (
+            &["kube-inject", "--builtIn", "-f", "-"],
             "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}",
             1,
             "x",

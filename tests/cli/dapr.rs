@@ -29,7 +29,7 @@ fn injected(input: &str, args: &[&str]) -> (Vec<Value>, String) {
     let done = cnictl(&[&given, args].concat(), input, None);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let output = text(&done.stdout);
-    let documents = documents(&output).into_iter().filter(|text| !text.trim().is_empty());
+    let documents = documents(&output).unwrap().into_iter().filter(|text| !text.trim().is_empty());
     (documents.map(|text| yaml::value(text).unwrap()).collect(), text(&done.stderr))
 }
 

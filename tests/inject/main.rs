@@ -9,13 +9,17 @@
 mod case;
 mod documents;
 mod equal;
+mod kube_inject;
+mod kubernetes;
 mod legacy;
+mod manifests;
 mod property;
+mod random;
 mod review;
+mod types;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -32,6 +36,8 @@ fn main() {
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
     let tally = Tally::default();
     let mut trials = property::trials();
+    trials.extend(types::trials());
+    trials.extend(manifests::trials());
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {
@@ -41,7 +47,6 @@ fn main() {
     for (folder, (equal, total)) in tally.lock().map(|tally| tally.clone()).unwrap_or_default() {
         println!("{folder}: {equal} of {total} equal");
     }
-    println!("kube-inject: {} equal byte for byte", documents::SAME_BYTES.load(Ordering::Relaxed));
     conclusion.exit();
 }
 

@@ -1,6 +1,6 @@
 //! The webhook: pods against the pods that Istio's patch makes, and what must hold of every patch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use istio_cni::inject::istio::{Injected, Outcome, Request};
@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::case::{Case, read};
 use super::equal::same;
+
+const STATUS: &str = "sidecar.istio.io/status";
 
 type Annotations = BTreeMap<String, String>;
 
@@ -30,6 +32,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
             injected.pod
         }
     };
+    status(&pod, &injected)?;
     same(&want, &without_status(injected.clone()))?;
     match review(&case, &annotations, &injected)? {
         Outcome::Injected { injected: again, .. } => same(&injected, &again.pod)
@@ -60,9 +63,28 @@ fn patched(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
     Err("the patch makes another pod, though an equal one".into())
 }
 
+/// The status, which the expected pods lack: it names what is there now and was not, and names nothing that is not there.
+fn status(before: &Value, after: &Value) -> Result<(), Failed> {
+    let text = after["metadata"]["annotations"][STATUS].as_str().ok_or("there is no status")?;
+    let status: Value = serde_json::from_str(text)?;
+    for list in ["initContainers", "containers", "volumes", "imagePullSecrets"] {
+        let names = |items: &Value| -> BTreeSet<String> {
+            items.as_array().into_iter().flatten().filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
+        };
+        let (before, after) = (names(&before["spec"][list]), names(&after["spec"][list]));
+        let told: BTreeSet<String> = serde_json::from_value::<Option<_>>(status[list].clone())?.unwrap_or_default();
+        let missing: Vec<_> = after.difference(&before).filter(|name| !told.contains(*name)).collect();
+        let surplus: Vec<_> = told.difference(&after).collect();
+        if !missing.is_empty() || !surplus.is_empty() {
+            return Err(format!("the status lacks {missing:?} of {list}, and names {surplus:?}: {text}").into());
+        }
+    }
+    Ok(())
+}
+
 fn without_status(mut pod: Value) -> Value {
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.shift_remove("sidecar.istio.io/status");
+        annotations.shift_remove(STATUS);
     }
     pod
 }

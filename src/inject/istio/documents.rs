@@ -10,8 +10,8 @@ use super::pipeline::{self, Subject};
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::{Error, Injector, Owner, legacy};
+use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
-use crate::inject::{document, pod, yaml};
 
 /// A workload that stays as it is, and why; for the person who asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,27 +49,6 @@ impl fmt::Display for Skipped {
 }
 
 impl Injector {
-    /// Injects all documents of a text, as `kube-inject` does: what has no pod passes as the text that it was, each
-    /// document is followed by a separator.
-    ///
-    /// # Errors
-    /// A document is no YAML, or its pod cannot be injected.
-    pub fn inject_text(&self, text: &str, native_sidecars: bool) -> Result<(String, Vec<Skipped>), Error> {
-        let (mut output, mut all_skipped) = (String::with_capacity(2 * text.len()), Vec::new());
-        let texts = document::documents(text).into_iter().filter(|text| !document::is_empty(text));
-        for (at, text) in texts.enumerate() {
-            let value = yaml::value(text).map_err(|error| Error::Document { number: at + 1, error })?;
-            match self.inject_document(value, native_sidecars)? {
-                Document::Untouched => output.extend([text.trim_end_matches('\n'), "\n---\n"]),
-                Document::Workload { document, skipped } => {
-                    output.push_str(&document::write(document)?);
-                    all_skipped.extend(skipped);
-                }
-            }
-        }
-        Ok((output, all_skipped))
-    }
-
     /// Injects the workload that a document is, or those that it lists. `native_sidecars`: whether the cluster has them.
     ///
     /// # Errors
@@ -147,48 +126,49 @@ mod tests {
     use super::*;
     use crate::inject::istio::BuiltIn;
 
-    fn inject(text: &str) -> Result<(String, Vec<Skipped>), Error> {
-        Injector::new(BuiltIn::default().config().unwrap()).inject_text(text, false)
+    fn inject(text: &str) -> Result<Document, Error> {
+        let document = crate::inject::yaml::value(text).unwrap();
+        Injector::new(BuiltIn::default().config().unwrap()).inject_document(document, false)
     }
 
     #[test]
-    fn what_has_no_pod_passes_as_it_was() {
-        let text = "# a comment\napiVersion: v1\nkind: Service\nmetadata: {name: web}   # and one more\n";
-        let custom = "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}\n";
-        let (output, skipped) = inject(&format!("---\n{text}---\n\n# nothing\n---\n{custom}")).unwrap();
-        assert_eq!(output, format!("{text}---\n{custom}---\n"));
-        assert_eq!(skipped, []);
+    fn what_has_no_pod_is_left_alone() {
+        for text in
+            ["apiVersion: v1\nkind: Service", "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}"]
+        {
+            assert_eq!(inject(text).unwrap(), Document::Untouched);
+        }
     }
 
     #[test]
     fn who_declines_is_named_with_the_reason() {
-        let pod = |name: &str, labels: &str, spec: &str| {
-            format!(
-                "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {labels}}}\nspec: {spec}\n---\n"
-            )
-        };
-        let host = pod("host", "{}", "{hostNetwork: true, containers: []}");
-        let no = pod("quiet", "{sidecar.istio.io/inject: 'false'}", "{containers: []}");
-        let (output, skipped) = inject(&(host + &no)).unwrap();
-        let lines: Vec<String> = skipped.iter().map(ToString::to_string).collect();
-        assert_eq!(lines[0], "Skipping injection because Pod \"shop/host\" has host networking enabled");
-        assert_eq!(lines[1], "Skipping injection because Pod \"shop/quiet\" has sidecar injection disabled");
-        assert!(!output.contains("istio-proxy"));
+        for (metadata, spec, line) in [
+            ("{name: host, namespace: shop}", "{hostNetwork: true}", "Pod \"shop/host\" has host networking enabled"),
+            (
+                "{name: quiet, labels: {sidecar.istio.io/inject: 'false'}}",
+                "{}",
+                "Pod \"quiet\" has sidecar injection disabled",
+            ),
+        ] {
+            let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {spec}\n");
+            let Document::Workload { document, skipped } = inject(&text).unwrap() else { panic!("{text}") };
+            assert_eq!(skipped[0].to_string(), format!("Skipping injection because {line}"));
+            assert_eq!(document["spec"].get("containers"), None);
+        }
     }
 
     #[test]
     fn a_list_is_injected_item_by_item() {
         let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: s}}\n\
                     - {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: a}]}}\n";
-        let (output, _) = inject(list).unwrap();
-        assert_eq!(output.matches("name: istio-proxy").count(), 1);
+        let Document::Workload { document, .. } = inject(list).unwrap() else { panic!("a list has workloads") };
+        assert_eq!(document["items"][0].get("spec"), None);
+        assert_eq!(document["items"][1]["spec"]["containers"][1]["name"], "istio-proxy");
     }
 
     #[test]
-    fn a_workload_without_a_pod_and_a_broken_document_are_errors() {
+    fn a_workload_without_a_pod_is_an_error() {
         let error = inject("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {}\n").unwrap_err();
         assert_eq!(error.to_string(), "Deployment \"d\" has no pod template: spec.template is required");
-        let error = inject("a: 1\n---\nb: [\n").unwrap_err().to_string();
-        assert!(error.starts_with("document 2 cannot be read: "), "{error}");
     }
 }

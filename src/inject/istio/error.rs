@@ -1,6 +1,6 @@
 //! Why a configuration is refused, or a pod cannot get its sidecar.
 
-use crate::inject::{document, merge, patch, template, yaml};
+use crate::inject::{Mismatch, merge, patch, template, yaml};
 
 /// What goes wrong in injection. Texts about pods reach whoever made the pod, through the API server.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,14 @@ pub enum Error {
         /// What it must be.
         allowed: &'static str,
     },
+    /// What the pod says about a container of the templates is not of a container's type.
+    #[error("container {container:?}: {error}")]
+    Container {
+        /// The container.
+        container: String,
+        /// Why.
+        error: Mismatch,
+    },
     /// An annotation that is JSON cannot be read.
     #[error("annotation {what:?} is no JSON: {error}")]
     Json {
@@ -80,17 +88,6 @@ pub enum Error {
     /// What a legacy template rendered is not of the types of a pod.
     #[error("what the template renders is no pod's: {0}")]
     Type(String),
-    /// A document of a file cannot be read.
-    #[error("document {number} cannot be read: {error}")]
-    Document {
-        /// Its place in the file, counted from 1; those that are empty do not count.
-        number: usize,
-        /// Why.
-        error: yaml::Error,
-    },
-    /// A document is injected and cannot be written.
-    #[error(transparent)]
-    Oversized(#[from] document::Oversized),
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),

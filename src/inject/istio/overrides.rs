@@ -69,12 +69,13 @@ pub(super) fn reapply(merged: &mut Value, own: &Own<'_>, template_pod: &Value) -
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let mut containers = Vec::new();
         for name in pod::containers(template_pod, which).iter().map(pod::name) {
-            let Some(mut own) = own.container(which, name).cloned() else { continue };
-            pod::strip_nulls(&mut own);
+            let Some(own) = own.container(which, name).cloned() else { continue };
+            let named = |error| Error::Container { container: name.to_owned(), error };
+            let mut own = gojson::container(own).map_err(named)?;
             if pod::text(&own, "image") == AUTO {
                 pod::object(&mut own).shift_remove("image");
             }
-            containers.push(gojson::ordered_container(&own));
+            containers.push(own.clone());
             let merge = merge_pod(merged, json!({"spec": {which: [own]}}));
             merge.map_err(|error| Error::Reapply { container: name.to_owned(), error })?;
         }

@@ -77,7 +77,7 @@ fn members<'m, 'a>(sink: &mut Sink<'_>, members: impl Iterator<Item = (&'m str, 
 }
 
 /// JSON has no NaN and no infinity.
-pub(super) fn number(number: f64) -> Result<String, Reason> {
+pub(in crate::inject) fn number(number: f64) -> Result<String, Reason> {
     if !number.is_finite() {
         return Err(Reason::Refused("json: unsupported value".to_owned()));
     }

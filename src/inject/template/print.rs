@@ -132,7 +132,7 @@ fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
 }
 
 /// A number as `%v` writes it: the shortest that reads back, with an exponent below 1e-4 and from 1e6 on.
-pub(super) fn float(number: f64) -> String {
+pub(in crate::inject) fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
     }

@@ -33,8 +33,10 @@ pub struct Field {
 /// What a field, or an element of a list or map, holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// Anything; absent it is no value.
+    /// Anything, with numbers as floats, as Go decodes JSON; absent it is no value.
     Any,
+    /// Anything, with integers as such, as Go decodes YAML; absent it is no value.
+    Yaml,
     /// Text.
     Text,
     /// An integer.
@@ -62,7 +64,7 @@ impl Kind {
     /// JSON as a value of this kind. What is not of the kind is its zero: the caller has checked types where they matter.
     pub fn view<'a>(self, json: Option<&'a Json>) -> Value<'a> {
         match self {
-            Self::Any => json.map_or(Value::Missing, untyped),
+            Self::Any | Self::Yaml => json.map_or(Value::Missing, |json| self.untyped(json)),
             Self::Text => Value::Text(Text::Borrowed(json.and_then(Json::as_str).unwrap_or_default())),
             Self::Int => Value::Int(json.and_then(integer).unwrap_or_default()),
             Self::MaybeInt => json.and_then(integer).map_or(Value::Nil, Value::Int),
@@ -77,17 +79,31 @@ impl Kind {
         }
     }
 
+    fn untyped(self, json: &Json) -> Value<'_> {
+        match json {
+            Json::Null => Value::Nil,
+            Json::Bool(truth) => Value::Bool(*truth),
+            Json::Number(number) => match number.as_i64().filter(|_| matches!(self, Self::Yaml)) {
+                Some(number) => Value::Int(number),
+                None => Value::Float(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Value::Text(Text::Borrowed(text)),
+            Json::Array(items) => Value::List(List::Json(items, self)),
+            Json::Object(entries) => Value::Map(Map::json(Some(entries), self)),
+        }
+    }
+
     /// What `index` finds under an absent key.
     pub(super) fn zero<'a>(self) -> Value<'a> {
         match self {
-            Self::Any => Value::Nil,
+            Self::Any | Self::Yaml => Value::Nil,
             kind => kind.view(None),
         }
     }
 
     pub(super) fn go_name(self) -> String {
         match self {
-            Self::Any => "interface {}".to_owned(),
+            Self::Any | Self::Yaml => "interface {}".to_owned(),
             Self::Text => "string".to_owned(),
             Self::Int | Self::MaybeInt => "int64".to_owned(),
             Self::Bool => "bool".to_owned(),
@@ -97,17 +113,6 @@ impl Kind {
             Self::List(of) => format!("[]{}", of.go_name()),
             Self::Map(of) => format!("map[string]{}", of.go_name()),
         }
-    }
-}
-
-fn untyped(json: &Json) -> Value<'_> {
-    match json {
-        Json::Null => Value::Nil,
-        Json::Bool(truth) => Value::Bool(*truth),
-        Json::Number(number) => Value::Float(number.as_f64().unwrap_or_default()),
-        Json::String(text) => Value::Text(Text::Borrowed(text)),
-        Json::Array(items) => Value::List(List::Json(items, Kind::Any)),
-        Json::Object(entries) => Value::Map(Map::json(Some(entries), Kind::Any)),
     }
 }
 

@@ -241,6 +241,11 @@ impl<'a> Value<'a> {
         Kind::Any.view(Some(json))
     }
 
+    /// The same with integers as such: what Go has after decoding YAML into `any`.
+    pub fn yaml(json: &'a Json) -> Self {
+        Kind::Yaml.view(Some(json))
+    }
+
     /// JSON seen through a shape.
     pub fn shaped(json: &'a Json, shape: &'static Shape) -> Self {
         Kind::Struct(shape).view(Some(json))

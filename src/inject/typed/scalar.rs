@@ -1,0 +1,112 @@
+//! Scalars as Go's decoders take them: sigs.k8s.io/yaml turns numbers and booleans into text where the field is text.
+
+use jiff::Timestamp;
+use serde_json::{Number, Value};
+
+use super::Mismatch;
+use crate::inject::quantity as amount;
+use crate::inject::template::{general_float, json_number};
+
+/// The length of `2006-01-02T15:04:05`.
+const SECONDS: usize = 19;
+
+pub(super) fn text(value: Value) -> Result<Value, Mismatch> {
+    match value {
+        Value::String(text) => Ok(Value::String(text)),
+        Value::Null => Ok(Value::String(String::new())),
+        Value::Bool(truth) => Ok(Value::String(truth.to_string())),
+        Value::Number(number) => Ok(Value::String(match number.as_f64().filter(|_| number.is_f64()) {
+            Some(float) => general_float(float),
+            None => number.to_string(),
+        })),
+        other => Err(Mismatch::new("a text", &other)),
+    }
+}
+
+pub(super) fn truth(value: &Value) -> Result<Value, Mismatch> {
+    match value {
+        Value::Bool(truth) => Ok(Value::Bool(*truth)),
+        Value::Null => Ok(Value::Bool(false)),
+        other => Err(Mismatch::new("true or false", other)),
+    }
+}
+
+pub(super) fn int32(value: &Value) -> Result<Value, Mismatch> {
+    integer::<i32>(value).map(Value::from).ok_or_else(|| Mismatch::new("an integer of 32 bits", value))
+}
+
+pub(super) fn int64(value: &Value) -> Result<Value, Mismatch> {
+    integer::<i64>(value).map(Value::from).ok_or_else(|| Mismatch::new("an integer of 64 bits", value))
+}
+
+fn integer<T: TryFrom<i64>>(value: &Value) -> Option<T> {
+    let number: i64 = match value {
+        Value::Null => 0,
+        Value::Number(number) => decimal(number)?.parse().ok()?,
+        _ => return None,
+    };
+    T::try_from(number).ok()
+}
+
+/// A number as encoding/json writes it.
+fn decimal(number: &Number) -> Option<String> {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => json_number(float).ok(),
+        None => Some(number.to_string()),
+    }
+}
+
+pub(super) fn int_or_string(value: Value) -> Result<Value, Mismatch> {
+    match value {
+        Value::String(text) => Ok(Value::String(text)),
+        other => match integer::<i32>(&other) {
+            Some(number) => Ok(number.into()),
+            None => Err(Mismatch::new("an integer of 32 bits or a text", &other)),
+        },
+    }
+}
+
+pub(super) fn quantity(value: &Value) -> Result<Value, Mismatch> {
+    let canonical = match value {
+        Value::Null => Some("0".to_owned()),
+        Value::String(text) => amount::canonical(text.trim()),
+        Value::Number(number) => decimal(number).and_then(|text| amount::canonical(&text)),
+        _ => None,
+    };
+    canonical.map(Value::String).ok_or_else(|| Mismatch::new("a quantity, such as 500m or 2Gi", value))
+}
+
+/// RFC 3339, in UTC and whole seconds.
+pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
+    const EXPECTED: &str = "a time, such as 2006-01-02T15:04:05Z";
+    match value {
+        Value::Null => Ok(Value::Null),
+        Value::String(text) => {
+            let time = is_rfc3339(text).then(|| text.parse::<Timestamp>().ok()).flatten();
+            let time = time.ok_or_else(|| Mismatch::new(EXPECTED, value))?;
+            Ok(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into())
+        }
+        other => Err(Mismatch::new(EXPECTED, other)),
+    }
+}
+
+/// The form alone; a space in place of the `T` and 60 seconds are not Go's.
+fn is_rfc3339(text: &str) -> bool {
+    let form = |text: &str, pattern: &str| {
+        text.len() == pattern.len()
+            && text.bytes().zip(pattern.bytes()).all(|(byte, want)| match want {
+                b'0' => byte.is_ascii_digit(),
+                want => byte == want,
+            })
+    };
+    let Some((start, rest)) = text.split_at_checked(SECONDS) else { return false };
+    let zone = match rest.strip_prefix(['.', ',']) {
+        Some(rest) => rest.trim_start_matches(|digit: char| digit.is_ascii_digit()),
+        None => rest,
+    };
+    let fraction = rest.len() - zone.len();
+    form(start, "0000-00-00T00:00:00")
+        && !start.ends_with("60")
+        && fraction != 1
+        && (zone == "Z" || form(zone, "+00:00") || form(zone, "-00:00"))
+}

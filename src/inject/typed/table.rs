@@ -1,0 +1,132 @@
+//! The table: structs of the API with their fields in the order of the Go types.
+
+use std::sync::LazyLock;
+
+/// A line of a struct's name, a line for each field (key, Go type, omission), a blank line.
+const TEXT: &str = include_str!("table.txt");
+
+/// The table that is compiled in.
+#[expect(clippy::expect_used, reason = "the text is compiled in, and a test reads it")]
+pub(super) static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(TEXT).expect("the table is well formed"));
+
+/// A type, as in Go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Type {
+    String,
+    Bool,
+    Int32,
+    Int64,
+    Quantity,
+    IntOrString,
+    Time,
+    /// Any value.
+    Raw,
+    /// Its place in the table.
+    Struct(usize),
+    Pointer(Box<Type>),
+    List(Box<Type>),
+    /// Its keys are strings.
+    Map(Box<Type>),
+}
+
+/// When a field is not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Omit {
+    Never,
+    /// It holds the zero of its type, or a list or map without elements.
+    Zero,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) key: &'static str,
+    pub(super) of: Type,
+    pub(super) omit: Omit,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Sorted.
+    names: Vec<&'static str>,
+    fields: Vec<Vec<Field>>,
+}
+
+impl Table {
+    /// None where a line is malformed or names a struct that the text lacks.
+    fn parse(text: &'static str) -> Option<Self> {
+        let blocks = text.split("\n\n").filter(|block| !block.starts_with('#'));
+        let parts: Vec<(&str, &str)> =
+            blocks.map(|block| block.split_once('\n').unwrap_or((block.trim_end(), ""))).collect();
+        let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+        let fields = parts.iter().map(|(_, lines)| lines.lines().map(|line| Field::parse(line, &names)).collect());
+        Some(Self { fields: fields.collect::<Option<_>>()?, names })
+    }
+
+    /// Where a struct stands.
+    pub(super) fn place(&self, name: &str) -> Option<usize> {
+        self.names.binary_search(&name).ok()
+    }
+
+    pub(super) fn fields(&self, place: usize) -> &[Field] {
+        &self.fields[place]
+    }
+}
+
+impl Field {
+    fn parse(line: &'static str, names: &[&str]) -> Option<Self> {
+        let mut words = line.split_ascii_whitespace();
+        let (key, of) = (words.next()?, Type::parse(words.next()?, names)?);
+        let omit = match words.next() {
+            None => Omit::Never,
+            Some("omitempty" | "omitzero") => Omit::Zero,
+            Some(_) => return None,
+        };
+        Some(Self { key, of, omit })
+    }
+}
+
+impl Type {
+    fn parse(text: &str, names: &[&str]) -> Option<Self> {
+        type Wrap = fn(Box<Type>) -> Type;
+        let wraps: [(&str, Wrap); 3] = [("*", Self::Pointer), ("[]", Self::List), ("map[string]", Self::Map)];
+        for (prefix, wrap) in wraps {
+            if let Some(inner) = text.strip_prefix(prefix) {
+                return Self::parse(inner, names).map(|inner| wrap(Box::new(inner)));
+            }
+        }
+        Some(match text {
+            "string" => Self::String,
+            "bool" => Self::Bool,
+            "int32" => Self::Int32,
+            "int64" => Self::Int64,
+            "quantity" => Self::Quantity,
+            "intOrString" => Self::IntOrString,
+            "time" => Self::Time,
+            "raw" => Self::Raw,
+            name => Self::Struct(names.binary_search(&name).ok()?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_well_formed() {
+        let table = Table::parse(TEXT).unwrap();
+        assert!(table.names.is_sorted(), "structs are found by binary search");
+        let container = table.fields(table.place("core.Container").unwrap());
+        let field = |key: &str| container.iter().find(|field| field.key == key).unwrap();
+        assert_eq!(field("name"), &Field { key: "name", of: Type::String, omit: Omit::Never });
+        assert_eq!(field("args").of, Type::List(Box::new(Type::String)));
+        assert_eq!(field("args").omit, Omit::Zero);
+    }
+
+    #[test]
+    fn malformed_lines_are_refused() {
+        for text in ["a.B\n  key\n", "a.B\n  key strin\n", "a.B\n  key string never\n", "a.B\n  key *a.C\n"] {
+            assert!(Table::parse(text).is_none(), "{text:?}");
+        }
+    }
+}

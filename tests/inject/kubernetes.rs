@@ -1,0 +1,95 @@
+//! Kubernetes' own types as a process: reads and writes documents by them, and prints the table of them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A document as Go writes it, or why Go does not read it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) yaml: String,
+    pub(crate) json: String,
+    #[serde(default)]
+    pub(crate) error: String,
+}
+
+/// Why Go cannot be asked here: it, or the modules that the program wants, are not to be had.
+pub(crate) fn missing() -> Option<String> {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let look = || match go().args(["mod", "download"]).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("needs modules of Go: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(error) => Some(format!("needs Go: {error}")),
+    };
+    MISSING.get_or_init(look).clone()
+}
+
+fn go() -> Command {
+    let mut go = Command::new("go");
+    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/kubetypes"));
+    go.env("GOTOOLCHAIN", "local");
+    go
+}
+
+/// The program, built outside of the repository.
+struct Program {
+    _directory: TempDir,
+    path: PathBuf,
+}
+
+impl Program {
+    fn build() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let path = directory.path().join("kubetypes");
+        let output = go().args(["build", "-o"]).arg(&path).arg(".").output()?;
+        ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(Self { _directory: directory, path })
+    }
+}
+
+/// The process ends with its stdin, that is with this one.
+struct Server {
+    _program: Program,
+    _child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start() -> Result<Self> {
+        let program = Program::build()?;
+        let mut child =
+            Command::new(&program.path).arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take().context("stdin is piped")?;
+        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
+        Ok(Self { _program: program, _child: child, stdin, stdout })
+    }
+}
+
+/// A document read as a type of the table, and written.
+pub(crate) fn written(of: &str, text: &str) -> Result<Answer> {
+    static SERVER: OnceLock<Mutex<Option<Server>>> = OnceLock::new();
+    let mut server = SERVER.get_or_init(Mutex::default).lock().map_err(|_| anyhow::anyhow!("another trial ended"))?;
+    if server.is_none() {
+        *server = Some(Server::start()?);
+    }
+    let server = server.as_mut().context("started above")?;
+    writeln!(server.stdin, "{}", json!({"type": of, "text": text}))?;
+    server.stdin.flush()?;
+    let mut answer = String::new();
+    server.stdout.read_line(&mut answer)?;
+    serde_json::from_str(&answer).with_context(|| format!("the answer to {of} {text} is {answer:?}"))
+}
+
+/// The table that the program prints.
+pub(crate) fn table() -> Result<String> {
+    let output = Command::new(&Program::build()?.path).arg("table").output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}

@@ -1,0 +1,163 @@
+//! Random manifests of each kind through `kube-inject`: written as Go writes them, and outside of what injection adds as they
+//! were.
+
+use istio_cni::inject::read;
+use libtest_mimic::{Failed, Trial};
+use proptest::prelude::RngExt as _;
+use proptest::test_runner::TestRng;
+use serde_json::{Value, json};
+
+use super::kube_inject::kube_inject;
+use super::kubernetes::{self, written};
+use super::random::Types;
+use super::types::{equal, is_embedded, rng};
+
+/// So many are drawn.
+const MANIFESTS: usize = 250;
+
+/// One in so many declines its sidecar.
+const DECLINES: u32 = 4;
+
+/// Type, apiVersion, and the pointers to the pod's parent object and to the one whose metadata injection changes.
+const KINDS: [(&str, &str, &str, &str); 9] = [
+    ("core.Pod", "v1", "", ""),
+    ("core.ReplicationController", "v1", "/spec/template", "/spec/template"),
+    ("apps.DaemonSet", "apps/v1", "/spec/template", "/spec/template"),
+    ("apps.Deployment", "apps/v1", "/spec/template", "/spec/template"),
+    ("apps.ReplicaSet", "apps/v1", "/spec/template", "/spec/template"),
+    ("apps.StatefulSet", "apps/v1", "/spec/template", "/spec/template"),
+    ("batch.CronJob", "batch/v1", "/spec/jobTemplate/spec/template", "/spec/jobTemplate"),
+    ("batch.Job", "batch/v1", "/spec/template", "/spec/template"),
+    ("openshift.DeploymentConfig", "apps.openshift.io/v1", "/spec/template", "/spec/template"),
+];
+
+/// Lists of a pod to which injection adds items.
+const LISTS: [&str; 4] = ["containers", "initContainers", "volumes", "imagePullSecrets"];
+
+/// Maps of metadata to which injection adds entries.
+const MAPS: [&str; 2] = ["annotations", "labels"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "manifests/are written as Go writes them";
+    let as_go = match kubernetes::missing() {
+        Some(missing) => Trial::test(format!("{name} [{missing}]"), || Ok(())).with_ignored_flag(true),
+        None => Trial::test(name, || all(written_as_go)),
+    };
+    let outside = Trial::test("manifests/are outside of what injection adds as they were", || all(same_outside));
+    vec![as_go, outside]
+}
+
+struct Manifest {
+    of: &'static str,
+    pod: &'static str,
+    metadata: &'static str,
+    declines: bool,
+    document: Value,
+}
+
+fn all(check: impl Fn(&Manifest, &str) -> Result<(), Failed>) -> Result<(), Failed> {
+    let (types, mut rng) = (Types::committed(), rng());
+    let mut failures = Vec::new();
+    for at in 0..MANIFESTS {
+        let manifest = Manifest::random(KINDS[at % KINDS.len()], &types, &mut rng);
+        let output = kube_inject(&["--builtIn"], manifest.document.to_string().as_bytes());
+        if let Err(failed) = output.and_then(|output| check(&manifest, &output)) {
+            failures.push(format!("{}\n{}", manifest.document, failed.message().unwrap_or_default()));
+        }
+    }
+    match failures.first() {
+        None => Ok(()),
+        Some(first) => Err(format!("{} of {MANIFESTS} fail, the first:\n{first}", failures.len()).into()),
+    }
+}
+
+impl Manifest {
+    fn random(
+        (of, version, pod, metadata): (&'static str, &str, &'static str, &'static str),
+        types: &Types,
+        rng: &mut TestRng,
+    ) -> Self {
+        let mut document = types.object(of, rng, None);
+        document["apiVersion"] = version.into();
+        document["kind"] = of.split('.').nth(1).unwrap_or_default().into();
+        let declines = rng.random_ratio(1, DECLINES);
+        let mut spec = types.object("core.PodSpec", rng, None);
+        spec["hostNetwork"] = declines.into();
+        spec["containers"] = (0..rng.random_range(1..3)).map(|_| types.object("core.Container", rng, None)).collect();
+        for list in LISTS {
+            for (at, item) in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+                if item.is_null() {
+                    *item = json!({});
+                }
+                item["name"] = format!("{}-{at}", list.to_lowercase()).into();
+            }
+        }
+        put(&mut document, &format!("{pod}/spec"), spec);
+        for holder in ["", pod, metadata] {
+            put(&mut document, &format!("{holder}/metadata/name"), "web".into());
+            put(&mut document, &format!("{holder}/metadata/namespace"), "shop".into());
+        }
+        let annotations = json!({"sidecar.istio.io/rewriteAppHTTPProbers": "false", "own": "", "7": "x"});
+        put(&mut document, &format!("{metadata}/metadata/annotations"), annotations);
+        put(&mut document, &format!("{metadata}/metadata/labels"), json!({"app": "web", "empty": ""}));
+        Self { of, pod, metadata, declines, document }
+    }
+}
+
+/// Puts a value where a pointer leads; what is missing on the way is made.
+fn put(document: &mut Value, pointer: &str, value: Value) {
+    let mut at = document;
+    for key in pointer.split('/').skip(1) {
+        if !at[key].is_object() && !at[key].is_null() {
+            at[key] = Value::Null;
+        }
+        at = &mut at[key];
+    }
+    *at = value;
+}
+
+/// The output is what Go makes of it, and of a manifest that declines.
+fn written_as_go(manifest: &Manifest, output: &str) -> Result<(), Failed> {
+    let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
+    let injected = text.contains("name: istio-proxy");
+    if injected == manifest.declines {
+        return Err(format!("it declines: {}; it is injected: {injected}", manifest.declines).into());
+    }
+    let before = if manifest.declines { &manifest.document.to_string() } else { text };
+    let mut answer = written(manifest.of, before)?;
+    if is_embedded(&answer.error) {
+        answer = written(manifest.of, text)?;
+    }
+    if !answer.error.is_empty() {
+        return Err(format!("Go refuses it: {}", answer.error).into());
+    }
+    equal(&answer.yaml, text).map_err(|line| format!("{line}\n{text}").into())
+}
+
+/// All that was there is there, and only what injection adds has been added.
+fn same_outside(manifest: &Manifest, output: &str) -> Result<(), Failed> {
+    let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
+    let (before, mut after) = (read(&manifest.document.to_string())?, read(text)?);
+    if let Some(spec) = after.pointer_mut(&format!("{}/spec", manifest.pod)) {
+        let old = before.pointer(&format!("{}/spec", manifest.pod)).ok_or("it had a pod")?;
+        let added = |list: &str, item: &Value| {
+            old[list].as_array().is_none_or(|old| old.iter().all(|old| old["name"] != item["name"]))
+        };
+        for list in LISTS {
+            if let Some(items) = spec.get_mut(list).and_then(Value::as_array_mut) {
+                items.retain(|item| !added(list, item));
+            }
+            if old.get(list).is_none() && spec[list].as_array().is_some_and(Vec::is_empty) {
+                spec.as_object_mut().and_then(|spec| spec.shift_remove(list));
+            }
+        }
+    }
+    for map in MAPS {
+        let pointer = format!("{}/metadata/{map}", manifest.metadata);
+        let old = before.pointer(&pointer).and_then(Value::as_object).ok_or("it had a map")?;
+        if let Some(entries) = after.pointer_mut(&pointer).and_then(Value::as_object_mut) {
+            entries.retain(|key, _| old.contains_key(key));
+        }
+    }
+    (before == after).then_some(()).ok_or_else(|| format!("before {before}\nafter  {after}").into())
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime/debug"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Request is a document, and the type to read it as by its name in the table.
+type Request struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+}
+
+// Answer is the document as YAML and as JSON, which has the fields in the type's order, or why it cannot be read.
+type Answer struct {
+	YAML  string `json:"yaml"`
+	JSON  string `json:"json"`
+	Error string `json:"error,omitempty"`
+}
+
+func serve(in io.Reader, to io.Writer) error {
+	found, err := reachable()
+	if err != nil {
+		return err
+	}
+	decoder, out := json.NewDecoder(in), bufio.NewWriter(to)
+	encoder := json.NewEncoder(out)
+	for {
+		var request Request
+		if err := decoder.Decode(&request); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := encoder.Encode(answer(found.types[request.Type], request)); err != nil {
+			return err
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+}
+
+// answer reads and writes as kube-inject does: sigs.k8s.io/yaml into the type, and back.
+func answer(of reflect.Type, request Request) Answer {
+	if of == nil {
+		return Answer{Error: fmt.Sprintf("unknown type %q", request.Type)}
+	}
+	object := reflect.New(of).Interface()
+	if err := yaml.Unmarshal([]byte(request.Text), object); err != nil {
+		return Answer{Error: err.Error()}
+	}
+	asJSON, err := json.Marshal(object)
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	asYAML, err := yaml.Marshal(object)
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	return Answer{YAML: string(asYAML), JSON: string(asJSON)}
+}
+
+// modules are those that the types are from, with their versions.
+func modules() []string {
+	var found []string
+	info, _ := debug.ReadBuildInfo()
+	for _, module := range info.Deps {
+		if strings.HasPrefix(module.Path, "k8s.io/api") || module.Path == "github.com/openshift/api" {
+			found = append(found, module.Path+" "+module.Version)
+		}
+	}
+	return found
+}

@@ -51,6 +51,7 @@ bench: build programs helm kube
 	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
 		cargo run --quiet --release --example bench_inject
 	cargo run --quiet --release --example bench_allocations
+	cargo run --quiet --release --example bench_hostile
 	cargo test --quiet --test cluster repair_redirects_in_place
 
 # What runs on a node is static: it must not ask for a library that the host lacks.

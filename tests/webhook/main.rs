@@ -7,6 +7,7 @@
 mod api;
 
 mod bundle;
+mod callers;
 mod certificates;
 mod client;
 mod configuration;

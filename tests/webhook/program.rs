@@ -163,14 +163,26 @@ async fn what_cannot_be_followed_ends_it_with_the_reason() {
     let api = Api::start().await;
     let taken = TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let port = format!("--port={}", taken.local_addr().unwrap().port());
-    for (flag, reason) in
-        [(&*port, "cannot listen on port"), ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use")]
-    {
+    for (flag, reason) in [
+        (&*port, "cannot listen on port"),
+        ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use"),
+        ("--clientCAFile=/nowhere", "the authorities of callers, /nowhere, cannot be read"),
+    ] {
         let mut program = Program::start(&api, &[flag]);
         assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
         let (_, said) = program.end();
         assert!(said.contains(reason), "{said}");
     }
+}
+
+#[tokio::test]
+async fn the_release_that_tells_the_issuers_key_does_not_start_for_anyone() {
+    let api = Api::start().await;
+    let variables = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
+    let mut program = Program::with(&api, &["--dapr", "--daprRelease=1.4"], &variables);
+    assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
+    let (_, said) = program.end();
+    assert!(said.contains("without --clientCAFile whoever reaches the port gets one"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A running server, certificates for it, and webhook configurations that lead to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +73,7 @@ pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
 /// How a server is to be.
 pub(crate) struct Plan {
     pub(crate) certificates: Certificates,
+    pub(crate) callers: Option<PathBuf>,
     pub(crate) api: Option<kube::Client>,
     pub(crate) source: Source,
     pub(crate) limits: Limits,
@@ -87,6 +88,7 @@ impl Plan {
         let settle = Duration::from_millis(200);
         Self {
             certificates,
+            callers: None,
             api: None,
             source: Source::Default,
             limits: Settings::limits(),
@@ -121,6 +123,7 @@ impl Server {
             monitoring,
             limits: plan.limits,
             certificates: plan.certificates,
+            callers: plan.callers,
             bundles,
             readiness: plan.readiness,
             settle: plan.settle,

@@ -15,6 +15,8 @@ pub struct Settings {
     pub repair: repair::Settings,
     /// The node's name.
     pub node: String,
+    /// The daemon's own pod; empty: unknown.
+    pub pod: String,
     /// Port of health.
     pub health_port: u16,
     /// Port of metrics.
@@ -47,6 +49,7 @@ impl Settings {
             install: Arc::new(install),
             repair: repair::Settings::parse(&repair)?,
             node,
+            pod: if own.pod_name.is_empty() { own.hostname } else { own.pod_name },
             health_port: own.health_port,
             monitoring_port: Some(own.monitoring_port).filter(|port| *port != 0),
             startup_taint: Some(own.startup_taint).filter(|key| !key.is_empty()),

@@ -57,12 +57,23 @@ pub enum Operation {
         mode: u32,
         /// What the plan read there: the change of another writer since then is not written over.
         over: Option<Vec<u8>>,
+        /// The other file that the content was made of, which must still be as the plan read it.
+        source: Option<Source>,
     },
     /// Removes a file.
     Remove {
         /// Which.
         path: PathBuf,
     },
+}
+
+/// A file as a plan read it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub content: Vec<u8>,
 }
 
 /// Why a file is changed: log field and metric label.
@@ -224,7 +235,7 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) ->
         Some(_) => return true,
     };
     let path = settings.run_dir.join(contract::KUBECONFIG);
-    plan.step(reason, Operation::Write { path, content, mode, over: None });
+    plan.step(reason, Operation::Write { path, content, mode, over: None, source: None });
     true
 }
 

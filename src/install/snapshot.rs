@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conflist;
-use super::files::is_temporary;
+use super::files::is_stale;
 use super::kubeconfig::Account;
 use super::server::Located;
 use super::settings::{Mode, Settings};
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub server: Located,
     /// The plugin's kubeconfig and its access mode.
     pub kubeconfig: Option<(Vec<u8>, u32)>,
-    /// Temporaries of an earlier life.
+    /// Temporaries whose writer is dead.
     pub stale: Vec<PathBuf>,
 }
 
@@ -258,7 +258,7 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
 
 fn temporaries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| is_temporary(path)).collect()
+    entries.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
 }
 
 /// A file of at most [`MAX_SIZE`].

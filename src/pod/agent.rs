@@ -136,8 +136,8 @@ fn target(pod: &PodName, uid: Option<&str>) -> String {
 }
 
 /// Connects within a time: a full backlog would block the standard library's `connect` for ever, while the kernel
-/// lets a send timeout end it (`unix_stream_connect`).
-fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
+/// lets a send timeout end it (`unix_stream_connect`). The timeout holds for writes to the stream, too.
+pub fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = UnixAddr::new(path)?;
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);

@@ -16,7 +16,7 @@ use super::configuration::{self, Build, Configured, Loader, Source};
 use super::keep::{self, Certificates};
 use super::metrics::Metrics;
 use super::present::{self, Managed};
-use crate::serve::health::{self, Readiness};
+use crate::serve::health::{self, Liveness, Readiness};
 use crate::serve::http::{self, Limits, Request};
 use crate::serve::metrics;
 use crate::serve::shutdown::Shutdown;
@@ -151,6 +151,6 @@ fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
 fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> http::Response {
     match request.uri().path() {
         "/metrics" => metrics::answer(request, registry),
-        _ => health::answer(request, readiness),
+        _ => health::answer(request, readiness, &Liveness::default()),
     }
 }

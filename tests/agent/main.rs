@@ -16,4 +16,5 @@ mod ready;
 mod repairing;
 mod sockets;
 mod stage;
+mod turns;
 mod watching;

@@ -46,6 +46,23 @@ fn add_echoes_the_previous_result_byte_for_byte() {
 }
 
 #[test]
+fn an_agent_that_takes_no_log_lines_holds_up_nobody() {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log.sock");
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(std::os::fd::AsRawFd::as_raw_fd(&listener), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    // The backlog is full from here on.
+    let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (sender, answered) = std::sync::mpsc::channel();
+    let conf = with_prev("1.0.0", dir.path());
+    std::thread::spawn(move || sender.send(Call::new("ADD", "/var/run/netns/none", conf).run()));
+    let answer = answered.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer, and its end");
+    assert_eq!((answer.code, answer.stdout.trim_end()), (0, prev_result("1.0.0").as_str()), "{answer:?}");
+}
+
+#[test]
 fn a_skipped_pod_without_previous_result_gets_an_empty_one() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=dns-0";

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
 use istio_cni::install::{Metrics, Settings, Status, keep};
+use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -30,7 +31,8 @@ impl Kept {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
-        let task = tokio::spawn(keep(Arc::new(settings), Metrics::new(&mut registry), sender, shutdown));
+        let task =
+            tokio::spawn(keep(Arc::new(settings), Metrics::new(&mut registry), sender, Liveness::default(), shutdown));
         Self { status, registry, end, task }
     }
 
@@ -46,6 +48,12 @@ impl Kept {
     /// Until something must come from elsewhere.
     pub(crate) async fn waits(&mut self) {
         self.until("waiting", |status| matches!(status, Status::NotReady(_))).await;
+    }
+
+    /// Until something is missing, with these words.
+    pub(crate) async fn waits_for(&mut self, words: &str) {
+        let says = |status: &Status| matches!(status, Status::NotReady(missing) if missing.join("; ").contains(words));
+        self.until(words, says).await;
     }
 
     /// How often the node has become ready.

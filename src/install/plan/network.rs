@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Obstacle, Operation, Plan, Reason};
+use super::{Obstacle, Operation, Plan, Reason, Source};
 use crate::install::conflist::{Invalid, List, Network, same_value};
 use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::NetworkFile;
@@ -132,7 +132,7 @@ impl<'a> Node<'a> {
         match network {
             Network::List(list) => {
                 if let Some(reason) = wanting(list, &entry) {
-                    self.write(plan, reason, &target, list.with(&entry), file.mode);
+                    self.write(plan, reason, &target, list.with(&entry), file.mode, Some(file));
                     self.take_away(plan, file, &target);
                 }
             }
@@ -145,7 +145,7 @@ impl<'a> Node<'a> {
                         return Err(Obstacle::Shadowed { conf, list });
                     }
                     Some(there) if there.content == text.as_bytes() => {}
-                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode),
+                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
                 }
                 self.take_away(plan, file, &target);
             }
@@ -179,8 +179,8 @@ impl<'a> Node<'a> {
         }
         match self.find(owned) {
             Some(there) if there.content == text.as_bytes() => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode),
-            None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode),
+            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode, Some(primary.file)),
+            None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
         Ok(owned.to_owned())
     }
@@ -189,9 +189,9 @@ impl<'a> Node<'a> {
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
         match self.find(file) {
-            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode),
+            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode, None),
             Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode),
+            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode, None),
         }
     }
 
@@ -208,9 +208,20 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn write(&self, plan: &mut Plan, reason: Reason, name: &str, text: String, mode: u32) {
+    fn write(
+        &self,
+        plan: &mut Plan,
+        reason: Reason,
+        name: &str,
+        text: String,
+        mode: u32,
+        source: Option<&NetworkFile>,
+    ) {
         let over = self.find(name).map(|there| there.content.clone());
-        plan.step(reason, Operation::Write { path: self.path(name), content: text.into_bytes(), mode, over });
+        let source = source.filter(|source| source.name != name);
+        let source = source.map(|file| Source { path: self.path(&file.name), content: file.content.clone() });
+        let (path, content) = (self.path(name), text.into_bytes());
+        plan.step(reason, Operation::Write { path, content, mode, over, source });
     }
 }
 
@@ -256,7 +267,7 @@ fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation 
     match list.without() {
         Some(text) => {
             let over = Some(file.content.clone());
-            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over }
+            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over, source: None }
         }
         None => Operation::Remove { path },
     }

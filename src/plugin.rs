@@ -122,7 +122,7 @@ impl Error {
     }
 }
 
-/// Answers one invocation. `env` tells a variable, `stdin` is read at most once and to its limit.
+/// Answers one invocation. `env` tells a variable, `stdin` is read at most once.
 pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
     let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
@@ -168,10 +168,10 @@ fn answer(
     if *call == Call::Version {
         return Ok(reply::versions());
     }
-    let stdin = cni::read(stdin)?;
     if let Call::Del { .. } = call {
-        return Ok(verbs::del(&stdin)?);
+        return Ok(verbs::del(stdin)?);
     }
+    let stdin = cni::read(stdin)?;
     let conf = NetConf::parse(&stdin)?;
     *version = Some(conf.version);
     run_dir.clone_from(&conf.settings.run_dir);

@@ -72,9 +72,6 @@ pub enum Error {
         /// What differs, a sentence each.
         differences: String,
     },
-    /// STATUS: nobody can tell what a pod asks for.
-    #[error("ADD cannot be served: {0}")]
-    NobodyToAsk(pod::Unavailable),
     /// STATUS: no way to set rules.
     #[error("ADD cannot be served: {0}")]
     NoBackend(netfilter::Unavailable),
@@ -89,7 +86,7 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
-            Self::NobodyToAsk(_) | Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
+            Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Netns(_)
@@ -108,7 +105,6 @@ impl Error {
             Self::OwnNetns(_) => "own_netns",
             Self::Converge { .. } => "converge",
             Self::Differs { .. } => "differs",
-            Self::NobodyToAsk(_) => "nobody_to_ask",
             Self::NoBackend(_) => "no_backend",
             Self::Kernel(_) => "kernel",
         }

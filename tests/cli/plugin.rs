@@ -125,13 +125,6 @@ fn gc_has_nothing_to_collect() {
 }
 
 #[test]
-fn status_says_that_add_could_not_be_served() {
-    let dir = tempfile::tempdir().unwrap();
-    let said = Call::new("STATUS", "", conf("1.1.0", dir.path(), &json!({}))).run().error(50);
-    assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
-}
-
-#[test]
 fn input_that_is_no_configuration_is_refused_with_its_fault() {
     let dir = tempfile::tempdir().unwrap();
     let whole = conf("1.0.0", dir.path(), &json!({}));

@@ -138,6 +138,19 @@ pub enum Obstacle {
         /// Why.
         reason: String,
     },
+    /// Plugins of the chain are in another directory, and so would the runtime look for ours.
+    #[error(
+        "{} names plugins that are not in {} ({}): the runtime runs them from another directory, where it would not find \
+         {}; set cniBinDir to that directory", network.display(), bin_dir.display(), missing.join(", "), contract::PLUGIN_NAME
+    )]
+    PluginsElsewhere {
+        /// The chain.
+        network: PathBuf,
+        /// The plugin directory.
+        bin_dir: PathBuf,
+        /// The plugins' names.
+        missing: Vec<String>,
+    },
     /// Two files of one network, of which neither is ours.
     #[error("{} and {} are both there: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed {
@@ -189,7 +202,7 @@ pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let kubeconfig = plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
         Err(unread) => plan.obstacles.push(unread.clone().into()),
-        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, &snapshot.drop_ins),
+        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, snapshot),
         Ok(_) => {}
     }
     plan

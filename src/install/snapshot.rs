@@ -4,7 +4,7 @@
 //! part of the picture.
 #![expect(clippy::disallowed_methods, reason = "owns the reading of the node's directories")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -32,6 +32,8 @@ pub struct Snapshot {
     pub networks: Result<Vec<NetworkFile>, Unread>,
     /// Directories beside them that hold further plugins of the list of that name.
     pub drop_ins: Vec<String>,
+    /// Names of the files and links in the node's plugin directory.
+    pub plugins: BTreeSet<String>,
     /// What the image holds, beside what the node has of it.
     pub binaries: Result<Vec<Binary>, Unread>,
     /// The service account.
@@ -112,6 +114,7 @@ impl Snapshot {
         Self {
             networks,
             drop_ins,
+            plugins: file_names(&settings.bin_dir),
             binaries: binaries(settings, compared),
             account: account(settings),
             server,
@@ -167,6 +170,14 @@ fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
         entries.into_iter().any(|entry| entry.path().extension().is_some_and(|ext| ext == "conf"))
     };
     names.filter(|name| !name.contains('/') && holds_some(name)).collect()
+}
+
+/// A directory that cannot be read holds nothing that a runtime could run.
+fn file_names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    // A link leads nowhere from here: its target is a path of the node.
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+    files.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>, Unread> {

@@ -1,8 +1,6 @@
 //! What ADD, CHECK, STATUS and DEL do, each in a page.
 
-use std::time::Duration;
-
-use serde::de::IgnoredAny;
+use std::io::Read;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
@@ -10,13 +8,10 @@ use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::converge::{self, OnDifference};
 use crate::netfilter::{self, Forced};
 use crate::netns::{Identity, Netns};
+use crate::pod::PodName;
 use crate::pod::lookup::{Found, LookupBudget, Question};
-use crate::pod::{self, PodName};
 use crate::redirect::{self, Redirect};
 use crate::words::Level;
-
-/// How long STATUS waits for the agent and for the API server: runtimes ask every few seconds.
-const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What became of a pod.
 enum Done<T> {
@@ -75,19 +70,21 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     }
 }
 
-/// Could ADD be served? Asks what ADD would ask: someone who knows pods, and a kernel that takes rules.
+/// Fails with code 50 where no backend can program this kernel, and for no other reason.
+///
+/// A runtime that gets 50 reports its network as not ready, and the kubelet then starts only pods of the host's network:
+/// not the agent, whose absence after a reboot (the run directory is a tmpfs) must therefore be no reason. ADD waits for it.
 pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
-    pod::available(&conf.settings.run_dir, STATUS_PATIENCE).map_err(Error::NobodyToAsk)?;
     let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
     let facts = netfilter::probe().map_err(Error::Kernel)?;
     netfilter::choose(native_nftables, forced, &facts).map_err(Error::NoBackend)?;
     Ok(String::new())
 }
 
-/// Nothing to undo: rules end with their netns. Whatever the configuration holds, a DEL that failed would leak the
-/// pod's address, so that only what is no configuration at all is refused.
-pub(super) fn del(stdin: &[u8]) -> Result<String, cni::Error> {
-    serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(stdin).map_err(cni::Error::Json)?;
+/// Nothing to undo: rules end with their netns. Whatever the configuration holds, and however large it is, a DEL that
+/// failed would leak the pod's address, so that only what is no configuration at all is refused.
+pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
+    cni::skip(stdin)?;
     Ok(String::new())
 }
 

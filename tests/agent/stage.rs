@@ -47,6 +47,7 @@ impl Node {
         for dir in ["net", "bin", "run", "image", "account"] {
             fs::create_dir(node.path(dir)).unwrap();
         }
+        fs::write(node.path("bin/ptp"), "").unwrap();
         fs::write(node.path("image/istio-cni"), [0x7f; 1000]).unwrap();
         fs::write(node.path("account/token"), "token-1").unwrap();
         fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();

@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::contract;
@@ -31,7 +30,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plugin/a_pod_that_nobody_knows_does_not_start", NFT, nobody_to_ask),
         trial("plugin/a_netns_that_is_none", &[], bad_netns),
         trial("plugin/its_own_netns_is_refused", &[], own_netns),
-        trial("plugin/status_is_well_with_an_agent", &[], status),
+        trial("plugin/status_is_well_before_the_agent_has_started", &[], status_without_agent),
+        trial("plugin/status_fails_where_the_kernel_takes_no_rules", &["setpriv"], status_without_rights),
     ]
 }
 
@@ -307,9 +307,19 @@ fn own_netns() {
     assert!(said.contains("own network namespace"), "{said}");
 }
 
-fn status() {
+/// After a reboot the run directory is empty or not there at all.
+fn status_without_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    for run_dir in [dir.path(), &dir.path().join("absent")] {
+        let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
+        assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    }
+}
+
+/// An agent that answers does not help a plugin that may not program the kernel.
+fn status_without_rights() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let run_dir: &Path = pod.run_dir.path();
-    let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
-    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));
+    let said = call.under(&["setpriv", "--bounding-set", "-net_admin"]).run().error(50);
+    assert!(said.contains("EPERM"), "{said}");
 }

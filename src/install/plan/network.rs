@@ -5,13 +5,13 @@ use std::path::Path;
 use super::{Obstacle, Operation, Plan, Reason, Source};
 use crate::install::conflist::{Invalid, List, Network, same_value};
 use crate::install::settings::{Mode, Settings};
-use crate::install::snapshot::NetworkFile;
+use crate::install::snapshot::{NetworkFile, Snapshot};
 
 use crate::contract;
 
 /// Adds what brings the plugin into the node's network.
-pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], drop_ins: &[String]) {
-    let node = Node { settings, files, drop_ins };
+pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
+    let node = Node { settings, files, snapshot };
     let done = match &settings.mode {
         Mode::Standalone { file } => {
             node.standalone(plan, file);
@@ -48,7 +48,7 @@ pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
 struct Node<'a> {
     settings: &'a Settings,
     files: &'a [NetworkFile],
-    drop_ins: &'a [String],
+    snapshot: &'a Snapshot,
 }
 
 /// The file to chain into, as read.
@@ -67,11 +67,20 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The file that the operator has named, or the first that the runtime would load.
+    /// The file to chain into, whose other plugins must be where ours is.
     fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        if let Some(name) = named {
-            return self.named(name);
+        let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
+        let is_missing = |kind: &&str| !self.snapshot.plugins.contains(*kind);
+        let missing: Vec<String> = primary.network.others().into_iter().filter(is_missing).map(str::to_owned).collect();
+        if missing.is_empty() {
+            return Ok(primary);
         }
+        let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
+        Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
+    }
+
+    /// The first file that the runtime would load.
+    fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let mut passed_over = Vec::new();
         for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
             match self.read(file) {
@@ -91,6 +100,7 @@ impl<'a> Node<'a> {
         Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), passed_over })
     }
 
+    /// The file that the operator has named.
     fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
         let other = match name.rsplit_once('.') {
             Some((stem, "conf")) => format!("{stem}.conflist"),
@@ -120,7 +130,7 @@ impl<'a> Node<'a> {
     }
 
     fn has_drop_ins(&self, file: &NetworkFile) -> bool {
-        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.drop_ins.contains(&name))
+        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
     }
 
     /// Chains into the primary file itself; the name under which the chain then is.

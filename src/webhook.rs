@@ -7,6 +7,7 @@ mod body;
 mod bundle;
 mod configuration;
 pub mod dapr;
+mod events;
 mod files;
 mod identity;
 mod issue;

@@ -51,15 +51,16 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes ask /readyz and /healthz"));
     let (port, monitoring) = flags.ports();
     let (injection, surroundings) = (flags.injection(), Surroundings::new(flags.native()));
-    match flags.client().await {
+    let (client, readiness) = (flags.client().await, Readiness::default());
+    let events = client.as_ref().ok().cloned();
+    match client {
         Ok(client) => {
             let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
-            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces));
+            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces, &readiness));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
-    let readiness = Readiness::default();
     let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
@@ -70,6 +71,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
+        events,
         routes: others(flags, dapr, &readiness).await?,
         readiness,
         linger: flags.linger(),

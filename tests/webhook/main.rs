@@ -9,6 +9,7 @@ mod api;
 mod bundle;
 mod certificates;
 mod client;
+mod cluster;
 mod configuration;
 mod dapr;
 mod hostile;

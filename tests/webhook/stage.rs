@@ -74,6 +74,7 @@ pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
 pub(crate) struct Plan {
     pub(crate) certificates: Certificates,
     pub(crate) api: Option<kube::Client>,
+    pub(crate) events: Option<kube::Client>,
     pub(crate) source: Source,
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
@@ -88,6 +89,7 @@ impl Plan {
         Self {
             certificates,
             api: None,
+            events: None,
             source: Source::Default,
             limits: Settings::limits(),
             settle,
@@ -126,6 +128,7 @@ impl Server {
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
+            events: plan.events,
             routes: plan.routes,
             linger: Duration::from_millis(200),
         };

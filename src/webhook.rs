@@ -8,6 +8,7 @@ mod bundle;
 mod callers;
 mod configuration;
 pub mod dapr;
+mod events;
 mod files;
 mod identity;
 mod issue;

@@ -54,15 +54,16 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let (port, monitoring) = flags.ports();
     let injection = istio::Options { environment: environment(), ..flags.injection() };
     let surroundings = Surroundings::new(flags.native());
-    match flags.client().await {
+    let (client, readiness) = (flags.client().await, Readiness::default());
+    let events = client.as_ref().ok().cloned();
+    match client {
         Ok(client) => {
             let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
-            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces));
+            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces, &readiness));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
-    let readiness = Readiness::default();
     let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
@@ -74,6 +75,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
+        events,
         routes: others(flags, dapr, &readiness).await?,
         readiness,
         linger: flags.linger(),

@@ -30,6 +30,8 @@ pub struct Review {
     pub kind: String,
     /// Who asks.
     pub user: User,
+    /// Nothing may come of it but the answer.
+    pub dry_run: bool,
     /// The object that is to be created, without its `managedFields`; null where there is none.
     pub object: Value,
     /// Variables that the webhook's path sets.
@@ -146,6 +148,8 @@ struct Asked {
     kind: Kind,
     #[serde(deserialize_with = "record")]
     user_info: User,
+    #[serde(deserialize_with = "or_default")]
+    dry_run: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -210,9 +214,9 @@ impl Review {
             return Err(Unreadable::of(&body, Error::Exceeded(exceeded)));
         }
         let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
-        let Asked { uid, namespace, kind: Kind { kind }, user_info: user } = asked;
+        let Asked { uid, namespace, kind: Kind { kind }, user_info: user, dry_run } = asked;
         let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();
-        Ok(Self { version, uid, namespace, kind, user, object, variables, budget })
+        Ok(Self { version, uid, namespace, kind, user, dry_run, object, variables, budget })
     }
 
     /// `namespace/name` of the object, as far as it is known by now, for the log.

@@ -1,6 +1,7 @@
 //! The life of the server: its tasks from start to drain.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -13,6 +14,7 @@ use super::answer::{Endpoint, Route};
 use super::bundle::Selection;
 use super::callers;
 use super::configuration::{self, Build, Configured, Loader, Source};
+use super::events::{self, Announced};
 use super::keep::{self, Certificates};
 use super::metrics::Metrics;
 use super::present::{self, Managed};
@@ -45,6 +47,8 @@ pub struct Settings {
     pub source: Source,
     /// What it means.
     pub build: Build,
+    /// Where refusals become Events on the owners of pods; none: nowhere.
+    pub events: Option<Client>,
     /// Further routes.
     pub routes: Vec<Route>,
     /// What is missing already, such as facts that those routes need.
@@ -100,7 +104,12 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         readiness: readiness.clone(),
         last: None,
     };
-    let (settle, routes) = (settings.settle, routes(configured, settings.routes));
+    let (notices, noticed) = events::channel();
+    let announced = |route: Route| {
+        let profile = Announced { profile: route.profile, notices: notices.clone() };
+        Route { profile: Arc::new(profile), ..route }
+    };
+    let (settle, routes) = (settings.settle, routes(configured, settings.routes).into_iter().map(announced).collect());
     let managed = settings.bundles.map(|(client, selections)| Managed { client, selections, settle });
     let keeping = async {
         tokio::join!(
@@ -108,6 +117,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
             keep::keep(settings.certificates, newest, metrics.clone(), readiness.clone()),
             callers::keep(settings.callers, tls.clone()),
             present::present(managed, presentable, tls.clone(), metrics.clone(), readiness.clone()),
+            events::keep(settings.events, noticed),
         )
     };
     // Half of a request's time: a review that is ended by then is still answered.
@@ -144,7 +154,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
 }
 
 fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
-    let inject = Route { path: "/inject", below: true, profile: std::sync::Arc::new(configured) };
+    let inject = Route { path: "/inject", below: true, profile: Arc::new(configured) };
     std::iter::once(inject).chain(others).collect()
 }
 

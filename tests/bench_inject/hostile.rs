@@ -41,7 +41,7 @@ impl hostile::Numbers for Random {
 }
 
 fn main() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let (count, seed) = (number("HOSTILE_PODS", 2000), number("HOSTILE_SEED", 1));
     let profiles = profiles();
     let mut slowest: Vec<(f64, String)> = Vec::new();

@@ -10,6 +10,7 @@ mod bundle;
 mod callers;
 mod certificates;
 mod client;
+mod cluster;
 mod configuration;
 mod dapr;
 mod hostile;

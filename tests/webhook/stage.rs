@@ -75,6 +75,7 @@ pub(crate) struct Plan {
     pub(crate) certificates: Certificates,
     pub(crate) callers: Option<PathBuf>,
     pub(crate) api: Option<kube::Client>,
+    pub(crate) events: Option<kube::Client>,
     pub(crate) source: Source,
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
@@ -90,6 +91,7 @@ impl Plan {
             certificates,
             callers: None,
             api: None,
+            events: None,
             source: Source::Default,
             limits: Settings::limits(),
             settle,
@@ -129,6 +131,7 @@ impl Server {
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
+            events: plan.events,
             routes: plan.routes,
             linger: Duration::from_millis(200),
         };

@@ -5,7 +5,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use serde_json::Value as Json;
 
@@ -49,7 +48,7 @@ impl Drop for Made<'_> {
                     }
                 }
                 Value::List(List::Made(mut items, _)) => {
-                    pending.extend(Arc::get_mut(&mut items).into_iter().flatten().map(std::mem::take));
+                    pending.extend(Rc::get_mut(&mut items).into_iter().flatten().map(std::mem::take));
                 }
                 _ => {}
             }

@@ -2,6 +2,7 @@
 //!
 //! `exec` and the functions read them; callers build the data of a rendering with them. Of all of them, a template can change the maps that it has made itself.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
@@ -81,7 +82,7 @@ pub enum Value<'a> {
     /// JSON seen through a [`Shape`]: unknown fields are errors, absent ones zero.
     Struct(Struct<'a>),
     /// Fields that the caller computed; any other name is an error.
-    Record(Arc<Record<'a>>),
+    Record(Rc<Record<'a>>),
     /// A constant that prints its name and compares as its number.
     Enum {
         /// Its number.
@@ -103,7 +104,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// As a value.
     pub fn value(name: &'static str, fields: Vec<(&'static str, Value<'a>)>) -> Value<'a> {
-        Value::Record(Arc::new(Self { name, fields }))
+        Value::Record(Rc::new(Self { name, fields }))
     }
 
     /// A field by its name.
@@ -118,7 +119,7 @@ pub enum List<'a> {
     /// Part of the data.
     Json(&'a [Json], Kind),
     /// Made on the way; the number is how deep it nests.
-    Made(Arc<[Value<'a>]>, usize),
+    Made(Rc<[Value<'a>]>, usize),
 }
 
 impl<'a> List<'a> {

@@ -84,7 +84,7 @@ fn translated(pattern: &str) -> String {
             ('[', true) if chars.peek() != Some(&':') => out.push_str("\\["),
             ('[', true) => {
                 out.push('[');
-                while let Some(next) = chars.next() {
+                for next in chars.by_ref() {
                     out.push(next);
                     if next == ']' {
                         break;

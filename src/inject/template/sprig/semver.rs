@@ -22,7 +22,7 @@ static PATTERNS: LazyLock<[Regex; 5]> = LazyLock::new(|| {
         format!(r"\s*({PLACES})\s+-\s+({PLACES})\s*"),
         format!(r"^(\s*(?:{OPERATORS})\s*(?:{PLACES})\s*)((?:\s+|,\s*)(?:{OPERATORS})\s*(?:{PLACES})\s*)*$"),
         format!(r"(?:=>|=<|>=|<=|!=|~>|=|>|<|~|\^|)\s*(?:{PLACES})"),
-        format!(r"^\s*(=>|=<|>=|<=|!=|~>|=|>|<|~|\^|)\s*v?([0-9|xX*]+)(\.[0-9|xX*]+)?(\.[0-9|xX*]+)?(-[0-9A-Za-z\-]+(?:\.[0-9A-Za-z\-]+)*)?(?:\+.*)?\s*$"),
+        r"^\s*(=>|=<|>=|<=|!=|~>|=|>|<|~|\^|)\s*v?([0-9|xX*]+)(\.[0-9|xX*]+)?(\.[0-9|xX*]+)?(-[0-9A-Za-z\-]+(?:\.[0-9A-Za-z\-]+)*)?(?:\+.*)?\s*$".to_owned(),
     ]
     .map(|pattern| Regex::new(&pattern).expect("a pattern"))
 });

@@ -10,6 +10,7 @@ mod keep;
 mod kubeconfig;
 mod metrics;
 pub mod plan;
+pub mod record;
 mod remove;
 pub mod server;
 pub mod settings;

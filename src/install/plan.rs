@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::kubeconfig;
+use super::record;
 use super::server::Unresolved;
 use super::settings::Settings;
 use super::snapshot::{BinaryState, Snapshot, Unread};
@@ -97,6 +98,8 @@ pub enum Reason {
     Converted,
     /// The runtime does not use that file any more.
     LeftBehind,
+    /// The record of our files is not up to date.
+    Recorded,
     /// The plugin leaves the node.
     Removal,
 }
@@ -180,9 +183,10 @@ impl Plan {
         self.steps.is_empty() && self.obstacles.is_empty()
     }
 
-    /// Whether pods could be started wrongly until it is carried out: a new token or an old temporary concerns none.
+    /// Whether pods could be started wrongly until it is carried out: a new token, an old temporary and the record concern none.
     pub fn disturbs(&self) -> bool {
-        let harmless = |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers);
+        let harmless =
+            |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers | Reason::Recorded);
         !self.obstacles.is_empty() || !self.steps.iter().all(harmless)
     }
 
@@ -256,8 +260,12 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) ->
 pub fn removal(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     match &snapshot.networks {
-        Ok(files) => network::removal(&mut plan, settings, files),
+        Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
         Err(unread) => plan.obstacles.push(unread.clone().into()),
+    }
+    // As long as one of its files may be there, it is needed.
+    if snapshot.record.is_some() {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(record::FILE) });
     }
     if snapshot.kubeconfig.is_some() {
         plan.step(Reason::Removal, Operation::Remove { path: settings.run_dir.join(contract::KUBECONFIG) });
@@ -316,6 +324,7 @@ impl Reason {
             Self::EntryDiffers => "entry_differs",
             Self::Converted => "converted",
             Self::LeftBehind => "left_behind",
+            Self::Recorded => "recorded",
             Self::Removal => "removal",
         }
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use super::conflist;
 use super::files::is_stale;
 use super::kubeconfig::Account;
+use super::record::{self, Record};
 use super::server::Located;
 use super::settings::{Mode, Settings};
 use crate::contract;
@@ -30,6 +31,8 @@ const FRESH: Duration = Duration::from_secs(2);
 pub struct Snapshot {
     /// Configuration files in the runtime's order.
     pub networks: Result<Vec<NetworkFile>, Unread>,
+    /// Which of them are recorded as ours.
+    pub record: Option<Record>,
     /// Directories beside them that hold further plugins of the list of that name.
     pub drop_ins: Vec<String>,
     /// Names of the files and links in the node's plugin directory.
@@ -107,12 +110,14 @@ impl Snapshot {
 
     /// The same, knowing where the API server is, and what an earlier look has compared.
     pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
-        let networks = networks(settings).map_err(unread(&settings.net_dir));
+        let record = small(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
+        let networks = networks(settings, record.as_ref()).map_err(unread(&settings.net_dir));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
         Self {
             networks,
+            record,
             drop_ins,
             plugins: file_names(&settings.bin_dir),
             binaries: binaries(settings, compared),
@@ -128,7 +133,7 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
     move |error| Unread { path: path.to_owned(), reason: error.to_string() }
 }
 
-fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
+fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
     let named = match &settings.mode {
         Mode::Chained { primary } => [primary.as_deref(), None],
         Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
@@ -138,15 +143,19 @@ fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
     for entry in fs::read_dir(&settings.net_dir)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // The extensions that containerd and CRI-O read; a name may consist of nothing else.
-        let read = [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension));
-        if !(read || named.contains(&Some(name))) || path.is_dir() {
+        let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
+        if !(is_read(name) || named) || path.is_dir() {
             continue;
         }
         files.extend(network(&path, name));
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
+}
+
+/// Whether containerd or CRI-O reads files of this name, which may consist of nothing but the extension.
+pub fn is_read(name: &str) -> bool {
+    [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
 /// Gone between two calls is gone; what cannot be read is an empty file, which no runtime loads either.

@@ -1,5 +1,6 @@
 //! Which of a node's files the plugin is chained into, under which name the chain is then, and what is waited for.
 
+use istio_cni::install::remove;
 use istio_cni::install::settings::Mode;
 
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
@@ -130,6 +131,23 @@ fn a_chain_is_entered_once_its_other_plugins_are_beside_ours() {
     std::os::unix::fs::symlink("/nowhere/portmap", plugin).unwrap();
     assert!(install(&node.chained()).is_empty());
     assert!(has_entry(&node.path("net/list.conflist")));
+}
+
+/// The record on the node's disk is all that tells a copy from a network.
+#[test]
+fn a_removal_without_flags_takes_a_copy_away_and_leaves_the_network() {
+    for mode in [owned(None), alone("istio-cni.conf"), named("undetectable.file")] {
+        let node = Node::new();
+        node.network("list.conflist", CALICO);
+        node.network("undetectable.file", CALICO);
+        assert!(install(&node.settings(mode.clone())).is_empty());
+        assert!(node.path("net/.istio-cni.owned").exists(), "{mode:?}");
+        assert!(remove(&node.chained(), std::time::Duration::ZERO).is_empty());
+        assert_eq!(node.names("net"), ["list.conflist", "undetectable.file"], "{mode:?}");
+        assert!(!node.path("net/.istio-cni.owned").exists(), "{mode:?}");
+        let left = ["list.conflist", "undetectable.file"].map(|name| node.read(&format!("net/{name}")));
+        assert_eq!(left, [CALICO, CALICO], "{mode:?}");
+    }
 }
 
 #[test]

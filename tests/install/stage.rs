@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
+use istio_cni::install::record;
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Entry, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
@@ -98,12 +99,12 @@ impl Node {
         fs::metadata(self.path(relative)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// Names in a directory, in order, without those of the plugins that the node has from the start.
+    /// Names in a directory, in order, without those of the plugins that the node has from the start and without the record.
     pub(crate) fn names(&self, dir: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(dir))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| !FOREIGN.contains(&name.as_str()))
+            .filter(|name| !FOREIGN.contains(&name.as_str()) && name != record::FILE)
             .collect();
         names.sort();
         names

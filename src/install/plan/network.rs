@@ -2,46 +2,48 @@
 
 use std::path::Path;
 
-use super::{Obstacle, Operation, Plan, Reason, Source};
+use super::{Obstacle, Operation, Plan, Reason, Source, Step};
 use crate::install::conflist::{Invalid, List, Network, same_value};
-use crate::install::settings::{Mode, Settings};
-use crate::install::snapshot::{NetworkFile, Snapshot};
+use crate::install::record::{self, Record};
+use crate::install::settings::{Mode, OWNED, Settings};
+use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
 
 use crate::contract;
 
 /// Adds what brings the plugin into the node's network.
 pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
     let node = Node { settings, files, snapshot };
+    let first = plan.steps.len();
     let done = match &settings.mode {
-        Mode::Standalone { file } => {
-            node.standalone(plan, file);
-            return;
-        }
+        Mode::Standalone { file } => Ok(node.standalone(plan, file)),
         Mode::Chained { primary } => node.primary(primary.as_deref(), None).and_then(|found| node.chain(plan, &found)),
         Mode::Owned { primary, file } => {
             node.primary(primary.as_deref(), Some(file)).and_then(|found| node.own(plan, &found, file))
         }
     };
     match done {
-        Ok(target) => node.leave_behind(plan, &target),
+        Ok(target) => {
+            node.leave_behind(plan, &target);
+            // Killed after any step, the next agent knows all files that there may be.
+            plan.steps.splice(first..first, node.record(&target));
+        }
         Err(obstacle) => plan.obstacles.push(obstacle),
     }
 }
 
-/// Adds what takes the plugin out of every configuration.
-pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile]) {
-    for file in files {
-        let path = settings.net_dir.join(&file.name);
-        let ours = match &settings.mode {
-            Mode::Owned { file: owned, .. } => *owned == file.name,
-            Mode::Standalone { file: own } => *own == file.name && is_our_single(file),
-            Mode::Chained { .. } => false,
-        };
-        if ours {
-            plan.step(Reason::Removal, Operation::Remove { path });
-        } else if let Some(list) = list_with_entry(file) {
-            plan.step(Reason::Removal, without_entry(&path, file, &list));
+/// Adds what takes the plugin out of every configuration, whatever mode has put it there.
+pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
+    // A list with our entry before the copy that shadows it: the copy goes last.
+    let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
+        matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name) || is_own(file, record)
+    });
+    for file in others {
+        if let Some(list) = list_with_entry(file) {
+            plan.step(Reason::Removal, without_entry(&settings.net_dir.join(&file.name), file, &list));
         }
+    }
+    for file in own {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(&file.name) });
     }
 }
 
@@ -82,7 +84,8 @@ impl<'a> Node<'a> {
     /// The first file that the runtime would load.
     fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let mut passed_over = Vec::new();
-        for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
+        let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
+        for file in self.files.iter().filter(is_candidate) {
             match self.read(file) {
                 Ok(network) if is_ours_alone(&network) => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
@@ -150,7 +153,7 @@ impl<'a> Node<'a> {
                 let text = single.chained(&entry);
                 let there = self.find(&target).filter(|there| there.name != file.name);
                 match there {
-                    Some(there) if list_with_entry(there).is_none() => {
+                    Some(there) if list_with_entry(there).is_none() && !is_without_entry(there, &text) => {
                         let (conf, list) = (self.path(&file.name), self.path(&target));
                         return Err(Obstacle::Shadowed { conf, list });
                     }
@@ -178,7 +181,8 @@ impl<'a> Node<'a> {
             Network::Single(single) => single.chained(&entry),
         };
         plan.network = Some(self.path(owned));
-        let first = self.files.iter().find(|file| file.name != owned && self.read(file).is_ok());
+        let is_others = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
+        let first = self.files.iter().filter(is_others).find(|file| self.read(file).is_ok());
         if let Some(first) = first.filter(|first| first.name.as_str() < owned) {
             let (first, ours) = (self.path(&first.name), self.path(owned));
             let obstacle = Obstacle::Preempted { first, owned: ours };
@@ -195,7 +199,7 @@ impl<'a> Node<'a> {
         Ok(owned.to_owned())
     }
 
-    fn standalone(&self, plan: &mut Plan, file: &str) {
+    fn standalone(&self, plan: &mut Plan, file: &str) -> String {
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
         match self.find(file) {
@@ -203,19 +207,47 @@ impl<'a> Node<'a> {
             Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
             Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode, None),
         }
+        file.to_owned()
     }
 
-    /// Takes our entry out of chains that the runtime does not use any more: two of ours would meet in one pod.
+    /// Removes files of a former mode, and takes our entry out of chains that the runtime does not use any more: two of ours
+    /// would meet in one pod. What has the entry now comes first, so that the chain that the runtime uses always has it.
     fn leave_behind(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // Taken away as converted, or to be.
-            if listed_name(&file.name) == target {
+            if listed_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
-            if let Some(list) = list_with_entry(file) {
+            if self.is_own(file) {
+                plan.step(Reason::LeftBehind, Operation::Remove { path: self.path(&file.name) });
+            } else if let Some(list) = list_with_entry(file) {
                 plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
             }
         }
+    }
+
+    fn is_own(&self, file: &NetworkFile) -> bool {
+        is_own(file, self.snapshot.record.as_ref())
+    }
+
+    /// The step that brings the record to what there is and what there will be, where it says something else.
+    fn record(&self, target: &str) -> Option<Step> {
+        let recorded = self.snapshot.record.clone().unwrap_or_default();
+        let mut record = recorded.clone();
+        record.files.retain(|name| self.find(name).is_some());
+        record.chains.retain(|name| self.find(name).is_some_and(|file| list_with_entry(file).is_some()));
+        match &self.settings.mode {
+            Mode::Owned { file, .. } | Mode::Standalone { file } => drop(record.files.insert(file.clone())),
+            Mode::Chained { .. } if is_read(target) => {}
+            Mode::Chained { .. } => drop(record.chains.insert(target.to_owned())),
+        }
+        let path = self.path(record::FILE);
+        let operation = match record.is_empty() {
+            _ if record == recorded => return None,
+            true => Operation::Remove { path },
+            false => Operation::Write { path, content: record.text(), mode: 0o600, over: None, source: None },
+        };
+        Some(Step { operation, reason: Reason::Recorded })
     }
 
     fn write(
@@ -260,12 +292,28 @@ fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
     }
 }
 
+/// Whether a file is what is left of this list once our entry is taken out.
+fn is_without_entry(file: &NetworkFile, text: &str) -> bool {
+    let bare = match Network::read(text.as_bytes()) {
+        Ok(Network::List(list)) => list.without(),
+        _ => None,
+    };
+    let content = std::str::from_utf8(&file.content);
+    bare.zip(content.ok()).is_some_and(|(bare, content)| same_value(&bare, content))
+}
+
 /// Whether nothing in it gives a pod a network.
 fn is_ours_alone(network: &Network<'_>) -> bool {
     match network {
         Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
         Network::List(list) => list.without().is_none(),
     }
+}
+
+/// Whether a file is ours as a whole. Agents that kept no record gave copies the usual name.
+fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
+    let usual = || file.name == OWNED && list_with_entry(file).is_some();
+    record.is_some_and(|record| record.files.contains(&file.name)) || is_our_single(file) || usual()
 }
 
 fn is_our_single(file: &NetworkFile) -> bool {

@@ -1,11 +1,15 @@
 //! The plan as a table: what a node looks like, and what is done about it in which order.
 
+#[path = "tests/modes.rs"]
+mod modes;
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::install::kubeconfig::Account;
+use crate::install::record::Record;
 use crate::install::server::{Endpoint, Located, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
 use crate::install::snapshot::{Binary, NetworkFile};
@@ -52,6 +56,7 @@ fn file(name: &str, content: &str) -> NetworkFile {
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
     Snapshot {
         networks: Ok(networks),
+        record: None,
         drop_ins: Vec::new(),
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
@@ -83,6 +88,8 @@ fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
     let name = operation.path().file_name().unwrap().to_str().unwrap().to_owned();
     let network = operation.path().parent() == Some(&settings.net_dir);
     match operation {
+        Operation::Write { content, .. } if name == record::FILE => node.record = Some(Record::parse(&content)),
+        Operation::Remove { .. } if name == record::FILE => node.record = None,
         Operation::Copy { .. } => node.binaries.as_mut().unwrap()[0].state = BinaryState::Same,
         Operation::Write { content, mode, .. } if network => {
             files.retain(|file| file.name != name);

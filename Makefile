@@ -50,7 +50,7 @@ test: build programs cnitool helm kube containerd2
 
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
-	cargo run --quiet --release --example bench -- $(BENCH_ARGS)
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench -- $(BENCH_ARGS)
 	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
 	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
 		cargo run --quiet --release --example bench_inject

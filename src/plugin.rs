@@ -87,6 +87,8 @@ impl Error {
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
             Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
+            Self::Lookup(error) if error.is_passing() => Code::TryAgainLater,
+            Self::Converge { error, .. } if error.is_passing() => Code::TryAgainLater,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Netns(_)

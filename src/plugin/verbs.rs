@@ -5,12 +5,12 @@ use std::io::Read;
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
-use crate::converge::{self, OnDifference};
+use crate::converge::{self, OnDifference, View};
 use crate::netfilter::{self, Forced};
-use crate::netns::{Identity, Netns};
+use crate::netns::Netns;
 use crate::pod::PodName;
-use crate::pod::lookup::{Found, LookupBudget, Question};
-use crate::redirect::{self, Redirect};
+use crate::pod::lookup::{LookupBudget, Question};
+use crate::redirect::Redirect;
 use crate::words::Level;
 
 /// What became of a pod.
@@ -20,19 +20,13 @@ enum Done<T> {
     Visited(PodName, T),
 }
 
-/// The same, as it comes out of the netns: with what is still to be logged.
-enum Followed<T> {
-    Skipped(SkipReason),
-    Visited(Vec<redirect::Error>, Result<T, converge::Error>),
-}
-
 /// Programs the pod's netns, or leaves the pod alone; either way the answer is prevResult.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "ADD");
     // First, because nothing may be done to a pod whose runtime will not understand the answer.
     let answer = reply::add(conf)?;
     let options = options(conf, OnDifference::Mend);
-    let done = visit(target, conf, log, |redirect| converge::apply(redirect, options))?;
+    let done = visit(target, conf, log, options, View::apply)?;
     match done {
         Done::Skipped(reason) => {
             let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
@@ -63,7 +57,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let options = options(conf, OnDifference::Refuse);
-    match visit(target, conf, log, |redirect| converge::check(redirect, options))? {
+    match visit(target, conf, log, options, View::check)? {
         Done::Skipped(_) => Ok(String::new()),
         Done::Visited(_, found) if found.is_empty() => Ok(String::new()),
         Done::Visited(pod, found) => Err(Error::Differs { pod, differences: converge::list(&found) }),
@@ -88,15 +82,16 @@ pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
     Ok(String::new())
 }
 
-/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` in its netns.
+/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` with what its netns holds.
 ///
-/// The agent answers while the netns is being entered: the two take about as long. Where it does not, the API server is
-/// asked from the node's netns, and the pod's is entered a second time.
-fn visit<T: Send>(
+/// The agent looks the pod up while the main thread enters the netns, from where there is no way back but for the API
+/// server, and reads what it holds.
+fn visit<T>(
     target: &Target,
     conf: &NetConf<'_>,
     log: &mut Log,
-    act: impl Fn(&Redirect) -> Result<T, converge::Error> + Sync,
+    options: converge::Options,
+    act: impl FnOnce(View, &Redirect) -> Result<T, converge::Error>,
 ) -> Result<Done<T>, Error> {
     let args = &target.pod;
     if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
@@ -106,46 +101,35 @@ fn visit<T: Send>(
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
         Early::Ask(pod) => pod,
     };
-    let follow = |found: &Found| -> Result<Followed<T>, redirect::Error> {
-        Ok(match verdict::of_pod(&found.facts)? {
-            Verdict::Skip(reason) => Followed::Skipped(reason),
-            Verdict::Redirect { redirect, warnings } => Followed::Visited(warnings, act(&redirect)),
-        })
-    };
     let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
-    let (netns, own) = (Netns::open(&target.netns)?, Identity::here()?);
-    let early = netns.enter(|| {
-        refuse_own(own, target)?;
-        Ok::<_, Error>(question.answer().map(|found| (found.source, follow(&found))))
-    })??;
-    let (source, followed) = match early {
-        Ok(followed) => followed,
+    let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
+    if !target.netns_override && netns.is(&own)? {
+        return Err(Error::OwnNetns(target.netns.clone()));
+    }
+    netns.join()?;
+    let mut view = View::take(options);
+    let found = match question.answer() {
+        Ok(found) => found,
         Err(unanswered) => {
+            own.join()?;
             let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
-            (found.source, netns.enter(|| follow(&found))?)
+            netns.join()?;
+            view = View::take(options);
+            found
         }
     };
-    log.label("source", source.to_string());
-    match followed {
-        Err(error) => Err(Error::Annotation { pod, error }),
-        Ok(Followed::Skipped(reason)) => Ok(Done::Skipped(reason)),
-        Ok(Followed::Visited(warnings, outcome)) => {
-            for warning in warnings {
-                log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
-            }
-            match outcome {
-                Ok(outcome) => Ok(Done::Visited(pod, outcome)),
-                Err(error) => Err(Error::Converge { pod, error }),
-            }
-        }
+    log.label("source", found.source.to_string());
+    let (redirect, warnings) = match verdict::of_pod(&found.facts) {
+        Err(error) => return Err(Error::Annotation { pod, error }),
+        Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
+        Ok(Verdict::Redirect { redirect, warnings }) => (redirect, warnings),
+    };
+    for warning in warnings {
+        log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
     }
-}
-
-/// Called in what is said to be the pod's netns; `own` is that of the plugin.
-fn refuse_own(own: Identity, target: &Target) -> Result<(), Error> {
-    match !target.netns_override && Identity::here()? == own {
-        true => Err(Error::OwnNetns(target.netns.clone())),
-        false => Ok(()),
+    match view.and_then(|view| act(view, &redirect)) {
+        Ok(done) => Ok(Done::Visited(pod, done)),
+        Err(error) => Err(Error::Converge { pod, error }),
     }
 }
 

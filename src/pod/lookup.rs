@@ -116,6 +116,27 @@ pub struct Error {
     pub api: Box<ApiMiss>,
 }
 
+impl Error {
+    /// The same may pass next time: whoever knows pods was not there, was busy, or did not take the token yet. Where the
+    /// API server says that there is no such pod, nothing will change.
+    pub fn is_passing(&self) -> bool {
+        match &*self.api {
+            ApiMiss::OtherUid(_) => false,
+            ApiMiss::Failed(error) => match error {
+                api::Error::Refused { refusal, .. } => {
+                    !matches!(refusal, Refusal::Forbidden | Refusal::NotFound | Refusal::Other)
+                }
+                api::Error::Facts { .. } => false,
+                api::Error::Kubeconfig(_)
+                | api::Error::Authorities(_)
+                | api::Error::Connect { .. }
+                | api::Error::Tls { .. }
+                | api::Error::Exchange { .. } => true,
+            },
+        }
+    }
+}
+
 /// A question about a pod, put to the agent: its answer comes while the asker does something else.
 #[derive(Debug)]
 pub struct Question<'a> {
@@ -334,6 +355,27 @@ mod tests {
     fn no_pause_reaches_beyond_the_total() {
         let mut patience = Patience::new(BUDGET);
         assert_eq!(patience.after(Outlook::Passing, ms(9_900)), Step::GiveUp);
+    }
+
+    #[test]
+    fn what_may_pass_is_told_from_what_stays() {
+        let failed = |api| {
+            let agent = Box::new(AgentMiss::Unknown);
+            let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
+            Error { pod, uid: None, attempts: 1, elapsed: ms(0), agent, api: Box::new(api) }.is_passing()
+        };
+        let refused = |refusal| {
+            let server = "127.0.0.1:1".parse().unwrap();
+            failed(ApiMiss::Failed(api::Error::Refused { server, refusal, status: 0, message: String::new() }))
+        };
+        for refusal in [Refusal::Conflict, Refusal::Throttled, Refusal::Server, Refusal::Unauthorized] {
+            assert!(refused(refusal), "{refusal:?}");
+        }
+        for refusal in [Refusal::Forbidden, Refusal::NotFound, Refusal::Other] {
+            assert!(!refused(refusal), "{refusal:?}");
+        }
+        assert!(!failed(ApiMiss::OtherUid("x".into())));
+        assert!(failed(ApiMiss::Failed(api::Error::Authorities("none".into()))));
     }
 
     #[test]

@@ -43,7 +43,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Self {
-        let node = Self { root: tempfile::tempdir().unwrap() };
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn within(root: TempDir) -> Self {
+        let node = Self { root };
         for dir in ["net", "bin", "run", "image", "account"] {
             fs::create_dir(node.path(dir)).unwrap();
         }

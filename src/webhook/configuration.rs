@@ -71,6 +71,8 @@ pub enum Source {
         injection: String,
         /// The one with `mesh`; need not be there.
         mesh: String,
+        /// Where the former has never been there, the defaults count.
+        optional: bool,
     },
 }
 
@@ -133,9 +135,9 @@ pub(super) async fn keep(source: Source, mut loader: Loader) {
             std::future::pending::<()>().await;
         }
         Source::Files { config, values, mesh } => from_files(&config, &values, &mesh, &mut loader).await,
-        Source::ConfigMaps { client, namespace, injection, mesh } => {
+        Source::ConfigMaps { client, namespace, injection, mesh, optional } => {
             let maps = Api::<ConfigMap>::namespaced(client, &namespace);
-            from_maps(&maps, &injection, &mesh, &mut loader).await;
+            from_maps(&maps, [&injection, &mesh], optional, &mut loader).await;
         }
     }
 }
@@ -165,7 +167,7 @@ fn read(config: &PathBuf, values: &PathBuf, mesh: &PathBuf) -> Result<Texts, Str
     Ok(Texts { config: Some(config), values: text(values)?, mesh: text(mesh)? })
 }
 
-async fn from_maps(maps: &Api<ConfigMap>, injection: &str, mesh: &str, loader: &mut Loader) {
+async fn from_maps(maps: &Api<ConfigMap>, [injection, mesh]: [&str; 2], mut optional: bool, loader: &mut Loader) {
     let mut known = Maps::default();
     let mut events = stream::select(events(maps, injection), events(maps, mesh));
     while let Some((name, event)) = events.next().await {
@@ -177,6 +179,12 @@ async fn from_maps(maps: &Api<ConfigMap>, injection: &str, mesh: &str, loader: &
             }
         }
         if known.are_listed([injection, mesh]) {
+            // One that was there and is gone was not meant to be replaced by the defaults.
+            optional &= !known.found.contains_key(injection);
+            if optional {
+                loader.load(Ok(Texts::default()));
+                continue;
+            }
             loader.load(known.texts(maps.namespace().unwrap_or_default(), injection, mesh));
         }
     }

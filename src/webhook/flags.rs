@@ -92,6 +92,9 @@ struct Injection {
     /// Image of istio-validation in the configuration that is compiled in
     #[arg(long = "validationImage", env = "VALIDATION_IMAGE")]
     validation_image: Option<String>,
+    /// host:port of istiod in the configuration that is compiled in, that of the revision by default; empty: no mesh
+    #[arg(long = "discoveryAddress", env = "DISCOVERY_ADDRESS")]
+    discovery_address: Option<String>,
 }
 
 /// The rules of a release, such as `1.8`.
@@ -125,6 +128,10 @@ struct Configuration {
     /// ConfigMap of the mesh's configuration, with key mesh
     #[arg(long = "meshConfigMapName", env = "SHARED_MESH_CONFIG", default_value = "istio")]
     mesh_config_map: String,
+    /// Namespace of istiod, whose ConfigMaps istio-sidecar-injector and istio are watched where no other configuration is
+    /// named, and the configuration that is compiled in counts until the former is there
+    #[arg(long = "istioNamespace", env = "ISTIO_NAMESPACE")]
+    istio_namespace: Option<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -218,6 +225,9 @@ impl Flags {
     pub fn injection(&self) -> istio::Options {
         let asked = self.injection.clone();
         let mut built_in = BuiltIn::default();
+        let namespace = self.configuration.istio_namespace.as_deref().unwrap_or("istio-system");
+        built_in.discovery =
+            asked.discovery_address.unwrap_or_else(|| format!("{}.{namespace}.svc:15012", self.revised("istiod")));
         if let Some(image) = asked.proxy_image {
             built_in.validation_image.clone_from(&image);
             built_in.proxy_image = image;
@@ -228,6 +238,14 @@ impl Flags {
         let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
         let environment = std::collections::BTreeMap::new();
         istio::Options { revision, platform, compliance_policy, era: asked.release, built_in, environment }
+    }
+
+    /// What istiod calls an object of this revision.
+    fn revised(&self, name: &str) -> String {
+        match &*self.injection.revision {
+            "" | "default" => name.to_owned(),
+            revision => format!("{name}-{revision}"),
+        }
     }
 
     /// Whether sidecars are native ones; what is neither yes nor auto is no.
@@ -252,8 +270,14 @@ impl Flags {
     /// # Errors
     /// ConfigMaps are asked for and there is no way to the API server.
     pub async fn source(&self, exists: impl Fn(&std::path::Path) -> bool) -> Result<Source, cluster::Error> {
-        let Configuration { inject_config, inject_values, mesh_config, inject_config_map, mesh_config_map } =
-            self.configuration.clone();
+        let Configuration {
+            inject_config,
+            inject_values,
+            mesh_config,
+            inject_config_map,
+            mesh_config_map,
+            istio_namespace,
+        } = self.configuration.clone();
         if let Some(injection) = inject_config_map.filter(|name| !name.is_empty()) {
             let client = self.client().await?;
             return Ok(Source::ConfigMaps {
@@ -261,12 +285,20 @@ impl Flags {
                 namespace: self.namespace.clone(),
                 injection,
                 mesh: mesh_config_map,
+                optional: false,
             });
         }
         let config = inject_config.or_else(|| exists(CONFIG.as_ref()).then(|| CONFIG.into()));
-        Ok(match config {
-            Some(config) => Source::Files { config, values: inject_values, mesh: mesh_config },
-            None => Source::Default,
+        Ok(match (config, istio_namespace.filter(|namespace| !namespace.is_empty())) {
+            (Some(config), _) => Source::Files { config, values: inject_values, mesh: mesh_config },
+            (None, Some(namespace)) => Source::ConfigMaps {
+                client: self.client().await?,
+                namespace,
+                injection: self.revised("istio-sidecar-injector"),
+                mesh: self.revised("istio"),
+                optional: true,
+            },
+            (None, None) => Source::Default,
         })
     }
 
@@ -329,69 +361,5 @@ impl Flags {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::{CommandFactory as _, Parser};
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        flags: Flags,
-    }
-
-    fn flags(line: &str) -> Flags {
-        Program::parse_from(format!("x {line}").split_whitespace()).flags
-    }
-
-    #[test]
-    fn istios_flags_are_accepted() {
-        Program::command().debug_assert();
-        let flags = flags(
-            "--port 9443 --monitoringPort=9093 --injectConfig=/c --injectValues=/v --meshConfig=/m --tlsCertFile=/t \
-             --tlsKeyFile=/k --caCertFile=/ca --webhookConfigName=w --webhookName=n --reconcileWebhookConfig=false \
-             --healthCheckInterval=2s --healthCheckFile=/health",
-        );
-        assert_eq!(flags.ports(), (9443, 9093));
-        assert_eq!(flags.ignored(), ["--healthCheckInterval", "--healthCheckFile"]);
-    }
-
-    #[tokio::test]
-    async fn files_that_are_not_there_leave_the_defaults_unless_they_are_named() {
-        assert!(matches!(flags("").source(|_| false).await, Ok(Source::Default)));
-        assert!(
-            matches!(flags("").source(|_| true).await, Ok(Source::Files { config, .. }) if config == std::path::Path::new(CONFIG))
-        );
-        assert!(matches!(flags("--injectConfig=/c").source(|_| false).await, Ok(Source::Files { .. })));
-    }
-
-    #[tokio::test]
-    async fn without_a_name_no_webhook_configuration_is_touched() {
-        for line in ["--webhookConfigName=", "--reconcileWebhookConfig=false"] {
-            assert!(matches!(flags(line).bundles(None).await, Ok(None)), "{line}");
-        }
-    }
-
-    #[test]
-    fn each_name_is_a_configuration_of_its_own() {
-        let named = |line: &str| flags(line).webhook.selections().map(|one| one.to_string()).collect::<Vec<_>>();
-        assert_eq!(named(""), ["named istio-sidecar-injector"]);
-        assert_eq!(named("--webhookConfigName=a,b"), ["named a", "named b"]);
-        assert_eq!(named("--webhookConfigName= --webhookConfigSelector=istio.io/rev=x"), ["labelled istio.io/rev=x"]);
-    }
-
-    #[test]
-    fn the_service_has_its_names() {
-        let flags = flags("--serviceName injector --namespace mesh");
-        let names = ["injector.mesh.svc", "injector.mesh.svc.cluster.local", "injector.mesh", "injector"];
-        assert_eq!(flags.names(&["injector"]), names);
-        let both = flags.names(&["dapr"]);
-        assert_eq!(
-            (&both[..4], &both[4..6]),
-            (
-                &names.map(str::to_owned)[..],
-                &["dapr.mesh.svc".to_owned(), "dapr.mesh.svc.cluster.local".to_owned()][..]
-            )
-        );
-    }
-}
+#[path = "flags/tests.rs"]
+mod tests;

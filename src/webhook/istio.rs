@@ -44,7 +44,9 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
     let (revision, compliance_policy) = (options.revision.clone(), options.compliance_policy.clone());
     let platform = options.platform;
     let Some(config) = &texts.config else {
-        return Ok(Config { revision, compliance_policy, platform, ..options.built_in.config()? });
+        let mut config = Config { revision, compliance_policy, platform, ..options.built_in.config()? };
+        config.settings.warnings.push(assumption(&options.built_in));
+        return Ok(config);
     };
     Ok(Config {
         settings: Settings::with_environment(config, options.era, options.environment.clone())?,
@@ -54,6 +56,19 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
         platform,
         compliance_policy,
     })
+}
+
+/// What the compiled-in configuration takes for granted.
+fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
+    let rest = if discovery.is_empty() {
+        "belongs to no mesh".to_owned()
+    } else {
+        format!(
+            "assumes istiod and its CA at {discovery}, the ConfigMap istio-ca-root-cert in each namespace, and trust domain \
+             cluster.local"
+        )
+    };
+    format!("no configuration is there, so pods get the compiled-in sidecar: {proxy_image}, which {rest}")
 }
 
 struct Istio {

@@ -58,6 +58,8 @@ impl<'c> Injector<'c> {
         let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
         let args = container["args"].as_array_mut().context("arguments")?;
         args.extend([format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}")].map(Value::from));
+        // There is no istiod, for whose root certificate pods would wait.
+        args.push("--discoveryAddress=".into());
         let injector = Self { cluster, name, dir: tempfile::tempdir()? };
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         fs::write(injector.applied(), list.to_string())?;

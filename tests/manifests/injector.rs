@@ -8,7 +8,7 @@ pub(crate) mod selectors;
 use serde_json::{Value, json};
 
 use crate::helm::INJECTOR;
-use crate::objects::{only, strings};
+use crate::objects::{is_known, only, strings};
 use crate::values;
 
 /// With Dapr's sidecars, too.
@@ -49,8 +49,13 @@ impl Injector {
 
 pub(crate) fn every_value_has_an_effect() {
     let own = [DAPR.as_slice(), &[r#"revision="canary""#, "excludeNamespaces=[]"]].concat();
+    let policy = [
+        "global.networkPolicy.enabled=true",
+        r#"global.networkPolicy.apiServers=["10.0.0.1/32"]"#,
+        r#"global.networkPolicy.scrapers=[{"namespaceSelector": {}}]"#,
+    ];
     let others = [DAPR.as_slice(), &[WATCHDOG, r#"certificate.secret="x""#, r#"injectConfigMapName="y""#]].concat();
-    values::have_effects(INJECTOR, "", &[&own, &others, &[]], |path| match path {
+    values::have_effects(INJECTOR, "", &[&own, &others, &policy, &[]], |path| match path {
         "global.platform" => Some(json!("openshift")),
         "dapr.release" => Some(json!("1.4")),
         _ => None,
@@ -62,9 +67,27 @@ pub(crate) fn what_cannot_be_is_refused() {
         (r#"revisionTags=["default"]"#, r#"revisionTags has "default", which is the revision itself"#),
         (r#"global.platform="k3s""#, r#"global.platform is "k3s"; only openshift"#),
         ("dapr.enabled=true", "dapr.image is not given"),
+        ("global.networkPolicy.enabled=true", "global.networkPolicy.apiServers is empty: who sends reviews?"),
         ("lingerSeconds=20", "terminationGracePeriodSeconds must be more"),
     ] {
         let error = INJECTOR.try_text(&[value]).unwrap_err();
         assert!(error.contains(reason), "{value}: {error}");
     }
+}
+
+/// A policy without `from` would let anybody in.
+pub(crate) fn the_network_policy_names_who_may_connect() {
+    let api = r#"global.networkPolicy.apiServers=["10.0.0.1/32", "fd00::1/128"]"#;
+    let ingress = |values: &[&str]| {
+        let objects = INJECTOR.render(&[&["global.networkPolicy.enabled=true", api], values].concat());
+        objects.iter().for_each(is_known);
+        only(&objects, "NetworkPolicy")["spec"]["ingress"].clone()
+    };
+    let cidr = |cidr: &str| json!({ "ipBlock": { "cidr": cidr } });
+    let reviews = json!({ "from": [cidr("10.0.0.1/32"), cidr("fd00::1/128")],
+        "ports": [{ "protocol": "TCP", "port": "webhook" }] });
+    assert_eq!(ingress(&[]), json!([reviews]));
+    let scrapers = json!([{ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "monitoring" } } }]);
+    let metrics = json!({ "from": scrapers, "ports": [{ "protocol": "TCP", "port": "monitoring" }] });
+    assert_eq!(ingress(&[&format!("global.networkPolicy.scrapers={scrapers}")]), json!([reviews, metrics]));
 }

@@ -36,7 +36,7 @@ fn main() {
         ("injector/installations_do_not_meet", injector::life::installations_do_not_meet),
         ("injector/one_always_answers", injector::life::one_always_answers),
     ];
-    let rendered: [(&str, fn()); 20] = [
+    let rendered: [(&str, fn()); 21] = [
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
@@ -52,6 +52,7 @@ fn main() {
         ("chart/modes_are_the_programs", arguments::modes_are_the_programs),
         ("chart/rights_follow_the_mode", rights::of_the_chart),
         ("injector/every_value_has_an_effect", injector::every_value_has_an_effect),
+        ("injector/the_network_policy_names_who_may_connect", injector::the_network_policy_names_who_may_connect),
         ("injector/what_cannot_be_is_refused", injector::what_cannot_be_is_refused),
         ("injector/arguments_of_the_chart_are_understood", injector::arguments::of_the_chart),
         ("injector/rights_follow_the_values", injector::rights::of_the_chart),

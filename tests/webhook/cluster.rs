@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Fault};
 use crate::client::{Connection, trusting};
-use crate::program::Program;
+use crate::program::{Program, names, patched, review as pod_review};
 use crate::stage::{bundles, webhook_configuration};
 
 fn stall(api: &Api, resource: &str) {
@@ -31,6 +31,43 @@ async fn a_resource_that_the_cluster_does_not_have_is_an_empty_list() {
     api.put(webhook_configuration(""));
     api.fault(Fault::on("GET", "/proxyconfigs").status(404));
     Program::start(&api, &[]).until_ready().await;
+}
+
+/// Beside istiod its templates count, and before it is there a sidecar that joins its mesh.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_config_maps_of_istiod_are_used_where_they_are() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    let mut program = Program::start(&api, &["--istioNamespace=istio-system", "--nativeSidecars=false"]);
+    program.until_ready().await;
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    let wanted = pod_review(&json!({}));
+    let proxy =
+        patched(&wanted, &connection.review("/inject", &wanted).await.unwrap())["spec"]["containers"][1].clone();
+    let env = proxy["env"].as_array().unwrap();
+    let address = env.iter().find(|variable| variable["name"] == "CA_ADDR").unwrap();
+    assert_eq!(address["value"], "istiod.istio-system.svc:15012");
+    let assumed = "assumes istiod and its CA at istiod.istio-system.svc:15012";
+    assert!(program.log().lines().any(|line| line.contains("warn") && line.contains(assumed)), "{}", program.log());
+
+    let map = |name: &str, data: Value| {
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": { "namespace": "istio-system", "name": name } })
+    };
+    let template = "spec:\n  containers:\n  - name: of-istiod-{{ .MeshConfig.TrustDomain }}\n    image: i\n";
+    let config = json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": { "sidecar": template } });
+    api.put(map("istio", json!({ "mesh": "trustDomain: example.org" })));
+    api.put(map("istio-sidecar-injector", json!({ "config": config.to_string(), "values": "{}" })));
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
+        let names = names(&pod, "containers");
+        if names.contains(&"of-istiod-example.org".to_owned()) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{names:?}\n{}", program.log());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
 }
 
 /// A pod of a ReplicaSet, whose annotation cannot be read.

@@ -73,6 +73,7 @@ async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
         namespace: "istio-system".to_owned(),
         injection: "istio-sidecar-injector".to_owned(),
         mesh: "istio".to_owned(),
+        optional: false,
     };
     let stage = Stage::start(source).await;
     stage.server.until("/readyz", "there is no ConfigMap istio-sidecar-injector in namespace istio-system").await;
@@ -90,4 +91,25 @@ async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
     stage.until_loaded("success", 2).await;
     assert_eq!(stage.used().await, "two");
     stage.server.until_ready().await;
+}
+
+#[tokio::test]
+async fn an_optional_config_map_counts_as_soon_as_it_is_there_and_is_kept() {
+    let api = Api::start().await;
+    let source = Source::ConfigMaps {
+        client: api.client(),
+        namespace: "istio-system".to_owned(),
+        injection: "istio-sidecar-injector".to_owned(),
+        mesh: "istio".to_owned(),
+        optional: true,
+    };
+    let stage = Stage::start(source).await;
+    stage.server.until_ready().await;
+    assert_eq!(stage.used().await, "", "the defaults");
+    api.put(map("one"));
+    stage.until_loaded("success", 2).await;
+    assert_eq!(stage.used().await, "one");
+    api.remove("configmaps", "istio-system", "istio-sidecar-injector");
+    stage.until_loaded("failure", 1).await;
+    assert_eq!(stage.used().await, "one", "a mesh that loses its configuration does not get another one");
 }

@@ -46,7 +46,7 @@ impl Program {
         Self { child, dir, webhook, monitoring }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
@@ -82,7 +82,7 @@ impl Drop for Program {
     }
 }
 
-fn review(labels: &Value) -> Value {
+pub(crate) fn review(labels: &Value) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
         "request": {
@@ -95,7 +95,7 @@ fn review(labels: &Value) -> Value {
     })
 }
 
-fn patched(review: &Value, answer: &Value) -> Value {
+pub(crate) fn patched(review: &Value, answer: &Value) -> Value {
     let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
     let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
@@ -104,7 +104,7 @@ fn patched(review: &Value, answer: &Value) -> Value {
     pod
 }
 
-fn names(pod: &Value, list: &str) -> Vec<String> {
+pub(crate) fn names(pod: &Value, list: &str) -> Vec<String> {
     pod["spec"][list].as_array().into_iter().flatten().map(|c| c["name"].as_str().unwrap().to_owned()).collect()
 }
 

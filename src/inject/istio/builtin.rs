@@ -1,9 +1,12 @@
-//! A configuration of our own, compiled in: a proxy and its validation without any ConfigMap and without istiod.
+//! A configuration of our own, compiled in: a proxy and its validation without any ConfigMap.
 
 use serde_json::json;
 
 use super::{Config, Error, Mesh, Platform, Settings, Values};
 use crate::contract::port;
+
+/// The istiod of the default revision.
+const DISCOVERY: &str = "istiod.istio-system.svc:15012";
 
 const SETTINGS: &str = include_str!("builtin/config.yaml");
 
@@ -20,6 +23,8 @@ pub struct BuiltIn {
     pub outbound_port: u16,
     /// Where inbound traffic goes.
     pub inbound_port: u16,
+    /// `host:port` of istiod, for discovery and as CA; empty: the proxy belongs to no mesh.
+    pub discovery: String,
 }
 
 impl Default for BuiltIn {
@@ -31,12 +36,13 @@ impl Default for BuiltIn {
             validation_image: image.to_owned(),
             outbound_port: port::OUTBOUND,
             inbound_port: port::INBOUND,
+            discovery: DISCOVERY.to_owned(),
         }
     }
 }
 
 impl BuiltIn {
-    /// The configuration. Probes and metrics stay the application's, for the proxy may be any.
+    /// The configuration. Metrics and the probes of other containers stay the application's, for the proxy may be any.
     ///
     /// # Errors
     /// None that an image or a port could cause; the types are those of a configuration that was read.
@@ -46,14 +52,19 @@ impl BuiltIn {
             "requests": {"cpu": "100m", "memory": "128Mi"},
         });
         let values = json!({"global": {
+            "caAddress": self.discovery,
             "proxy": {"image": self.proxy_image, "args": self.proxy_args, "resources": resources},
             "proxy_init": {"image": self.validation_image},
         }});
-        let mesh = json!({
+        let mut mesh = json!({
             "proxyListenPort": self.outbound_port,
             "proxyInboundListenPort": self.inbound_port,
             "enablePrometheusMerge": false,
+            "trustDomain": "cluster.local",
         });
+        if !self.discovery.is_empty() {
+            mesh["defaultConfig"] = json!({"discoveryAddress": self.discovery});
+        }
         Ok(Config {
             settings: Settings::parse(SETTINGS, None)?,
             values: Values::parse(&values.to_string())?,
@@ -93,6 +104,7 @@ mod tests {
             validation_image: "r/tools:2".to_owned(),
             outbound_port: 25001,
             inbound_port: 25006,
+            discovery: String::new(),
         };
         let pod = injected(&built_in, false, &pod());
         let validation = &pod["spec"]["initContainers"][0];
@@ -105,6 +117,40 @@ mod tests {
         assert_eq!(proxy["resources"]["limits"]["cpu"], "2");
         assert_eq!(pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"], "app");
         assert!(pod["metadata"]["annotations"].get("prometheus.io/port").is_none());
+    }
+
+    /// The named one of a list.
+    fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+        list.as_array().unwrap().iter().find(|item| item["name"] == name).unwrap_or_else(|| panic!("no {name}: {list}"))
+    }
+
+    #[test]
+    fn a_proxy_joins_the_mesh_of_istiod() {
+        let built_in = BuiltIn { discovery: "istiod-canary.istio-system.svc:15012".to_owned(), ..BuiltIn::default() };
+        let pod = injected(&built_in, false, &pod());
+        let proxy = &pod["spec"]["containers"][1];
+        let value = |name: &str| named(&proxy["env"], name)["value"].as_str().unwrap().to_owned();
+        assert_eq!(value("CA_ADDR"), built_in.discovery);
+        let config: Value = serde_json::from_str(&value("PROXY_CONFIG")).unwrap();
+        assert_eq!(config["discoveryAddress"], *built_in.discovery);
+        assert_eq!((&*value("PILOT_CERT_PROVIDER"), &*value("TRUST_DOMAIN")), ("istiod", "cluster.local"));
+        assert_eq!(proxy["readinessProbe"]["httpGet"], json!({"path": "/healthz/ready", "port": 15021}));
+        assert_eq!(named(&proxy["volumeMounts"], "istio-token")["mountPath"], "/var/run/secrets/tokens");
+        assert_eq!(named(&proxy["volumeMounts"], "istiod-ca-cert")["mountPath"], "/var/run/secrets/istio");
+        let token = &named(&pod["spec"]["volumes"], "istio-token")["projected"]["sources"][0]["serviceAccountToken"];
+        assert_eq!(token, &json!({"path": "istio-token", "audience": "istio-ca", "expirationSeconds": 43200}));
+        let root = &named(&pod["spec"]["volumes"], "istiod-ca-cert")["configMap"];
+        assert_eq!(root, &json!({"name": "istio-ca-root-cert"}));
+        assert_eq!(pod["metadata"]["labels"]["security.istio.io/tlsMode"], "istio");
+    }
+
+    #[test]
+    fn a_proxy_without_a_mesh_waits_for_no_istiod() {
+        let alone = injected(&BuiltIn { discovery: String::new(), ..BuiltIn::default() }, true, &pod());
+        let proxy = &alone["spec"]["initContainers"][1];
+        assert_eq!((proxy.get("readinessProbe"), proxy.get("startupProbe")), (None, None));
+        let volumes: Vec<_> = alone["spec"]["volumes"].as_array().unwrap().iter().map(|v| &v["name"]).collect();
+        assert_eq!(volumes, ["istio-envoy", "istio-data"]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ const PLAIN: Wanted =
     Wanted { self_signed: true, config_maps: false, auto: true, openshift: false, dapr: None, watchdog: None };
 
 /// As [`rules`] writes them.
-const RULES: [Reason<Wanted>; 37] = [
+const RULES: [Reason<Wanted>; 39] = [
     ("kube-system /secrets[sidecar-injector-certificate] get", |w| w.self_signed, "its certificate, before a renewal"),
     ("kube-system /secrets[sidecar-injector-certificate] list", |w| w.self_signed, "one of another replica is there"),
     ("kube-system /secrets[sidecar-injector-certificate] watch", |w| w.self_signed, "the same, kept"),
@@ -43,6 +43,12 @@ const RULES: [Reason<Wanted>; 37] = [
     ("kube-system /secrets create", |w| w.self_signed, "the first one; creation knows no names"),
     ("kube-system /secrets get", |_| false, "others' secrets"),
     ("kube-system /secrets list", |_| false, "others' secrets"),
+    (
+        "cluster /configmaps[istio-sidecar-injector,istio] list",
+        |w| !w.config_maps,
+        "istiod's templates, values and mesh",
+    ),
+    ("cluster /configmaps[istio-sidecar-injector,istio] watch", |w| !w.config_maps, "the same, kept"),
     ("kube-system /configmaps[injection,istio] list", |w| w.config_maps, "templates, values and mesh"),
     ("kube-system /configmaps[injection,istio] watch", |w| w.config_maps, "the same, kept"),
     (
@@ -96,7 +102,7 @@ const RULES: [Reason<Wanted>; 37] = [
     ("cluster /events create", |_| true, "why pods get no sidecar is said on their owners"),
     ("cluster /pods create", |_| false, "a webhook creates nothing"),
     ("cluster /secrets get", |_| false, "none of its concerns"),
-    ("cluster /configmaps list", |_| false, "it reads those of its namespace"),
+    ("cluster /configmaps list", |_| false, "it reads those that are named"),
 ];
 
 /// As [`mounts`] writes them.

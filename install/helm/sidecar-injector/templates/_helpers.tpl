@@ -18,6 +18,12 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- range .Values.revisionTags }},istio-revision-tag-{{ . }}{{ include "injector.suffix" $ }}{{ end }}
 {{- end -}}
 
+{{/* What istiod calls an object of this revision. */}}
+{{- define "injector.istiods" -}}
+{{- $revision := (index . 1).Values.revision -}}
+{{ index . 0 }}{{ if not (has $revision (list "" "default")) }}-{{ $revision }}{{ end }}
+{{- end -}}
+
 {{/* The Secret in which the program keeps its own certificate. */}}
 {{- define "injector.secret" -}}
 sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}

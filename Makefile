@@ -74,7 +74,7 @@ image: build
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
 	cargo build --quiet --example answer --example ask --example installer --example repair
-	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy
+	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy --example istio_installer
 
 lint: fmt deny
 	cargo clippy --quiet --all-targets -- -D warnings

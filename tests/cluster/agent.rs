@@ -21,7 +21,7 @@ use crate::stage::Stage;
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
 /// What they call the image, and what the next version of it is called.
 pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/install-cni:next"];
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
+pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
 const RELEASE: &str = "istio-cni";
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
 /// For kubectl: the DaemonSet without its rights, and all at once.
@@ -45,13 +45,29 @@ impl<'c> Agent<'c> {
 
     /// Installs the chart with these values (`repair.mode=repair`) and waits until the DaemonSet is ready.
     pub(crate) fn install_chart(stage: &Stage<'c>, values: &[&str]) -> Result<Self> {
-        Self::after(stage, || chart("install", values))
+        Self::install_from(stage, CHART, values)
+    }
+
+    /// Installs another chart under the same release.
+    pub(crate) fn install_from(stage: &Stage<'c>, chart: &str, values: &[&str]) -> Result<Self> {
+        Self::after(stage, || release("install", chart, values))
     }
 
     /// The same chart with other values, once it is rolled out.
     pub(crate) fn upgrade_chart(&self, values: &[&str]) -> Result<()> {
-        chart("upgrade", values)?;
+        self.upgrade_from(CHART, values)
+    }
+
+    /// Another chart in its place, once it is rolled out.
+    pub(crate) fn upgrade_from(&self, chart: &str, values: &[&str]) -> Result<()> {
+        release("upgrade", chart, values)?;
         self.rolled_out()
+    }
+
+    /// Uninstalls the release, and waits until its pod is gone.
+    pub(crate) fn uninstall(&self) -> Result<()> {
+        helm(&["uninstall", RELEASE, "--namespace=kube-system"])?;
+        self.is_gone()
     }
 
     fn after(stage: &Stage<'c>, install: impl FnOnce() -> Result<String>) -> Result<Self> {
@@ -202,9 +218,14 @@ pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
     run(OsStr::new("kubectl"), args)
 }
 
-fn chart(verb: &str, values: &[&str]) -> Result<String> {
+/// Upgrades to the same chart with other values, without waiting for what becomes of it.
+pub(crate) fn upgrade_chart(values: &[&str]) -> Result<()> {
+    release("upgrade", CHART, values).map(drop)
+}
+
+fn release(verb: &str, chart: &str, values: &[&str]) -> Result<String> {
     let set = values.iter().flat_map(|value| ["--set", value]);
-    helm(&[verb, RELEASE, CHART, "--namespace=kube-system"].into_iter().chain(set).collect::<Vec<_>>())
+    helm(&[verb, RELEASE, chart, "--namespace=kube-system"].into_iter().chain(set).collect::<Vec<_>>())
 }
 
 fn helm(args: &[&str]) -> Result<String> {

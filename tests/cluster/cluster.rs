@@ -181,7 +181,7 @@ async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Resul
 }
 
 /// Makes an image of programs, by their paths in it, and gives it to containerd.
-fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
+pub(crate) fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
     image::write(&archive, name, programs, args, stop)?;

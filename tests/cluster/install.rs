@@ -122,7 +122,7 @@ fn replacements(agent: &Agent<'_>, image: &str) -> Result<()> {
 }
 
 /// The longest time in which the plugin was not in the chain, or not there.
-fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
+pub(crate) fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
     let (mut longest, mut since) = (Duration::ZERO, None::<Instant>);
     while !over.load(Ordering::Relaxed) {
         match (agent.is_chained(), since) {

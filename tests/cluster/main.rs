@@ -25,12 +25,14 @@ mod harness;
 mod injector;
 mod install;
 mod machine;
+mod migration;
 mod objects;
 mod outage;
 mod reboot;
 mod repair;
 mod rights;
 mod stage;
+mod upgrade;
 mod webhook;
 mod writer;
 
@@ -71,6 +73,8 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             harness::CASES,
             repair::CASES,
             install::CASES,
+            upgrade::CASES,
+            migration::CASES,
             outage::CASES,
             rights::CASES,
             confine::CASES,

@@ -81,7 +81,7 @@ fn cni_plugins() -> Result<PathBuf, String> {
 }
 
 /// A program that asks for a dynamic linker finds none in the image: only static builds will do.
-fn pod_program(name: &str) -> Result<PathBuf, String> {
+pub fn pod_program(name: &str) -> Result<PathBuf, String> {
     if let Some(dir) = env::var_os("POD_PROGRAMS") {
         return existing(Path::new(&dir).join(name));
     }

@@ -1,0 +1,125 @@
+//! Upgrades that cannot work, on a real node: the agent at work stays ready and answers each ADD until the upgrade is undone.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use istio_cni::contract::{LOG_FILE, RUN_DIR};
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, IMAGES, kubectl, upgrade_chart};
+use crate::churn;
+use crate::cluster::{Cluster, import};
+use crate::figures;
+use crate::objects::{is_ready, uid};
+use crate::runtime::programs::static_build;
+use crate::stage::{Case, Stage};
+
+pub(crate) const CASES: &[Case] = &[Case {
+    states: "an_upgrade_that_cannot_work_leaves_the_agent_at_work_until_it_is_undone",
+    namespace: "upgrade",
+    body: upgrade,
+}];
+
+/// The agent without the plugin that it is to install.
+const EMPTY: &str = "localhost/install-cni:empty";
+/// The DaemonSet controller removes an agent that is not ready within seconds.
+const HELD: Duration = Duration::from_secs(10);
+const VALUES: &[&str] = &["repair.mode=repair"];
+const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/istio-cni";
+
+fn upgrade(stage: &Stage<'_>) -> Result<()> {
+    let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
+    import(EMPTY, &[("usr/local/bin/install-cni", &program)], &[], "SIGTERM")?;
+    let agent = Agent::install_chart(stage, VALUES)?;
+    let old = only(stage.cluster)?;
+    let churn = churn::during(stage, "upgrade", 20, || {
+        // An image that never gets ready.
+        set_image(EMPTY)?;
+        stays(stage, &old)?;
+        set_image(IMAGES[0])?;
+        agent.rolled_out()?;
+        // A configuration that is not there.
+        upgrade_chart(&[VALUES, &["cniConfFileName=no-such.conflist"]].concat())?;
+        stays(stage, &old)?;
+        agent.upgrade_chart(VALUES)?;
+        // A role that lets nobody list pods: the watch that the old agent has goes on.
+        let role = stage.cluster.get(ROLE)?;
+        stage.cluster.patch(ROLE, &json!({ "rules": may_not_list(&role)? }))?;
+        set_image(IMAGES[1])?;
+        stays(stage, &old)?;
+        stage.cluster.patch(ROLE, &json!({ "rules": role["rules"] }))?;
+        set_image(IMAGES[0])?;
+        agent.rolled_out()
+    })?;
+    assert_eq!(uid(&only(stage.cluster)?), uid(&old), "the agent that was there before is there still");
+    figures::of("upgrades that cannot work: pod starts", &churn.starts);
+    assert_eq!(churn.slipped.len(), 0, "there was nothing to slip through");
+    answered_by_agents(churn.starts.len())?;
+    // One that can work does, and the old agent ends.
+    agent.roll(IMAGES[1])?;
+    assert_ne!(uid(&only(stage.cluster)?), uid(&old));
+    Ok(())
+}
+
+fn set_image(image: &str) -> Result<()> {
+    let container = format!("install-cni={image}");
+    kubectl(&["--namespace=kube-system", "set", "image", "daemonset/istio-cni-node", &container]).map(drop)
+}
+
+fn agents(cluster: &Cluster) -> Result<Vec<Value>> {
+    let list = cluster.get("/api/v1/namespaces/kube-system/pods?labelSelector=k8s-app%3Distio-cni-node")?;
+    list["items"].as_array().cloned().context("pods")
+}
+
+/// The only agent, once there is only one.
+fn only(cluster: &Cluster) -> Result<Value> {
+    cluster.until("there is one agent", |cluster| match agents(cluster)?.as_slice() {
+        [only] => Ok(only.clone()),
+        several => bail!("{} agents", several.len()),
+    })
+}
+
+/// Waits for a second agent, and then for as long as the controller would need to remove the first one.
+fn stays(stage: &Stage<'_>, old: &Value) -> Result<()> {
+    stage.cluster.until("a second agent runs", |cluster| {
+        let new = agents(cluster)?.into_iter().find(|pod| uid(pod) != uid(old)).context("one agent")?;
+        ensure!(new["status"]["phase"] == "Running", "{}", new["status"]);
+        Ok(())
+    })?;
+    let since = Instant::now();
+    while since.elapsed() < HELD {
+        for pod in agents(stage.cluster)? {
+            let (is_old, is_ending) = (uid(&pod) == uid(old), !pod["metadata"]["deletionTimestamp"].is_null());
+            ensure!(!(is_old && is_ending), "the sound agent is being removed: {pod}");
+            // A busy kubelet may have missed the probes of a ready one, but not each time.
+            ensure!(is_old || !is_ready(&pod), "the new agent is ready: {pod}");
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    let now = agents(stage.cluster)?.into_iter().find(|pod| uid(pod) == uid(old));
+    ensure!(now.as_ref().is_some_and(is_ready), "the old agent is not ready: {now:?}");
+    Ok(())
+}
+
+fn may_not_list(role: &Value) -> Result<Value> {
+    let mut rules = role["rules"].clone();
+    for rule in rules.as_array_mut().context("rules")? {
+        rule["verbs"].as_array_mut().context("verbs")?.retain(|verb| verb == "get");
+    }
+    rules.as_array_mut().context("rules")?.retain(|rule| rule["verbs"] != json!([]));
+    Ok(rules)
+}
+
+/// The plugin writes down who has told it of a pod.
+fn answered_by_agents(at_least: usize) -> Result<()> {
+    let log = fs::read_to_string(Path::new(RUN_DIR).join(LOG_FILE))?;
+    let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let adds: Vec<&Value> = lines.iter().filter(|line| line["cmd"] == "ADD" && !line["source"].is_null()).collect();
+    let others: Vec<&&Value> = adds.iter().filter(|line| line["source"] != "agent").collect();
+    ensure!(others.is_empty(), "not answered by the agent: {others:#?}");
+    ensure!(adds.len() >= at_least, "{} of {at_least} ADDs were written down", adds.len());
+    Ok(())
+}

@@ -6,6 +6,7 @@
 pub mod conflist;
 pub mod files;
 pub mod flags;
+mod identity;
 mod keep;
 mod kubeconfig;
 mod metrics;
@@ -17,6 +18,7 @@ pub mod snapshot;
 mod throttle;
 
 pub use flags::Flags;
+pub use identity::{Identity, Issued, NoAccount, Token};
 pub use keep::{keep, obstacles};
 pub use metrics::Metrics;
 pub use remove::remove;

@@ -20,8 +20,9 @@ use super::ending::{Ending, Keep, decide};
 use super::plugin::Plugin;
 use super::upgrade::Asker;
 use super::{Error, Settings, ports, taint, uninstall, upgrade};
+use crate::agent::token::{self, Holder};
 use crate::agent::{self, Cache, Store};
-use crate::install::Status;
+use crate::install::{Identity, Issued, Status};
 use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -92,6 +93,10 @@ struct Daemon {
     status: watch::Sender<Status>,
     /// Whether this agent is the node's.
     acting: watch::Sender<bool>,
+    /// Whose token the plugin's kubeconfig holds.
+    identity: Identity,
+    /// Passes on the token of the plugin's own account.
+    issued: watch::Sender<Issued>,
     metrics: Metrics,
 }
 
@@ -108,7 +113,10 @@ impl Daemon {
         readiness.missing(AGENT, "this node's pods have not been listed yet");
         let install = install::Metrics::new(registry);
         let repair = repair::Metrics::new(registry);
+        let (issued, token) = watch::channel(Issued::Awaited);
         Self {
+            identity: if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon },
+            issued,
             client: connecting(settings.kubeconfig.clone()),
             cache: Cache::default(),
             readiness,
@@ -169,9 +177,9 @@ impl Daemon {
     /// but its own work is missing on the node.
     async fn prepared(&self) {
         loop {
-            let settings = self.settings.install.clone();
+            let (settings, identity) = (self.settings.install.clone(), self.identity.clone());
             // A panic is told by the process's hook, and the next look tries again.
-            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings)).await {
+            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &identity)).await {
                 let ours = self.readiness.lacks_at_most(&[INSTALL, AGENT, TURN]) && self.cache.read(Store::is_filled);
                 if obstacles.is_empty() && ours {
                     self.status.send_replace(Status::Starting);
@@ -223,7 +231,8 @@ impl Daemon {
         let mut tasks = JoinSet::new();
         let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
-        tasks.spawn(install::keep(settings, metrics, status, liveness, retired.clone()));
+        let identity = self.identity.clone();
+        tasks.spawn(install::keep(settings, identity, metrics, status, liveness, retired.clone()));
         tasks.spawn(until(retired, foresee(self.client.clone(), self.asker())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
@@ -248,6 +257,19 @@ impl Daemon {
         }
     }
 
+    /// Starts what keeps the token of the plugin's own account valid, where it has one.
+    fn renew(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
+        let Settings { plugin_account: Some(account), node, pod, .. } = &self.settings else { return };
+        let (account, node, pod) = (account.clone(), node.clone(), pod.clone());
+        let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
+        let issued = self.issued.clone();
+        tasks.spawn(until(closed, async move {
+            let client = client.await;
+            let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
+            token::keep(client, Holder { account, namespace, node, pod }, issued).await;
+        }));
+    }
+
     /// Starts what fills the cache, and what answers the kubelet and Prometheus.
     fn serve(
         &self,
@@ -267,6 +289,7 @@ impl Daemon {
             cache.filled().await;
             readiness.ready(AGENT);
         }));
+        self.renew(&mut tasks, closed);
         tasks.spawn(until(closed, report(self.status.subscribe(), self.readiness.clone())));
         let (status, acting) = (self.status.subscribe(), self.acting.subscribe());
         tasks.spawn(until(closed, serves_pods(status, acting, self.cache.clone(), node_ready)));

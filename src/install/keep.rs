@@ -15,6 +15,7 @@ use tokio::sync::watch::Sender;
 use tokio::time::timeout;
 
 use super::files::{self, Files};
+use super::identity::Identity;
 use super::plan::{self, Plan, Reason, Step};
 use super::server::Resolver;
 use super::settings::Settings;
@@ -38,6 +39,7 @@ const THREAD: &str = "installer";
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(
     settings: Arc<Settings>,
+    identity: Identity,
     metrics: Metrics,
     status: Sender<Status>,
     liveness: Liveness,
@@ -45,8 +47,8 @@ pub async fn keep(
 ) {
     let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
     while !shutdown.is_wished() {
-        let (resolver, liveness) = (resolver.clone(), liveness.clone());
-        let mut keeper = Keeper::new(Arc::clone(&settings), resolver, metrics.clone(), status.clone(), liveness);
+        let (sources, liveness) = ((resolver.clone(), identity.clone()), liveness.clone());
+        let mut keeper = Keeper::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
         let end = shutdown.clone();
         let trouble = match tokio::task::spawn_blocking(move || keeper.live(&end)).await {
             Ok(Ok(())) => continue,
@@ -62,13 +64,16 @@ pub async fn keep(
 }
 
 /// What an installation would wait for on the node as it is. Changes nothing.
-pub fn obstacles(settings: &Settings) -> Vec<String> {
-    plan::install(settings, &Snapshot::take(settings)).obstacles.iter().map(ToString::to_string).collect()
+pub fn obstacles(settings: &Settings, identity: &Identity) -> Vec<String> {
+    let mut snapshot = Snapshot::take(settings);
+    snapshot.account = identity.of(snapshot.account);
+    plan::install(settings, &snapshot).obstacles.iter().map(ToString::to_string).collect()
 }
 
 struct Keeper {
     settings: Arc<Settings>,
     resolver: Resolver,
+    identity: Identity,
     metrics: Metrics,
     status: Sender<Status>,
     liveness: Liveness,
@@ -84,14 +89,15 @@ struct Keeper {
 impl Keeper {
     fn new(
         settings: Arc<Settings>,
-        resolver: Resolver,
+        (resolver, identity): (Resolver, Identity),
         metrics: Metrics,
         status: Sender<Status>,
         liveness: Liveness,
     ) -> Self {
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
-        Self { settings, resolver, metrics, status, liveness, throttle, compared, last, was_ready: false, more: false }
+        let (was_ready, more) = (false, false);
+        Self { settings, resolver, identity, metrics, status, liveness, throttle, compared, last, was_ready, more }
     }
 
     /// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
@@ -120,6 +126,7 @@ impl Keeper {
                 tokio::select! {
                     () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
                     () = self.resolver.changed() => {}
+                    () = self.identity.changed() => {}
                     () = end.wished() => {}
                 }
             }
@@ -128,10 +135,9 @@ impl Keeper {
 
     /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
     fn visit(&mut self) -> bool {
-        let plan = plan::install(
-            &self.settings,
-            &Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared),
-        );
+        let mut snapshot = Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared);
+        snapshot.account = self.identity.of(snapshot.account);
+        let plan = plan::install(&self.settings, &snapshot);
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.
         let idle = plan.steps.iter().all(|step| step.reason == Reason::Stale);

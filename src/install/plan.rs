@@ -7,6 +7,7 @@ mod network;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::identity::NoAccount;
 use super::kubeconfig;
 use super::server::Unresolved;
 use super::settings::Settings;
@@ -110,6 +111,9 @@ pub enum Obstacle {
     /// The API server's name has no address.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
+    /// The kubeconfig's token or CA.
+    #[error(transparent)]
+    Account(#[from] NoAccount),
     /// No network that could be chained into.
     #[error("{} has no network configuration yet{}", dir.display(), seen(passed_over))]
     NoNetwork {
@@ -233,8 +237,8 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> b
 fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
     let account = match &snapshot.account {
         Ok(account) => account,
-        Err(unread) => {
-            plan.obstacles.push(unread.clone().into());
+        Err(missing) => {
+            plan.obstacles.push(missing.clone().into());
             return snapshot.kubeconfig.is_some();
         }
     };

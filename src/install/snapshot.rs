@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use super::conflist;
 use super::files::is_stale;
+use super::identity::NoAccount;
 use super::kubeconfig::Account;
 use super::server::Located;
 use super::settings::{Mode, Settings};
@@ -37,7 +38,7 @@ pub struct Snapshot {
     /// What the image holds, beside what the node has of it.
     pub binaries: Result<Vec<Binary>, Unread>,
     /// The service account.
-    pub account: Result<Account, Unread>,
+    pub account: Result<Account, NoAccount>,
     /// The API server.
     pub server: Located,
     /// The plugin's kubeconfig and its access mode.
@@ -116,7 +117,7 @@ impl Snapshot {
             drop_ins,
             plugins: file_names(&settings.bin_dir),
             binaries: binaries(settings, compared),
-            account: account(settings),
+            account: account(settings).map_err(NoAccount::from),
             server,
             kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),

@@ -16,6 +16,7 @@ mod agent;
 mod chain;
 mod churn;
 mod cluster;
+mod confine;
 mod controller;
 mod dapr;
 mod enter;
@@ -72,6 +73,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             install::CASES,
             outage::CASES,
             rights::CASES,
+            confine::CASES,
             webhook::CASES,
             dapr::CASES,
             reboot::CASES,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Metrics, Settings, Status, keep};
+use istio_cni::install::{Identity, Issued, Metrics, Settings, Status, Token, keep};
 use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
@@ -28,11 +28,16 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn start(settings: Settings) -> Self {
+        Self::with(settings, Identity::Daemon)
+    }
+
+    /// With this identity in the kubeconfig.
+    fn with(settings: Settings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
-        let task =
-            tokio::spawn(keep(Arc::new(settings), Metrics::new(&mut registry), sender, Liveness::default(), shutdown));
+        let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
+        let task = tokio::spawn(keep(Arc::new(settings), identity, metrics, sender, liveness, shutdown));
         Self { status, registry, end, task }
     }
 
@@ -140,6 +145,29 @@ async fn a_plugin_that_is_changed_in_its_place_comes_back() {
     file.set_modified(made).unwrap();
     drop(file);
     until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugins_own_token_is_awaited_written_and_renewed() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let (tokens, issued) = watch::channel(Issued::Refused("403".to_owned()));
+    let mut kept = Kept::with(node.chained(), Identity::Plugin(issued));
+    kept.until("waiting for a token", |status| {
+        matches!(status, Status::NotReady(missing) if missing.iter().any(|text| text.contains("no token for the plugin's kubeconfig: 403")))
+    })
+    .await;
+    assert!(!has_entry(&node.path("net/10-net.conflist")) && !node.path("run/istio-cni-kubeconfig").exists());
+    tokens.send_replace(Issued::Token(Token::new("plugin-1").unwrap()));
+    kept.ready().await;
+    kept.status.mark_unchanged();
+    tokens.send_replace(Issued::Token(Token::new("plugin-2").unwrap()));
+    until("the new token", || node.read("run/istio-cni-kubeconfig").contains("token: plugin-2\n")).await;
+    assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());
+    // The daemon's own token is of no concern.
+    node.rotate("token-2");
+    until("the look", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
     kept.stop().await;
 }
 

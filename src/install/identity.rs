@@ -62,7 +62,7 @@ impl Identity {
             Self::Daemon => false,
         };
         if !changed {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -231,7 +231,7 @@ fn a_chain_whose_plugins_are_elsewhere_is_not_entered() {
 fn without_a_plugin_or_a_kubeconfig_no_chain_is_edited() {
     let unread = || Unread { path: "/account/token".into(), reason: "gone".to_owned() };
     let mut no_token = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
-    no_token.account = Err(unread());
+    no_token.account = Err(unread().into());
     let mut no_image = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
     no_image.binaries = Err(unread());
     for node in [no_token.clone(), no_image] {

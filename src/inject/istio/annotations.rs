@@ -18,7 +18,7 @@ const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as e
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
 /// What each annotation must be.
-const CHECKS: [(&str, Check); 30] = [
+const CHECKS: [(&str, Check); 29] = [
     (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
     (annotation::STATUS_PORT, |v| v.parse::<u16>().map(drop).map_err(|_| "a port from 0 to 65535")),
     ("readiness.status.sidecar.istio.io/initialDelaySeconds", number),
@@ -34,7 +34,6 @@ const CHECKS: [(&str, Check); 30] = [
     (annotation::KUBEVIRT_INTERFACES, interfaces),
     (annotation::REROUTE_VIRTUAL_INTERFACES, interfaces),
     (annotation::MERGE_METRICS, boolean),
-    (annotation::REWRITE_PROBES, boolean),
     ("sidecar.istio.io/proxyCPU", quantity),
     ("sidecar.istio.io/proxyCPULimit", quantity),
     ("sidecar.istio.io/proxyMemory", quantity),

@@ -50,6 +50,11 @@ impl Program {
             first,
         })
     }
+
+    /// Istio 1.2 was the first to have values beside its template.
+    pub(super) fn needs_values(&self) -> bool {
+        !self.first
+    }
 }
 
 /// The operations that inject a pod.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::contract::container;
 use crate::inject::istio::data::Data;
 use crate::inject::istio::pipeline::Subject;
-use crate::inject::istio::{Config, Error};
+use crate::inject::istio::{Config, Error, values};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::template::{Limits, Template};
 use crate::inject::yaml;
@@ -103,6 +103,7 @@ pub(super) fn render(config: &Config, template: &Template, subject: &Subject<'_>
     };
     parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
     for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
+        values::check_image(container)?;
         pod::object(container).entry("resources").or_insert_with(|| json!({}));
     }
     if let Some(sidecar) = parts.sidecar() {

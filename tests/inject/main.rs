@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
 mod case;
+mod definition;
 mod documents;
 mod equal;
 mod kube_inject;
@@ -38,6 +39,7 @@ fn main() {
     let mut trials = property::trials();
     trials.extend(types::trials());
     trials.extend(manifests::trials());
+    trials.push(definition::trial());
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

@@ -181,7 +181,7 @@ impl Injector {
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
-                let owner = Owner::of_pod(pod, namespace);
+                let owner = Owner::of_legacy_pod(pod, namespace);
                 let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config)?;
                 let patched = legacy::patched(pod, &steps)?;
                 let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };

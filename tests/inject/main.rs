@@ -17,6 +17,7 @@ mod manifests;
 mod property;
 mod random;
 mod review;
+mod seeds;
 mod types;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ fn main() {
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());
+    trials.extend(seeds::trials());
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

@@ -54,6 +54,11 @@ const CHECKS: [(&str, Check); 29] = [
     }),
 ];
 
+/// Whether an annotation is one of those that Istio knows and checks.
+pub(super) fn is_istios(name: &str) -> bool {
+    CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
+}
+
 /// Checks all annotations of a pod.
 ///
 /// # Errors

@@ -48,6 +48,9 @@ impl fmt::Display for Skipped {
         let Self { kind, name, decision } = self;
         match decision.reason {
             Reason::HostNetwork => write!(f, "Skipping injection because {kind} {name:?} has host networking enabled"),
+            Reason::Injected => {
+                write!(f, "Skipping injection because {kind} {name:?} has injected \"istio-proxy\" sidecar already")
+            }
             _ => write!(f, "Skipping injection because {kind} {name:?} has sidecar injection disabled"),
         }
     }
@@ -80,7 +83,10 @@ impl Injector {
             return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
         let namespace = pod::text(pod::metadata(&subject), "namespace");
-        let decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
+        let mut decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
+        if decision.inject && self.keeps_sidecars() && legacy::by_hand::has_sidecar(&subject) {
+            decision = Decision { inject: false, reason: Reason::Injected, remark: None };
+        }
         let (title, name) = workload::title(document);
         if !decision.inject {
             told.skipped.push(Skipped { kind: title, name, decision });
@@ -95,11 +101,23 @@ impl Injector {
         Ok(())
     }
 
+    /// Whether a pod that has its sidecar is left as it is: so did 1.2 to 1.7.
+    fn keeps_sidecars(&self) -> bool {
+        let config = self.config();
+        match &config.settings.program {
+            Program::Legacy(program) => (2..UNITED).contains(&program.release(&config.values)),
+            Program::Modern { .. } => false,
+        }
+    }
+
     fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
         let config = self.config();
         let namespace = pod::text(pod::metadata(subject), "namespace");
         let proxy_config = config.mesh.proxy_of(subject, namespace, &[])?;
         if let Program::Legacy(program) = &config.settings.program {
+            if program.release(&config.values) < UNITED {
+                return Ok((legacy::by_hand::inject(config, program, subject, &owner, proxy_config)?, Vec::new()));
+            }
             let patch = legacy::inject(config, program, subject, &owner, proxy_config)?;
             return Ok((legacy::patched(subject, &patch)?, Vec::new()));
         }
@@ -108,6 +126,9 @@ impl Injector {
         pipeline::inject(config, &self.overlays, &subject)
     }
 }
+
+/// The minor release of Istio 1 from which on documents are injected by the webhook's operations.
+const UNITED: u32 = 8;
 
 /// What people are told about the workloads of a document.
 #[derive(Debug, Default)]

@@ -69,6 +69,12 @@ impl Values {
         self.image(&self.init_image, annotation)
     }
 
+    /// The minor release of Istio 1 that the images are of, where their tag tells (`1.6.0`, `release-1.4-latest-daily`).
+    pub(super) fn release(&self) -> Option<u32> {
+        let release = self.tag.strip_prefix("release-").unwrap_or(&self.tag).strip_prefix("1.")?;
+        release.split(['.', '-']).next()?.parse().ok()
+    }
+
     fn image(&self, name: &str, of_type: Option<&str>) -> String {
         let name = if name.is_empty() { "proxyv2" } else { name };
         if name.contains('/') {

@@ -76,6 +76,8 @@ pub(super) struct Parts {
     volumes: Vec<Value>,
     pull_secrets: Vec<Value>,
     pub(super) dns_config: Option<Value>,
+    /// Annotations that the CNI plugin reads.
+    pub(super) redirect: Map<String, Value>,
 }
 
 /// Renders the template and reads what comes out.
@@ -100,7 +102,11 @@ pub(super) fn render(config: &Config, template: &Template, subject: &Subject<'_>
         volumes: list(VOLUMES)?,
         pull_secrets: list(PULL_SECRETS)?,
         dns_config: None,
+        redirect: Map::new(),
     };
+    if let Some(Value::Object(redirect)) = rendered.shift_remove("podRedirectAnnot").map(typed) {
+        parts.redirect = redirect;
+    }
     parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
     for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
         values::check_image(container)?;

@@ -8,6 +8,7 @@
 
 mod case;
 mod definition;
+mod differences;
 mod documents;
 mod equal;
 mod kube_inject;
@@ -42,6 +43,7 @@ fn main() {
     trials.extend(manifests::trials());
     trials.push(definition::trial());
     trials.extend(seeds::trials());
+    trials.extend(differences::trials());
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

@@ -159,7 +159,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             Trial::test(name, move || table(enabled, asked))
         })
     });
-    let examples: [(&str, &str, fn() -> Result<(), Failed>); 4] = [
+    let examples: [(&str, &str, Check); 4] = [
         (WORKS, "the deployment sleep by kube-inject", sleep),
         (WORKS, "the webhook adds in the order init containers, containers, volumes, secrets, annotations", order),
         (WORKS, "a second kube-inject leaves the deployment as it is", twice),
@@ -168,6 +168,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let examples = examples.into_iter().map(|(seed, what, check)| Trial::test(format!("{seed}: {what}"), check));
     rows.chain(table).chain(examples).collect()
 }
+
+type Check = fn() -> Result<(), Failed>;
 
 /// A template of the releases that the descriptions are about.
 const TEMPLATE: &str = "{containers: [{name: istio-proxy, image: p}]}";

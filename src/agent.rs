@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ answer ─▶ agent.sock ─ pod::agent in the plugin
+//! API server ─ token ─▶ Issued ─ install ─▶ kubeconfig ─ pod::api in the plugin
 //! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics
 //! ```
 //!
@@ -13,6 +14,7 @@ mod cache;
 mod metrics;
 mod relay;
 mod sockets;
+pub mod token;
 mod watch;
 
 pub use cache::{Cache, Change, Lookup, Store};

@@ -14,6 +14,6 @@ mod version;
 
 pub use args::PodArgs;
 pub use call::{Attachment, Call, Command, Target};
-pub use conf::{IptablesBinary, MAX_STDIN, NetConf, Settings, read};
+pub use conf::{IptablesBinary, MAX_STDIN, NetConf, Settings, read, skip};
 pub use error::{Code, Error};
 pub use version::Version;

@@ -132,6 +132,8 @@ pub const PLUGIN_NAME: &str = "istio-cni";
 pub const DAEMON_SET: &str = "istio-cni-node";
 /// The agent's own pods start with this, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
+/// Label of the agent's evictions, by which an admission policy selects them.
+pub const EVICTION_LABEL: &str = "istio-cni.io/agent";
 /// Default run directory on the node.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
 /// The agent's socket, in the run directory.

@@ -3,14 +3,19 @@
 //! The one place that joins rules, kernel, addresses and routes. `plugin` and `iptables` call it, on a thread that is
 //! in the netns. It does not ask whom it serves, and it enters nothing.
 
+mod view;
+
+pub use view::View;
+
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Session};
+use crate::netfilter::{self, Backend, Difference, Forced, Mismatch, Session};
+use crate::netns;
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
-use crate::netns::{self, HostAddresses, addresses};
 use crate::redirect::{InterceptionMode, Redirect};
-use crate::rules::{self, Built};
+use crate::rules;
+use view::{Comparison, Netns, Seen};
 
 /// How rules get into the kernel.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +142,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same may pass next time.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Netns(netns::Error::Netlink(error)) => error.is_passing(),
+            Self::Netfilter(error) => error.is_passing(),
+            _ => false,
+        }
+    }
+
     /// Another backend may do.
     fn is_of_backend(&self) -> bool {
         use netfilter::Error::{Netlink, NoProgram, OtherUserNamespace, Program};
@@ -158,37 +172,53 @@ pub fn list(deviations: &[Deviation]) -> String {
 /// How often the rules are compared anew where somebody else changes them meanwhile.
 const ATTEMPTS: usize = 5;
 
-/// What a netns is to hold, and what it holds.
-struct Comparison {
-    ipv6: bool,
-    built: Built,
-    live: Live,
-    /// Other backends that hold rules of Istio's.
-    former: Vec<Backend>,
+/// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
+pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
+    View::take(options)?.apply(redirect)
 }
 
-/// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
-///
-/// A family that is redirected stays so: an address that the pod was given meanwhile may decide otherwise for a fresh
-/// netns, but not take redirection away.
-pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
-    let netns = Surroundings::look(redirect)?;
-    let presumed = netfilter::presume(options.native_nftables, options.forced, netns.legacy_in_use);
-    let mut lacking = match bring(redirect, &netns, presumed, options.on_difference) {
-        Err(error) if !error.is_of_backend() => return Err(error),
-        Ok(Some(outcome)) => return Ok(outcome),
-        Ok(None) => Error::Lacking(presumed),
-        Err(error) => error,
-    };
-    for backend in fallbacks(&lacking, presumed, options)? {
-        match bring(redirect, &netns, backend, options.on_difference) {
+impl View {
+    /// Sees to it that the rules, addresses and routes are there.
+    ///
+    /// A family that is redirected stays so: an address that the pod was given meanwhile may decide otherwise for a fresh
+    /// netns, but not take redirection away.
+    pub fn apply(self, redirect: &Redirect) -> Result<Outcome, Error> {
+        let Self { options, .. } = self;
+        let (netns, mut seen) = self.of(redirect)?;
+        let presumed = seen.session.backend();
+        let mut lacking = match bring(redirect, &netns, &mut seen, options.on_difference) {
+            Err(error) if !error.is_of_backend() => return Err(error),
             Ok(Some(outcome)) => return Ok(outcome),
-            Ok(None) => lacking = Error::Lacking(backend),
-            Err(error) if error.is_of_backend() => lacking = error,
-            Err(error) => return Err(error),
+            Ok(None) => Error::Lacking(presumed),
+            Err(error) => error,
+        };
+        for backend in fallbacks(&lacking, presumed, options)? {
+            match bring(redirect, &netns, &mut Seen::nothing(backend), options.on_difference) {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) => lacking = Error::Lacking(backend),
+                Err(error) if error.is_of_backend() => lacking = error,
+                Err(error) => return Err(error),
+            }
         }
+        Err(lacking)
     }
-    Err(lacking)
+
+    /// How the netns is not as asked for; nothing where it is.
+    pub fn check(self, redirect: &Redirect) -> Result<Vec<Deviation>, Error> {
+        let chosen = self.options.native_nftables || self.options.forced.is_some();
+        let (netns, mut seen) = self.of(redirect)?;
+        let mut found = view::compare(redirect, &netns, &mut seen)?;
+        // Where the presumed backend has nothing, what `apply` fell back to counts.
+        if let (false, false, [fallback, ..]) = (chosen, found.live.is_programmed(), &found.former[..]) {
+            found = view::compare(redirect, &netns, &mut Seen::nothing(*fallback))?;
+        }
+        let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
+        let mut deviations = deviations(&difference, &found.former);
+        let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
+        deviations.extend(bypasses.into_iter().map(Deviation::Rule));
+        deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
+        Ok(deviations)
+    }
 }
 
 /// The backends that are left where the presumed one turns out not to work here.
@@ -205,13 +235,13 @@ fn fallbacks(lacking: &Error, presumed: Backend, options: Options) -> Result<Vec
 /// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
 fn bring(
     redirect: &Redirect,
-    netns: &Surroundings,
-    backend: Backend,
+    netns: &Netns,
+    seen: &mut Seen,
     on_difference: OnDifference,
 ) -> Result<Option<Outcome>, Error> {
-    let mut session = Session::new(backend);
+    let backend = seen.session.backend();
     let brought = settled(|| {
-        let Comparison { ipv6, built, live, former } = compare(redirect, netns, &mut session)?;
+        let Comparison { ipv6, built, live, former } = view::compare(redirect, netns, seen)?;
         let plan = netfilter::diff(&built.rules, &live)?;
         let mut deviations = deviations(&plan.difference, &former);
         let fresh = plan.difference == Difference::Absent && former.is_empty();
@@ -220,7 +250,7 @@ fn bring(
         }
         // Before the rules: a packet that TPROXY marks must find its route.
         deviations.extend(Routes::of(redirect, ipv6).apply()?.into_iter().map(Deviation::Route));
-        if matches!(session.apply(&plan)?, netfilter::Outcome::Unsupported { .. }) {
+        if matches!(seen.session.apply(&plan)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
         let change = match deviations.is_empty() {
@@ -235,54 +265,6 @@ fn bring(
     // Afterwards, so that traffic is redirected at any moment.
     former.into_iter().try_for_each(|backend| remove(redirect, backend))?;
     Ok(Some(outcome))
-}
-
-/// Reads what the netns holds, and builds what it is to hold.
-fn compare(redirect: &Redirect, netns: &Surroundings, session: &mut Session) -> Result<Comparison, Error> {
-    let live = session.observe()?;
-    let others = others(&live, netns.legacy_in_use)?;
-    let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
-    let ipv6 = netns.host.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
-    Ok(Comparison { ipv6, built: rules::build(redirect, ipv6), live, former })
-}
-
-/// What other backends' tables hold, where there are some.
-fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Error> {
-    let observe = |backend| Session::new(backend).observe();
-    if live.backend == Backend::IptablesLegacy {
-        // A kernel without nf_tables answers with an error, and has none of its tables.
-        let Ok(first) = observe(Backend::IptablesNft) else { return Ok(Vec::new()) };
-        let second = first.other().map(observe).transpose()?;
-        return Ok(std::iter::once(first).chain(second).collect());
-    }
-    let mut others = Vec::new();
-    others.extend(live.other().map(observe).transpose()?);
-    if legacy_in_use {
-        match observe(Backend::IptablesLegacy) {
-            Ok(legacy) => others.push(legacy),
-            // Nobody can look, and nobody can have written them from here.
-            Err(netfilter::Error::NoProgram { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(others)
-}
-
-/// How the calling thread's netns is not as asked for; nothing where it is.
-pub fn check(redirect: &Redirect, options: Options) -> Result<Vec<Deviation>, Error> {
-    let netns = Surroundings::look(redirect)?;
-    let presumed = netfilter::presume(options.native_nftables, options.forced, netns.legacy_in_use);
-    let compared = |backend| compare(redirect, &netns, &mut Session::new(backend));
-    let mut found = compared(presumed)?;
-    // Where the presumed backend has nothing, what [`apply`] fell back to counts.
-    let chosen = options.native_nftables || options.forced.is_some();
-    if let (false, false, [fallback, ..]) = (chosen, found.live.is_programmed(), &found.former[..]) {
-        found = compared(*fallback)?;
-    }
-    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
-    let mut deviations = deviations(&difference, &found.former);
-    deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
-    Ok(deviations)
 }
 
 fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
@@ -316,24 +298,6 @@ fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
         session.apply(&netfilter::removal(&former, &live)?)?;
         Ok(())
     })
-}
-
-/// What decides, besides the [`Redirect`], which rules a netns gets and by which backend.
-struct Surroundings {
-    host: HostAddresses,
-    legacy_in_use: bool,
-}
-
-impl Surroundings {
-    fn look(redirect: &Redirect) -> Result<Self, Error> {
-        let host = addresses::families(&addresses::read()?, redirect.dual_stack)?;
-        Ok(Self { host, legacy_in_use: netfilter::legacy_in_use(host.ipv6) })
-    }
-
-    fn warnings(&self, ipv6: bool, built: Vec<rules::Warning>) -> Vec<Warning> {
-        let spared = self.host.ipv6_address.filter(|_| !ipv6).map(Warning::Ipv6NotRedirected);
-        built.into_iter().map(Warning::Rules).chain(spared).collect()
-    }
 }
 
 /// Repeats what another writer has come between.

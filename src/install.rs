@@ -6,10 +6,12 @@
 pub mod conflist;
 pub mod files;
 pub mod flags;
+mod identity;
 mod keep;
 mod kubeconfig;
 mod metrics;
 pub mod plan;
+pub mod record;
 mod remove;
 pub mod server;
 pub mod settings;
@@ -17,7 +19,8 @@ pub mod snapshot;
 mod throttle;
 
 pub use flags::Flags;
-pub use keep::keep;
+pub use identity::{Identity, Issued, NoAccount, Token};
+pub use keep::{keep, obstacles};
 pub use metrics::Metrics;
 pub use remove::remove;
 pub use settings::Settings;
@@ -31,6 +34,13 @@ pub enum Status {
     NotReady(Vec<String>),
     /// Nothing is.
     Ready,
+}
+
+impl Status {
+    /// What is known of a node that nobody has changed yet.
+    pub fn of_obstacles(obstacles: Vec<String>) -> Self {
+        if obstacles.is_empty() { Self::Starting } else { Self::NotReady(obstacles) }
+    }
 }
 
 /// Why the node is not as it should be.

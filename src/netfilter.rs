@@ -5,6 +5,7 @@
 //! calling thread is in, which they never change.
 
 mod batch;
+mod bypass;
 mod choose;
 mod compat;
 mod describe;
@@ -13,8 +14,10 @@ mod expr;
 mod image;
 mod legacy;
 mod live;
+mod mismatch;
 mod native;
 pub mod nft;
+mod print;
 mod removal;
 pub mod restore;
 mod session;
@@ -22,8 +25,9 @@ mod wire;
 mod xt;
 
 pub use choose::{Forced, KernelFacts, Unavailable, candidates, choose, legacy_in_use, presume, probe};
-pub use diff::{Difference, Mismatch, Wrong};
+pub use diff::Difference;
 pub use live::Live;
+pub use mismatch::{Mismatch, Wrong};
 pub use session::Session;
 
 use std::collections::BTreeSet;
@@ -130,10 +134,27 @@ pub enum Error {
         program: &'static str,
         /// How, with its own words.
         what: String,
+        /// It may pass next time: a lock was held, or its time was over.
+        passing: bool,
     },
     /// A message outgrew its bounds.
     #[error("writing netlink messages: {0}")]
     Encoding(#[source] Malformed),
+}
+
+impl Error {
+    /// The same may pass next time.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Restless => true,
+            Self::Netlink(error) => error.is_passing(),
+            Self::Program { passing, .. } => *passing,
+            Self::Refused { refusal, .. } => refusal.is_passing(),
+            Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// What is to be done to a netns, and why.
@@ -189,6 +210,11 @@ pub enum Outcome {
 pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, live);
     Ok(Plan { difference, action: action(wanted, wanted, live, changes) })
+}
+
+/// Rules of others by which packets pass Istio's jumps by.
+pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencodable> {
+    Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
 
 /// What takes our rules out of a netns. `former` says which rules of built-in chains are ours, besides those that lead

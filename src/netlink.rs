@@ -16,6 +16,15 @@ pub use socket::{Dumped, Protocol, Socket};
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
+/// Whether the kernel may answer otherwise next time: it was busy, interrupted, or short of memory or descriptors.
+fn is_passing(errno: nix::errno::Errno) -> bool {
+    use nix::errno::Errno;
+    matches!(
+        errno,
+        Errno::EAGAIN | Errno::EBUSY | Errno::EINTR | Errno::ENOBUFS | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE
+    )
+}
+
 /// Why a conversation with the kernel failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -61,4 +70,15 @@ pub enum Error {
         /// Limit, in bytes.
         limit: usize,
     },
+}
+
+impl Error {
+    /// The same may pass next time.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Open { source, .. } | Self::Io { source, .. } => is_passing(*source),
+            Self::Refused { refusal, .. } => refusal.is_passing(),
+            Self::Malformed { .. } | Self::TooLong { .. } => false,
+        }
+    }
 }

@@ -1,19 +1,17 @@
 //! A pod's network namespace: entering it, and the addresses and routes in it.
 //!
 //! `plugin` and `repair` enter a [`Netns`], and `repair` has to [`find`] one first; `converge` reads [`addresses`] and applies
-//! [`routes`] in whatever netns its thread is in. A netns is entered on a thread that ends with the visit: there is no
-//! way back to forget.
+//! [`routes`] in whatever netns its thread is in. `repair` enters one on a thread that ends with the visit, so that there is
+//! no way back to forget; `plugin`, a process for one call, by its main thread.
 
 pub mod addresses;
 mod enter;
 pub mod find;
-mod identity;
 pub mod routes;
 mod rtnl;
 
 pub use addresses::HostAddresses;
 pub use enter::Netns;
-pub use identity::Identity;
 
 use std::io;
 use std::net::IpAddr;

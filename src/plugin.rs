@@ -72,9 +72,6 @@ pub enum Error {
         /// What differs, a sentence each.
         differences: String,
     },
-    /// STATUS: nobody can tell what a pod asks for.
-    #[error("ADD cannot be served: {0}")]
-    NobodyToAsk(pod::Unavailable),
     /// STATUS: no way to set rules.
     #[error("ADD cannot be served: {0}")]
     NoBackend(netfilter::Unavailable),
@@ -89,7 +86,9 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
-            Self::NobodyToAsk(_) | Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
+            Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
+            Self::Lookup(error) if error.is_passing() => Code::TryAgainLater,
+            Self::Converge { error, .. } if error.is_passing() => Code::TryAgainLater,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Netns(_)
@@ -108,7 +107,6 @@ impl Error {
             Self::OwnNetns(_) => "own_netns",
             Self::Converge { .. } => "converge",
             Self::Differs { .. } => "differs",
-            Self::NobodyToAsk(_) => "nobody_to_ask",
             Self::NoBackend(_) => "no_backend",
             Self::Kernel(_) => "kernel",
         }
@@ -122,7 +120,7 @@ impl Error {
     }
 }
 
-/// Answers one invocation. `env` tells a variable, `stdin` is read at most once and to its limit.
+/// Answers one invocation. `env` tells a variable, `stdin` is read at most once.
 pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
     let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
@@ -168,10 +166,10 @@ fn answer(
     if *call == Call::Version {
         return Ok(reply::versions());
     }
-    let stdin = cni::read(stdin)?;
     if let Call::Del { .. } = call {
-        return Ok(verbs::del(&stdin)?);
+        return Ok(verbs::del(stdin)?);
     }
+    let stdin = cni::read(stdin)?;
     let conf = NetConf::parse(&stdin)?;
     *version = Some(conf.version);
     run_dir.clone_from(&conf.settings.run_dir);

@@ -5,7 +5,6 @@
 
 pub mod agent;
 pub mod api;
-mod available;
 mod deadline;
 mod extract;
 mod facts;
@@ -15,6 +14,5 @@ pub mod lookup;
 #[cfg(feature = "daemons")]
 pub mod watched;
 
-pub use available::{Unavailable, available};
 pub use extract::{ApiPod, Error as ExtractError};
 pub use facts::{PodFacts, PodName, ProxyContainer};

@@ -5,8 +5,10 @@
 mod answer;
 mod body;
 mod bundle;
+mod callers;
 mod configuration;
 pub mod dapr;
+mod events;
 mod files;
 mod identity;
 mod issue;
@@ -34,6 +36,6 @@ pub use keep::Certificates;
 pub use metrics::Metrics;
 pub use path::variables;
 pub use review::{Outcome, Profile, Review, Verdict};
-pub use run::{Settings, run};
+pub use run::{Error, Settings, run};
 pub use store::Place;
 pub use surroundings::{Native, Surroundings, is_native, keep as keep_surroundings};

@@ -1,7 +1,7 @@
 //! Any template: refused, or rendered within its limits, with data of every kind.
 #![no_main]
 
-use istio_cni::inject::template::{Delims, Functions, Limits, Record, Template, Value, mesh, pod};
+use istio_cni::inject::template::{Budget, Delims, Functions, Limits, Record, Template, Value, mesh, pod};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { steps: 20_000, bytes: 1 << 20, depth: 250 };
@@ -21,7 +21,7 @@ fuzz_target!(|input: &str| {
         ("ProxyConfig", Value::shaped(&data["config"], &mesh::PROXY_CONFIG)),
         ("Values", Value::json(&data["values"])),
     ]);
-    if let Ok(rendered) = template.render(&data, LIMITS) {
+    if let Ok(rendered) = template.render(&data, &mut Budget::new(LIMITS)) {
         assert!(rendered.len() <= LIMITS.bytes);
     }
 });

@@ -86,6 +86,11 @@ impl Store {
         }
     }
 
+    /// Whether a pod of this name is known.
+    pub fn has(&self, pod: &PodName) -> bool {
+        self.pods.contains_key(pod)
+    }
+
     /// How many pods are known.
     pub fn len(&self) -> usize {
         self.pods.len()

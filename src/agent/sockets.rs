@@ -25,7 +25,10 @@ pub struct Sockets {
 
 /// The sockets' names, after [`Sockets`] has gone to [`serve`].
 #[derive(Debug, Clone)]
-pub struct Names([Name; 2]);
+pub struct Names {
+    agent: Name,
+    log: Name,
+}
 
 /// A node starts some hundred pods at once, at worst; a peer that says nothing goes soon.
 const AGENT: Limits = Limits {
@@ -50,24 +53,29 @@ impl Sockets {
 
     /// Their names.
     pub fn names(&self) -> Names {
-        Names([self.agent.name(), self.log.name()])
+        Names { agent: self.agent.name(), log: self.log.name() }
     }
 }
 
 impl Names {
-    /// Whether another agent has taken them over.
-    pub fn are_anothers(&self) -> bool {
-        self.0.iter().all(Name::is_anothers)
+    /// Whether another agent answers the plugin. Istio's agent has `log.sock` alone, and answers nobody.
+    pub async fn are_anothers(&self) -> bool {
+        self.agent.is_anothers().await
     }
 
-    /// Whether connections under one of them come nowhere: somebody has removed it.
-    pub fn are_lost(&self) -> bool {
-        self.0.iter().any(|name| !name.is_ours() && !name.is_anothers())
+    /// Whether connections under one of them come nowhere: its file was removed, or its other owner died.
+    pub async fn are_lost(&self) -> bool {
+        for name in [&self.agent, &self.log] {
+            if !name.is_ours() && !name.is_anothers().await {
+                return true;
+            }
+        }
+        false
     }
 
     /// Removes those that no other agent has taken.
     pub fn remove(&self) -> Vec<io::Error> {
-        self.0.iter().filter_map(|name| name.remove().err()).collect()
+        [&self.agent, &self.log].into_iter().filter_map(|name| name.remove().err()).collect()
     }
 }
 

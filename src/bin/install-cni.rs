@@ -46,12 +46,17 @@ fn main() -> ExitCode {
     }
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
-    let log = start(&flags.log);
-    let (settings, warnings) = daemon::Settings::parse(flags)?;
-    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    Ok(daemon::run(settings, log).await?)
+fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let ended = runtime.block_on(async {
+        let log = start(&flags.log);
+        let (settings, warnings) = daemon::Settings::parse(flags)?;
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        Ok(daemon::run(settings, log).await?)
+    });
+    // A thread that hangs in the node's file system must not keep the process from ending.
+    runtime.shutdown_background();
+    ended
 }
 
 fn uninstall(flags: Uninstall) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! `sidecar-injector`: the admission webhook that puts sidecars into pods.
 #![expect(clippy::disallowed_methods, reason = "reads environment and resolv.conf once, and hands them down")]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -48,28 +49,33 @@ async fn main() -> ExitCode {
 
 async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let shutdown = signals::listen().context("signals cannot be listened to")?;
+    dapr.check_callers(flags.callers().is_some())?;
     flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes ask /readyz and /healthz"));
     let (port, monitoring) = flags.ports();
-    let (injection, surroundings) = (flags.injection(), Surroundings::new(flags.native()));
-    match flags.client().await {
+    let injection = istio::Options { environment: environment(), ..flags.injection() };
+    let surroundings = Surroundings::new(flags.native());
+    let (client, readiness) = (flags.client().await, Readiness::default());
+    let events = client.as_ref().ok().cloned();
+    match client {
         Ok(client) => {
             let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
-            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces));
+            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces, &readiness));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
     }
-    let readiness = Readiness::default();
     let services: Vec<&str> = dapr.service().into_iter().collect();
     let settings = Settings {
         webhook: listen::port(port).await?,
         monitoring: listen::port(monitoring).await?,
         limits: Settings::limits(),
         certificates: flags.certificates(&services).await?,
+        callers: flags.callers(),
         bundles: flags.bundles(dapr.selection()).await?,
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
+        events,
         routes: others(flags, dapr, &readiness).await?,
         readiness,
         linger: flags.linger(),
@@ -84,14 +90,18 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     Ok(run(settings, registry, shutdown).await?)
 }
 
+/// The environment, as far as it is text.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok())).collect()
+}
+
 /// Injections beside Istio's.
 async fn others(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
     }
     let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let env = std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok()));
-    let settings = Arc::new(dapr.settings(&env.collect(), &resolv_conf)?);
+    let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
     let (mesh, places) = (dapr::Mesh::new(readiness.clone()), dapr.places());

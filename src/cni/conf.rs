@@ -1,10 +1,12 @@
 //! The network configuration on standard input: the protocol's keys, Istio's, and ours.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::fmt;
+use std::io::{BufReader, Read};
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
 
 use super::call::is_identifier;
@@ -14,14 +16,37 @@ use super::{Attachment, Error, Version};
 use crate::contract;
 use crate::words::Level;
 
-/// The most that is read of standard input, in bytes. All annotations of a pod (256 KiB at most) come with it.
-pub const MAX_STDIN: usize = 1 << 20;
+/// The most that is read of standard input for a verb that needs the configuration, in bytes.
+///
+/// All annotations of a pod come with it: 256 KiB at most, of which Go's JSON encoder makes six times as much where each
+/// byte has to be escaped (`<` is `\u003c`).
+pub const MAX_STDIN: usize = 8 << 20;
 
 /// Reads a configuration to its end, or fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::with_capacity(4 << 10);
     from.take(MAX_STDIN as u64 + 1).read_to_end(&mut bytes).map_err(Error::Read)?;
     if bytes.len() > MAX_STDIN { Err(Error::TooLarge) } else { Ok(bytes) }
+}
+
+/// Reads a JSON object of any size to its end and keeps nothing of it, for a verb that must not fail on a large one.
+pub fn skip(from: impl Read) -> Result<(), Error> {
+    struct Fields;
+    impl<'de> Visitor<'de> for Fields {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+            Ok(())
+        }
+    }
+    let mut json = serde_json::Deserializer::from_reader(BufReader::with_capacity(64 << 10, from));
+    let skipped = json.deserialize_map(Fields).and_then(|()| json.end());
+    skipped.map_err(|error| if error.is_io() { Error::Read(error.into()) } else { Error::Json(error) })
 }
 
 /// A configuration. Keys that are not listed here are ignored.

@@ -17,7 +17,9 @@ pub(super) enum Answer {
     },
     /// There is none.
     NotFound,
-    /// The daemon's account may not ask (401, 403), and not for a moment only.
+    /// The daemon's account may not ask (401, 403), but may still read the daemon's own pod.
+    RightMissing(u16),
+    /// The daemon's account may read neither (401, 403), and not for a moment only.
     Refused(u16),
     /// Nobody answers, or with a failure of their own.
     Unanswered(String),
@@ -39,6 +41,8 @@ pub(super) enum Keep {
     Superseded,
     /// The DaemonSet wants the node served: an upgrade, a restart, a reboot.
     Wanted,
+    /// The role lacks a right, or has just been replaced by that of another version, but the account lives on.
+    RightMissing(u16),
     /// Nobody can tell. A plugin too many can still be removed, a pod that started without redirection cannot be helped.
     Unanswered(String),
 }
@@ -66,6 +70,7 @@ pub(super) fn decide(superseded: bool, answer: Answer) -> Ending {
         Answer::Found { selects_node: false, .. } => Ending::Remove(Remove::NodeNotSelected),
         Answer::Found { .. } => Ending::Keep(Keep::Wanted),
         Answer::NotFound => Ending::Remove(Remove::Deleted),
+        Answer::RightMissing(code) => Ending::Keep(Keep::RightMissing(code)),
         Answer::Refused(code) => Ending::Remove(Remove::AccessWithdrawn(code)),
         Answer::Unanswered(why) => Ending::Keep(Keep::Unanswered(why)),
     }
@@ -76,6 +81,11 @@ impl fmt::Display for Ending {
         match self {
             Self::Keep(Keep::Superseded) => f.write_str("kept: another agent serves this node already"),
             Self::Keep(Keep::Wanted) => f.write_str("kept: the DaemonSet is there, and another agent will follow"),
+            Self::Keep(Keep::RightMissing(code)) => write!(
+                f,
+                "kept: the DaemonSet may not be asked for (status {code}), and the account is still there; \
+                 `install-cni uninstall` removes it"
+            ),
             Self::Keep(Keep::Unanswered(why)) => {
                 write!(f, "kept: nobody can say whether it is to go ({why}); `install-cni uninstall` removes it")
             }
@@ -83,7 +93,7 @@ impl fmt::Display for Ending {
             Self::Remove(Remove::Deleting) => f.write_str("removed: the DaemonSet is being deleted"),
             Self::Remove(Remove::NodeNotSelected) => f.write_str("removed: the DaemonSet no longer selects this node"),
             Self::Remove(Remove::AccessWithdrawn(code)) => {
-                write!(f, "removed: the DaemonSet may no longer be asked for (status {code})")
+                write!(f, "removed: neither the DaemonSet nor the own pod may be asked for any more (status {code})")
             }
         }
     }
@@ -104,6 +114,7 @@ mod tests {
             (false, found(false, false), Ending::Remove(Remove::NodeNotSelected)),
             (false, Answer::NotFound, Ending::Remove(Remove::Deleted)),
             (false, Answer::Refused(403), Ending::Remove(Remove::AccessWithdrawn(403))),
+            (false, Answer::RightMissing(403), Ending::Keep(Keep::RightMissing(403))),
             (false, Answer::Unanswered(lost()), Ending::Keep(Keep::Unanswered(lost()))),
             (true, Answer::NotFound, Ending::Keep(Keep::Superseded)),
             (true, Answer::Refused(401), Ending::Keep(Keep::Superseded)),

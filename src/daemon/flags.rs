@@ -30,6 +30,15 @@ pub(super) struct Own {
     /// The same, where the former is empty
     #[arg(long, env, default_value = "", hide = true)]
     pub(super) kubernetes_node_name: String,
+    /// The name of the daemon's own pod
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub(super) pod_name: String,
+    /// The same, where the former is empty: runtimes set it to the pod's name
+    #[arg(long, env, default_value = "", hide = true)]
+    pub(super) hostname: String,
+    /// Service account in this daemon's namespace whose token the plugin's kubeconfig gets; empty: this daemon's own
+    #[arg(long, env, default_value = "", hide_default_value = true)]
+    pub(super) plugin_service_account: String,
     /// Port of /metrics; 0: none
     #[arg(long, env, default_value = "15014", value_parser = monitoring_port, allow_negative_numbers = true)]
     pub(super) monitoring_port: u16,

@@ -1,24 +1,27 @@
-//! The agent's sockets over the daemon's life: names that somebody has removed are taken anew, and those that another
-//! agent has taken are left to it.
+//! The agent's sockets over the daemon's life: taken when it is this agent's turn, kept while no other agent answers there,
+//! and served to the end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 
 use crate::agent::{self, Cache, Names, Sockets};
+use crate::contract;
+use crate::serve::listen;
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
+use crate::serve::watch::Watch;
 
-/// Between two looks at the names.
+/// Between two looks at the names, where no event tells of a change.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What answers the plugin.
 pub(super) struct Plugin {
     run_dir: PathBuf,
-    /// The names under which it is found.
-    names: Names,
+    /// The names under which it was found last.
+    names: Option<Names>,
+    changes: Watch,
     cache: Cache,
     metrics: agent::Metrics,
     log: Log,
@@ -27,52 +30,64 @@ pub(super) struct Plugin {
 }
 
 impl Plugin {
-    /// Answers on these sockets until `closed`.
-    pub(super) fn new(
-        sockets: Sockets,
-        run_dir: PathBuf,
-        cache: Cache,
-        metrics: agent::Metrics,
-        log: Log,
-        closed: Shutdown,
-    ) -> Self {
-        let (names, tasks) = (sockets.names(), JoinSet::new());
-        let mut plugin = Self { run_dir, names, cache, metrics, log, closed, tasks };
-        plugin.answer(sockets);
-        plugin
+    /// Answers nobody before it has [taken](Self::take) the sockets, and then until `closed`.
+    pub(super) fn new(run_dir: &Path, cache: Cache, metrics: agent::Metrics, log: Log, closed: Shutdown) -> Self {
+        // The plugin writes a line for each pod that starts.
+        let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
+        let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
+        Self { run_dir, names: None, changes, cache, metrics, log, closed, tasks }
     }
 
-    fn answer(&mut self, sockets: Sockets) {
-        self.names = sockets.names();
+    /// Listens under the sockets' names. Another agent that listened there keeps the connections that it has.
+    pub(super) fn take(&mut self) -> Result<(), listen::Error> {
+        let sockets = Sockets::bind(&self.run_dir)?;
+        self.names = Some(sockets.names());
         let (cache, metrics, log) = (self.cache.clone(), self.metrics.clone(), self.log.clone());
         self.tasks.spawn(agent::serve(sockets, cache, metrics, log, self.closed.clone()));
+        Ok(())
     }
 
-    /// Returns once another agent has taken the names; until then they are kept.
+    /// Returns once another agent answers under the names; a name that was removed is taken anew.
     pub(super) async fn superseded(&mut self) {
-        while !self.are_anothers() {
-            if self.names.are_lost() {
-                match Sockets::bind(&self.run_dir) {
-                    Ok(sockets) => {
-                        tracing::warn!(dir = %self.run_dir.display(), "somebody removed the agent's sockets; they are there again");
-                        self.answer(sockets);
+        loop {
+            self.changes.renew();
+            let Some(names) = &self.names else { return };
+            if names.are_anothers().await {
+                return;
+            }
+            if names.are_lost().await {
+                match self.take() {
+                    Ok(()) => {
+                        tracing::warn!(dir = %self.run_dir.display(), "another program removed the agent's sockets; they are there again");
                     }
-                    Err(error) => tracing::error!(%error, "the plugin cannot ask the agent; trying again"),
+                    Err(error) => tracing::error!(%error, "the plugin cannot reach the agent; trying again"),
                 }
             }
-            sleep(LOOK).await;
+            self.changes.changed(LOOK).await;
         }
     }
 
-    /// Whether another agent has taken the names.
-    pub(super) fn are_anothers(&self) -> bool {
-        self.names.are_anothers()
+    /// Whether another agent answers the plugin.
+    pub(super) async fn is_anothers(&self) -> bool {
+        match &self.names {
+            Some(names) => names.are_anothers().await,
+            None => listen::is_served(&self.socket()).await,
+        }
+    }
+
+    /// Returns once no other agent answers the plugin.
+    pub(super) async fn abandoned(&self) {
+        listen::abandoned(&self.socket()).await;
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.run_dir.join(contract::AGENT_SOCKET)
     }
 
     /// Waits for the last answers, after `closed`, and gives the names up.
     pub(super) async fn end(self) {
         self.tasks.join_all().await;
-        for error in self.names.remove() {
+        for error in self.names.iter().flat_map(Names::remove) {
             tracing::warn!(%error, "a socket's name stays behind");
         }
     }

@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::serve::health::{self, Readiness};
+use crate::serve::health::{self, Liveness, Readiness};
 use crate::serve::http::{self, Limits};
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{listen, metrics};
@@ -16,9 +16,9 @@ use crate::serve::{listen, metrics};
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Answers probes until the end is wished.
-pub(super) async fn health(port: u16, readiness: Readiness, shutdown: Shutdown) {
+pub(super) async fn health(port: u16, readiness: Readiness, liveness: Liveness, shutdown: Shutdown) {
     let Some(listener) = listener("health", port, &readiness, &shutdown).await else { return };
-    let answer = move |request| std::future::ready(health::answer(&request, &readiness));
+    let answer = move |request| std::future::ready(health::answer(&request, &readiness, &liveness));
     http::serve(listener, Limits::default(), answer, shutdown).await;
 }
 

@@ -1,10 +1,12 @@
 //! The daemon's tasks from start to end.
 //!
-//! Two wishes to end follow each other: what acts on the node ends first, what answers others ends last, so that pods that
-//! start meanwhile are answered until nothing is left to answer for.
+//! An agent acts on the node while it is the node's agent: from its turn until another agent takes the sockets over, and
+//! again if that one dies. What answers the plugin and the kubelet goes on meanwhile and ends last, so that pods that start
+//! are answered until nothing is left to answer for.
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
@@ -12,14 +14,17 @@ use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-use super::ending::{Ending, decide};
+use super::ending::{Ending, Keep, decide};
 use super::plugin::Plugin;
+use super::upgrade::Asker;
 use super::{Error, Settings, ports, taint, uninstall, upgrade};
-use crate::agent::{self, Cache, Sockets};
-use crate::install::Status;
+use crate::agent::token::{self, Holder};
+use crate::agent::{self, Cache, Store};
+use crate::install::{Identity, Issued, Status};
 use crate::pod::watched::Feed;
-use crate::serve::health::Readiness;
+use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{cluster, signals};
@@ -28,8 +33,17 @@ use crate::{install, repair};
 /// Parts that readiness waits for.
 const INSTALL: &str = "install";
 const AGENT: &str = "agent";
+/// Missing from start to turn in an agent that finds another one at work.
+const TURN: &str = "turn";
 /// The part that is there until the daemon ends.
 const DAEMON: &str = "daemon";
+
+/// Between two looks at what an agent that waits for its turn would find.
+const LOOK: Duration = Duration::from_secs(1);
+/// After an attempt in vain to listen.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long tasks that act on the node may take to end; one that hangs in a file system never does.
+const RETIREMENT: Duration = Duration::from_secs(5);
 
 /// The API server's client, once there can be one.
 type Connecting = Shared<BoxFuture<'static, Client>>;
@@ -37,31 +51,27 @@ type Connecting = Shared<BoxFuture<'static, Client>>;
 /// Serves the node until SIGTERM, and then leaves it as it is to be left.
 pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let told = signals::listen().map_err(Error::Signals)?;
-    let sockets = Sockets::bind(&settings.install.run_dir)?;
-    let (daemon, mut registry) = (Daemon::new(settings), Registry::default());
-    let (retire, retired) = Shutdown::new();
+    let mut registry = Registry::default();
+    let daemon = Daemon::new(settings, &mut registry);
     let (close, closed) = Shutdown::new();
+    let (run_dir, cache) = (&daemon.settings.install.run_dir, daemon.cache.clone());
+    let mut plugin = Plugin::new(run_dir, cache, daemon.metrics.agent.clone(), log, closed.clone());
+    let fresh = !plugin.is_anothers().await;
+    if fresh {
+        plugin.take()?;
+    }
     let (node_ready, ready) = watch::channel(false);
     let (feed, source) = repair::source(ready);
-    let acting = daemon.act(&mut registry, source, &retired);
-    let metrics = agent::Metrics::new(&mut registry);
-    let mut plugin = daemon.plugin(sockets, metrics.clone(), log, &closed);
     let feed = daemon.settings.repair.enabled.then_some(feed);
-    let serving = daemon.serve(registry, metrics, feed, node_ready, &closed);
-
-    tokio::select! {
-        () = told.wished() => {}
-        () = plugin.superseded() => {
-            tracing::info!("another agent serves this node: this one does no more than answer until it is ended");
-            daemon.readiness.missing(DAEMON, "another agent serves this node");
-        }
-    }
+    let serving = daemon.serve(registry, feed, node_ready, &closed);
+    let (retire, retired) = Shutdown::new();
+    let repairing = daemon.repair(source, &retired);
+    daemon.take_turns(&mut plugin, fresh, &told).await;
     retire.wish();
-    acting.join_all().await;
-    told.wished().await;
+    repairing.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
-    let answer = upgrade::ask(daemon.client.clone(), daemon.settings.namespace(), &daemon.settings.node).await;
-    let ending = decide(plugin.are_anothers(), answer);
+    let answer = upgrade::ask(daemon.client.clone(), daemon.asker()).await;
+    let ending = decide(plugin.is_anothers().await, answer);
     tracing::info!("{ending}");
     let removed = match ending {
         Ending::Keep(_) => Ok(()),
@@ -79,34 +89,151 @@ struct Daemon {
     client: Connecting,
     cache: Cache,
     readiness: Readiness,
+    liveness: Liveness,
     status: watch::Sender<Status>,
+    /// Whether this agent is the node's.
+    acting: watch::Sender<bool>,
+    /// Whose token the plugin's kubeconfig holds.
+    identity: Identity,
+    /// Passes on the token of the plugin's own account.
+    issued: watch::Sender<Issued>,
+    metrics: Metrics,
+}
+
+/// What the parts count.
+struct Metrics {
+    install: install::Metrics,
+    repair: repair::Metrics,
+    agent: agent::Metrics,
 }
 
 impl Daemon {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings, registry: &mut Registry) -> Self {
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
+        let install = install::Metrics::new(registry);
+        let repair = repair::Metrics::new(registry);
+        let (issued, token) = watch::channel(Issued::Awaited);
         Self {
+            identity: if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon },
+            issued,
             client: connecting(settings.kubeconfig.clone()),
             cache: Cache::default(),
             readiness,
+            liveness: Liveness::default(),
             status: watch::Sender::new(Status::Starting),
+            acting: watch::Sender::new(false),
             settings,
+            metrics: Metrics { install, repair, agent: agent::Metrics::new(registry) },
         }
     }
 
-    /// Starts what changes the node or its pods. The installer waits for nobody.
-    fn act(&self, registry: &mut Registry, source: repair::Source, retired: &Shutdown) -> JoinSet<()> {
+    /// Alternates between being the node's agent and standing by for another one, until the end is wished. `taken`: no other
+    /// agent had the sockets, and this one has them now.
+    async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) {
+        let mut taken = taken;
+        if !taken {
+            tracing::info!("another agent serves this node: this one takes over once it can do so itself");
+            self.readiness.missing(TURN, "another agent serves this node, and this one is not ready to take over yet");
+            tokio::select! {
+                () = told.wished() => {}
+                () = plugin.abandoned() => tracing::warn!("the other agent has ended before this one was ready"),
+                () = self.prepared() => tracing::info!("this agent takes over"),
+            }
+        }
+        while !told.is_wished() {
+            if !taken && !self.take(plugin).await {
+                continue;
+            }
+            self.act(plugin, told).await;
+            if told.is_wished() {
+                return;
+            }
+            tracing::info!("another agent serves this node: this one takes over again if that one dies");
+            tokio::select! {
+                () = told.wished() => {}
+                () = plugin.abandoned() => tracing::warn!("the other agent is gone: this one takes over again"),
+            }
+            taken = false;
+        }
+    }
+
+    /// Takes the sockets over; whether that was possible.
+    async fn take(&self, plugin: &mut Plugin) -> bool {
+        match plugin.take() {
+            Ok(()) => {
+                self.readiness.ready(TURN);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the plugin cannot reach the agent; trying again");
+                sleep(PAUSE).await;
+                false
+            }
+        }
+    }
+
+    /// Returns once this agent could serve the node by itself: it knows the node's pods, its ports are its own, and nothing
+    /// but its own work is missing on the node.
+    async fn prepared(&self) {
+        loop {
+            let (settings, identity) = (self.settings.install.clone(), self.identity.clone());
+            // A panic is told by the process's hook, and the next look tries again.
+            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &identity)).await {
+                let ours = self.readiness.lacks_at_most(&[INSTALL, AGENT, TURN]) && self.cache.read(Store::is_filled);
+                if obstacles.is_empty() && ours {
+                    self.status.send_replace(Status::Starting);
+                    return;
+                }
+                self.status.send_replace(Status::of_obstacles(obstacles));
+            }
+            tokio::select! {
+                () = sleep(LOOK) => {}
+                () = self.cache.filled(), if !self.cache.read(Store::is_filled) => {}
+            }
+        }
+    }
+
+    /// Starts repair, which does nothing about pods while another agent serves the node.
+    fn repair(&self, source: repair::Source, retired: &Shutdown) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let metrics = install::Metrics::new(registry);
-        tasks.spawn(install::keep(self.settings.install.clone(), metrics, self.status.clone(), retired.clone()));
-        let (client, metrics) = (self.client.clone(), repair::Metrics::new(registry));
+        let (client, metrics) = (self.client.clone(), self.metrics.repair.clone());
         let (settings, end) = (self.settings.repair.clone(), retired.clone());
         tasks.spawn(until(retired, async move {
             repair::follow(client.await, source, settings, metrics, end).await;
         }));
-        let (client, settings) = (self.client.clone(), self.settings.clone());
-        tasks.spawn(until(retired, async move { foresee(client, &settings).await }));
+        tasks
+    }
+
+    /// Acts on the node until another agent has taken it over, or the end is wished.
+    async fn act(&self, plugin: &mut Plugin, told: &Shutdown) {
+        let (retire, retired) = Shutdown::new();
+        let mut actors = self.actors(&retired);
+        self.acting.send_replace(true);
+        tokio::select! {
+            () = told.wished() => {}
+            () = plugin.superseded() => {}
+        }
+        self.acting.send_replace(false);
+        retire.wish();
+        let ended = async { while actors.join_next().await.is_some() {} };
+        if timeout(RETIREMENT, ended).await.is_err() {
+            tracing::error!(
+                "a task that acts on the node has not ended within {RETIREMENT:?}: is one of the node's directories hanging?"
+            );
+        }
+        // Whether the node has all that it needs is from now on for the other agent to say.
+        self.status.send_replace(Status::Ready);
+    }
+
+    /// Starts what changes the node or its pods. The installer waits for nobody.
+    fn actors(&self, retired: &Shutdown) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
+        let (status, liveness) = (self.status.clone(), self.liveness.clone());
+        let identity = self.identity.clone();
+        tasks.spawn(install::keep(settings, identity, metrics, status, liveness, retired.clone()));
+        tasks.spawn(until(retired, foresee(self.client.clone(), self.asker())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
@@ -120,23 +247,39 @@ impl Daemon {
         tasks
     }
 
-    /// Starts what answers the plugin.
-    fn plugin(&self, sockets: Sockets, metrics: agent::Metrics, log: Log, closed: &Shutdown) -> Plugin {
-        let run_dir = self.settings.install.run_dir.clone();
-        Plugin::new(sockets, run_dir, self.cache.clone(), metrics, log, closed.clone())
+    /// What the API server is asked at the end.
+    fn asker(&self) -> Asker {
+        Asker {
+            namespace: self.settings.namespace().to_owned(),
+            pod: self.settings.pod.clone(),
+            node: self.settings.node.clone(),
+            pods: self.cache.clone(),
+        }
+    }
+
+    /// Starts what keeps the token of the plugin's own account valid, where it has one.
+    fn renew(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
+        let Settings { plugin_account: Some(account), node, pod, .. } = &self.settings else { return };
+        let (account, node, pod) = (account.clone(), node.clone(), pod.clone());
+        let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
+        let issued = self.issued.clone();
+        tasks.spawn(until(closed, async move {
+            let client = client.await;
+            let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
+            token::keep(client, Holder { account, namespace, node, pod }, issued).await;
+        }));
     }
 
     /// Starts what fills the cache, and what answers the kubelet and Prometheus.
     fn serve(
         &self,
         registry: Registry,
-        metrics: agent::Metrics,
         feed: Option<Feed<repair::Pod>>,
         node_ready: watch::Sender<bool>,
         closed: &Shutdown,
     ) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        let (client, cache) = (self.client.clone(), self.cache.clone());
+        let (client, cache, metrics) = (self.client.clone(), self.cache.clone(), self.metrics.agent.clone());
         let (node, end) = (self.settings.node.clone(), closed.clone());
         tasks.spawn(until(closed, async move {
             agent::watch(client.await, &node, &cache, &metrics, feed, end).await;
@@ -146,9 +289,12 @@ impl Daemon {
             cache.filled().await;
             readiness.ready(AGENT);
         }));
+        self.renew(&mut tasks, closed);
         tasks.spawn(until(closed, report(self.status.subscribe(), self.readiness.clone())));
-        tasks.spawn(until(closed, serves_pods(self.status.subscribe(), self.cache.clone(), node_ready)));
-        tasks.spawn(ports::health(self.settings.health_port, self.readiness.clone(), closed.clone()));
+        let (status, acting) = (self.status.subscribe(), self.acting.subscribe());
+        tasks.spawn(until(closed, serves_pods(status, acting, self.cache.clone(), node_ready)));
+        let (port, liveness) = (self.settings.health_port, self.liveness.clone());
+        tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
         if let Some(port) = self.settings.monitoring_port {
             tasks.spawn(ports::metrics(port, Arc::new(registry), self.readiness.clone(), closed.clone()));
         }
@@ -162,10 +308,10 @@ impl Daemon {
     }
 }
 
-/// Warns while there is time where an upgrade would be taken for a removal.
-async fn foresee(client: Connecting, settings: &Settings) {
-    let answer = upgrade::ask(client, settings.namespace(), &settings.node).await;
-    if let ending @ Ending::Remove(_) = decide(false, answer) {
+/// Warns while there is time where an upgrade could not be told from a removal.
+async fn foresee(client: Connecting, asker: Asker) {
+    let ending = decide(false, upgrade::ask(client, asker).await);
+    if matches!(ending, Ending::Remove(_) | Ending::Keep(Keep::RightMissing(_))) {
         let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
         tracing::warn!(check, "if this daemon ended now, the plugin would be {ending}");
     }
@@ -186,14 +332,23 @@ fn until(end: &Shutdown, work: impl Future<Output = ()> + Send + 'static) -> imp
     }
 }
 
-/// Keeps `ready` saying whether pods that start on this node are redirected: the plugin is installed, and the agent knows
-/// the node's pods.
-async fn serves_pods(mut status: watch::Receiver<Status>, cache: Cache, ready: watch::Sender<bool>) {
+/// Keeps `ready` saying whether pods that start on this node are redirected, and whether that is this agent's business: the
+/// plugin is installed, and the agent knows the node's pods.
+async fn serves_pods(
+    mut status: watch::Receiver<Status>,
+    mut acting: watch::Receiver<bool>,
+    cache: Cache,
+    ready: watch::Sender<bool>,
+) {
     cache.filled().await;
     loop {
-        let installed = *status.borrow_and_update() == Status::Ready;
-        ready.send_if_modified(|ready| std::mem::replace(ready, installed) != installed);
-        if status.changed().await.is_err() {
+        let serves = *status.borrow_and_update() == Status::Ready && *acting.borrow_and_update();
+        ready.send_if_modified(|ready| std::mem::replace(ready, serves) != serves);
+        let changed = tokio::select! {
+            changed = status.changed() => changed,
+            changed = acting.changed() => changed,
+        };
+        if changed.is_err() {
             return;
         }
     }

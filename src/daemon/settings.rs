@@ -15,6 +15,10 @@ pub struct Settings {
     pub repair: repair::Settings,
     /// The node's name.
     pub node: String,
+    /// The plugin's service account; none: its kubeconfig holds the daemon's own token.
+    pub plugin_account: Option<String>,
+    /// The daemon's own pod; empty: unknown.
+    pub pod: String,
     /// Port of health.
     pub health_port: u16,
     /// Port of metrics.
@@ -43,10 +47,17 @@ impl Settings {
             warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair looks at this one"));
         }
         repair.repair_node_name.clone_from(&node);
+        if own.plugin_service_account.is_empty() {
+            let warning = "PLUGIN_SERVICE_ACCOUNT is empty: the plugin's kubeconfig on this node holds this daemon's own \
+                           token, with all its rights";
+            warnings.push(warning.to_owned());
+        }
         let settings = Self {
             install: Arc::new(install),
             repair: repair::Settings::parse(&repair)?,
             node,
+            pod: if own.pod_name.is_empty() { own.hostname } else { own.pod_name },
+            plugin_account: Some(own.plugin_service_account).filter(|name| !name.is_empty()),
             health_port: own.health_port,
             monitoring_port: Some(own.monitoring_port).filter(|port| *port != 0),
             startup_taint: Some(own.startup_taint).filter(|key| !key.is_empty()),

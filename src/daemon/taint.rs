@@ -8,10 +8,19 @@ use hyper::{Request, header};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_secs(1);
+/// One attempt: a server that never answers is asked again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between the first two attempts; each further pause is twice as long,
+const SHORTEST: Duration = Duration::from_secs(1);
+/// up to this one.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The pauses between attempts. A control plane that refuses is not asked each second by each of its nodes.
+fn pauses() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(SHORTEST), |pause| Some((*pause * 2).min(LONGEST)))
+}
 
 /// What removes the taint from the node; `None` where it has none of this key.
 fn patch(node: &Node, key: &str) -> Option<Value> {
@@ -27,13 +36,18 @@ fn patch(node: &Node, key: &str) -> Option<Value> {
 
 /// Removes the taint, however often that takes.
 pub(super) async fn remove(client: &Client, node: &str, key: &str) {
-    loop {
-        match try_to_remove(client, node, key).await {
-            Ok(true) => return tracing::info!(node, taint = key, "the startup taint is removed"),
-            Ok(false) => return tracing::debug!(node, taint = key, "the node has no startup taint"),
-            Err(error) => tracing::warn!(%error, node, taint = key, "the startup taint cannot be removed yet"),
+    for pause in pauses() {
+        match timeout(PATIENCE, try_to_remove(client, node, key)).await {
+            Ok(Ok(true)) => return tracing::info!(node, taint = key, "the startup taint is removed"),
+            Ok(Ok(false)) => return tracing::debug!(node, taint = key, "the node has no startup taint"),
+            Ok(Err(error)) => tracing::warn!(%error, node, taint = key, "the startup taint cannot be removed yet"),
+            Err(_) => tracing::warn!(
+                node,
+                taint = key,
+                "the startup taint cannot be removed yet: no answer within {PATIENCE:?}"
+            ),
         }
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 
@@ -53,6 +67,12 @@ mod tests {
 
     fn of(taints: &Value) -> Option<Value> {
         patch(&serde_json::from_value(json!({"metadata": {}, "spec": {"taints": taints}})).unwrap(), "cni/not-ready")
+    }
+
+    #[test]
+    fn pauses_grow_to_a_minute_and_go_on_for_ever() {
+        let seconds: Vec<u64> = pauses().take(9).map(|pause| pause.as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
 use super::ending::Answer;
 use super::selection::selects;
+use crate::agent::Cache;
 use crate::contract;
+use crate::pod::PodName;
 
 /// One question.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -20,30 +22,53 @@ const ATTEMPTS: usize = 3;
 /// All of it, a client included: a third of a pod's grace period.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The answer about the DaemonSet in `namespace`, for this node. Without a namespace, it is that of the account.
-pub(super) async fn ask(client: impl Future<Output = Client>, namespace: &str, node: &str) -> Answer {
-    let answer = async { persist(&client.await, namespace, node).await };
+/// Who asks: the daemon's pod.
+#[derive(Debug, Clone)]
+pub(super) struct Asker {
+    /// Namespace of pod and DaemonSet; empty: that of the account.
+    pub(super) namespace: String,
+    /// The pod's name; empty: unknown.
+    pub(super) pod: String,
+    /// The node's name.
+    pub(super) node: String,
+    /// The node's pods, as they were watched.
+    pub(super) pods: Cache,
+}
+
+/// The answer about the asker's DaemonSet and node.
+pub(super) async fn ask(client: impl Future<Output = Client>, mut asker: Asker) -> Answer {
+    let answer = async {
+        let client = client.await;
+        if asker.namespace.is_empty() {
+            client.default_namespace().clone_into(&mut asker.namespace);
+        }
+        persist(&client, &asker).await
+    };
     timeout(LIMIT, answer).await.unwrap_or_else(|_| Answer::Unanswered(format!("no answer within {LIMIT:?}")))
 }
 
-async fn persist(client: &Client, namespace: &str, node: &str) -> Answer {
-    let namespace = if namespace.is_empty() { client.default_namespace() } else { namespace };
-    let mut answer = ask_once(client, namespace, node).await;
+/// Whoever deletes everything deletes one role after the other: only the last answer of several tells what is left.
+async fn persist(client: &Client, asker: &Asker) -> Answer {
+    let mut answer = ask_once(client, asker).await;
     for _ in 1..ATTEMPTS {
-        if !matches!(answer, Answer::Refused(_) | Answer::Unanswered(_)) {
+        if matches!(answer, Answer::Found { .. } | Answer::NotFound) {
             break;
         }
         sleep(PAUSE).await;
-        answer = ask_once(client, namespace, node).await;
+        answer = ask_once(client, asker).await;
     }
     answer
 }
 
-async fn ask_once(client: &Client, namespace: &str, node: &str) -> Answer {
+async fn ask_once(client: &Client, asker: &Asker) -> Answer {
+    let Asker { namespace, node, .. } = asker;
     let daemon_sets = Api::<DaemonSet>::namespaced(client.clone(), namespace);
     let found = match timeout(PATIENCE, daemon_sets.get(contract::DAEMON_SET)).await {
         Err(_) => return Answer::Unanswered(format!("no answer within {PATIENCE:?}")),
-        Ok(Err(error)) => return of_error(&error),
+        Ok(Err(error)) => match of_error(&error) {
+            Answer::Refused(code) => return refused(client, asker, code).await,
+            answer => return answer,
+        },
         Ok(Ok(found)) => found,
     };
     let deleting = found.metadata.deletion_timestamp.is_some();
@@ -55,6 +80,25 @@ async fn ask_once(client: &Client, namespace: &str, node: &str) -> Answer {
         _ => true,
     };
     Answer::Found { deleting, selects_node }
+}
+
+/// Whether a refusal is about the DaemonSet alone, or about all that the account could ask for.
+async fn refused(client: &Client, asker: &Asker, code: u16) -> Answer {
+    let pod = PodName { namespace: asker.namespace.clone(), name: asker.pod.clone() };
+    if pod.name.is_empty() {
+        return Answer::Refused(code);
+    }
+    // A token is bound to its pod: where the pod was deleted by force, the token ends with it, and tells nothing.
+    if code == 401 && asker.pods.read(|pods| pods.is_filled() && !pods.has(&pod)) {
+        return Answer::Unanswered(format!("pod {pod} was deleted by force, and its token with it"));
+    }
+    let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
+    match timeout(PATIENCE, pods.get_metadata(&pod.name)).await {
+        Err(_) => Answer::Unanswered(format!("no answer within {PATIENCE:?}")),
+        Ok(Ok(_)) => Answer::RightMissing(code),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => Answer::RightMissing(code),
+        Ok(Err(error)) => of_error(&error),
+    }
 }
 
 fn of_error(error: &kube::Error) -> Answer {

@@ -44,6 +44,7 @@ pub use settings::Settings;
 pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
+use crate::inject::template::Budget;
 use overlay::Overlays;
 use pipeline::Subject;
 use settings::Program;
@@ -90,6 +91,8 @@ pub struct Request<'a> {
     pub env: BTreeMap<String, String>,
     /// Whether the cluster's nodes have native sidecars.
     pub native_sidecars: bool,
+    /// What the review may spend.
+    pub budget: Budget,
 }
 
 impl<'a> Request<'a> {
@@ -102,6 +105,7 @@ impl<'a> Request<'a> {
             proxy_configs: &[],
             env: BTreeMap::new(),
             native_sidecars: false,
+            budget: Budget::default(),
         }
     }
 }
@@ -177,12 +181,14 @@ impl Injector {
         if !decision.inject {
             return Ok(Outcome::Skipped(decision));
         }
+        let budget = &mut request.budget.clone();
+        annotations::charge(pod, budget)?;
         let mesh = &self.config.mesh;
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
                 let owner = Owner::of_legacy_pod(pod, namespace);
-                let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config)?;
+                let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config, budget)?;
                 let patched = legacy::patched(pod, &steps)?;
                 let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };
                 Ok(Outcome::Injected { decision, injected })
@@ -204,7 +210,7 @@ impl Injector {
                     annotations: Some(&self.config.settings.injected_annotations),
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
-                let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject)?;
+                let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;
                 let injected = Injected { original: pod, pod: merged, warnings, steps: None };
                 Ok(Outcome::Injected { decision, injected })
             }

@@ -7,8 +7,11 @@ mod directive;
 mod list;
 mod schema;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
+use super::template::{Budget, Exceeded};
 use directive::Directive;
 use schema::{Schema, Strategy};
 
@@ -32,20 +35,41 @@ pub enum Error {
     /// A directive's value is of the wrong type.
     #[error("{0} needs a list")]
     NoList(String),
+    /// The budget is spent.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
 }
 
-/// Merges `overlay`, a partial pod, into `pod`.
+/// Merges `overlay`, a partial pod, into `pod`. Takes time in proportion to the two, and charges it.
 ///
 /// # Errors
-/// A directive is wrong, or an element has no key to be merged by.
-pub fn merge_pod(pod: &mut Value, overlay: Value) -> Result<(), Error> {
+/// A directive is wrong, an element has no key to be merged by, or the budget is spent.
+pub fn merge_pod(pod: &mut Value, overlay: Value, budget: &mut Budget) -> Result<(), Error> {
     match overlay {
-        Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Schema::Pod),
+        Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Schema::Pod, budget),
         _ => Ok(()),
     }
 }
 
-fn merge_map(original: &mut Map<String, Value>, mut overlay: Map<String, Value>, schema: Schema) -> Result<(), Error> {
+/// Merges `overlay` into `container`, an element of one of a pod's lists of containers.
+///
+/// # Errors
+/// See [`merge_pod`].
+pub(in crate::inject) fn merge_container(
+    container: &mut Value,
+    overlay: Map<String, Value>,
+    budget: &mut Budget,
+) -> Result<(), Error> {
+    merge_map(super::pod::object(container), overlay, Schema::Container, budget)
+}
+
+fn merge_map(
+    original: &mut Map<String, Value>,
+    mut overlay: Map<String, Value>,
+    schema: Schema,
+    budget: &mut Budget,
+) -> Result<(), Error> {
+    budget.step(overlay.len())?;
     match Directive::take(&mut overlay)? {
         Some(Directive::Replace) => {
             *original = overlay;
@@ -61,29 +85,38 @@ fn merge_map(original: &mut Map<String, Value>, mut overlay: Map<String, Value>,
     directive::retain_keys(original, &mut overlay)?;
     let orders = directive::element_orders(&mut overlay)?;
     directive::delete_from_primitive_lists(original, &mut overlay)?;
-    for (key, value) in overlay {
-        merge_member(original, key, value, schema)?;
+    let deleted: HashSet<String> =
+        overlay.iter().filter(|(_, value)| value.is_null()).map(|(key, _)| key.clone()).collect();
+    if !deleted.is_empty() {
+        original.retain(|key, _| !deleted.contains(key));
+    }
+    for (key, value) in overlay.into_iter().filter(|(_, value)| !value.is_null()) {
+        merge_member(original, key, value, schema, budget)?;
     }
     for (key, order) in orders {
         if let (Some(Value::Array(items)), Strategy::Keyed(by, _)) = (original.get_mut(&key), schema.list(&key)) {
-            let before = items.clone();
-            *items = list::ordered(std::mem::take(items), &order, &before, by);
+            *items = list::ordered(std::mem::take(items), &order, by);
         }
     }
     Ok(())
 }
 
-fn merge_member(original: &mut Map<String, Value>, key: String, value: Value, schema: Schema) -> Result<(), Error> {
-    if value.is_null() {
-        original.shift_remove(&key);
-        return Ok(());
-    }
+fn merge_member(
+    original: &mut Map<String, Value>,
+    key: String,
+    value: Value,
+    schema: Schema,
+    budget: &mut Budget,
+) -> Result<(), Error> {
     match (original.get_mut(&key), value) {
-        (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, schema.member(&key)),
+        (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, schema.member(&key), budget),
         (Some(Value::Array(old)), Value::Array(new)) => match schema.list(&key) {
-            Strategy::Keyed(by, element) => list::merge_keyed(old, new, (&key, by), element),
+            Strategy::Keyed(by, element) => {
+                budget.step(old.len() + new.len())?;
+                list::merge_keyed(old, new, (&key, by), element, budget)
+            }
             Strategy::Set => {
-                new.into_iter().for_each(|item| list::insert_scalar(old, item));
+                list::unite(old, new);
                 Ok(())
             }
             Strategy::Atomic => {

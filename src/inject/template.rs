@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The injector parses a template once and renders it for each pod. Rendering reads nothing but its data: no clock, file,
-//! environment or network, and it ends within its [`Limits`]. It knows neither YAML nor pods: what a template means is the caller's.
+//! environment or network, and it ends within its [`Budget`]. It knows neither YAML nor pods: what a template means is the caller's.
 
+mod budget;
 mod error;
 mod exec;
 mod function;
@@ -16,6 +17,7 @@ mod istio;
 mod json;
 mod lex;
 mod literal;
+mod map;
 pub mod mesh;
 mod node;
 mod parse;
@@ -27,8 +29,9 @@ mod sprig;
 mod value;
 mod yaml;
 
+pub use budget::{Budget, Exceeded, Limits, Stop};
 pub use error::{Error, Failure, Reason, Syntax};
-pub use function::{ANY, Args, Budget, Functions};
+pub use function::{ANY, Args, Functions};
 pub use istio::PROXY_DEFAULTS;
 pub(super) use json::number as json_number;
 pub use json::write_json;
@@ -53,24 +56,6 @@ impl Delims {
     pub const BRACKETS: Self = Self { left: "[[", right: "]]" };
 }
 
-/// How much one rendering may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Steps: about one for each expression, element and 64 bytes that are looked at.
-    pub steps: u64,
-    /// Bytes of output and of all that functions make on the way.
-    pub bytes: usize,
-    /// Blocks, templates and parentheses within each other.
-    pub depth: usize,
-}
-
-impl Default for Limits {
-    /// A hundred times what Istio's largest template takes, and less than a tenth of a second.
-    fn default() -> Self {
-        Self { steps: 1_000_000, bytes: 8 << 20, depth: 250 }
-    }
-}
-
 /// How much of the output an error quotes, in bytes.
 const QUOTED: usize = 120;
 
@@ -83,7 +68,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Parses a template. A function that is not among those given is an error, as it is in Go.
+    /// Parses a template. A call of a function that is not among those given ends the rendering that gets there; Go refuses the
+    /// template.
     pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
         let fault =
             |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
@@ -96,9 +82,14 @@ impl Template {
         &self.name
     }
 
+    /// The functions that it calls and nobody provides.
+    pub fn undefined(&self) -> &[String] {
+        &self.tree.undefined
+    }
+
     /// Renders it with `.` and `$` as the data.
-    pub fn render(&self, data: &Value<'_>, limits: Limits) -> Result<String, Error> {
-        exec::render(&self.tree, data, limits).map_err(|stop| self.error(stop))
+    pub fn render(&self, data: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
+        exec::render(&self.tree, data, budget).map_err(|stop| self.error(stop))
     }
 
     fn error(&self, stop: exec::Stop) -> Error {

@@ -92,6 +92,17 @@ pub fn list_name(bytes: &[u8]) -> Option<String> {
     string(fields.get("name")?)
 }
 
+impl Network<'_> {
+    /// The types of all plugins but ours.
+    pub fn others(&self) -> Vec<&str> {
+        let kinds = match self {
+            Self::List(list) => list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect(),
+            Self::Single(single) => vec![single.kind.as_str()],
+        };
+        kinds.into_iter().filter(|kind| *kind != contract::PLUGIN_NAME).collect()
+    }
+}
+
 impl<'a> List<'a> {
     /// What `libcni` demands of a list (`NetworkConfFromBytes`).
     fn read(text: &'a str, fields: &Fields<'a>) -> Result<Self, Invalid> {

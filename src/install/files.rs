@@ -2,20 +2,27 @@
 //!
 //! A file is replaced by a temporary beside it, synced, renamed over it, and the directory synced: at each instant
 //! there is the old file or the new one, whole. The temporary is in the same directory, for containerd 1.6 overlooks a
-//! rename from another one, and its name is one that no runtime reads.
+//! rename from another one, and its name is one that no runtime reads. Its writer holds a lock (`flock`) on it, which the
+//! kernel drops with the process: a temporary that can be locked is stale, and only such a one is removed.
 #![expect(clippy::disallowed_methods, reason = "owns every change of the node's files")]
 
-use std::fs::{self, File, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use super::plan::Operation;
+use tempfile::NamedTempFile;
+
+use super::plan::{Operation, Source};
 
 const PREFIX: &str = ".istio-cni-";
 const SUFFIX: &str = ".tmp";
-/// What Istio's own installer leaves when it is killed.
+/// Of Istio's own installer, which locks nothing, and ends in failure where one of its temporaries is removed under it.
 const UPSTREAM_PREFIX: &str = "istio-cni.tmp.";
+/// For so long after its last change, a temporary of Istio's installer may still be in use.
+const UPSTREAM_USE: Duration = Duration::from_secs(60);
 
 /// A change that failed.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +45,25 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Whether a path is a temporary of this program or of the one that it replaces.
-pub(super) fn is_temporary(path: &Path) -> bool {
-    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
-    (name.starts_with(PREFIX) && name.ends_with(SUFFIX)) || name.starts_with(UPSTREAM_PREFIX)
+/// Whether a file's name is that of a temporary of this program.
+pub(super) fn is_temporary(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
+}
+
+/// Whether a path is a temporary, of this program or of Istio's, whose writer is dead.
+pub(super) fn is_stale(path: &Path) -> bool {
+    let Some(name) = path.file_name() else { return false };
+    if name.as_encoded_bytes().starts_with(UPSTREAM_PREFIX.as_bytes()) {
+        let modified = fs::symlink_metadata(path).and_then(|file| file.modified());
+        return modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > UPSTREAM_USE));
+    }
+    is_temporary(name) && File::open(path).is_ok_and(|file| !is_in_use(&file))
+}
+
+/// Whether a living process holds the lock on its temporary; if none does, the caller has it as long as the file is open.
+fn is_in_use(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Changes files, and lets somebody look on before each step.
@@ -72,10 +94,14 @@ impl<'a> Files<'a> {
     pub fn perform(&self, operation: &Operation) -> Result<(), Error> {
         let done = match operation {
             Operation::Copy { from, to, mode } => {
-                self.replace(to, *mode, None, |file| io::copy(&mut File::open(from)?, file).map(drop))
+                self.replace(to, *mode, |file| io::copy(&mut File::open(from)?, file).map(drop), || Ok(()))
             }
-            Operation::Write { path, content, mode, over } => {
-                self.replace(path, *mode, over.as_deref(), |file| file.write_all(content))
+            Operation::Write { path, content, mode, over, source } => {
+                let unchanged = || {
+                    over.iter().try_for_each(|over| still_holds(path, over))?;
+                    source.iter().try_for_each(|Source { path, content }| still_holds(path, content))
+                };
+                self.replace(path, *mode, |file| file.write_all(content), unchanged)
             }
             Operation::Remove { path } => self.remove(path),
         };
@@ -86,8 +112,8 @@ impl<'a> Files<'a> {
         &self,
         path: &Path,
         mode: u32,
-        over: Option<&[u8]>,
         fill: impl FnOnce(&mut File) -> io::Result<()>,
+        unchanged: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
         if !dir.is_dir() {
@@ -95,7 +121,7 @@ impl<'a> Files<'a> {
             fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         }
         (self.before)("create");
-        let mut temporary = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(dir)?;
+        let mut temporary = temporary(dir)?;
         (self.before)("write");
         fill(temporary.as_file_mut())?;
         (self.before)("set mode");
@@ -103,15 +129,17 @@ impl<'a> Files<'a> {
         (self.before)("sync");
         temporary.as_file().sync_all()?;
         (self.before)("rename");
-        if over.is_some_and(|over| fs::read(path).is_ok_and(|there| there != over)) {
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has just changed it"));
-        }
+        unchanged()?;
         temporary.persist(path).map_err(|error| error.error)?;
         self.sync(dir)
     }
 
-    /// What is not there need not be removed.
+    /// What is not there need not be removed, and a temporary whose writer lives must not be.
     fn remove(&self, path: &Path) -> io::Result<()> {
+        let lock = path.file_name().is_some_and(is_temporary).then(|| File::open(path).ok()).flatten();
+        if lock.as_ref().is_some_and(is_in_use) {
+            return Ok(());
+        }
         (self.before)("remove");
         match fs::remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -124,4 +152,27 @@ impl<'a> Files<'a> {
         (self.before)("sync directory");
         File::open(dir)?.sync_all()
     }
+}
+
+/// A locked temporary. Whoever removes a stale one has it locked meanwhile, so one that is still linked once it is locked
+/// stays.
+fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
+    loop {
+        let temporary = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(dir)?;
+        temporary.as_file().lock()?;
+        if temporary.as_file().metadata()?.nlink() > 0 {
+            return Ok(temporary);
+        }
+    }
+}
+
+/// Fails where a file has other content than a plan has read there, or is gone: its owner's change is not written over, and
+/// what the owner removed or renamed is not made anew.
+fn still_holds(path: &Path, content: &[u8]) -> io::Result<()> {
+    let change = match fs::read(path) {
+        Ok(there) if there == content => return Ok(()),
+        Ok(_) => format!("another program has just changed {}", path.display()),
+        Err(error) => format!("another program has just removed {}: {error}", path.display()),
+    };
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, change))
 }

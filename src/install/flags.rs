@@ -8,11 +8,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::server::{InvalidHost, Server};
-use super::settings::{Entry, KubeconfigSettings, Mode, Settings};
+use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, Settings};
 use crate::contract;
 
-/// The owned configuration's usual name.
-const OWNED: &str = "02-istio-cni.conflist";
 /// The standalone configuration's usual name.
 const STANDALONE: &str = "YYY-istio-cni.conf";
 

@@ -5,6 +5,7 @@
 //! step that another thread has to be woken for waits for a processor. It leaves everything in place when it ends.
 #![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
 
+use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,13 +15,15 @@ use tokio::sync::watch::Sender;
 use tokio::time::timeout;
 
 use super::files::{self, Files};
-use super::plan::{self, Plan};
+use super::identity::Identity;
+use super::plan::{self, Plan, Reason, Step};
 use super::server::Resolver;
 use super::settings::Settings;
 use super::snapshot::{Compared, Snapshot};
 use super::throttle::Throttle;
 use super::{Metrics, Status};
 use crate::contract;
+use crate::serve::health::Liveness;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::watch::Watch;
 
@@ -28,12 +31,24 @@ use crate::serve::watch::Watch;
 const SAFETY_NET: Duration = Duration::from_secs(30);
 /// Between two looks on one where something is missing.
 const IMPATIENT: Duration = Duration::from_secs(1);
+/// A look takes milliseconds. A thread that is so late hangs in the node's file system.
+const HANGS: Duration = Duration::from_secs(15);
+/// The thread's name for probes.
+const THREAD: &str = "installer";
 
 /// Installs and mends until the end is wished; `status` tells how far the node is.
-pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Status>, shutdown: Shutdown) {
+pub async fn keep(
+    settings: Arc<Settings>,
+    identity: Identity,
+    metrics: Metrics,
+    status: Sender<Status>,
+    liveness: Liveness,
+    shutdown: Shutdown,
+) {
     let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
     while !shutdown.is_wished() {
-        let mut keeper = Keeper::new(Arc::clone(&settings), resolver.clone(), metrics.clone(), status.clone());
+        let (sources, liveness) = ((resolver.clone(), identity.clone()), liveness.clone());
+        let mut keeper = Keeper::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
         let end = shutdown.clone();
         let trouble = match tokio::task::spawn_blocking(move || keeper.live(&end)).await {
             Ok(Ok(())) => continue,
@@ -45,13 +60,23 @@ pub async fn keep(settings: Arc<Settings>, metrics: Metrics, status: Sender<Stat
         metrics.ready(false);
         let _ = timeout(IMPATIENT, shutdown.wished()).await;
     }
+    liveness.ended(THREAD);
+}
+
+/// What an installation would wait for on the node as it is. Changes nothing.
+pub fn obstacles(settings: &Settings, identity: &Identity) -> Vec<String> {
+    let mut snapshot = Snapshot::take(settings);
+    snapshot.account = identity.of(snapshot.account);
+    plan::install(settings, &snapshot).obstacles.iter().map(ToString::to_string).collect()
 }
 
 struct Keeper {
     settings: Arc<Settings>,
     resolver: Resolver,
+    identity: Identity,
     metrics: Metrics,
     status: Sender<Status>,
+    liveness: Liveness,
     throttle: Throttle,
     compared: Compared,
     /// The plan of the last look: what it says is logged when it is new.
@@ -62,10 +87,17 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(settings: Arc<Settings>, resolver: Resolver, metrics: Metrics, status: Sender<Status>) -> Self {
+    fn new(
+        settings: Arc<Settings>,
+        (resolver, identity): (Resolver, Identity),
+        metrics: Metrics,
+        status: Sender<Status>,
+        liveness: Liveness,
+    ) -> Self {
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
-        Self { settings, resolver, metrics, status, throttle, compared, last, was_ready: false, more: false }
+        let (was_ready, more) = (false, false);
+        Self { settings, resolver, identity, metrics, status, liveness, throttle, compared, last, was_ready, more }
     }
 
     /// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
@@ -76,12 +108,14 @@ impl Keeper {
 
     async fn mend(&mut self, end: &Shutdown) {
         let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
-        // The plugin writes a line for each pod that starts.
         let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
-        let mut watch = Watch::new(directories).except(contract::LOG_FILE);
+        let mut watch = Watch::new(directories).except(is_no_change);
         while !end.is_wished() {
+            self.liveness.alive(THREAD, HANGS);
             watch.renew();
+            self.metrics.watched(watch.is_complete());
             let complete = self.visit();
+            self.liveness.alive(THREAD, SAFETY_NET + HANGS);
             if self.more {
                 let wait = self.throttle.take(Instant::now());
                 if self.throttle.is_fight() {
@@ -92,6 +126,7 @@ impl Keeper {
                 tokio::select! {
                     () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
                     () = self.resolver.changed() => {}
+                    () = self.identity.changed() => {}
                     () = end.wished() => {}
                 }
             }
@@ -100,48 +135,63 @@ impl Keeper {
 
     /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
     fn visit(&mut self) -> bool {
-        let plan = plan::install(
-            &self.settings,
-            &Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared),
-        );
+        let mut snapshot = Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared);
+        snapshot.account = self.identity.of(snapshot.account);
+        let plan = plan::install(&self.settings, &snapshot);
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.
-        let news = (before == Status::Ready || plan.steps.is_empty()).then(|| status(&plan, &before));
+        let idle = plan.steps.iter().all(|step| step.reason == Reason::Stale);
+        let news = (before == Status::Ready || idle).then(|| status(&plan, &before));
         let news = news.filter(|status| self.publish(status));
-        let (done, failure) = self.carry_out(&plan);
+        let outcome = self.carry_out(&plan);
         news.iter().for_each(say);
-        self.tell(&plan, done);
-        if let Some(failure) = &failure {
+        self.tell(&plan, &outcome);
+        let failures: Vec<String> = outcome.failures().map(ToString::to_string).collect();
+        if !failures.is_empty() {
             let obstacles = plan.obstacles.iter().map(ToString::to_string);
-            let status = Status::NotReady(obstacles.chain([failure.to_string()]).collect());
+            let status = Status::NotReady(obstacles.chain(failures).collect());
             if self.publish(&status) {
                 say(&status);
             }
         }
-        self.more = !plan.steps.is_empty() && failure.is_none();
+        self.more = !outcome.done.is_empty() && outcome.failed.is_empty();
         self.last = plan;
-        self.last.is_empty()
+        is_complete(&self.last)
     }
 
-    /// Carries out what is planned up to the first failure: what follows stands on what went before. How many steps are
-    /// done, and the failure.
-    fn carry_out(&self, plan: &Plan) -> (usize, Option<files::Error>) {
-        let files = Files::new();
-        for (done, step) in plan.steps.iter().enumerate() {
-            if let Err(error) = files.perform(&step.operation) {
-                self.metrics.failed(&step.operation);
-                return (done, Some(error));
+    /// Carries out what is planned. A step that fails holds back only what would otherwise name in a chain what is not there.
+    fn carry_out<'p>(&self, plan: &'p Plan) -> Outcome<'p> {
+        let (files, mut outcome) = (Files::new(), Outcome::default());
+        let mut holds_back = false;
+        for step in &plan.steps {
+            if holds_back && is_of_chain(step.reason) {
+                continue;
             }
-            if self.was_ready {
-                self.metrics.healed(step.reason);
+            match files.perform(&step.operation) {
+                Ok(()) => {
+                    outcome.done.push(step);
+                    if self.was_ready {
+                        self.metrics.healed(step.reason);
+                    }
+                }
+                Err(error) => {
+                    self.metrics.failed(&step.operation);
+                    holds_back |= is_needed_by_chain(step.reason, self.was_ready);
+                    outcome.failed.push((step, error));
+                }
             }
         }
-        (plan.steps.len(), None)
+        outcome
     }
 
-    fn tell(&self, plan: &Plan, done: usize) {
-        for step in plan.steps.iter().take(done) {
+    fn tell(&self, plan: &Plan, outcome: &Outcome<'_>) {
+        for step in &outcome.done {
             tracing::info!(reason = step.reason.as_str(), "{:?}", step.operation);
+        }
+        for (step, error) in outcome.failed.iter().filter(|(step, _)| step.reason == Reason::Stale) {
+            if !self.last.steps.contains(step) {
+                tracing::warn!(%error, "a temporary stays");
+            }
         }
         for obstacle in plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle)) {
             tracing::warn!("waiting: {obstacle}");
@@ -167,6 +217,47 @@ impl Keeper {
     }
 }
 
+/// What became of a plan's steps; those in neither list were held back by a failure.
+#[derive(Default)]
+struct Outcome<'p> {
+    done: Vec<&'p Step>,
+    failed: Vec<(&'p Step, files::Error)>,
+}
+
+impl Outcome<'_> {
+    /// Those that concern pods: a temporary that stays concerns none.
+    fn failures(&self) -> impl Iterator<Item = &files::Error> {
+        self.failed.iter().filter(|(step, _)| step.reason != Reason::Stale).map(|(_, error)| error)
+    }
+}
+
+/// Whether nothing is left to do, but temporaries to remove.
+fn is_complete(plan: &Plan) -> bool {
+    plan.obstacles.is_empty() && plan.steps.iter().all(|step| step.reason == Reason::Stale)
+}
+
+/// Whether a step edits network configurations, which are changed in their order or not at all.
+fn is_of_chain(reason: Reason) -> bool {
+    use Reason::{BinaryDiffers, BinaryMissing, KubeconfigDiffers, KubeconfigMissing, Stale};
+    !matches!(reason, Stale | BinaryMissing | BinaryDiffers | KubeconfigMissing | KubeconfigDiffers)
+}
+
+/// Whether no chain may be edited if this fails. An older plugin and an older token serve; where the plugin has been at work,
+/// it asks the agent first, and a chain without it would let pods start that nobody redirects.
+fn is_needed_by_chain(reason: Reason, was_ready: bool) -> bool {
+    match reason {
+        Reason::Stale | Reason::BinaryDiffers | Reason::KubeconfigDiffers => false,
+        Reason::KubeconfigMissing => !was_ready,
+        _ => true,
+    }
+}
+
+/// The plugin writes a line for each pod that starts, and a temporary is no change before it gets its name: the installer's
+/// own failures would otherwise wake it at once, again and again.
+fn is_no_change(name: &OsStr) -> bool {
+    name == contract::LOG_FILE || files::is_temporary(name)
+}
+
 fn say(status: &Status) {
     match status {
         Status::Ready => tracing::info!("the node is ready"),
@@ -177,7 +268,7 @@ fn say(status: &Status) {
 
 /// What a plan means for readiness. One that could start no pod wrongly leaves it as it was.
 fn status(plan: &Plan, before: &Status) -> Status {
-    if plan.is_empty() {
+    if is_complete(plan) {
         return Status::Ready;
     }
     if !plan.disturbs() {
@@ -200,7 +291,7 @@ fn fight(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::install::plan::{Operation, Reason, Step};
+    use crate::install::plan::Operation;
 
     fn plan(reason: Reason) -> Plan {
         let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into() };

@@ -14,6 +14,7 @@ use crate::contract;
 pub struct Metrics {
     installs: Family<Installed, Counter>,
     ready: Gauge,
+    watched: Gauge,
     heals: Family<Healed, Counter>,
 }
 
@@ -29,12 +30,18 @@ struct Healed {
 }
 
 impl Metrics {
-    /// Registers `istio_cni_installs_total{result}`, `istio_cni_install_ready` and `istio_cni_self_heals_total{reason}`.
+    /// Registers `istio_cni_installs_total{result}`, `istio_cni_install_ready`, `istio_cni_install_watched` and
+    /// `istio_cni_self_heals_total{reason}`.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let of_cni = registry.sub_registry_with_prefix("istio_cni");
         of_cni.register("installs", "Installations of the plugin, by result", metrics.installs.clone());
         of_cni.register("install_ready", "Whether the node has all that it needs", metrics.ready.clone());
+        of_cni.register(
+            "install_watched",
+            "Whether the kernel tells of changes of the node's directories, or they are looked at each second",
+            metrics.watched.clone(),
+        );
         of_cni.register("self_heals", "Changes after the node was ready, by reason", metrics.heals.clone());
         metrics
     }
@@ -54,6 +61,10 @@ impl Metrics {
 
     pub(super) fn ready(&self, ready: bool) {
         self.ready.set(ready.into());
+    }
+
+    pub(super) fn watched(&self, watched: bool) {
+        self.watched.set(watched.into());
     }
 
     pub(super) fn healed(&self, reason: Reason) {

@@ -7,7 +7,9 @@ mod network;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::identity::NoAccount;
 use super::kubeconfig;
+use super::record;
 use super::server::Unresolved;
 use super::settings::Settings;
 use super::snapshot::{BinaryState, Snapshot, Unread};
@@ -57,12 +59,23 @@ pub enum Operation {
         mode: u32,
         /// What the plan read there: the change of another writer since then is not written over.
         over: Option<Vec<u8>>,
+        /// The other file that the content was made of, which must still be as the plan read it.
+        source: Option<Source>,
     },
     /// Removes a file.
     Remove {
         /// Which.
         path: PathBuf,
     },
+}
+
+/// A file as a plan read it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub content: Vec<u8>,
 }
 
 /// Why a file is changed: log field and metric label.
@@ -86,6 +99,8 @@ pub enum Reason {
     Converted,
     /// The runtime does not use that file any more.
     LeftBehind,
+    /// The record of our files is not up to date.
+    Recorded,
     /// The plugin leaves the node.
     Removal,
 }
@@ -99,6 +114,9 @@ pub enum Obstacle {
     /// The API server's name has no address.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
+    /// The kubeconfig's token or CA.
+    #[error(transparent)]
+    Account(#[from] NoAccount),
     /// No network that could be chained into.
     #[error("{} has no network configuration yet{}", dir.display(), seen(passed_over))]
     NoNetwork {
@@ -126,6 +144,19 @@ pub enum Obstacle {
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// Plugins of the chain are in another directory, and so would the runtime look for ours.
+    #[error(
+        "{} names plugins that are not in {} ({}): the runtime runs them from another directory, where it would not find \
+         {}; set cniBinDir to that directory", network.display(), bin_dir.display(), missing.join(", "), contract::PLUGIN_NAME
+    )]
+    PluginsElsewhere {
+        /// The chain.
+        network: PathBuf,
+        /// The plugin directory.
+        bin_dir: PathBuf,
+        /// The plugins' names.
+        missing: Vec<String>,
     },
     /// Two files of one network, of which neither is ours.
     #[error("{} and {} are both there: remove the one that the node does not need", conf.display(), list.display())]
@@ -156,9 +187,10 @@ impl Plan {
         self.steps.is_empty() && self.obstacles.is_empty()
     }
 
-    /// Whether pods could be started wrongly until it is carried out: a new token or an old temporary concerns none.
+    /// Whether pods could be started wrongly until it is carried out: a new token, an old temporary and the record concern none.
     pub fn disturbs(&self) -> bool {
-        let harmless = |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers);
+        let harmless =
+            |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers | Reason::Recorded);
         !self.obstacles.is_empty() || !self.steps.iter().all(harmless)
     }
 
@@ -178,7 +210,7 @@ pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let kubeconfig = plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
         Err(unread) => plan.obstacles.push(unread.clone().into()),
-        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, &snapshot.drop_ins),
+        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, snapshot),
         Ok(_) => {}
     }
     plan
@@ -209,8 +241,8 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> b
 fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
     let account = match &snapshot.account {
         Ok(account) => account,
-        Err(unread) => {
-            plan.obstacles.push(unread.clone().into());
+        Err(missing) => {
+            plan.obstacles.push(missing.clone().into());
             return snapshot.kubeconfig.is_some();
         }
     };
@@ -224,7 +256,7 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) ->
         Some(_) => return true,
     };
     let path = settings.run_dir.join(contract::KUBECONFIG);
-    plan.step(reason, Operation::Write { path, content, mode, over: None });
+    plan.step(reason, Operation::Write { path, content, mode, over: None, source: None });
     true
 }
 
@@ -232,8 +264,12 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) ->
 pub fn removal(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     match &snapshot.networks {
-        Ok(files) => network::removal(&mut plan, settings, files),
+        Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
         Err(unread) => plan.obstacles.push(unread.clone().into()),
+    }
+    // As long as one of its files may be there, it is needed.
+    if snapshot.record.is_some() {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(record::FILE) });
     }
     if snapshot.kubeconfig.is_some() {
         plan.step(Reason::Removal, Operation::Remove { path: settings.run_dir.join(contract::KUBECONFIG) });
@@ -292,6 +328,7 @@ impl Reason {
             Self::EntryDiffers => "entry_differs",
             Self::Converted => "converted",
             Self::LeftBehind => "left_behind",
+            Self::Recorded => "recorded",
             Self::Removal => "removal",
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::Error;
 use super::files::Files;
 use super::plan::{self, Plan, Step};
+use super::record;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 
@@ -27,7 +28,8 @@ pub fn remove(settings: &Settings, in_flight: Duration) -> Vec<Error> {
 }
 
 fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
-    |step| step.operation.path().parent() == Some(&settings.net_dir)
+    let record = settings.net_dir.join(record::FILE);
+    move |step| step.operation.path().parent() == Some(&settings.net_dir) && step.operation.path() != record
 }
 
 /// Carries a removal out as far as it goes.

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use super::server::Server;
 use crate::contract;
 
+/// The usual name of a copy of the node's network.
+pub const OWNED: &str = "02-istio-cni.conflist";
+
 /// All that installing depends on.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -4,7 +4,7 @@
 //! part of the picture.
 #![expect(clippy::disallowed_methods, reason = "owns the reading of the node's directories")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -12,8 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conflist;
-use super::files::is_temporary;
+use super::files::is_stale;
+use super::identity::NoAccount;
 use super::kubeconfig::Account;
+use super::record::{self, Record};
 use super::server::Located;
 use super::settings::{Mode, Settings};
 use crate::contract;
@@ -30,17 +32,21 @@ const FRESH: Duration = Duration::from_secs(2);
 pub struct Snapshot {
     /// Configuration files in the runtime's order.
     pub networks: Result<Vec<NetworkFile>, Unread>,
+    /// Which of them are recorded as ours.
+    pub record: Option<Record>,
     /// Directories beside them that hold further plugins of the list of that name.
     pub drop_ins: Vec<String>,
+    /// Names of the files and links in the node's plugin directory.
+    pub plugins: BTreeSet<String>,
     /// What the image holds, beside what the node has of it.
     pub binaries: Result<Vec<Binary>, Unread>,
     /// The service account.
-    pub account: Result<Account, Unread>,
+    pub account: Result<Account, NoAccount>,
     /// The API server.
     pub server: Located,
     /// The plugin's kubeconfig and its access mode.
     pub kubeconfig: Option<(Vec<u8>, u32)>,
-    /// Temporaries of an earlier life.
+    /// Temporaries whose writer is dead.
     pub stale: Vec<PathBuf>,
 }
 
@@ -105,15 +111,18 @@ impl Snapshot {
 
     /// The same, knowing where the API server is, and what an earlier look has compared.
     pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
-        let networks = networks(settings).map_err(unread(&settings.net_dir));
+        let record = small(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
+        let networks = networks(settings, record.as_ref()).map_err(unread(&settings.net_dir));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
         Self {
             networks,
+            record,
             drop_ins,
+            plugins: file_names(&settings.bin_dir),
             binaries: binaries(settings, compared),
-            account: account(settings),
+            account: account(settings).map_err(NoAccount::from),
             server,
             kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
@@ -125,7 +134,7 @@ fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
     move |error| Unread { path: path.to_owned(), reason: error.to_string() }
 }
 
-fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
+fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
     let named = match &settings.mode {
         Mode::Chained { primary } => [primary.as_deref(), None],
         Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
@@ -135,15 +144,19 @@ fn networks(settings: &Settings) -> io::Result<Vec<NetworkFile>> {
     for entry in fs::read_dir(&settings.net_dir)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        // The extensions that containerd and CRI-O read; a name may consist of nothing else.
-        let read = [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension));
-        if !(read || named.contains(&Some(name))) || path.is_dir() {
+        let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
+        if !(is_read(name) || named) || path.is_dir() {
             continue;
         }
         files.extend(network(&path, name));
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
+}
+
+/// Whether containerd or CRI-O reads files of this name, which may consist of nothing but the extension.
+pub fn is_read(name: &str) -> bool {
+    [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
 /// Gone between two calls is gone; what cannot be read is an empty file, which no runtime loads either.
@@ -167,6 +180,14 @@ fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
         entries.into_iter().any(|entry| entry.path().extension().is_some_and(|ext| ext == "conf"))
     };
     names.filter(|name| !name.contains('/') && holds_some(name)).collect()
+}
+
+/// A directory that cannot be read holds nothing that a runtime could run.
+fn file_names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    // A link leads nowhere from here: its target is a path of the node.
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+    files.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>, Unread> {
@@ -258,7 +279,7 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
 
 fn temporaries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).filter(|path| is_temporary(path)).collect()
+    entries.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
 }
 
 /// A file of at most [`MAX_SIZE`].

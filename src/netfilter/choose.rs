@@ -96,18 +96,19 @@ pub fn presume(native: bool, forced: Option<Forced>, legacy_in_use: bool) -> Bac
     }
 }
 
-/// Whether iptables-legacy has tables in the calling thread's netns: a look at a file for each family.
-pub fn legacy_in_use(ipv6: bool) -> bool {
-    let families = legacy::FAMILIES.iter().filter(|f| ipv6 || f.family == Family::V4);
-    families.into_iter().any(|f| !legacy::tables_in_use(f.names).is_empty())
+/// Whether iptables-legacy has tables of this family in the calling thread's netns: a look at a file.
+pub fn legacy_in_use(family: Family) -> bool {
+    let mut families = legacy::FAMILIES.iter().filter(|f| f.family == family);
+    families.any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
 /// The facts of the calling thread's netns. Runs no program and changes nothing.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
+    let legacy_in_use = [Family::V4, Family::V6].into_iter().any(legacy_in_use);
     let legacy_programs = legacy::is_installed();
     let plain_programs = !legacy_programs && legacy::is_installed_plainly();
-    Ok(KernelFacts { legacy_in_use: legacy_in_use(true), legacy_programs, plain_programs, nf_tables, compat })
+    Ok(KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, compat })
 }
 
 /// Whether the kernel has nf_tables, and with it the extensions of iptables without which no rule set of ours is.

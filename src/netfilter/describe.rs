@@ -1,9 +1,8 @@
 //! Tables, hooks and rules as operators know them.
 
-use super::expr::{Expr, Verdict, Xt};
 use super::image::{Body, Hook, Rule, TableFamily, TableId};
 use super::live::{LiveHook, LiveRule};
-use super::restore;
+use super::{print, restore};
 use crate::rules::Family;
 
 /// A table and its family.
@@ -21,33 +20,13 @@ pub(super) fn wanted(table: TableId, rule: &Rule<'_>) -> String {
     restore::save_form(rule.source, family)
 }
 
-/// A rule of the kernel: as `iptables-save` prints it where it is one of these, else expression by expression.
-pub(super) fn live(id: TableId, known: &[Rule<'_>], rule: &LiveRule) -> String {
+/// A rule of the kernel in this chain, as `iptables-save` prints it.
+pub(super) fn live(id: TableId, chain: &str, known: &[Rule<'_>], rule: &LiveRule) -> String {
     match (&rule.body, known.iter().find(|k| k.body == rule.body)) {
         (Body::Saved(line), _) => line.clone(),
         (_, Some(known)) => wanted(id, known),
-        (Body::Exprs(exprs), None) => {
-            exprs.iter().filter(|e| **e != Expr::Counter).map(expression).collect::<Vec<_>>().join(" ")
-        }
+        (Body::Exprs(exprs), None) => print::rule(chain, exprs),
     }
-}
-
-fn expression(expr: &Expr) -> String {
-    let xt = |xt: &Xt| format!("{}.{}({})", xt.name, xt.revision, hex(&xt.bytes));
-    match expr {
-        Expr::Verdict(Verdict::Jump(chain)) => format!("jump {chain}"),
-        Expr::Verdict(verdict) => format!("{verdict:?}").to_lowercase(),
-        Expr::Match(m) => format!("match {}", xt(m)),
-        Expr::Target(t) => format!("target {}", xt(t)),
-        Expr::Other { name, .. } => format!("[{name}]"),
-        known => format!("{known:?}"),
-    }
-}
-
-/// Bytes, zeros at the end left out.
-fn hex(bytes: &[u8]) -> String {
-    let used = bytes.iter().rposition(|b| *b != 0).map_or(0, |i| i + 1);
-    bytes.iter().take(used).map(|b| format!("{b:02x}")).collect()
 }
 
 /// Where a base chain should be called.

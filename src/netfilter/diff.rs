@@ -5,12 +5,12 @@
 //! configuration wanted and that leads nowhere of ours cannot be told from anyone else's, and stays. Pure.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use super::batch::{Change, Position};
 use super::describe;
 use super::image::{Chain, Image, Rule, Table, TableId};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
+use super::mismatch::{Mismatch, Wrong};
 use crate::rules::At;
 
 /// How a kernel differs from what is wanted.
@@ -22,76 +22,6 @@ pub enum Difference {
     Same,
     /// Something of ours is there, and not as wanted.
     Differs(Vec<Mismatch>),
-}
-
-/// One difference; prints as a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
-    table: TableId,
-    /// One of ours is not copied: in a fresh netns all chains are missing, and nobody asks for the sentences.
-    chain: Cow<'static, str>,
-    wrong: Wrong,
-}
-
-/// What is wrong in a chain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
-    /// The kernel skips the table.
-    Dormant,
-    /// The table is Istio's, and not wanted.
-    UnwantedTable,
-    /// The chain is not there.
-    NoChain,
-    /// The chain is one of ours, and not wanted.
-    Leftover,
-    /// The chain is not called where it should be.
-    Hook {
-        /// Where it should be called.
-        wanted: String,
-        /// Where it is.
-        found: String,
-    },
-    /// A rule is not at its place.
-    Missing {
-        /// Its place, the first being 1, among our rules of the chain.
-        place: usize,
-        /// The rule, as `iptables-save` prints it.
-        rule: String,
-        /// What is at its place.
-        instead: Option<String>,
-    },
-    /// A rule that is not wanted.
-    Unwanted {
-        /// Its place in the chain, the first being 1.
-        place: usize,
-        /// The rule.
-        rule: String,
-    },
-}
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, wrong } = self;
-        let table = describe::table(*table);
-        match wrong {
-            Wrong::Dormant => write!(f, "{table} is dormant"),
-            Wrong::UnwantedTable => write!(f, "{table} is not wanted"),
-            Wrong::NoChain => write!(f, "{table} has no chain {chain}"),
-            Wrong::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
-            Wrong::Hook { wanted, found } => {
-                write!(f, "chain {chain} of {table} should be called as {wanted}, and is called as {found}")
-            }
-            Wrong::Missing { place, rule, instead: Some(instead) } => {
-                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has `{instead}`")
-            }
-            Wrong::Missing { place, rule, instead: None } => {
-                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has it not there")
-            }
-            Wrong::Unwanted { place, rule } => {
-                write!(f, "chain {chain} of {table} has rule {place} `{rule}`, which is not wanted")
-            }
-        }
-    }
 }
 
 /// The difference, and what mends it.
@@ -149,7 +79,7 @@ impl<'a> Work<'a> {
     }
 
     fn wrong(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, wrong: Wrong) {
-        self.mismatches.push(Mismatch { table, chain: chain.into(), wrong });
+        self.mismatches.push(Mismatch::new(table, chain, wrong));
     }
 
     fn add_table(&mut self, table: Table<'a>) {
@@ -208,7 +138,7 @@ impl<'a> Work<'a> {
     }
 
     fn unwanted(&mut self, table: TableId, chain: &'a LiveChain, known: &[Rule<'a>], place: usize, rule: &LiveRule) {
-        let text = describe::live(table, known, rule);
+        let text = describe::live(table, &chain.name, known, rule);
         self.wrong(table, chain.name.clone(), Wrong::Unwanted { place, rule: text });
         self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
     }
@@ -244,7 +174,7 @@ impl<'a> Work<'a> {
         let Gap { table, wanted, live, own, .. } = *gap;
         for (i, rule) in gap.missing.iter().enumerate() {
             let text = describe::wanted(table, rule);
-            let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, &wanted.rules, r));
+            let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, wanted.name, &wanted.rules, r));
             self.wrong(table, wanted.name, Wrong::Missing { place: gap.first + i + 1, rule: text, instead });
             let position = match (gap.next, rule.source.at) {
                 (Some(handle), _) => Position::Before(handle),

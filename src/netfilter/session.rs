@@ -24,6 +24,11 @@ impl Session {
         Self { backend, socket: None }
     }
 
+    /// The backend that it speaks to.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
     /// What the backend's tables hold.
     pub fn observe(&mut self) -> Result<Live, Error> {
         match self.backend {

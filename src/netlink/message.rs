@@ -201,6 +201,13 @@ pub struct Refusal {
     pub text: Option<String>,
 }
 
+impl Refusal {
+    /// The same may pass next time.
+    pub fn is_passing(&self) -> bool {
+        super::is_passing(self.errno)
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the kernel says {}", self.errno)?;

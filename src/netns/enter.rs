@@ -1,4 +1,5 @@
-//! Entering a netns: on a thread of its own, which ends with the visit.
+//! Entering a netns: daemons on a thread of its own, which ends with the visit; a process that lives for one call by the
+//! thread that it has.
 
 #![expect(clippy::disallowed_methods, reason = "the one place that changes a namespace")]
 
@@ -10,7 +11,7 @@ use std::thread;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::Error;
@@ -34,11 +35,31 @@ impl Netns {
         Ok(Self { path: path.to_owned(), file })
     }
 
+    /// The one that the calling thread is in.
+    pub fn own() -> Result<Self, Error> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// Takes the calling thread into it, for good: for the only thread of a process, which an additional thread would
+    /// cost 0.16 ms. The way back is [`Netns::own`], kept from before.
+    pub fn join(&self) -> Result<(), Error> {
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(&self.path, source))
+    }
+
+    /// Whether both are the same network namespace.
+    pub fn is(&self, other: &Self) -> Result<bool, Error> {
+        let identity = |netns: &Self| {
+            let found = fstat(&netns.file).map_err(|errno| unopened(&netns.path, errno))?;
+            Ok::<_, Error>((found.st_dev, found.st_ino))
+        };
+        Ok(identity(self)? == identity(other)?)
+    }
+
     /// Runs `visit` in it, on a thread of its own; the caller's netns never changes. About 50 µs.
     pub fn enter<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> Result<T, Error> {
-        let Self { path, file } = self;
+        let path = &self.path;
         let body = || {
-            setns(file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(path, source))?;
+            self.join()?;
             Ok(visit())
         };
         thread::scope(|scope| {

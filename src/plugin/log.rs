@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::contract;
+use crate::pod;
 use crate::words::Level;
 
 /// Lines of one invocation, written out once at its end.
@@ -151,8 +151,8 @@ fn rotate(path: &Path) -> std::io::Result<File> {
 /// Hands the lines to the agent, without waiting for its answer: what is in the socket's buffer reaches it.
 fn send(socket: &Path, lines: &[String]) -> std::io::Result<()> {
     let body = serde_json::to_string(lines)?;
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_write_timeout(Some(Log::AGENT_PATIENCE))?;
+    // The limit of connecting is that of writing, too.
+    let mut stream = pod::agent::dial(socket, Log::AGENT_PATIENCE)?;
     let head = format!(
         "POST /log HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()

@@ -1,22 +1,17 @@
 //! What ADD, CHECK, STATUS and DEL do, each in a page.
 
-use std::time::Duration;
-
-use serde::de::IgnoredAny;
+use std::io::Read;
 
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
-use crate::converge::{self, OnDifference};
+use crate::converge::{self, OnDifference, View};
 use crate::netfilter::{self, Forced};
-use crate::netns::{Identity, Netns};
-use crate::pod::lookup::{Found, LookupBudget, Question};
-use crate::pod::{self, PodName};
-use crate::redirect::{self, Redirect};
+use crate::netns::Netns;
+use crate::pod::PodName;
+use crate::pod::lookup::{LookupBudget, Question};
+use crate::redirect::Redirect;
 use crate::words::Level;
-
-/// How long STATUS waits for the agent and for the API server: runtimes ask every few seconds.
-const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What became of a pod.
 enum Done<T> {
@@ -25,19 +20,13 @@ enum Done<T> {
     Visited(PodName, T),
 }
 
-/// The same, as it comes out of the netns: with what is still to be logged.
-enum Followed<T> {
-    Skipped(SkipReason),
-    Visited(Vec<redirect::Error>, Result<T, converge::Error>),
-}
-
 /// Programs the pod's netns, or leaves the pod alone; either way the answer is prevResult.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "ADD");
     // First, because nothing may be done to a pod whose runtime will not understand the answer.
     let answer = reply::add(conf)?;
     let options = options(conf, OnDifference::Mend);
-    let done = visit(target, conf, log, |redirect| converge::apply(redirect, options))?;
+    let done = visit(target, conf, log, options, View::apply)?;
     match done {
         Done::Skipped(reason) => {
             let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
@@ -68,38 +57,41 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let options = options(conf, OnDifference::Refuse);
-    match visit(target, conf, log, |redirect| converge::check(redirect, options))? {
+    match visit(target, conf, log, options, View::check)? {
         Done::Skipped(_) => Ok(String::new()),
         Done::Visited(_, found) if found.is_empty() => Ok(String::new()),
         Done::Visited(pod, found) => Err(Error::Differs { pod, differences: converge::list(&found) }),
     }
 }
 
-/// Could ADD be served? Asks what ADD would ask: someone who knows pods, and a kernel that takes rules.
+/// Fails with code 50 where no backend can program this kernel, and for no other reason.
+///
+/// A runtime that gets 50 reports its network as not ready, and the kubelet then starts only pods of the host's network:
+/// not the agent, whose absence after a reboot (the run directory is a tmpfs) must therefore be no reason. ADD waits for it.
 pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
-    pod::available(&conf.settings.run_dir, STATUS_PATIENCE).map_err(Error::NobodyToAsk)?;
     let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
     let facts = netfilter::probe().map_err(Error::Kernel)?;
     netfilter::choose(native_nftables, forced, &facts).map_err(Error::NoBackend)?;
     Ok(String::new())
 }
 
-/// Nothing to undo: rules end with their netns. Whatever the configuration holds, a DEL that failed would leak the
-/// pod's address, so that only what is no configuration at all is refused.
-pub(super) fn del(stdin: &[u8]) -> Result<String, cni::Error> {
-    serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(stdin).map_err(cni::Error::Json)?;
+/// Nothing to undo: rules end with their netns. Whatever the configuration holds, and however large it is, a DEL that
+/// failed would leak the pod's address, so that only what is no configuration at all is refused.
+pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
+    cni::skip(stdin)?;
     Ok(String::new())
 }
 
-/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` in its netns.
+/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` with what its netns holds.
 ///
-/// The agent answers while the netns is being entered: the two take about as long. Where it does not, the API server is
-/// asked from the node's netns, and the pod's is entered a second time.
-fn visit<T: Send>(
+/// The agent looks the pod up while the main thread enters the netns, from where there is no way back but for the API
+/// server, and reads what it holds.
+fn visit<T>(
     target: &Target,
     conf: &NetConf<'_>,
     log: &mut Log,
-    act: impl Fn(&Redirect) -> Result<T, converge::Error> + Sync,
+    options: converge::Options,
+    act: impl FnOnce(View, &Redirect) -> Result<T, converge::Error>,
 ) -> Result<Done<T>, Error> {
     let args = &target.pod;
     if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
@@ -109,46 +101,35 @@ fn visit<T: Send>(
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
         Early::Ask(pod) => pod,
     };
-    let follow = |found: &Found| -> Result<Followed<T>, redirect::Error> {
-        Ok(match verdict::of_pod(&found.facts)? {
-            Verdict::Skip(reason) => Followed::Skipped(reason),
-            Verdict::Redirect { redirect, warnings } => Followed::Visited(warnings, act(&redirect)),
-        })
-    };
     let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
-    let (netns, own) = (Netns::open(&target.netns)?, Identity::here()?);
-    let early = netns.enter(|| {
-        refuse_own(own, target)?;
-        Ok::<_, Error>(question.answer().map(|found| (found.source, follow(&found))))
-    })??;
-    let (source, followed) = match early {
-        Ok(followed) => followed,
+    let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
+    if !target.netns_override && netns.is(&own)? {
+        return Err(Error::OwnNetns(target.netns.clone()));
+    }
+    netns.join()?;
+    let mut view = View::take(options);
+    let found = match question.answer() {
+        Ok(found) => found,
         Err(unanswered) => {
+            own.join()?;
             let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
-            (found.source, netns.enter(|| follow(&found))?)
+            netns.join()?;
+            view = View::take(options);
+            found
         }
     };
-    log.label("source", source.to_string());
-    match followed {
-        Err(error) => Err(Error::Annotation { pod, error }),
-        Ok(Followed::Skipped(reason)) => Ok(Done::Skipped(reason)),
-        Ok(Followed::Visited(warnings, outcome)) => {
-            for warning in warnings {
-                log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
-            }
-            match outcome {
-                Ok(outcome) => Ok(Done::Visited(pod, outcome)),
-                Err(error) => Err(Error::Converge { pod, error }),
-            }
-        }
+    log.label("source", found.source.to_string());
+    let (redirect, warnings) = match verdict::of_pod(&found.facts) {
+        Err(error) => return Err(Error::Annotation { pod, error }),
+        Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
+        Ok(Verdict::Redirect { redirect, warnings }) => (redirect, warnings),
+    };
+    for warning in warnings {
+        log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
     }
-}
-
-/// Called in what is said to be the pod's netns; `own` is that of the plugin.
-fn refuse_own(own: Identity, target: &Target) -> Result<(), Error> {
-    match !target.netns_override && Identity::here()? == own {
-        true => Err(Error::OwnNetns(target.netns.clone())),
-        false => Ok(()),
+    match view.and_then(|view| act(view, &redirect)) {
+        Ok(done) => Ok(Done::Visited(pod, done)),
+        Err(error) => Err(Error::Converge { pod, error }),
     }
 }
 

@@ -16,8 +16,9 @@ use super::deadline::{Deadline, Timed};
 use super::http::{self, Limits};
 use super::{PodFacts, PodName};
 
-/// The most that an agent may answer.
-pub const LIMITS: Limits = Limits { head: 8 << 10, body: 256 << 10 };
+/// The most that an agent may answer: annotations of 256 KiB take six times as much where JSON has to escape each byte, and
+/// the sidecar's environment comes on top.
+pub const LIMITS: Limits = Limits { head: 8 << 10, body: 4 << 20 };
 
 /// What the agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,8 +137,8 @@ fn target(pod: &PodName, uid: Option<&str>) -> String {
 }
 
 /// Connects within a time: a full backlog would block the standard library's `connect` for ever, while the kernel
-/// lets a send timeout end it (`unix_stream_connect`).
-fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
+/// lets a send timeout end it (`unix_stream_connect`). The timeout holds for writes to the stream, too.
+pub fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = UnixAddr::new(path)?;
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);

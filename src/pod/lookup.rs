@@ -4,12 +4,13 @@
 //! decides whether another round is worth it and knows no clock. It fails closed: no facts is an error, never "no sidecar".
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use super::api::{self, Refusal};
 use super::deadline::{Stopwatch, pause};
-use super::{ExtractError, PodFacts, PodName, agent};
+use super::{ExtractError, PodFacts, PodName, agent, kubeconfig};
 use crate::contract;
 
 /// How long a sandbox may wait for facts.
@@ -22,7 +23,7 @@ pub struct LookupBudget {
     /// All questions and pauses together.
     pub total: Duration,
     /// How long an answer is asked again that will probably not change: no such pod, another pod of that name, no
-    /// permission, no usable kubeconfig. A token may be rotating, an agent may be starting.
+    /// permission, a kubeconfig that is of no use. A token may be rotating.
     pub doubtful: Duration,
     /// The first pause between two rounds; each is twice as long as the one before, up to the eightfold.
     pub backoff: Duration,
@@ -113,6 +114,27 @@ pub struct Error {
     pub agent: Box<AgentMiss>,
     /// Why the API server was of no use.
     pub api: Box<ApiMiss>,
+}
+
+impl Error {
+    /// The same may pass next time: whoever knows pods was not there, was busy, or did not take the token yet. Where the
+    /// API server says that there is no such pod, nothing will change.
+    pub fn is_passing(&self) -> bool {
+        match &*self.api {
+            ApiMiss::OtherUid(_) => false,
+            ApiMiss::Failed(error) => match error {
+                api::Error::Refused { refusal, .. } => {
+                    !matches!(refusal, Refusal::Forbidden | Refusal::NotFound | Refusal::Other)
+                }
+                api::Error::Facts { .. } => false,
+                api::Error::Kubeconfig(_)
+                | api::Error::Authorities(_)
+                | api::Error::Connect { .. }
+                | api::Error::Tls { .. }
+                | api::Error::Exchange { .. } => true,
+            },
+        }
+    }
 }
 
 /// A question about a pod, put to the agent: its answer comes while the asker does something else.
@@ -221,6 +243,9 @@ impl ApiMiss {
             Self::OtherUid(_) => Outlook::Doubtful,
             Self::Failed(error) => match error {
                 api::Error::Connect { .. } | api::Error::Exchange { .. } => Outlook::Passing,
+                // The node has just booted, and the agent writes it as soon as it starts: a sandbox that failed now would
+                // be tried again after ten seconds or more.
+                api::Error::Kubeconfig(kubeconfig::Error::Read { error, .. }) if is_absent(error) => Outlook::Passing,
                 api::Error::Refused { refusal: Refusal::Conflict | Refusal::Throttled | Refusal::Server, .. } => {
                     Outlook::Passing
                 }
@@ -233,6 +258,10 @@ impl ApiMiss {
             },
         }
     }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 /// What to do after a round in vain.
@@ -329,6 +358,27 @@ mod tests {
     }
 
     #[test]
+    fn what_may_pass_is_told_from_what_stays() {
+        let failed = |api| {
+            let agent = Box::new(AgentMiss::Unknown);
+            let pod = PodName { namespace: "shop".into(), name: "web-0".into() };
+            Error { pod, uid: None, attempts: 1, elapsed: ms(0), agent, api: Box::new(api) }.is_passing()
+        };
+        let refused = |refusal| {
+            let server = "127.0.0.1:1".parse().unwrap();
+            failed(ApiMiss::Failed(api::Error::Refused { server, refusal, status: 0, message: String::new() }))
+        };
+        for refusal in [Refusal::Conflict, Refusal::Throttled, Refusal::Server, Refusal::Unauthorized] {
+            assert!(refused(refusal), "{refusal:?}");
+        }
+        for refusal in [Refusal::Forbidden, Refusal::NotFound, Refusal::Other] {
+            assert!(!refused(refusal), "{refusal:?}");
+        }
+        assert!(!failed(ApiMiss::OtherUid("x".into())));
+        assert!(failed(ApiMiss::Failed(api::Error::Authorities("none".into()))));
+    }
+
+    #[test]
     fn refusals_are_told_apart() {
         let refused = |refusal| {
             let server = "127.0.0.1:1".parse().unwrap();
@@ -341,5 +391,11 @@ mod tests {
             assert_eq!(refused(refusal), Outlook::Doubtful, "{refusal:?}");
         }
         assert_eq!(ApiMiss::OtherUid("x".into()).outlook(), Outlook::Doubtful);
+        let unread = |kind: io::ErrorKind| {
+            let error = kubeconfig::Error::Read { path: "/run/x".into(), error: kind.into() };
+            ApiMiss::Failed(api::Error::Kubeconfig(error)).outlook()
+        };
+        assert_eq!(unread(io::ErrorKind::NotFound), Outlook::Passing, "the agent has not started yet");
+        assert_eq!(unread(io::ErrorKind::PermissionDenied), Outlook::Doubtful);
     }
 }

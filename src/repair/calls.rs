@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::broken::Broken;
+use crate::contract;
 
 /// Of one request, connecting included.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -73,7 +74,11 @@ impl Calls {
     pub(super) async fn evict(&self, broken: &Broken) -> Result<(), Error> {
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": { "namespace": broken.pod.namespace, "name": broken.pod.name },
+            "metadata": {
+                "namespace": broken.pod.namespace, "name": broken.pod.name,
+                // Selects the admission policy that looks the pod up.
+                "labels": { contract::EVICTION_LABEL: "true" },
+            },
             "deleteOptions": { "preconditions": preconditions(broken) },
         });
         let path = format!("{}/eviction", path(broken));

@@ -1,10 +1,13 @@
-//! `/healthz` and `/readyz`: which parts of a daemon are still missing, and why.
+//! `/healthz` and `/readyz`: which threads of a daemon hang, which parts are still missing, and why.
 //!
-//! The daemon's parts report to [`Readiness`]; probes read it. Nothing is decided here but the status code.
+//! The daemon's parts report to [`Liveness`] and [`Readiness`]; probes read them. Nothing is decided here but the status
+//! code.
+#![expect(clippy::disallowed_methods, reason = "owns the clock by which a thread is late")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
 
@@ -30,6 +33,11 @@ impl Readiness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part, why.into());
     }
 
+    /// Whether no other part is missing than these.
+    pub fn lacks_at_most(&self, parts: &[&'static str]) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().all(|part| parts.contains(part))
+    }
+
     /// A line for each part that is missing; none: ready.
     pub fn report(&self) -> Option<String> {
         let missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,13 +51,46 @@ impl Readiness {
     }
 }
 
+/// Threads that must report again and again, and by when; clones share it. A thread that hangs in a system call cannot be
+/// ended by the process itself, but by whoever restarts the process.
+#[derive(Debug, Clone, Default)]
+pub struct Liveness(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
+
+impl Liveness {
+    fn threads(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This thread lives, and reports again within `limit`.
+    pub fn alive(&self, thread: &'static str, limit: Duration) {
+        self.threads().insert(thread, Instant::now() + limit);
+    }
+
+    /// This thread has ended, as it was to.
+    pub fn ended(&self, thread: &'static str) {
+        self.threads().remove(thread);
+    }
+
+    /// A line for each thread that is late; none: all live.
+    pub fn report(&self) -> Option<String> {
+        let (now, threads) = (Instant::now(), self.threads());
+        let late = threads.iter().filter(|(_, due)| **due < now);
+        let lines: String =
+            late.map(|(thread, due)| format!("{thread}: late by {} s\n", (now - *due).as_secs())).collect();
+        (!lines.is_empty()).then_some(lines)
+    }
+}
+
 /// Answers a probe.
-pub fn answer(request: &Request, readiness: &Readiness) -> Response {
+pub fn answer(request: &Request, readiness: &Readiness, liveness: &Liveness) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "probes ask with GET\n");
     }
     match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "ok\n"),
+        "/healthz" => match liveness.report() {
+            None => text(StatusCode::OK, "ok\n"),
+            Some(late) => text(StatusCode::SERVICE_UNAVAILABLE, late),
+        },
         "/readyz" => match readiness.report() {
             None => text(StatusCode::OK, "ok\n"),
             Some(missing) => text(StatusCode::SERVICE_UNAVAILABLE, missing),
@@ -65,7 +106,25 @@ mod tests {
     use super::*;
 
     fn status(path: &str, readiness: &Readiness) -> u16 {
-        answer(&hyper::Request::get(path).body(Bytes::new()).unwrap(), readiness).status().as_u16()
+        of(path, readiness, &Liveness::default())
+    }
+
+    fn of(path: &str, readiness: &Readiness, liveness: &Liveness) -> u16 {
+        answer(&hyper::Request::get(path).body(Bytes::new()).unwrap(), readiness, liveness).status().as_u16()
+    }
+
+    #[test]
+    fn a_thread_that_does_not_report_in_time_is_named_until_it_does() {
+        let (readiness, liveness) = (Readiness::default(), Liveness::default());
+        liveness.alive("installer", Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(liveness.report().unwrap(), "installer: late by 0 s\n");
+        assert_eq!((of("/healthz", &readiness, &liveness), of("/readyz", &readiness, &liveness)), (503, 200));
+        liveness.alive("installer", Duration::from_secs(60));
+        assert_eq!(of("/healthz", &readiness, &liveness), 200);
+        liveness.alive("installer", Duration::ZERO);
+        liveness.ended("installer");
+        assert_eq!((of("/healthz", &readiness, &liveness), liveness.report()), (200, None));
     }
 
     #[test]

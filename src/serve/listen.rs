@@ -1,7 +1,7 @@
 //! Listeners: TCP ports on all interfaces, and Unix sockets for root alone.
 //!
-//! `daemon` and `agent` bind them, `http` accepts. A socket's name is taken over in one step, so that a process can follow
-//! another without a moment in which nobody listens; a name that another has taken is never removed.
+//! `daemon` and `agent` bind them, `http` accepts. A socket's path is replaced by `rename`, so that a process can follow
+//! another without a moment in which nobody listens; a path that another live process has taken is never removed.
 #![expect(clippy::disallowed_methods, reason = "owns the sockets' files")]
 
 use std::fs::{self, DirBuilder, Permissions};
@@ -9,9 +9,12 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::unistd::geteuid;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
 
 use super::http::Listener;
 
@@ -106,14 +109,60 @@ impl Name {
         identity(&self.path).is_ok_and(|found| found == self.identity)
     }
 
-    /// Whether another process has taken the name.
-    pub fn is_anothers(&self) -> bool {
-        identity(&self.path).is_ok_and(|found| found != self.identity)
+    /// Whether another process listens under the name. A file that a dead process left behind is not another's.
+    pub async fn is_anothers(&self) -> bool {
+        !self.is_ours() && is_served(&self.path).await
     }
 
     /// Gives the name up. It stays where another process has taken it; without that it goes, once for all.
     pub fn remove(&self) -> io::Result<()> {
         if self.is_ours() { fs::remove_file(&self.path) } else { Ok(()) }
+    }
+}
+
+/// How long a connection to a listener is held before another one is made.
+const HOLD: Duration = Duration::from_secs(2);
+/// Between two connections, at least.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// What a connection to a Unix socket's path finds.
+enum Peer {
+    /// A listener, which may not have accepted the connection yet.
+    Listens(UnixStream),
+    /// A listener whose backlog is full, or a failure that says nothing about the listener.
+    Unknown,
+    /// No file, or no process behind the file.
+    Absent,
+}
+
+/// Connects without waiting: the kernel refuses or queues a connection at once.
+async fn connect(path: &Path) -> Peer {
+    match UnixStream::connect(path).await {
+        Ok(stream) => Peer::Listens(stream),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+            Peer::Absent
+        }
+        Err(_) => Peer::Unknown,
+    }
+}
+
+/// Whether a live process listens under a path.
+pub async fn is_served(path: &Path) -> bool {
+    !matches!(connect(path).await, Peer::Absent)
+}
+
+/// Returns once no process listens under a path. The kernel closes the connection that is held meanwhile when the listener
+/// dies, so that its death is noticed at once.
+pub async fn abandoned(path: &Path) {
+    loop {
+        match connect(path).await {
+            Peer::Absent => return,
+            Peer::Unknown => sleep(HOLD).await,
+            Peer::Listens(mut stream) => {
+                let _ = timeout(HOLD, stream.read(&mut [0])).await;
+                sleep(BETWEEN).await;
+            }
+        }
     }
 }
 
@@ -190,6 +239,23 @@ mod tests {
         assert!(new.name().is_ours());
         new.name().remove().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_file_without_a_listener_is_nobodys_and_a_listeners_death_is_noticed_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        let old = PrivateSocket::bind(&path).unwrap();
+        let new = PrivateSocket::bind(&path).unwrap();
+        assert!(old.name().is_anothers().await && is_served(&path).await);
+        let abandoned = abandoned(&path);
+        tokio::pin!(abandoned);
+        let early = timeout(Duration::from_millis(200), &mut abandoned).await;
+        assert!(early.is_err(), "a process listens");
+        // As by SIGKILL: the file stays.
+        drop(new);
+        timeout(HOLD / 2, abandoned).await.expect("a death is noticed before the connection is made anew");
+        assert!(path.exists() && !old.name().is_anothers().await && !is_served(&path).await);
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@
 //! changes alone: each pod that starts runs half a dozen programs of a directory that `install` watches.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -17,37 +17,57 @@ use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
 /// So many bytes of events are read at once; one of a file with the longest name has 272.
 const BUFFER: usize = 4096;
 
+/// Between two looks where the kernel does not tell of changes: the limits on inotify are shared by all processes of root.
+const BLIND: Duration = Duration::from_secs(1);
+
 /// Watches of the directories that matter.
 pub struct Watch {
     events: Option<EventStream<[u8; BUFFER]>>,
     directories: BTreeMap<PathBuf, Option<(Identity, WatchDescriptor)>>,
-    irrelevant: Option<OsString>,
+    irrelevant: fn(&OsStr) -> bool,
+    /// Why not all directories are watched, as it was logged last.
+    trouble: Option<String>,
 }
 
 /// A directory's device and inode: another one of the same name needs a new watch.
 type Identity = (u64, u64);
 
 impl Watch {
-    /// Watches nothing until it is told to [`renew`](Self::renew). The runtime that it is made in is the one that hears of
-    /// events.
+    /// Watches nothing before the first [`renew`](Self::renew). The runtime in which that is called must be the one in which
+    /// [`changed`](Self::changed) is.
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
-        let events = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER]));
-        if let Err(error) = &events {
-            tracing::warn!(%error, "no directory can be watched; changes are found by looking now and then");
-        }
         let directories = directories.into_iter().map(|dir| (dir, None)).collect();
-        Self { events: events.ok(), directories, irrelevant: None }
+        Self { events: None, directories, irrelevant: |_| false, trouble: None }
     }
 
-    /// The same, but a file of this name is nothing to look for.
+    /// The same, but changes of files with these names are passed over.
     #[must_use]
-    pub fn except(self, name: &str) -> Self {
-        Self { irrelevant: Some(name.into()), ..self }
+    pub fn except(self, irrelevant: fn(&OsStr) -> bool) -> Self {
+        Self { irrelevant, ..self }
     }
 
-    /// Follows directories that came, went or were replaced. To be called before each look.
+    /// Follows directories that came, went or were replaced, and tries again what failed before. To be called before each
+    /// look.
     pub fn renew(&mut self) {
-        let Some(mut watches) = self.events.as_ref().map(EventStream::watches) else { return };
+        let trouble = self.try_to_renew().err();
+        match &trouble {
+            Some(trouble) if self.trouble.as_ref() != Some(trouble) => {
+                tracing::warn!("{trouble}; changes are found by looking each second");
+            }
+            None if self.trouble.is_some() => tracing::info!("all directories are watched"),
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+
+    fn try_to_renew(&mut self) -> Result<(), String> {
+        if self.events.is_none() {
+            self.directories.values_mut().for_each(|watched| *watched = None);
+            let events = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER]));
+            self.events = Some(events.map_err(|error| format!("no directory can be watched: {error}"))?);
+        }
+        let Some(mut watches) = self.events.as_ref().map(EventStream::watches) else { return Ok(()) };
+        let mut trouble = Ok(());
         for (dir, watched) in &mut self.directories {
             let there = identity(dir);
             if there == watched.as_ref().map(|(identity, _)| *identity) {
@@ -60,15 +80,21 @@ impl Watch {
             let Some(there) = there else { continue };
             match watches.add(dir, changes()) {
                 Ok(watch) => *watched = Some((there, watch)),
-                Err(error) => {
-                    tracing::warn!(%error, "{} cannot be watched; changes are found by looking now and then", dir.display());
-                }
+                Err(error) => trouble = Err(format!("{} cannot be watched: {error}", dir.display())),
             }
         }
+        trouble
     }
 
-    /// Returns when it is time to look again, after `poll` at the latest.
+    /// Whether the kernel tells of changes in all of the directories.
+    pub fn is_complete(&self) -> bool {
+        self.events.is_some() && self.directories.values().all(Option::is_some)
+    }
+
+    /// Returns when it is time to look again: after `poll` at the latest, and after a second where not all directories are
+    /// watched.
     pub async fn changed(&mut self, poll: Duration) {
+        let poll = if self.is_complete() { poll } else { poll.min(BLIND) };
         // Running out of time is as good as an event.
         let _ = tokio::time::timeout(poll, self.event()).await;
     }
@@ -77,12 +103,11 @@ impl Watch {
     async fn event(&mut self) -> Option<OsString> {
         let Some(events) = &mut self.events else { return std::future::pending().await };
         while let Some(Ok(event)) = events.next().await {
-            if event.name.is_none() || event.name != self.irrelevant {
+            if !event.name.as_deref().is_some_and(self.irrelevant) {
                 while let Some(Some(Ok(_))) = events.next().now_or_never() {}
                 return event.name;
             }
         }
-        tracing::warn!("the watch of directories has ended; changes are found by looking now and then");
         self.events = None;
         std::future::pending().await
     }
@@ -147,7 +172,7 @@ mod tests {
     #[tokio::test]
     async fn a_file_of_no_concern_is_passed_over() {
         let dir = tempfile::tempdir().unwrap();
-        let mut watch = watch(dir.path()).except("log");
+        let mut watch = watch(dir.path()).except(|name| name == "log");
         fs::write(dir.path().join("log"), "line").unwrap();
         fs::write(dir.path().join("list"), "{}").unwrap();
         assert_eq!(next(&mut watch).await.unwrap(), "list");

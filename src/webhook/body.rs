@@ -1,38 +1,89 @@
-//! The JSON of a request's body, without what nobody decides by.
+//! The JSON of a request's body, without what nobody decides by, and no more of it than a budget allows.
 //!
 //! `review` calls it. The object's `managedFields` are a third of a review, are not a template's to see, and no patch
-//! touches them; they are passed over while the text is read.
+//! touches them; they are passed over while the text is read. So is the object that is to be replaced.
 
+use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-const PASSED_OVER: &[&str] = &["request", "object", "metadata", "managedFields"];
+use crate::inject::template::{Budget, Exceeded};
 
-/// Reads a body.
+/// A member that nobody decides by.
+const PASSED_OVER: [&[&str]; 2] = [&["request", "object", "metadata", "managedFields"], &["request", "oldObject"]];
+
+/// Steps for one value: it is read, copied, compared, written and freed.
+const STEPS_PER_VALUE: usize = 5;
+
+/// Reads a body. Behind the value that exceeds the budget everything is null.
 ///
 /// # Errors
 /// It is no JSON.
-pub(super) fn read(body: &[u8]) -> Result<Value, serde_json::Error> {
+pub(super) fn read(body: &[u8], budget: &mut Budget) -> Result<(Value, Option<Exceeded>), serde_json::Error> {
+    let meter = RefCell::new(Meter { budget, exceeded: None });
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Without(PASSED_OVER).deserialize(&mut reader)?;
+    let value = Metered { meter: &meter, depth: 0, passed_over: [true; PASSED_OVER.len()] }.deserialize(&mut reader)?;
     reader.end()?;
-    Ok(value)
+    Ok((value, meter.into_inner().exceeded))
 }
 
-/// A value without the member to which the keys lead.
-struct Without(&'static [&'static str]);
+struct Meter<'b> {
+    budget: &'b mut Budget,
+    exceeded: Option<Exceeded>,
+}
 
-impl<'de> DeserializeSeed<'de> for Without {
-    type Value = Value;
+/// A value whose parts are charged.
+#[derive(Clone, Copy)]
+struct Metered<'m, 'b> {
+    meter: &'m RefCell<Meter<'b>>,
+    /// How many keys lead here.
+    depth: usize,
+    /// Which of the paths in [`PASSED_OVER`] these keys begin.
+    passed_over: [bool; PASSED_OVER.len()],
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        reader.deserialize_any(self)
+impl Metered<'_, '_> {
+    /// Whether there is a budget for one value more.
+    fn charge(self) -> bool {
+        let meter = &mut *self.meter.borrow_mut();
+        if meter.exceeded.is_none() {
+            meter.exceeded = meter.budget.step(STEPS_PER_VALUE).err();
+        }
+        meter.exceeded.is_none()
+    }
+
+    /// The place under a key; `None` where it is passed over.
+    fn member(self, key: &str) -> Option<Self> {
+        let mut member = self.element();
+        for (at, path) in PASSED_OVER.iter().enumerate() {
+            member.passed_over[at] = self.passed_over[at] && path.get(self.depth) == Some(&key);
+            if member.passed_over[at] && path.len() == member.depth {
+                return None;
+            }
+        }
+        Some(member)
+    }
+
+    /// The place of an element of a list.
+    fn element(self) -> Self {
+        Self { depth: self.depth + 1, passed_over: [false; PASSED_OVER.len()], ..self }
     }
 }
 
-impl<'de> Visitor<'de> for Without {
+impl<'de> DeserializeSeed<'de> for Metered<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
+        match self.charge() {
+            true => reader.deserialize_any(self),
+            false => reader.deserialize_ignored_any(IgnoredAny).map(|_| Value::Null),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Metered<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,17 +93,20 @@ impl<'de> Visitor<'de> for Without {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            match self.0 {
-                [last] if key == *last => drop(members.next_value::<IgnoredAny>()?),
-                [first, rest @ ..] if key == *first => drop(map.insert(key, members.next_value_seed(Self(rest))?)),
-                _ => drop(map.insert(key, members.next_value()?)),
+            match self.member(&key) {
+                None => drop(members.next_value::<IgnoredAny>()?),
+                Some(member) => drop(map.insert(key, members.next_value_seed(member)?)),
             }
         }
         Ok(Value::Object(map))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Value, A::Error> {
-        Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(items)).map(Value::Array)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element_seed(self.element())? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -85,9 +139,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inject::template::Limits;
+
+    fn read(text: &str) -> Result<Value, serde_json::Error> {
+        super::read(text.as_bytes(), &mut Budget::default()).map(|(value, exceeded)| {
+            assert_eq!(exceeded, None);
+            value
+        })
+    }
 
     #[test]
-    fn only_the_objects_own_managed_fields_are_passed_over() {
+    fn what_is_beyond_the_budget_is_not_built() {
+        let text = json!({"request": {"uid": "u", "object": {"a": [1, 2, 3]}}, "later": {"b": [1]}}).to_string();
+        let mut budget = Budget::new(Limits { steps: 30, ..Limits::default() });
+        let (value, exceeded) = super::read(text.as_bytes(), &mut budget).unwrap();
+        assert_eq!(exceeded, Some(Exceeded::Steps(30)));
+        let built = json!({"request": {"uid": "u", "object": {"a": [1, null, null]}}, "later": null});
+        assert_eq!(value, built);
+        assert!(super::read(b"[1,2,3,4,5,6,7,8", &mut Budget::new(Limits { steps: 5, ..Limits::default() })).is_err());
+    }
+
+    #[test]
+    fn only_the_old_object_and_the_objects_own_managed_fields_are_passed_over() {
         let fields = json!([{ "manager": "kubectl" }]);
         let pod = |own: &Value| {
             let mut metadata =
@@ -100,7 +173,8 @@ mod tests {
         let mut wanted = review(json!({ "managedFields": fields }));
         let text = wanted.to_string();
         wanted["request"]["object"]["metadata"].as_object_mut().unwrap().shift_remove("managedFields");
-        assert_eq!(read(text.as_bytes()).unwrap(), wanted);
+        wanted["request"].as_object_mut().unwrap().shift_remove("oldObject");
+        assert_eq!(read(&text).unwrap(), wanted);
     }
 
     #[test]
@@ -116,10 +190,10 @@ mod tests {
             r#"{"request":null}"#,
             r#"{"request":{"object":[{"metadata":1}]}}"#,
         ] {
-            assert_eq!(read(text.as_bytes()).unwrap().to_string(), text);
+            assert_eq!(read(text).unwrap().to_string(), text);
         }
         for text in ["", "{", "{}x", "[1", r#"{"request":{"object":{"metadata":{"managedFields":[}}}}"#] {
-            assert!(read(text.as_bytes()).is_err(), "{text}");
+            assert!(read(text).is_err(), "{text}");
         }
     }
 }

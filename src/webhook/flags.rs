@@ -139,6 +139,10 @@ struct Certificate {
     /// File of the authority, which becomes the caBundle
     #[arg(long = "caCertFile", default_value = "/etc/istio/certs/root-cert.pem")]
     ca_cert_file: PathBuf,
+    /// File of the authorities whose certificates callers must present, as API servers do that are configured to; those of the
+    /// API servers alone, for whoever has one may ask. Without it, whoever reaches the port may ask
+    #[arg(long = "clientCAFile", env = "INJECTOR_CLIENT_CA_FILE")]
+    client_ca_file: Option<PathBuf>,
     /// Make and renew a certificate of its own instead of reading files
     #[arg(long = "selfSigned", env = "INJECTOR_SELF_SIGNED", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     self_signed: bool,
@@ -222,7 +226,8 @@ impl Flags {
         let openshift = asked.platform.eq_ignore_ascii_case("openshift");
         let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
         let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
-        istio::Options { revision, platform, compliance_policy, era: asked.release, built_in }
+        let environment = std::collections::BTreeMap::new();
+        istio::Options { revision, platform, compliance_policy, era: asked.release, built_in, environment }
     }
 
     /// Whether sidecars are native ones; what is neither yes nor auto is no.
@@ -285,6 +290,11 @@ impl Flags {
         };
         let lifetime = Lifetime(Duration::from_secs(u64::from(self.certificate.self_signed_days) * 86_400));
         Ok(Certificates::SelfSigned { place, names: self.names(services), lifetime })
+    }
+
+    /// See [`run::Settings`](super::Settings).
+    pub fn callers(&self) -> Option<PathBuf> {
+        self.certificate.client_ca_file.clone().filter(|path| !path.as_os_str().is_empty())
     }
 
     /// The names of each service, the one by which the API server connects first.

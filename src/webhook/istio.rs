@@ -2,6 +2,7 @@
 //!
 //! Turns texts into an injector, reviews into its requests, and its outcomes into answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub struct Options {
     pub era: Option<Era>,
     /// What is injected without any configuration.
     pub built_in: BuiltIn,
+    /// What the templates' function `env` reads.
+    pub environment: BTreeMap<String, String>,
 }
 
 /// Makes profiles of Istio's configuration.
@@ -46,7 +49,7 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
         return Ok(Config { revision, compliance_policy, platform, ..options.built_in.config()? });
     };
     Ok(Config {
-        settings: Settings::parse(config, options.era)?,
+        settings: Settings::with_environment(config, options.era, options.environment.clone())?,
         values: Values::parse(texts.values.as_deref().unwrap_or_default())?,
         mesh: Mesh::parse(texts.mesh.as_deref().unwrap_or_default())?,
         revision,
@@ -80,9 +83,11 @@ impl Profile for Istio {
             proxy_configs: &proxy_configs,
             env: review.variables.clone(),
             native_sidecars: self.surroundings.native_sidecars_of(node),
+            budget: review.budget.clone(),
         };
         match self.injector.review(&request) {
             Ok(outcome) => told(outcome),
+            Err(error) if error.is_exceeded() => Outcome::refused("budget", error.to_string()),
             Err(error) => refused(error.to_string()),
         }
     }

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{body, warnings};
+use crate::inject::template::{Budget, Exceeded};
 use crate::inject::{or_default, record};
 
 const V1: &str = "admission.k8s.io/v1";
@@ -29,10 +30,14 @@ pub struct Review {
     pub kind: String,
     /// Who asks.
     pub user: User,
+    /// Nothing may come of it but the answer.
+    pub dry_run: bool,
     /// The object that is to be created, without its `managedFields`; null where there is none.
     pub object: Value,
     /// Variables that the webhook's path sets.
     pub variables: BTreeMap<String, String>,
+    /// What is left to be spent on it.
+    pub budget: Budget,
 }
 
 /// Who asks for an object, as far as the API server knows: `userInfo`.
@@ -115,6 +120,9 @@ pub enum Error {
     /// A member of the request has the wrong type.
     #[error("the request of the AdmissionReview cannot be read: {0}")]
     Request(#[source] serde_json::Error),
+    /// It has more values than one review may have.
+    #[error("the object cannot be reviewed: {0}; it has too many fields and elements")]
+    Exceeded(#[source] Exceeded),
 }
 
 /// A body that is no review, and what of it is to be repeated in the answer all the same.
@@ -140,6 +148,8 @@ struct Asked {
     kind: Kind,
     #[serde(deserialize_with = "record")]
     user_info: User,
+    #[serde(deserialize_with = "or_default")]
+    dry_run: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -181,16 +191,32 @@ struct Audit<'a> {
 }
 
 impl Review {
-    /// Reads a request's body.
+    /// Reads a request's body, with a budget of its own.
     ///
     /// # Errors
     /// It is no review that can be answered.
     pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Box<Unreadable>> {
-        let mut body = body::read(body).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
+        Self::within(Budget::default(), body, variables)
+    }
+
+    /// Reads a request's body and charges that to the budget.
+    ///
+    /// # Errors
+    /// It is no review that can be answered.
+    pub fn within(
+        mut budget: Budget,
+        body: &[u8],
+        variables: BTreeMap<String, String>,
+    ) -> Result<Self, Box<Unreadable>> {
+        let (mut body, exceeded) =
+            body::read(body, &mut budget).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
+        if let Some(exceeded) = exceeded {
+            return Err(Unreadable::of(&body, Error::Exceeded(exceeded)));
+        }
         let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
-        let Asked { uid, namespace, kind: Kind { kind }, user_info: user } = asked;
+        let Asked { uid, namespace, kind: Kind { kind }, user_info: user, dry_run } = asked;
         let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();
-        Ok(Self { version, uid, namespace, kind, user, object, variables })
+        Ok(Self { version, uid, namespace, kind, user, dry_run, object, variables, budget })
     }
 
     /// `namespace/name` of the object, as far as it is known by now, for the log.
@@ -296,99 +322,4 @@ fn status(message: &str) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn review(version: &str) -> Review {
-        let body = json!({ "kind": "AdmissionReview", "apiVersion": version, "request": {
-            "uid": "u1", "namespace": "shop", "kind": { "group": "", "version": "v1", "kind": "Pod" },
-            "object": { "metadata": { "generateName": "web-" } },
-        }});
-        Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap()
-    }
-
-    #[test]
-    fn each_version_is_answered_in_its_own() {
-        for version in [V1, V1BETA1] {
-            let review = review(version);
-            assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
-            let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
-            let outcome = Outcome { verdict, rule: "policy", reason: "because".into(), warnings };
-            let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
-            assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
-            assert_eq!(answer["response"]["patch"], "W10=");
-            assert_eq!(answer["response"]["auditAnnotations"]["reason"], "because");
-            let warned = if version == V1 { json!(["mind the gap"]) } else { Value::Null };
-            assert_eq!(answer["response"]["warnings"], warned, "{version}");
-        }
-    }
-
-    #[test]
-    fn a_refusal_says_why() {
-        let outcome = Outcome::refused("error", "bad annotation".into());
-        let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
-        assert_eq!(answer["response"]["allowed"], false);
-        assert_eq!(answer["response"]["status"]["message"], "bad annotation");
-        assert_eq!(answer["response"]["warnings"], json!(["bad annotation"]));
-        assert!(answer["response"].get("patch").is_none());
-    }
-
-    #[test]
-    fn what_is_no_review_is_told_apart() {
-        let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().error.to_string();
-        assert!(error("{").starts_with("the body is no AdmissionReview: EOF"));
-        assert!(error(r#"{"kind":"Pod","apiVersion":"v1"}"#).starts_with(r#"no kind "Pod" is registered"#));
-        let none = error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#);
-        assert_eq!(none, "the AdmissionReview has no request");
-        assert!(error("null").starts_with(r#"no kind "" is registered"#));
-    }
-
-    #[test]
-    fn what_is_no_review_is_answered_with_what_could_be_read_of_it() {
-        let answer = |body: &str| -> Value {
-            let unreadable = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err();
-            serde_json::from_str(&unreadable.answer()).unwrap()
-        };
-        let review = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
-        for (body, version, kind, uid, said) in [
-            ("{".to_owned(), None, None, "", "EOF"),
-            ("null".to_owned(), None, None, "", "no kind"),
-            (r#"{"kind":"Pod","apiVersion":"v1"}"#.to_owned(), Some("v1"), Some("Pod"), "", "no kind"),
-            (
-                r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v9","request":{"uid":"u"}}"#.to_owned(),
-                Some("admission.k8s.io/v9"),
-                Some("AdmissionReview"),
-                "u",
-                "no kind",
-            ),
-            (format!("{{{review}}}"), Some("admission.k8s.io/v1"), Some("AdmissionReview"), "", "has no request"),
-            (
-                format!(r#"{{{review},"request":{{"uid":"u","userInfo":7}}}}"#),
-                Some("admission.k8s.io/v1"),
-                Some("AdmissionReview"),
-                "u",
-                "invalid type: integer `7`",
-            ),
-            (
-                format!(r#"{{{review},"request":{{"uid":"u","userInfo":["admin"]}}}}"#),
-                Some("admission.k8s.io/v1"),
-                Some("AdmissionReview"),
-                "u",
-                "expected an object",
-            ),
-            (
-                format!(r#"{{{review},"request":{{"uid":"u","kind":"Pod"}}}}"#),
-                Some("admission.k8s.io/v1"),
-                Some("AdmissionReview"),
-                "u",
-                "invalid type: string \"Pod\"",
-            ),
-        ] {
-            let answer = answer(&body);
-            assert_eq!((answer["apiVersion"].as_str(), answer["kind"].as_str()), (version, kind), "{body}");
-            assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&uid.into(), &false.into()));
-            let message = answer["response"]["status"]["message"].as_str().unwrap();
-            assert!(message.contains(said), "{body}: {message}");
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,7 @@
 //! The life of the server: its tasks from start to drain.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -10,11 +12,13 @@ use tokio::time::sleep;
 
 use super::answer::{Endpoint, Route};
 use super::bundle::Selection;
+use super::callers;
 use super::configuration::{self, Build, Configured, Loader, Source};
+use super::events::{self, Announced};
 use super::keep::{self, Certificates};
 use super::metrics::Metrics;
 use super::present::{self, Managed};
-use crate::serve::health::{self, Readiness};
+use crate::serve::health::{self, Liveness, Readiness};
 use crate::serve::http::{self, Limits, Request};
 use crate::serve::metrics;
 use crate::serve::shutdown::Shutdown;
@@ -33,6 +37,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The server's certificate.
     pub certificates: Certificates,
+    /// File of the authorities whose certificates callers must have; none: whoever reaches the port may ask.
+    pub callers: Option<PathBuf>,
     /// Webhook configurations whose caBundle is kept right; none: somebody else does it.
     pub bundles: Option<(Client, Vec<Selection>)>,
     /// Between the patch of a caBundle and a certificate that needs it.
@@ -41,6 +47,8 @@ pub struct Settings {
     pub source: Source,
     /// What it means.
     pub build: Build,
+    /// Where refusals become Events on the owners of pods; none: nowhere.
+    pub events: Option<Client>,
     /// Further routes.
     pub routes: Vec<Route>,
     /// What is missing already, such as facts that those routes need.
@@ -66,9 +74,24 @@ impl Settings {
     }
 }
 
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// TLS.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// Certificates of callers cannot be checked.
+    #[error(transparent)]
+    Callers(#[from] callers::Error),
+}
+
 /// Serves until the end is wished, and what is under way then.
-pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), rustls::Error> {
+///
+/// # Errors
+/// It cannot start: nobody who should have a certificate is served without.
+pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
+    settings.callers.as_deref().map_or(Ok(()), |path| callers::demand(path, &tls))?;
     let mut parts = vec![configuration::PART, keep::PART];
     parts.extend(settings.bundles.is_some().then_some(present::PART));
     let readiness = settings.readiness;
@@ -82,21 +105,32 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         readiness: readiness.clone(),
         last: None,
     };
-    let (settle, routes) = (settings.settle, routes(configured, settings.routes));
+    let (notices, noticed) = events::channel();
+    let announced = |route: Route| {
+        let profile = Announced { profile: route.profile, notices: notices.clone() };
+        Route { profile: Arc::new(profile), ..route }
+    };
+    let (settle, routes) = (settings.settle, routes(configured, settings.routes).into_iter().map(announced).collect());
     let managed = settings.bundles.map(|(client, selections)| Managed { client, selections, settle });
     let keeping = async {
         tokio::join!(
             configuration::keep(settings.source, loader),
             keep::keep(settings.certificates, newest, metrics.clone(), readiness.clone()),
+            callers::keep(settings.callers, tls.clone()),
             present::present(managed, presentable, tls.clone(), metrics.clone(), readiness.clone()),
+            events::keep(settings.events, noticed),
         )
     };
-    let endpoint = Endpoint::new(routes, metrics.clone());
+    // Half of a request's time: a review that is ended by then is still answered.
+    let endpoint = Endpoint::new(routes, metrics.clone(), settings.limits.request / 2);
     let leaving = shutdown.clone();
     let answer = move |request: Request| {
-        let response = endpoint.answer(&request);
-        // Whoever has kept a connection would find it closed one day; on another it finds another replica.
-        std::future::ready(if leaving.is_wished() { http::closing(response) } else { response })
+        let (endpoint, leaving) = (endpoint.clone(), leaving.clone());
+        async move {
+            let response = endpoint.answer(request).await;
+            // Whoever has kept a connection would find it closed one day; on another it finds another replica.
+            if leaving.is_wished() { http::closing(response) } else { response }
+        }
     };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);
@@ -121,13 +155,13 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
 }
 
 fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
-    let inject = Route { path: "/inject", below: true, profile: std::sync::Arc::new(configured) };
+    let inject = Route { path: "/inject", below: true, profile: Arc::new(configured) };
     std::iter::once(inject).chain(others).collect()
 }
 
 fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> http::Response {
     match request.uri().path() {
         "/metrics" => metrics::answer(request, registry),
-        _ => health::answer(request, readiness),
+        _ => health::answer(request, readiness, &Liveness::default()),
     }
 }

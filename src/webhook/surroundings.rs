@@ -1,17 +1,24 @@
 //! What of the cluster changes an injection: whether its nodes have native sidecars, proxy configurations, namespaces' users.
 //!
-//! The binary starts [`keep`] as a task; `istio` reads. Whatever cannot be watched leaves what an empty cluster would have.
+//! The binary starts [`keep`] as a task; `istio` reads. The server is not ready before all of it has been listed once: pods
+//! that are made right after a restart get the same sidecars as others. A resource that the cluster does not have is an
+//! empty list.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::OptionFuture;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::serve::health::Readiness;
 
 /// Kubelets from this minor version on run native sidecars without a switch.
 const NATIVE_SINCE: u32 = 33;
@@ -130,34 +137,79 @@ pub fn is_native(version: &str) -> bool {
     }
 }
 
-/// Keeps it as the cluster is. Never ends by itself. `namespaces`: their annotations are wanted.
-pub async fn keep(client: Client, surroundings: Surroundings, namespaces: bool) {
-    let nodes = async {
-        if surroundings.read(|known| known.native) == Native::Auto {
-            let version =
-                |node: Node| node.status.and_then(|s| s.node_info).is_some_and(|i| is_native(&i.kubelet_version));
-            follow("nodes", watcher(Api::<Node>::all(client.clone()), pages()).default_backoff(), |event| {
-                surroundings.read(|known| known.nodes.learn(event, version));
-            })
-            .await;
-        }
-    };
+/// Keeps it as the cluster is. Never ends by itself. `namespaces`: their annotations are wanted. What is wanted is missing in
+/// `readiness` from the call on, until it has been listed.
+pub fn keep(
+    client: Client,
+    surroundings: Surroundings,
+    namespaces: bool,
+    readiness: &Readiness,
+) -> impl Future<Output = ()> + use<> {
+    let nodes = (surroundings.read(|known| known.native) == Native::Auto).then(|| {
+        let version = |node: Node| node.status.and_then(|s| s.node_info).is_some_and(|i| is_native(&i.kubelet_version));
+        let (list, api) = (List::new("nodes", readiness), Api::<Node>::all(client.clone()));
+        list.follow(api, surroundings.clone(), |known| &mut known.nodes, version)
+    });
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("networking.istio.io", "v1beta1", "ProxyConfig"));
     let configs = Api::<DynamicObject>::all_with(client.clone(), &resource);
     let value = |object: DynamicObject| Arc::new(serde_json::to_value(object).unwrap_or_default());
-    let proxy_configs = follow("proxyconfigs", watcher(configs, pages()).default_backoff(), |event| {
-        surroundings.read(|known| known.proxy_configs.learn(event, value));
+    let list = List::new("proxyconfigs", readiness);
+    let proxy_configs = list.follow(configs, surroundings.clone(), |known| &mut known.proxy_configs, value);
+    let annotations = namespaces.then(|| {
+        let annotated = |object: Namespace| Arc::new(object.metadata.annotations.unwrap_or_default());
+        let (list, api) = (List::new("namespaces", readiness), Api::<Namespace>::all(client));
+        list.follow(api, surroundings, |known| &mut known.annotations, annotated)
     });
-    let annotations = async {
-        if namespaces {
-            let annotated = |object: Namespace| Arc::new(object.metadata.annotations.unwrap_or_default());
-            follow("namespaces", watcher(Api::<Namespace>::all(client.clone()), pages()).default_backoff(), |event| {
-                surroundings.read(|known| known.annotations.learn(event, annotated));
-            })
-            .await;
-        }
-    };
-    tokio::join!(nodes, proxy_configs, annotations);
+    async {
+        tokio::join!(OptionFuture::from(nodes), proxy_configs, OptionFuture::from(annotations));
+    }
+}
+
+/// A resource that the server is not ready without.
+struct List {
+    what: &'static str,
+    readiness: Readiness,
+}
+
+impl List {
+    fn new(what: &'static str, readiness: &Readiness) -> Self {
+        readiness.missing(what, "they have not been listed yet");
+        Self { what, readiness: readiness.clone() }
+    }
+
+    async fn follow<K, T>(
+        self,
+        api: Api<K>,
+        surroundings: Surroundings,
+        kept: impl Fn(&mut Known) -> &mut Kept<T>,
+        keep: impl Fn(K) -> T,
+    ) where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let events = watcher(api, pages()).default_backoff().inspect(|event| match event {
+            Err(error) if is_absent(error) => {
+                surroundings.read(|known| _ = kept(known).known.get_or_insert_default());
+                self.readiness.ready(self.what);
+            }
+            Err(error) if surroundings.read(|known| kept(known).known.is_none()) => {
+                self.readiness.missing(self.what, format!("they cannot be listed: {error}"));
+            }
+            _ => {}
+        });
+        follow(self.what, events, |event| {
+            surroundings.read(|known| kept(known).learn(event, &keep));
+            if surroundings.read(|known| kept(known).known.is_some()) {
+                self.readiness.ready(self.what);
+            }
+        })
+        .await;
+    }
+}
+
+/// Whether the cluster has no such resource: as far as is known, there are none of it.
+pub(super) fn is_absent(error: &watcher::Error) -> bool {
+    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
+    status.code == 404
 }
 
 pub(super) fn pages() -> watcher::Config {

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Fault};
-use crate::stage::{Daemon, Node, cluster, daemon_set, until};
+use crate::stage::{Daemon, Node, cluster, daemon_set, own_pod, until};
 
 /// A pod's grace period is 30 s.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -18,12 +18,19 @@ type Change = Box<dyn FnOnce(&Api) + Send>;
 /// Installs, changes the cluster, ends the daemon: what is left, and what it said.
 async fn left(change: Change) -> (Vec<&'static str>, String) {
     let api = cluster().await;
+    api.put(own_pod());
     let ended = tokio::task::spawn_blocking(move || {
         let node = Node::new();
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         assert_eq!(node.installed().len(), 5);
         change(&api);
+        // What the watch has told of the change.
+        let later = u16::from(api.get("pods", "shop", "later").is_some()) * 200;
+        until("the change", || match node.ask("later", "u2").0 {
+            status if status == later || later == 0 => Ok(()),
+            status => Err(status.to_string()),
+        });
         let begin = Instant::now();
         let (code, said) = daemon.end();
         assert_eq!(code, Some(0), "{said}");
@@ -36,6 +43,20 @@ async fn left(change: Change) -> (Vec<&'static str>, String) {
 /// Requests for what has this in its path fail.
 fn failing(part: &'static str, fault: impl FnOnce(Fault) -> Fault + Send + 'static) -> Change {
     Box::new(move |api| api.fault(fault(Fault::on("GET", part))))
+}
+
+/// Nothing may be asked for any more.
+fn withdrawn(code: u16) -> Change {
+    Box::new(move |api| {
+        ["/daemonsets/", "/pods/agent"].iter().for_each(|part| api.fault(Fault::on("GET", part).status(code)));
+    })
+}
+
+/// The own pod is deleted by force, and its token with it.
+fn forced(api: &Api) {
+    api.remove("pods", "istio-system", "agent");
+    api.put(crate::stage::pod("later", "u2"));
+    withdrawn(401)(api);
 }
 
 /// The DaemonSet is another one.
@@ -75,6 +96,10 @@ async fn an_upgrade_and_an_api_server_that_cannot_tell_leave_the_plugin() {
             ("kept: nobody can say whether it is to go (no answer within", failing("/daemonsets/", Fault::silence)),
             (UNKNOWN, failing("/daemonsets/", Fault::cut)),
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(503))),
+            // As while Helm replaces these roles by those of Istio's chart.
+            ("kept: the DaemonSet may not be asked for (status 403)", failing("/daemonsets/", |f| f.status(403))),
+            ("kept: the DaemonSet may not be asked for (status 401)", failing("/daemonsets/", |f| f.status(401))),
+            ("its token with it", Box::new(forced)),
             // A path that nobody serves is not found, either.
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(404))),
         ],
@@ -93,10 +118,8 @@ async fn a_daemon_set_that_no_longer_wants_the_node_takes_all_with_it() {
             ),
             ("removed: the DaemonSet is being deleted", changed(going)),
             ("removed: the DaemonSet no longer selects this node", changed(elsewhere)),
-            (
-                "removed: the DaemonSet may no longer be asked for (status 403)",
-                failing("/daemonsets/", |fault| fault.status(403)),
-            ),
+            ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 403)", withdrawn(403)),
+            ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 401)", withdrawn(401)),
         ],
     )
     .await;
@@ -120,30 +143,6 @@ async fn a_removal_that_cannot_be_complete_is_told_and_leaves_nothing_that_names
     assert!(said.contains("not removed") && said.contains("still names it"), "{said}");
     assert!(said.contains("the removal is incomplete (errors logged above: 3)"), "{said}");
     assert_eq!(node.installed(), ["kubeconfig", "plugin"], "{said}");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_old_agent_leaves_all_to_a_new_one_and_nobody_is_refused() {
-    let api = cluster().await;
-    api.put(crate::stage::pod("web", "u1"));
-    let node = Node::new();
-    let old = Daemon::start(&node, &api.url());
-    old.ready();
-    let new = Daemon::start(&node, &api.url());
-    new.ready();
-    old.readyz(503, "daemon: another agent serves this node");
-    api.remove("daemonsets", "istio-system", "istio-cni-node");
-    let (code, said) = old.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("kept: another agent serves this node already"), "{said}");
-    assert_eq!(node.installed().len(), 5, "{said}");
-    assert_eq!(node.ask("web", "u1").0, 200);
-    api.put(daemon_set());
-    let (_, said) = new.end();
-    until("what an upgrade leaves", || match node.installed() {
-        left if left == KEPT => Ok(()),
-        left => Err(format!("{left:?} {said}")),
-    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,4 +16,6 @@ mod ready;
 mod repairing;
 mod sockets;
 mod stage;
+mod token;
+mod turns;
 mod watching;

@@ -72,13 +72,78 @@ async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_would_make_a_removal_of_each_upgrade_is_told_at_once() {
+async fn a_taint_that_may_not_be_removed_is_asked_for_less_and_less_often() {
+    let api = cluster().await;
+    let ours = json!({ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" });
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [ours] } }));
+    api.fault(Fault::on("PATCH", "/nodes/n1").status(403));
+    let node = Node::new();
+    let _daemon = Daemon::with(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
+    let attempts = |api: &Api| api.requests_to("PATCH", "/nodes/n1");
+    let four = api.until("four attempts", |api| Some(attempts(api)).filter(|seen| seen.len() >= 4)).await;
+    let pauses: Vec<_> = four.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    assert!(pauses[1].as_secs() >= 2 && pauses[2].as_secs() >= 4, "{pauses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_installer_that_hangs_is_told_by_healthz_and_ends_all_the_same() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    // Whoever opens it waits for a writer, as for a file server that has gone.
+    nix::unistd::mkfifo(&node.path("net/05-hangs.conflist"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    while daemon.get("/healthz").0 == 200 {
+        assert!(std::time::Instant::now() < deadline, "it has not been noticed");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let (status, said) = daemon.get("/healthz");
+    assert!(status == 503 && said.starts_with("installer: late by "), "{status} {said}");
+    assert_eq!(node.ask("none", "").0, 404, "the plugin is answered meanwhile");
+    let (code, said) = daemon.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("has not ended within"), "{said}");
+}
+
+/// The limit on inotify instances is shared by all processes of root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_inotify_the_node_is_healed_each_second_and_inotify_is_tried_again() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::with_inotify(&node, &api.url(), 0);
+    daemon.ready();
+    let watched = |value: u8| {
+        until("the gauge", || match daemon.get("/metrics").1 {
+            page if page.lines().any(|line| line == format!("istio_cni_install_watched {value}")) => Ok(()),
+            page => Err(page),
+        });
+    };
+    watched(0);
+    daemon.line("no directory can be watched: ");
+    // Twice: the first look may be due just then.
+    for _ in 0..2 {
+        let lost = std::time::Instant::now();
+        node.overwrite();
+        until("the entry", || match node.installed() {
+            all if all.len() == 5 => Ok(()),
+            some => Err(format!("{some:?}")),
+        });
+        assert!(lost.elapsed() < std::time::Duration::from_secs(5), "{:?}", lost.elapsed());
+    }
+    daemon.allow_inotify(10);
+    watched(1);
+    daemon.line("all directories are watched");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_by_which_no_removal_is_told_from_an_upgrade_is_named_at_once() {
     let api = cluster().await;
     api.fault(Fault::on("GET", "/daemonsets/").status(403));
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
-    let line = daemon.line("if this daemon ended now, the plugin would be removed");
-    assert!(line["msg"].as_str().unwrap().ends_with("may no longer be asked for (status 403)"), "{line}");
+    let line = daemon.line("if this daemon ended now, the plugin would be kept");
+    assert!(line["msg"].as_str().unwrap().contains("may not be asked for (status 403)"), "{line}");
     assert_eq!((line["level"].as_str(), line["scope"].as_str()), (Some("warn"), Some("cni-agent")));
     daemon.ready();
 }

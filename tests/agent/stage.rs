@@ -16,6 +16,8 @@ use tempfile::TempDir;
 use crate::api::Api;
 
 pub(crate) const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
+/// How many inotify instances root may have in a user namespace, as seen from inside.
+const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
 /// How long a test waits for what it expects.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -41,10 +43,15 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new() -> Self {
-        let node = Self { root: tempfile::tempdir().unwrap() };
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn within(root: TempDir) -> Self {
+        let node = Self { root };
         for dir in ["net", "bin", "run", "image", "account"] {
             fs::create_dir(node.path(dir)).unwrap();
         }
+        fs::write(node.path("bin/ptp"), "").unwrap();
         fs::write(node.path("image/istio-cni"), [0x7f; 1000]).unwrap();
         fs::write(node.path("account/token"), "token-1").unwrap();
         fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
@@ -135,17 +142,51 @@ impl Daemon {
         Self::on(free_ports(), node, api, variables)
     }
 
+    /// In a user namespace of its own, in which root can have so many inotify instances.
+    pub(crate) fn with_inotify(node: &Node, api: &str, instances: u32) -> Self {
+        let enter = format!("echo {instances} > {INSTANCES} && exec \"$@\"");
+        let inside = ["--user", "--map-root-user", "sh", "-c", &enter, "sh"];
+        Self::command(free_ports(), node, api, |command| {
+            let mut outside = Command::new("unshare");
+            outside.args(inside).arg(command.get_program()).args(command.get_args()).env_clear();
+            let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+            outside.envs(variables).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+            *command = outside;
+        })
+    }
+
+    /// Lets the daemon's user namespace have so many inotify instances.
+    pub(crate) fn allow_inotify(&self, instances: u32) {
+        let pid = self.child.id().to_string();
+        let write = format!("echo {instances} > {INSTANCES}");
+        let done = Command::new("nsenter").args(["--user", "--target", &pid, "sh", "-c", &write]).status();
+        assert!(done.unwrap().success());
+    }
+
+    /// With flags that come after those of the node.
+    pub(crate) fn with_flags(node: &Node, api: &str, flags: &[String]) -> Self {
+        Self::command(free_ports(), node, api, |command| {
+            command.args(flags);
+        })
+    }
+
     /// On these ports, of health and of metrics.
-    pub(crate) fn on([health, metrics]: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn on(ports: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::command(ports, node, api, |command| {
+            command.envs(variables.iter().copied());
+        })
+    }
+
+    fn command([health, metrics]: [u16; 2], node: &Node, api: &str, extend: impl FnOnce(&mut Command)) -> Self {
         let config = node.path("kubeconfig");
         crate::api::kubeconfig(&config, api);
         let log = node.path(&format!("log.{health}"));
         let mut command = Command::new(program());
         command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&config);
         command.arg(format!("--health-port={health}")).arg(format!("--monitoring-port={metrics}"));
-        command.args(["--node-name=n1", "--pod-namespace=istio-system", "--log_as_json"]);
+        command.args(["--node-name=n1", "--pod-namespace=istio-system", "--pod-name=agent", "--log_as_json"]);
         command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").env("KUBERNETES_SERVICE_PORT", "443");
-        command.envs(variables.iter().copied());
+        extend(&mut command);
         let output = File::create(&log).unwrap();
         let child = command.stderr(output.try_clone().unwrap()).stdout(output).spawn().unwrap();
         Self { child, health, metrics, log }
@@ -280,6 +321,13 @@ pub(crate) fn daemon_set() -> Value {
             "template": { "spec": { "nodeSelector": { "os": "linux" }, "containers": [{ "name": "install-cni" }] } },
         },
     })
+}
+
+/// The daemon's own pod.
+pub(crate) fn own_pod() -> Value {
+    let mut own = pod("agent", "own");
+    own["metadata"]["namespace"] = "istio-system".into();
+    own
 }
 
 /// An injected pod on this node.

@@ -10,6 +10,7 @@
 mod agent;
 mod case;
 mod commands;
+mod daemon;
 mod measure;
 mod netns;
 mod options;
@@ -18,6 +19,13 @@ mod report;
 mod run;
 mod shuffle;
 mod subject;
+
+#[path = "../support/api/server.rs"]
+mod api;
+
+#[path = "../agent/stage.rs"]
+#[allow(dead_code, clippy::unwrap_used, clippy::expect_used, reason = "a part of the agent's tests serves here")]
+mod stage;
 
 #[path = "../pod/servers.rs"]
 #[allow(dead_code, clippy::unwrap_used, reason = "the API server of the lookup's tests; a part of it serves here")]
@@ -44,12 +52,15 @@ fn main() -> Result<()> {
     let recordings = Case::ALL.map(|case| Recording::read(&recordings_dir, case));
     let recordings = recordings.into_iter().collect::<Result<Vec<_>>>()?;
     let surroundings = Case::ALL.iter().map(|case| Surroundings::new(*case)).collect::<Result<Vec<_>>>()?;
+    let agent = daemon::Agent::start()?;
+    let agent_dir = agent.run_dir();
     let stages: Vec<Stage<'_>> = (surroundings.iter().zip(&recordings))
         .map(|(around, recording)| Stage {
             case: around.case,
             programs: &programs,
             recording,
-            agent_dir: around.agent.path(),
+            agent_dir: &agent_dir,
+            canned_dir: around.agent.path(),
             api_dir: around.api.path(),
         })
         .collect();
@@ -100,7 +111,7 @@ fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
     Ok(peaks)
 }
 
-/// The doubles that a case's plugin asks. They serve until the bench ends.
+/// The doubles that a case's plugin may ask. They serve until the bench ends.
 struct Surroundings {
     case: Case,
     agent: TempDir,

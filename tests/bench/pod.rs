@@ -13,8 +13,14 @@ use crate::netns::PodNetns;
 use crate::run::Step;
 
 const NAMESPACE: &str = "shop";
-const NAME: &str = "web-7d4b9c6f5d-x2x9k";
-const UID: &str = "f9e3c3a2-5a1e-4c55-9b0e-0c0f3a1f7f10";
+pub(crate) const UID: &str = "f9e3c3a2-5a1e-4c55-9b0e-0c0f3a1f7f10";
+
+pub(crate) fn name(case: Case) -> &'static str {
+    match case {
+        Case::DualDns => "web-7d4b9c6f5d-x2x9k",
+        Case::V4 => "web-7d4b9c6f5d-m4kzq",
+    }
+}
 
 /// A pod as the injector leaves it and the API server returns it.
 pub(crate) fn object(case: Case) -> Value {
@@ -26,11 +32,13 @@ pub(crate) fn object(case: Case) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
-            "namespace": NAMESPACE, "name": NAME, "uid": UID,
+            "namespace": NAMESPACE, "name": name(case), "uid": UID,
             "labels": {"app": "web", "pod-template-hash": "7d4b9c6f5d"},
             "annotations": annotations(),
         },
+        "status": {"phase": "Pending"},
         "spec": {
+            "nodeName": "n1",
             "initContainers": [{"name": container::VALIDATION, "image": "proxyv2"}],
             "containers": [
                 {"name": "web", "image": "web", "ports": [{"containerPort": 8080}]},
@@ -63,8 +71,9 @@ pub(crate) fn facts(case: Case) -> Result<PodFacts> {
 pub(crate) fn call(plugin: &Path, verb: &str, case: Case, run_dir: &Path, netns: &PodNetns) -> Step {
     let sandbox = "3f2a".repeat(16);
     let args = format!(
-        "K8S_POD_UID={UID};IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={NAME};\
-         K8S_POD_INFRA_CONTAINER_ID={sandbox}"
+        "K8S_POD_UID={UID};IgnoreUnknown=1;K8S_POD_NAMESPACE={NAMESPACE};K8S_POD_NAME={};\
+         K8S_POD_INFRA_CONTAINER_ID={sandbox}",
+        name(case)
     );
     let env: Vec<(String, OsString)> = vec![
         ("CNI_COMMAND".to_owned(), verb.into()),

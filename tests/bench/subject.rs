@@ -12,8 +12,10 @@ use crate::{commands, pod};
 /// Something that is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// The plugin's ADD, answered by the agent.
+    /// The plugin's ADD, answered by `install-cni`, which takes its log lines too.
     Add,
+    /// ADD, answered by a double whose answer lies ready; nobody takes the log lines.
+    AddCanned,
     /// A process that only enters the netns and sends the same rules.
     Floor,
     /// `iptables-nft-restore`, once a family.
@@ -31,8 +33,9 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Add,
+        Self::AddCanned,
         Self::Floor,
         Self::Restore,
         Self::Commands,
@@ -42,11 +45,12 @@ impl Subject {
         Self::Version,
     ];
     /// Those whose rate is measured.
-    pub(crate) const PARALLEL: [Self; 4] = [Self::Add, Self::Floor, Self::Restore, Self::Commands];
+    pub(crate) const PARALLEL: [Self; 5] = [Self::Add, Self::AddCanned, Self::Floor, Self::Restore, Self::Commands];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Add => "ADD, agent",
+            Self::Add => "ADD, install-cni and its log",
+            Self::AddCanned => "ADD, canned answer, no log",
             Self::Floor => "floor: start, setns, batch",
             Self::Restore => "iptables-nft-restore alone",
             Self::Commands => "Istio's commands, no lookup",
@@ -61,6 +65,7 @@ impl Subject {
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Add => "add",
+            Self::AddCanned => "add_canned",
             Self::Floor => "floor",
             Self::Restore => "restore",
             Self::Commands => "commands",
@@ -155,8 +160,10 @@ pub(crate) struct Stage<'a> {
     pub(crate) case: Case,
     pub(crate) programs: &'a Programs,
     pub(crate) recording: &'a Recording,
-    /// Has an agent's socket.
+    /// Has the sockets of `install-cni`.
     pub(crate) agent_dir: &'a Path,
+    /// Has an agent's socket and no other.
+    pub(crate) canned_dir: &'a Path,
     /// Has a kubeconfig and no socket.
     pub(crate) api_dir: &'a Path,
 }
@@ -191,6 +198,7 @@ impl Stage<'_> {
         let call = |verb, run_dir| vec![pod::call(&self.programs.plugin, verb, self.case, run_dir, netns)];
         match subject {
             Subject::Add | Subject::AddAgain => call("ADD", self.agent_dir),
+            Subject::AddCanned => call("ADD", self.canned_dir),
             Subject::AddByApi => call("ADD", self.api_dir),
             Subject::Del => call("DEL", self.agent_dir),
             Subject::Version => call("VERSION", self.agent_dir),

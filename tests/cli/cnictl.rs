@@ -81,7 +81,7 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
         (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n---\na: [", 1, "document 2 is no YAML"),
         (
             &["kube-inject", "--builtIn", "-f", "-"],
-            "a: b\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two}",
+            "a: b\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two, template: {spec: {}}}",
             1,
             "document 2 is not valid: Deployment \"web\": spec.replicas: expected an integer of 32 bits, got \"two\"",
         ),

@@ -46,6 +46,23 @@ fn add_echoes_the_previous_result_byte_for_byte() {
 }
 
 #[test]
+fn an_agent_that_takes_no_log_lines_holds_up_nobody() {
+    use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log.sock");
+    let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    bind(std::os::fd::AsRawFd::as_raw_fd(&listener), &UnixAddr::new(&path).unwrap()).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    // The backlog is full from here on.
+    let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
+    let (sender, answered) = std::sync::mpsc::channel();
+    let conf = with_prev("1.0.0", dir.path());
+    std::thread::spawn(move || sender.send(Call::new("ADD", "/var/run/netns/none", conf).run()));
+    let answer = answered.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer, and its end");
+    assert_eq!((answer.code, answer.stdout.trim_end()), (0, prev_result("1.0.0").as_str()), "{answer:?}");
+}
+
+#[test]
 fn a_skipped_pod_without_previous_result_gets_an_empty_one() {
     let dir = tempfile::tempdir().unwrap();
     let namespace = "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=dns-0";
@@ -76,6 +93,36 @@ fn del_succeeds_in_silence_on_whatever_a_runtime_sends() {
     assert_eq!(odd_args.code, 0, "{odd_args:?}");
 }
 
+/// What Go's encoder makes of a pod whose annotations are as large as the API server takes them.
+#[test]
+fn the_annotations_of_a_pod_are_never_too_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let annotation = format!(r#"{{"note":"{}"}}"#, r"\u003c".repeat(256 << 10));
+    let conf = conf("1.0.0", dir.path(), &json!({"runtimeConfig": {"io.kubernetes.cri.pod-annotations": {}}}));
+    let large = conf.replace(
+        r#""io.kubernetes.cri.pod-annotations":{}"#,
+        &format!(r#""io.kubernetes.cri.pod-annotations":{annotation}"#),
+    );
+    assert!(large.len() > 3 << 19, "{}", large.len());
+    let added = Call::new("ADD", "/var/run/netns/none", large.clone()).run();
+    assert_eq!((added.code, added.stderr.contains("no_sidecar_status")), (0, true), "{}", added.stdout);
+    assert_eq!(Call::new("DEL", "", large).run().code, 0);
+}
+
+#[test]
+fn add_takes_four_mebibytes_and_del_takes_any_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let padded = |size: usize| conf("1.0.0", dir.path(), &json!({"pad": "y".repeat(size)}));
+    let excluded = "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=dns-0";
+    let added = Call::new("ADD", "/var/run/netns/none", padded(4 << 20)).env("CNI_ARGS", excluded).run();
+    assert_eq!(added.code, 0, "{}", added.stdout);
+    let deleted = Call::new("DEL", "", padded(10 << 20)).run();
+    assert_eq!((deleted.code, deleted.stdout.as_str()), (0, ""));
+    let cut = padded(10 << 20);
+    let said = Call::new("DEL", "", &cut[..cut.len() - 1]).run().error(6);
+    assert!(said.contains("EOF"), "{said}");
+}
+
 #[test]
 fn verbs_that_a_version_does_not_have_are_incompatible() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,17 +142,10 @@ fn gc_has_nothing_to_collect() {
 }
 
 #[test]
-fn status_says_that_add_could_not_be_served() {
-    let dir = tempfile::tempdir().unwrap();
-    let said = Call::new("STATUS", "", conf("1.1.0", dir.path(), &json!({}))).run().error(50);
-    assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
-}
-
-#[test]
 fn input_that_is_no_configuration_is_refused_with_its_fault() {
     let dir = tempfile::tempdir().unwrap();
     let whole = conf("1.0.0", dir.path(), &json!({}));
-    let huge = format!(r#"{{"name":"x","pad":"{}"}}"#, "y".repeat(2 << 20));
+    let huge = format!(r#"{{"name":"x","pad":"{}"}}"#, "y".repeat(8 << 20));
     for (stdin, code, words) in [
         (whole[..whole.len() / 2].to_owned(), 6, "EOF"),
         ("not json".to_owned(), 6, "expected"),
@@ -117,7 +157,7 @@ fn input_that_is_no_configuration_is_refused_with_its_fault() {
         (r#"{"cniVersion":1,"name":"x"}"#.to_owned(), 6, "cniVersion"),
         (conf("1.0.0", dir.path(), &json!({"exclude_namespaces": "kube-system"})), 6, "exclude_namespaces"),
         (conf("1.0.0", dir.path(), &json!({"force_iptables_binary": "nftables"})), 7, "force_iptables_binary"),
-        (huge, 6, "1048576"),
+        (huge, 6, "8388608"),
     ] {
         let answer = Call::new("ADD", "/var/run/netns/none", stdin).run();
         let said = answer.error(code);

@@ -98,7 +98,8 @@ impl Cluster {
         )
     }
 
-    fn send(&self, request: Builder, body: &Value) -> Result<Value> {
+    /// Sends a request, in the name of whom its headers say.
+    pub(crate) fn send(&self, request: Builder, body: &Value) -> Result<Value> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = request.body(bytes)?;
         let what = format!("{} {}", request.method(), request.uri());

@@ -1,8 +1,6 @@
-//! The way into the cluster: what it needs is looked for, then this program becomes the cluster, inside of which it is
-//! run again.
+//! The way into a cluster: what it needs is looked for, then a cluster is started, inside of which this program is run again.
 
 use std::env;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -12,57 +10,86 @@ use crate::runtime::programs::{self, Programs};
 
 /// Starts the components, and this program inside.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/node/run");
-/// What the components, and ours, have said in the last run.
+/// What the components, and ours, have said in the last run: a directory for each runtime.
 pub(crate) const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cluster");
-/// Tells this program that it is inside.
+/// Tells this program that it is inside, and of which runtime its node is.
 const INSIDE: &str = "ISTIO_CNI_TEST_CLUSTER";
 /// As Kubernetes' own go.mod says.
 const OLDEST_GO: (u32, u32) = (1, 26);
 
-/// Where this program is.
-pub(crate) enum Place {
-    /// In the cluster.
-    Inside(Arc<Cluster>),
-    /// Where there can be none, and why.
-    Nowhere(String),
+/// The container runtime of a cluster's node, and the CNI version of its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// The host's containerd and CNI plugins, with a list of version 1.0.0.
+    Host,
+    /// containerd 2, which asks the plugins of a list of version 1.1.0 for their STATUS.
+    Containerd2,
 }
 
-/// Returns inside the cluster, or where there can be none.
-pub(crate) fn place() -> Place {
-    let arrived = if env::var_os(INSIDE).is_some() {
-        Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")))
-            .map_err(anyhow::Error::msg)
-            .and_then(|programs| Cluster::connect(&programs))
-            .map_err(|e| format!("the cluster cannot be used: {e:#}"))
-    } else {
-        Err(enter())
-    };
-    match arrived {
-        Ok(cluster) => Place::Inside(Arc::new(cluster)),
-        Err(reason) => Place::Nowhere(reason),
+impl Runtime {
+    /// All of them; trials come in this order.
+    pub(crate) const ALL: [Self; 2] = [Self::Host, Self::Containerd2];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Containerd2 => "containerd2",
+        }
+    }
+
+    /// That of the cluster in which this program is.
+    pub(crate) fn here() -> Option<Self> {
+        let name = env::var_os(INSIDE)?;
+        Self::ALL.into_iter().find(|runtime| name == runtime.name())
+    }
+
+    /// The version of the node's list.
+    pub(crate) fn cni_version(self) -> &'static str {
+        match self {
+            Self::Host => "1.0.0",
+            Self::Containerd2 => "1.1.0",
+        }
     }
 }
 
-/// Returns where it cannot, with the reason.
-fn enter() -> String {
-    let found = Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))).and_then(|p| Ok((p, kube()?, helm()?)));
-    let (programs, kube, helm) = match found {
-        Ok(found) => found,
-        Err(missing) => return missing,
+/// The cluster in which this program is.
+pub(crate) fn inside() -> Result<Arc<Cluster>, String> {
+    let connected = find().map_err(anyhow::Error::msg).and_then(|programs| Cluster::connect(&programs));
+    connected.map(Arc::new).map_err(|e| format!("the cluster cannot be used: {e:#}"))
+}
+
+/// Runs this program in a cluster of such a node; whether it has succeeded there, or why there is no cluster.
+pub(crate) fn enter(runtime: Runtime) -> Result<bool, String> {
+    let (programs, kube, helm) = (find()?, kube()?, helm()?);
+    let this = env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
+    let logs = Path::new(LOGS).join(runtime.name());
+    let _ = std::fs::remove_dir_all(&logs);
+    // Whoever ends this program ends the cluster, too.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", NODE]).args([kube.as_path(), &logs, &this]).args(env::args_os().skip(1));
+    command.env("HELM", helm).env("CNI_VERSION", runtime.cni_version()).env(INSIDE, runtime.name());
+    match runtime {
+        Runtime::Host => command.env("CNI_BIN", &programs.cni_plugins),
+        Runtime::Containerd2 => {
+            let dir = containerd2()?;
+            let path = env::var_os("PATH").unwrap_or_default();
+            let dirs = std::iter::once(dir.join("bin")).chain(env::split_paths(&path));
+            let path = env::join_paths(dirs).map_err(|e| format!("{}: {e}", dir.display()))?;
+            command.env("PATH", path).env("CNI_BIN", dir.join("cni"))
+        }
     };
-    let this = match env::current_exe() {
-        Ok(this) => this,
-        Err(e) => return format!("this program's own path: {e}"),
-    };
-    let _ = std::fs::remove_dir_all(LOGS);
-    let failed = Command::new(NODE)
-        .args([kube.as_path(), Path::new(LOGS), &this])
-        .args(env::args_os().skip(1))
-        .env("CNI_BIN", &programs.cni_plugins)
-        .env("HELM", helm)
-        .env(INSIDE, "1")
-        .exec();
-    format!("{NODE}: {failed}")
+    command.status().map(|status| status.success()).map_err(|e| format!("{NODE}: {e}"))
+}
+
+fn find() -> Result<Programs, String> {
+    Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")))
+}
+
+/// The directory of containerd 2 and of CNI plugins that know version 1.1.0.
+fn containerd2() -> Result<PathBuf, String> {
+    let named = env::var_os("CONTAINERD2").map(PathBuf::from);
+    let missing = || "CONTAINERD2 names no containerd 2: `make containerd2` builds it, `make test` names it".to_owned();
+    named.filter(|dir| dir.join("bin/containerd").is_file()).ok_or_else(missing)
 }
 
 /// The components' binary, or what it takes to have it.

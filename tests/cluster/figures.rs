@@ -4,6 +4,11 @@
 
 use std::time::Duration;
 
+/// Prints a line.
+pub(crate) fn say(line: &str) {
+    println!("  {line}");
+}
+
 /// Prints how many there were, the best, the median and the worst.
 pub(crate) fn of(what: &str, durations: &[Duration]) {
     let mut sorted = durations.to_vec();

@@ -1,8 +1,9 @@
 //! A real Kubernetes on one node: etcd, kube-apiserver, controllers, scheduler, kubelet and containerd, in namespaces of
 //! their own.
 //!
-//! The program runs itself a second time inside of them, for as long as whose trials the cluster lives. Trials come one
-//! after the other, each in a Kubernetes namespace of its own, and none may leave anything on the node.
+//! The program runs itself again inside of them, for as long as whose trials the cluster lives: once for each container
+//! runtime that has trials. Trials come one after the other, each in a Kubernetes namespace of its own, and none may leave
+//! anything on the node.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 #![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -15,6 +16,7 @@ mod agent;
 mod chain;
 mod churn;
 mod cluster;
+mod confine;
 mod controller;
 mod dapr;
 mod enter;
@@ -22,8 +24,10 @@ mod figures;
 mod harness;
 mod injector;
 mod install;
+mod machine;
 mod objects;
 mod outage;
+mod reboot;
 mod repair;
 mod rights;
 mod stage;
@@ -34,22 +38,59 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Trial};
 
-use enter::Place;
+use enter::Runtime;
 use stage::Case;
 
 fn main() -> ExitCode {
     // One at a time: the node has one CNI chain, and trials change it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let cases: Vec<Case> =
-        [harness::CASES, repair::CASES, install::CASES, outage::CASES, rights::CASES, webhook::CASES, dapr::CASES]
-            .concat();
+    if let Some(runtime) = Runtime::here() {
+        return match enter::inside() {
+            Ok(cluster) => run(&arguments, cases(runtime).iter().map(|case| stage::trial(case, &cluster)).collect()),
+            Err(reason) => run(&arguments, absent(runtime, &reason)),
+        };
+    }
     if arguments.list {
-        return run(&arguments, cases.iter().map(|case| stage::absent(case, "")).collect());
+        return run(&arguments, Runtime::ALL.into_iter().flat_map(|runtime| absent(runtime, "")).collect());
     }
-    match enter::place() {
-        Place::Inside(cluster) => run(&arguments, cases.iter().map(|case| stage::trial(case, &cluster)).collect()),
-        Place::Nowhere(reason) => run(&arguments, cases.iter().map(|case| stage::absent(case, &reason)).collect()),
+    let asked_for = |runtime: &Runtime| cases(*runtime).iter().any(|case| is_asked_for(&arguments, case.states));
+    let succeeded = Runtime::ALL.into_iter().filter(asked_for).map(|runtime| match enter::enter(runtime) {
+        Ok(succeeded) => succeeded,
+        Err(reason) => !libtest_mimic::run(&arguments, absent(runtime, &reason)).has_failed(),
+    });
+    // All of them run, whatever becomes of the first.
+    match succeeded.collect::<Vec<_>>().contains(&false) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
     }
+}
+
+fn cases(runtime: Runtime) -> Vec<Case> {
+    match runtime {
+        Runtime::Host => [
+            harness::CASES,
+            repair::CASES,
+            install::CASES,
+            outage::CASES,
+            rights::CASES,
+            confine::CASES,
+            webhook::CASES,
+            dapr::CASES,
+            reboot::CASES,
+        ]
+        .concat(),
+        Runtime::Containerd2 => reboot::CASES_OF_CONTAINERD_2.to_vec(),
+    }
+}
+
+/// As `libtest_mimic` filters trials.
+fn is_asked_for(arguments: &Arguments, name: &str) -> bool {
+    let matches = |filter: &String| if arguments.exact { name == filter } else { name.contains(filter.as_str()) };
+    arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
+}
+
+fn absent(runtime: Runtime, reason: &str) -> Vec<Trial> {
+    cases(runtime).iter().map(|case| stage::absent(case, reason)).collect()
 }
 
 fn run(arguments: &Arguments, trials: Vec<Trial>) -> ExitCode {

@@ -9,10 +9,14 @@ use crate::runtime::outside;
 use crate::runtime::pod::{APP_PORT, Pod};
 use crate::stage::Case;
 
+/// So many bytes the API server allows for all annotations of an object together.
+const ANNOTATIONS: usize = 256 << 10;
+
 pub(crate) const CASES: &[Case] = &[
     ("ends_a_pod_that_is_stopped_twice_and_removed_twice", repeatedly),
     ("ends_a_pod_that_is_older_than_its_entry_in_the_chain", older_than_the_plugin),
     ("ends_a_pod_while_nobody_can_be_asked", nobody_to_ask),
+    ("starts_and_ends_a_pod_whose_annotations_are_as_large_as_can_be", large_annotations),
     ("a_pod_outlives_a_restart_of_containerd_and_ends_after_it", restart),
 ];
 
@@ -48,6 +52,22 @@ fn nobody_to_ask(node: &Node) -> Result<()> {
     drop(mesh);
     std::fs::remove_dir_all(run_dir)?;
     sandbox.remove()
+}
+
+/// containerd hands them over with each `<` as six characters.
+fn large_annotations(node: &Node) -> Result<()> {
+    let mesh = Mesh::new(node)?.with_agent()?;
+    node.load_chain(Families::V4, Some(&mesh.plugin()))?;
+    let pod = Pod::injected("shop", "web-0").annotated("example.com/note", &"<".repeat(ANNOTATIONS));
+    mesh.cluster().apply(&pod);
+    let sandbox = node.run(&pod)?;
+    let rules = sandbox.netns()?.all_rules()?;
+    assert!(rules.contains("ISTIO_REDIRECT"), "it is not redirected: {rules:?}");
+    let id = sandbox.id().to_owned();
+    sandbox.stop()?;
+    sandbox.stop()?;
+    sandbox.remove()?;
+    node.cri().remove_sandbox(&id)
 }
 
 fn restart(node: &Node) -> Result<()> {

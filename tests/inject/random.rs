@@ -66,9 +66,9 @@ impl Draw<'_> {
         let rare = 2 + depth.min(3);
         let mut members = Map::new();
         for (key, of) in fields {
-            // For this field sigs.k8s.io/yaml gives the volume an `image: {}` beside its `rbd`: it takes the keys below a field of
-            // an embedded struct for fields of that struct. Ours does not.
-            if (name, *key) == ("core.RBDVolumeSource", "image") {
+            // sigs.k8s.io/yaml gives a volume of this source an `image: {}` as well: it takes the keys below a field of an embedded
+            // struct for fields of that struct. Ours does not.
+            if (name, *key) == ("core.Volume", "rbd") {
                 continue;
             }
             if *self.values > 0 && self.one_in(rare) {

@@ -1,5 +1,6 @@
 //! Which of a node's files the plugin is chained into, under which name the chain is then, and what is waited for.
 
+use istio_cni::install::remove;
 use istio_cni::install::settings::Mode;
 
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
@@ -112,6 +113,41 @@ fn without_a_directory_nothing_is_chosen() {
     std::fs::remove_dir(node.path("net")).unwrap();
     let obstacles = install(&node.chained()).obstacles;
     assert!(matches!(obstacles.as_slice(), [only] if only.to_string().contains("cannot read")), "{obstacles:?}");
+}
+
+/// A wrong `cniBinDir` leaves the chain alone, until the node's plugins are there after all.
+#[test]
+fn a_chain_is_entered_once_its_other_plugins_are_beside_ours() {
+    let node = Node::new();
+    node.network("list.conflist", CALICO);
+    let plugin = node.path("bin/portmap");
+    std::fs::remove_file(&plugin).unwrap();
+    let obstacles = install(&node.chained()).obstacles;
+    let [only] = obstacles.as_slice() else { panic!("{obstacles:?}") };
+    let (said, [net, bin]) = (only.to_string(), ["net", "bin"].map(|dir| node.path(dir).display().to_string()));
+    assert!(said.contains(&net) && said.contains(&format!("{bin} (portmap)")), "{said}");
+    assert_eq!(node.read("net/list.conflist"), CALICO);
+    // Links lead to paths of the node, which the agent does not have.
+    std::os::unix::fs::symlink("/nowhere/portmap", plugin).unwrap();
+    assert!(install(&node.chained()).is_empty());
+    assert!(has_entry(&node.path("net/list.conflist")));
+}
+
+/// The record on the node's disk is all that tells a copy from a network.
+#[test]
+fn a_removal_without_flags_takes_a_copy_away_and_leaves_the_network() {
+    for mode in [owned(None), alone("istio-cni.conf"), named("undetectable.file")] {
+        let node = Node::new();
+        node.network("list.conflist", CALICO);
+        node.network("undetectable.file", CALICO);
+        assert!(install(&node.settings(mode.clone())).is_empty());
+        assert!(node.path("net/.istio-cni.owned").exists(), "{mode:?}");
+        assert!(remove(&node.chained(), std::time::Duration::ZERO).is_empty());
+        assert_eq!(node.names("net"), ["list.conflist", "undetectable.file"], "{mode:?}");
+        assert!(!node.path("net/.istio-cni.owned").exists(), "{mode:?}");
+        let left = ["list.conflist", "undetectable.file"].map(|name| node.read(&format!("net/{name}")));
+        assert_eq!(left, [CALICO, CALICO], "{mode:?}");
+    }
 }
 
 #[test]

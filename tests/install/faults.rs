@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Plan};
@@ -11,7 +11,8 @@ use istio_cni::install::remove;
 use istio_cni::install::snapshot::Snapshot;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::stage::{LIST, Node, PLUGIN, install, program};
+use super::keeping::{Kept, until};
+use super::stage::{CONF, LIST, Node, PLUGIN, install, program};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -139,10 +140,123 @@ fn another_writers_change_is_not_written_over() {
     let theirs = LIST.replace("1500.0", "9000");
     node.network("10-net.conflist", &theirs);
     let error = fail(&plan).to_string();
-    assert!(error.ends_with("another program has just changed it"), "{error}");
+    assert!(error.contains("another program has just changed "), "{error}");
     assert_eq!(node.read("net/10-net.conflist"), theirs);
     assert!(install(&node.chained()).is_empty());
     assert!(node.read("net/10-net.conflist").contains("9000"));
+}
+
+/// What a plan makes of a network that its owner takes away before the plan is carried out.
+fn taken_away(name: &str, content: &str, take: impl FnOnce(&Node)) -> (Vec<String>, String) {
+    let node = Node::new();
+    node.network(name, content);
+    let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
+    take(&node);
+    let error = fail(&plan).to_string();
+    (node.names("net"), error)
+}
+
+#[test]
+fn a_network_that_its_owner_has_removed_or_renamed_is_not_made_anew() {
+    let remove = |name: &'static str| move |node: &Node| fs::remove_file(node.path("net").join(name)).unwrap();
+    let (left, error) = taken_away("10-net.conflist", LIST, remove("10-net.conflist"));
+    assert!(left.is_empty() && error.contains("another program has just removed "), "{left:?} {error}");
+
+    let (left, error) = taken_away("10-net.conflist", LIST, |node| {
+        fs::rename(node.path("net/10-net.conflist"), node.path("net/10-net.conflist.disabled")).unwrap();
+    });
+    assert_eq!(left, ["10-net.conflist.disabled"], "{error}");
+
+    // A list of a single plugin is another file than the plugin's.
+    let (left, error) = taken_away("10-net.conf", CONF, remove("10-net.conf"));
+    assert!(left.is_empty() && error.contains("another program has just removed "), "{left:?} {error}");
+    let (left, error) = taken_away("10-net.conf", CONF, |node| node.network("10-net.conf", "{}"));
+    assert!(left == ["10-net.conf"] && error.contains("another program has just changed "), "{left:?} {error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_run_directory_does_not_keep_a_lost_entry_from_coming_back() {
+    let node = Node::new();
+    let Some(_small) = Small::mount(node.path("run"), "16k") else { return };
+    node.network("10-net.conflist", LIST);
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
+    std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
+    // A longer token needs another page.
+    node.rotate(&"token".repeat(2000));
+    kept.waits_for("free space on the node").await;
+    let list = node.path("net/10-net.conflist");
+    fs::write(&list, LIST).unwrap();
+    until("the entry is back", || has_entry_now(&list)).await;
+    filler.set_len(0).unwrap();
+    kept.ready().await;
+    kept.stop().await;
+}
+
+fn has_entry_now(list: &std::path::Path) -> bool {
+    fs::read_to_string(list).is_ok_and(|text| text.contains("istio-cni"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_temporary_that_cannot_be_removed_is_no_reason_to_wait() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let odd = node.path("net/.istio-cni-odd.tmp");
+    fs::create_dir_all(odd.join("full")).unwrap();
+    let mut kept = Kept::start(node.chained());
+    kept.ready().await;
+    let list = node.path("net/10-net.conflist");
+    fs::write(&list, LIST).unwrap();
+    until("the entry is back", || has_entry_now(&list)).await;
+    kept.ready().await;
+    kept.stop().await;
+    assert!(odd.exists());
+}
+
+#[test]
+fn the_temporary_of_a_living_writer_stays() {
+    let node = Node::new();
+    let (ours, theirs) = (node.path("net/.istio-cni-peer.tmp"), node.path("bin/istio-cni.tmp.17"));
+    let writing = fs::File::create(&ours).unwrap();
+    writing.lock().unwrap();
+    // Istio's installer locks nothing, and fails where its file is gone.
+    fs::write(&theirs, "half of it").unwrap();
+    let stale = || Snapshot::take(&node.chained()).stale;
+    assert_eq!(stale(), Vec::<PathBuf>::new());
+    // Written after the snapshot that still found it stale.
+    Files::new().perform(&plan::Operation::Remove { path: ours.clone() }).unwrap();
+    assert!(ours.exists());
+    drop(writing);
+    let minutes = SystemTime::now() - Duration::from_secs(120);
+    fs::File::options().write(true).open(&theirs).unwrap().set_modified(minutes).unwrap();
+    let mut found = stale();
+    found.sort();
+    assert_eq!(found, [theirs, ours.clone()]);
+    Files::new().perform(&plan::Operation::Remove { path: ours.clone() }).unwrap();
+    assert!(!ours.exists());
+}
+
+/// Two installers in one directory, of which each looks for stale temporaries all the time.
+#[test]
+fn writers_do_not_remove_each_others_temporaries() {
+    let node = Node::new();
+    let peers = ["a", "b"].map(|name| {
+        let (settings, path) = (node.chained(), node.path("net").join(name));
+        std::thread::spawn(move || {
+            for number in 0..500 {
+                for path in Snapshot::take(&settings).stale {
+                    Files::new().perform(&plan::Operation::Remove { path }).unwrap();
+                }
+                let content = format!("{number}").into_bytes();
+                let write =
+                    plan::Operation::Write { path: path.clone(), content, mode: 0o600, over: None, source: None };
+                Files::new().perform(&write).unwrap();
+            }
+        })
+    });
+    peers.into_iter().for_each(|peer| peer.join().unwrap());
+    assert_eq!((node.names("net"), node.read("net/a")), (vec!["a".to_owned(), "b".to_owned()], "499".to_owned()));
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Metrics, Settings, Status, keep};
+use istio_cni::install::{Identity, Issued, Metrics, Settings, Status, Token, keep};
+use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -27,10 +28,16 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn start(settings: Settings) -> Self {
+        Self::with(settings, Identity::Daemon)
+    }
+
+    /// With this identity in the kubeconfig.
+    fn with(settings: Settings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
-        let task = tokio::spawn(keep(Arc::new(settings), Metrics::new(&mut registry), sender, shutdown));
+        let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
+        let task = tokio::spawn(keep(Arc::new(settings), identity, metrics, sender, liveness, shutdown));
         Self { status, registry, end, task }
     }
 
@@ -46,6 +53,12 @@ impl Kept {
     /// Until something must come from elsewhere.
     pub(crate) async fn waits(&mut self) {
         self.until("waiting", |status| matches!(status, Status::NotReady(_))).await;
+    }
+
+    /// Until something is missing, with these words.
+    pub(crate) async fn waits_for(&mut self, words: &str) {
+        let says = |status: &Status| matches!(status, Status::NotReady(missing) if missing.join("; ").contains(words));
+        self.until(words, says).await;
     }
 
     /// How often the node has become ready.
@@ -132,6 +145,29 @@ async fn a_plugin_that_is_changed_in_its_place_comes_back() {
     file.set_modified(made).unwrap();
     drop(file);
     until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    kept.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_plugins_own_token_is_awaited_written_and_renewed() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let (tokens, issued) = watch::channel(Issued::Refused("403".to_owned()));
+    let mut kept = Kept::with(node.chained(), Identity::Plugin(issued));
+    kept.until("waiting for a token", |status| {
+        matches!(status, Status::NotReady(missing) if missing.iter().any(|text| text.contains("no token for the plugin's kubeconfig: 403")))
+    })
+    .await;
+    assert!(!has_entry(&node.path("net/10-net.conflist")) && !node.path("run/istio-cni-kubeconfig").exists());
+    tokens.send_replace(Issued::Token(Token::new("plugin-1").unwrap()));
+    kept.ready().await;
+    kept.status.mark_unchanged();
+    tokens.send_replace(Issued::Token(Token::new("plugin-2").unwrap()));
+    until("the new token", || node.read("run/istio-cni-kubeconfig").contains("token: plugin-2\n")).await;
+    assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());
+    // The daemon's own token is of no concern.
+    node.rotate("token-2");
+    until("the look", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
     kept.stop().await;
 }
 

@@ -52,6 +52,9 @@ fn what_a_killed_installer_left_goes() {
     let node = installed(|node| {
         for name in ["istio-cni.tmp.1", "istio-cni.tmp.3816169537"] {
             fs::write(node.path("bin").join(name), "half of it").unwrap();
+            // One of a moment ago may be in use.
+            let file = fs::File::options().write(true).open(node.path("bin").join(name)).unwrap();
+            file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).unwrap();
         }
     });
     assert_eq!(node.names("bin"), ["istio-cni"]);

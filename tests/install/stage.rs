@@ -7,11 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use istio_cni::install::files::Files;
 use istio_cni::install::plan::{self, Plan};
+use istio_cni::install::record;
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Entry, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
 
+/// Plugins of the networks that tests use, on each node from the start.
+const FOREIGN: [&str; 6] = ["bandwidth", "bridge", "calico", "portmap", "ptp", "tuning"];
 /// The plugin of the image: its bytes only have to be the same ones.
 pub(crate) const PLUGIN: &[u8] = &[0x7f; 100_000];
 pub(crate) const LIST: &str = "{\n  \"cniVersion\": \"0.4.0\", \"name\": \"net\",\n  \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1500.0}\n  ]\n}\n";
@@ -26,6 +29,9 @@ impl Node {
         let node = Self { root: tempfile::tempdir().unwrap() };
         for dir in ["net", "bin", "run", "image", "account"] {
             fs::create_dir(node.path(dir)).unwrap();
+        }
+        for plugin in FOREIGN {
+            fs::write(node.path("bin").join(plugin), "").unwrap();
         }
         fs::write(node.path("image/istio-cni"), PLUGIN).unwrap();
         fs::set_permissions(node.path("image/istio-cni"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -93,11 +99,12 @@ impl Node {
         fs::metadata(self.path(relative)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// Names in a directory, in order.
+    /// Names in a directory, in order, without those of the plugins that the node has from the start and without the record.
     pub(crate) fn names(&self, dir: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(dir))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| !FOREIGN.contains(&name.as_str()) && name != record::FILE)
             .collect();
         names.sort();
         names

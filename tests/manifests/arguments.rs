@@ -13,7 +13,7 @@ use crate::helm::AGENT;
 use crate::objects::parse;
 
 /// Without these the program does not start, or warns.
-const POD: [&str; 2] = ["--node-name=n1", "--pod-namespace=kube-system"];
+const POD: [&str; 3] = ["--node-name=n1", "--pod-namespace=kube-system", "--plugin-service-account=istio-cni-plugin"];
 
 /// The command line of `install-cni`.
 #[derive(Parser)]

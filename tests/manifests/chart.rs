@@ -179,7 +179,11 @@ pub(crate) fn scopes_part_the_objects() {
     both.sort();
     assert_eq!(both, kinds("all"));
     assert!(
-        cluster.iter().all(|kind| kind.starts_with("Cluster") || kind == "SecurityContextConstraints"),
+        cluster.iter().all(|kind| {
+            kind.starts_with("Cluster")
+                || kind.starts_with("ValidatingAdmission")
+                || kind == "SecurityContextConstraints"
+        }),
         "{cluster:?}"
     );
     assert!(namespace.contains(&"DaemonSet".to_owned()), "{namespace:?}");

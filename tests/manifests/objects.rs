@@ -1,6 +1,8 @@
 //! Kubernetes objects of a manifest.
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -50,6 +52,8 @@ pub(crate) fn is_known(object: &Value) {
         "RoleBinding" => through::<RoleBinding>(object),
         "Service" => through::<Service>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
+        "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
+        "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
         // Of Multus and OpenShift.
         "NetworkAttachmentDefinition" | "SecurityContextConstraints" => return,
         kind => panic!("nobody knows kind {kind}"),

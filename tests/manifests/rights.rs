@@ -53,13 +53,18 @@ const MOUNTS: [Reason<Wanted>; 5] = [
 ];
 
 /// As [`rules`] writes them.
-const RULES: [Reason<Wanted>; 13] = [
-    ("cluster /pods get", |_| true, "the plugin's question where the agent does not answer; repair before it acts"),
+const RULES: [Reason<Wanted>; 14] = [
+    (
+        "cluster /pods get",
+        |_| true,
+        "its own pod, where it may not ask for the DaemonSet; repair in place before it acts",
+    ),
     ("cluster /pods list", |_| true, "the agent's cache, and repair's view, of this node's pods"),
     ("cluster /pods watch", |_| true, "the same, kept"),
     ("cluster /nodes get", |_| true, "does the DaemonSet still select this node; which taints has it"),
     ("cluster /nodes patch", |w| w.taint, "the startup taint is removed"),
     ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "an upgrade is told from a removal"),
+    ("kube-system /serviceaccounts/token[istio-cni-plugin] create", |_| true, "the token in the plugin's kubeconfig"),
     ("cluster /events create", Wanted::acts, "what was done to a pod is told"),
     ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and what repair falls back to"),
     ("cluster /pods delete", |w| w.mode == "delete", "mode delete"),
@@ -92,6 +97,13 @@ pub(crate) fn of_the_chart() {
     check(&openshift, Wanted { openshift: true, ..evict });
 }
 
+/// What the plugin may do, whatever the mode.
+const PLUGIN_RULES: [Reason<()>; 1] = [(
+    "cluster /pods get",
+    |()| true,
+    "the plugin asks for the pod that it is called for where the agent does not answer",
+)];
+
 fn check(objects: &[Value], wanted: Wanted) {
     objects.iter().for_each(is_known);
     let agent = Agent::of(objects);
@@ -99,9 +111,25 @@ fn check(objects: &[Value], wanted: Wanted) {
     let mode = wanted.mode;
     assert_eq!(set(agent.capabilities()), needed(&CAPABILITIES, wanted), "capabilities of mode {mode:?}");
     assert_eq!(set(agent.mounts()), needed(&MOUNTS, wanted), "mounts of mode {mode:?}");
-    assert_eq!(rules(objects), needed(&RULES, wanted), "rules of mode {mode:?}");
+    let (of_plugin, of_agent) = by_account(objects);
+    assert_eq!(rules(&of_agent), needed(&RULES, wanted), "rules of mode {mode:?}");
+    assert_eq!(rules(&of_plugin), needed(&PLUGIN_RULES, ()), "rules of the plugin");
     confined(&agent, wanted);
-    bound(objects, AGENT.name);
+    bound(&of_agent, AGENT.name);
+    bound(&of_plugin, PLUGIN_ACCOUNT);
+    let accounts = of_kind(objects, "ServiceAccount");
+    let plugin = accounts.iter().find(|account| account["metadata"]["name"] == PLUGIN_ACCOUNT).unwrap();
+    assert_eq!(plugin["automountServiceAccountToken"], false, "no pod runs under it");
+    assert_eq!(agent.environment()["PLUGIN_SERVICE_ACCOUNT"], PLUGIN_ACCOUNT);
+}
+
+/// The account in the plugin's kubeconfig.
+const PLUGIN_ACCOUNT: &str = "istio-cni-plugin";
+
+/// Roles and bindings of the plugin's account, and all others.
+fn by_account(objects: &[Value]) -> (Vec<Value>, Vec<Value>) {
+    let is_rbac = |object: &&Value| object["kind"].as_str().unwrap().contains("Role");
+    objects.iter().filter(is_rbac).cloned().partition(|object| object["metadata"]["name"] == PLUGIN_ACCOUNT)
 }
 
 /// What of a table must be given.

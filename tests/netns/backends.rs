@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(trial("backends/concurrent_calls_are_contention/nft", ALL, || {
         at_once(&json!({"native_nftables": true}));
     }));
+    trials.push(trial("backends/a_verdict_before_the_jump_is_said_by_check", ALL, bypass));
     trials.push(trial("backends/plain_programs_of_legacy", LEGACY, plain_programs));
     trials
 }
@@ -117,6 +118,31 @@ fn at_once(conf: &Value) {
             }
         });
         assert_eq!(pod.call("CHECK", conf).code, 0);
+    }
+}
+
+/// Somebody's ACCEPT or RETURN: left alone, and named, with each of iptables' backends.
+fn bypass() {
+    for (conf, tool) in [(conf(0), "iptables-nft"), (conf(2), "iptables-legacy")] {
+        let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+        assert_eq!(pod.call("ADD", &conf).code, 0);
+        let rules = [
+            "-A OUTPUT -d 10.1.2.3/32 -j ACCEPT",
+            "-A OUTPUT -p tcp -m tcp --dport 22 -j RETURN",
+            "-A PREROUTING -i eth7 -j ACCEPT",
+        ];
+        for rule in &rules {
+            let words: Vec<&str> = rule.split(' ').collect();
+            pod.netns.run(tool, &[&["-t", "nat", "-I", words[1], "1"], &words[2..]].concat());
+        }
+        pod.netns.run(tool, &["-t", "nat", "-A", "OUTPUT", "-d", "10.9.9.9", "-j", "ACCEPT"]);
+        let said = pod.call("CHECK", &conf).error(999);
+        for rule in rules {
+            assert!(said.contains(&format!("`{rule}` before Istio's jump")), "{tool}: {rule} is not in {said}");
+        }
+        assert!(!said.contains("10.9.9.9"), "{said}");
+        let again = pod.call("ADD", &conf);
+        assert!(again.code == 0 && again.stderr.contains(r#""change":"none""#), "{again:?}");
     }
 }
 

@@ -51,6 +51,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(support::trial("converge/iptables/a_taken_name_changes_nothing", IPTABLES, taken_name));
     trials.push(support::trial("converge/iptables/an_overtaken_session_goes_on", IPTABLES, overtaken));
     trials.push(support::trial("converge/iptables/names_another_user_namespace", &["unshare"], other_user_namespace));
+    trials.push(support::trial("converge/iptables/foreign_rules_are_printed_as_saved", IPTABLES, printed_as_saved));
     trials.push(support::trial("converge/probe_tells_the_backends_apart", LEGACY, probe));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
     trials
@@ -182,9 +183,39 @@ fn moved_in_built_in() {
 fn added() {
     mends(
         &[&["-t", "nat", "-I", "ISTIO_OUTPUT", "3", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"]],
-        "has rule 3 `Meta(Protocol) Cmp(Equal, 0x06)",
+        "has rule 3 `-A ISTIO_OUTPUT -p tcp -m tcp --dport 22 -j ACCEPT`",
         0,
     );
+}
+
+/// Whatever somebody adds, an operator finds it in the words in which `iptables-save` prints it.
+fn printed_as_saved() {
+    let netns = TestNetns::new();
+    let wanted = rules::build(&Redirect::default(), true).rules;
+    program(&netns, Backend::IptablesNft, &wanted);
+    let v4 = [
+        "-s 10.1.0.0/16 -d 10.2.3.4/32 -j RETURN",
+        "! -s 10.1.2.0/23 -o eth+ -j ACCEPT",
+        "-p udp -m udp ! --sport 53 -m mark ! --mark 0x7/0xff -j ACCEPT",
+        "-p tcp -m multiport --dports 80,443 -m owner --uid-owner 5-9 ! --gid-owner 3 -j RETURN",
+        "-o lo -m conntrack --ctstate INVALID,NEW -m connmark --mark 0x539/0xf -j ISTIO_REDIRECT",
+        "-p tcp -j REDIRECT --to-ports 15009",
+        "-p icmp -j RETURN",
+    ];
+    let v6 = ["-s 2001:db8::/32 ! -d ::1/128 -p tcp -m tcp --dport 8080 -j RETURN"];
+    for (tool, rules) in [("iptables-nft", &v4[..]), ("ip6tables-nft", &v6)] {
+        for rule in rules {
+            let words: Vec<&str> = ["-t", "nat", "-A", "ISTIO_INBOUND"].into_iter().chain(rule.split(' ')).collect();
+            netns.run(tool, &words);
+        }
+    }
+    let sentences = sentences(&netns, &wanted).join("\n");
+    let saved = saved(&netns);
+    for rule in v4.iter().chain(&v6) {
+        let line = format!("-A ISTIO_INBOUND {rule}");
+        assert!(saved.lines().any(|l| l == line), "{line} is not what iptables-save prints:\n{saved}");
+        assert!(sentences.contains(&format!("`{line}`")), "{line} is not in\n{sentences}");
+    }
 }
 
 fn second_jump() {

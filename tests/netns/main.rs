@@ -18,6 +18,10 @@ mod api;
 #[path = "../support/repair.rs"]
 mod stage;
 
+#[path = "../pod/servers.rs"]
+#[allow(dead_code, reason = "the API server of the lookup's tests; a part of it serves here")]
+mod servers;
+
 mod backends;
 mod converge;
 mod encoder;

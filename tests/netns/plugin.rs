@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::contract;
@@ -11,6 +10,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::plugin_call::{Answer, Call, conf};
+use crate::servers::{self, Api, Authority, Script};
 use crate::support::{TestNetns, Users, trial};
 
 /// No call may take longer than this, whatever the agent and the API server do.
@@ -31,7 +31,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plugin/a_pod_that_nobody_knows_does_not_start", NFT, nobody_to_ask),
         trial("plugin/a_netns_that_is_none", &[], bad_netns),
         trial("plugin/its_own_netns_is_refused", &[], own_netns),
-        trial("plugin/status_is_well_with_an_agent", &[], status),
+        trial("plugin/the_api_server_is_asked_from_the_nodes_netns", NFT, asked_from_the_node),
+        trial("plugin/status_is_well_before_the_agent_has_started", &[], status_without_agent),
+        trial("plugin/status_fails_where_the_kernel_takes_no_rules", &["setpriv"], status_without_rights),
     ]
 }
 
@@ -269,22 +271,41 @@ fn bad_agent() {
 fn refused(agent: Vec<u8>, words: &str) {
     let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
     let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
-    let said = pod.call("ADD", &json!({})).error(999);
+    // The API server cannot be asked either: that may pass.
+    let said = pod.call("ADD", &json!({})).error(11);
     assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
     assert_eq!(pod.ruleset(), "", "{shown:?}");
 }
 
 fn nobody_to_ask() {
     let pod = Pod::new(&["10.9.0.2/24"]);
-    let said = pod.call("ADD", &json!({})).error(999);
+    let said = pod.call("ADD", &json!({})).error(11);
     assert!(said.contains("shop/web-0"), "{said}");
     assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
     assert_eq!(pod.ruleset(), "");
     // The agent's own pods are known by name and namespace: a name alone opens nothing.
     let netns = pod.netns.path();
     let call = Call::new("ADD", netns.to_str().unwrap(), conf("1.0.0", pod.run_dir.path(), &json!({})));
-    let said = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(999);
+    let said = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(11);
     assert!(said.contains("shop/istio-cni-node-x7k2p"), "{said}");
+}
+
+/// It listens on the node's loopback, which the pod's netns does not reach.
+fn asked_from_the_node() {
+    let authority = Authority::new();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": "web-0", "uid": "uid-1", "annotations": {"sidecar.istio.io/status": "{}"},
+        },
+        "spec": {"containers": [{"name": "istio-proxy", "args": ["proxy", "sidecar"]}]},
+    });
+    let server = Api::start(&authority, vec![Script::answer(200, object.to_string())]);
+    let run_dir = servers::run_dir(server.address, Some(&authority.pem));
+    let pod = Pod { run_dir, ..Pod::new(&["10.9.0.2/24"]) };
+    let answer = pod.call("ADD", &json!({}));
+    assert!(answer.code == 0 && answer.stderr.contains(r#""source":"api""#), "{answer:?}");
+    assert!(pod.netns.run("iptables-nft-save", &[]).contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"));
 }
 
 fn call_at(netns: &str, pod: &Pod) -> Answer {
@@ -307,9 +328,19 @@ fn own_netns() {
     assert!(said.contains("own network namespace"), "{said}");
 }
 
-fn status() {
+/// After a reboot the run directory is empty or not there at all.
+fn status_without_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    for run_dir in [dir.path(), &dir.path().join("absent")] {
+        let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
+        assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    }
+}
+
+/// An agent that answers does not help a plugin that may not program the kernel.
+fn status_without_rights() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let run_dir: &Path = pod.run_dir.path();
-    let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
-    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));
+    let said = call.under(&["setpriv", "--bounding-set", "-net_admin"]).run().error(50);
+    assert!(said.contains("EPERM"), "{said}");
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use istio_cni::converge::{self, OnDifference, Options};
+use istio_cni::converge::{self, OnDifference, Options, View};
 use istio_cni::redirect::Redirect;
 use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
@@ -71,7 +71,7 @@ fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
     let istio_cni::redirect::annotations::Asked::Redirect { redirect, .. } = redirect else { panic!("no redirection") };
     let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
-    pod.inside(|| converge::check(&redirect, options)).unwrap()
+    pod.inside(|| View::take(options).and_then(|view| view.check(&redirect))).unwrap()
 }
 
 fn facts() -> istio_cni::pod::PodFacts {

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use istio_cni::netns::{Error, Identity, Netns, addresses, routes};
+use istio_cni::netns::{Error, Netns, addresses, routes};
 use istio_cni::rules::Family;
 use libtest_mimic::Trial;
 
@@ -63,11 +63,12 @@ fn namespace_of_another_type_is_refused() {
 
 fn own_netns_is_told_from_another() {
     let pod = TestNetns::bare();
-    let own = Identity::here().unwrap();
-    let pods = enter(&pod.path(), || Identity::here().unwrap()).unwrap();
-    assert_ne!(pods, own);
-    assert_eq!(enter(&pod.path(), || Identity::here().unwrap()).unwrap(), pods);
-    assert_eq!(enter(Path::new("/proc/self/ns/net"), || Identity::here().unwrap()).unwrap(), own);
+    let (own, pods) = (Netns::own().unwrap(), Netns::open(&pod.path()).unwrap());
+    assert!(!pods.is(&own).unwrap());
+    assert!(pods.is(&Netns::open(&pod.path()).unwrap()).unwrap());
+    let there = enter(&pod.path(), || Netns::own().unwrap()).unwrap();
+    assert!(there.is(&pods).unwrap() && !there.is(&own).unwrap());
+    assert!(own.is(&Netns::open(Path::new("/proc/self/ns/net")).unwrap()).unwrap());
 }
 
 fn come_in_the_kernels_order() {

@@ -36,7 +36,7 @@ async fn eviction_carries_uid_and_version_and_is_told_and_counted() {
         eviction.body,
         json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": { "namespace": "shop", "name": "web-0" },
+            "metadata": { "namespace": "shop", "name": "web-0", "labels": { "istio-cni.io/agent": "true" } },
             "deleteOptions": { "preconditions": {
                 "uid": "uid-of-web-0", "resourceVersion": stored["metadata"]["resourceVersion"],
             }},

@@ -31,6 +31,7 @@ impl Answer {
 
 /// One call of the plugin.
 pub(crate) struct Call {
+    program: Vec<String>,
     env: Vec<(String, String)>,
     stdin: Vec<u8>,
 }
@@ -38,7 +39,8 @@ pub(crate) struct Call {
 impl Call {
     /// A call with the variables that containerd sets, for the pod `shop/web-0`.
     pub(crate) fn new(verb: &str, netns: &str, stdin: impl Into<Vec<u8>>) -> Self {
-        let call = Self { env: Vec::new(), stdin: stdin.into() };
+        let program = vec![env!("CARGO_BIN_EXE_istio-cni").to_owned()];
+        let call = Self { program, env: Vec::new(), stdin: stdin.into() };
         call.env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", "0123456789abcdef")
             .env("CNI_NETNS", netns)
@@ -54,9 +56,17 @@ impl Call {
         self
     }
 
+    /// Lets a program with these arguments run the plugin.
+    #[allow(dead_code, reason = "one of the suites needs it")]
+    pub(crate) fn under(mut self, program: &[&str]) -> Self {
+        self.program.splice(..0, program.iter().map(|&word| word.to_owned()));
+        self
+    }
+
     /// Runs the plugin.
     pub(crate) fn run(self) -> Answer {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_istio-cni"))
+        let mut child = Command::new(&self.program[0])
+            .args(&self.program[1..])
             .env_clear()
             .envs(self.env)
             .stdin(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use istio_cni::inject::template::{Delims, Functions, Limits, Record, Template, Value, mesh, pod};
+use istio_cni::inject::template::{Budget, Delims, Functions, Record, Template, Value, mesh, pod};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value as Json, json};
 
@@ -61,7 +61,7 @@ fn renders(corpus: &Path, case: &Path) -> Result<()> {
         let text = text.as_str().with_context(|| name.clone())?;
         let template = Template::parse(name, text, Delims::BRACES, &functions())?;
         let gateway = text.contains(".InfrastructureLabels");
-        let rendered = with_data(&pod, &mesh, &values, gateway, |data| template.render(data, Limits::default()))?;
+        let rendered = with_data(&pod, &mesh, &values, gateway, |data| template.render(data, &mut Budget::default()))?;
         for document in rendered.split("\n---\n") {
             let parsed = serde_saphyr::from_str::<Json>(document);
             ensure!(parsed.is_ok(), "{name} is no YAML: {parsed:?}\n{document}");

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result, ensure};
-use istio_cni::inject::template::{Delims, Error, Functions, Limits, Template, Value, write_yaml};
+use istio_cni::inject::template::{Budget, Delims, Error, Functions, Template, Value, write_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -63,8 +63,14 @@ pub(crate) fn ours(request: &Request) -> (Outcome, String) {
             .with("toYaml", 1, 1, |budget, args| Ok(Value::from(write_yaml(args.any(0), budget)?))),
         false => Functions::go(),
     };
-    let rendered = Template::parse("test", &request.text, delims, &functions)
-        .and_then(|template| template.render(&Value::json(&request.data), Limits::default()));
+    let parsed = Template::parse("test", &request.text, delims, &functions);
+    if let Ok(template) = &parsed
+        && !template.undefined().is_empty()
+    {
+        // Go refuses the template, ours the call.
+        return (Outcome::Refused, format!("{:?} are not defined", template.undefined()));
+    }
+    let rendered = parsed.and_then(|template| template.render(&Value::json(&request.data), &mut Budget::default()));
     match rendered {
         Ok(text) => (Outcome::Rendered(text), String::new()),
         Err(error @ Error::Syntax { .. }) => (Outcome::Refused, error.to_string()),

@@ -1,7 +1,7 @@
 //! Random templates against `gtmpl-ng`, where no Go is needed: what both render is the same.
 
 use gtmpl_ng::{Context, Value as Theirs};
-use istio_cni::inject::template::{Delims, Functions, Limits, Template, Value};
+use istio_cni::inject::template::{Budget, Delims, Functions, Template, Value};
 use libtest_mimic::{Failed, Trial};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value as Json, json};
@@ -30,7 +30,7 @@ fn check() -> Result<(), Failed> {
         let mut other = gtmpl_ng::Template::default();
         let other = other.parse(text.as_str()).ok().and_then(|()| other.render(&Context::from(theirs.clone())).ok());
         let template = Template::parse("test", &text, Delims::BRACES, &functions);
-        let rendered = template.and_then(|template| template.render(&Value::json(&ours), Limits::default()));
+        let rendered = template.and_then(|template| template.render(&Value::json(&ours), &mut Budget::default()));
         match (rendered, other) {
             (Ok(rendered), Some(other)) if rendered != other => {
                 Err(TestCaseError::fail(format!("{text:?}\n  ours {rendered:?}\n  gtmpl-ng's {other:?}")))

@@ -9,6 +9,7 @@ mod corpus;
 mod go;
 mod gtmpl;
 mod random;
+mod sprig;
 mod table;
 
 use libtest_mimic::{Arguments, Trial};
@@ -19,6 +20,7 @@ fn main() {
     trials.extend(table::trials());
     trials.extend(corpus::trials());
     trials.extend(random::trials());
+    trials.extend(sprig::trials());
     trials.extend(gtmpl::trials());
     libtest_mimic::run(&args, trials).exit();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -38,6 +38,19 @@ pub(crate) fn trusting(bundle: &str) -> Arc<ClientConfig> {
     // Whoever resumes a session does not look at the certificate again.
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
+}
+
+/// Believes those in `bundle`, and presents a certificate of its own (PEM).
+pub(crate) fn presenting(bundle: &str, certificate: &str, key: &str) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(certificate.unwrap()).unwrap();
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let chain = CertificateDer::pem_slice_iter(certificate.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+    Arc::new(builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap())
 }
 
 impl Connection {

@@ -1,14 +1,20 @@
 //! Peers that are slow, send too much, too little or nonsense, or come in crowds: each is got rid of, and nobody else waits.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::Settings;
+use istio_cni::webhook::{Native, Outcome, Review, Route, Settings, Surroundings, Texts, istio};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::client::NAME;
-use crate::stage::{Simple, review};
+use crate::client::{Connection, NAME};
+use crate::stage::{Plan, Simple, review};
 
 fn head(length: usize) -> String {
     format!(
@@ -151,4 +157,135 @@ async fn no_more_connections_are_taken_than_allowed_and_the_next_has_its_turn() 
     for connection in &mut crowd {
         assert!(connection.is_ended().await);
     }
+}
+
+/// Reviews that are at work until they are let go, as a route of its own.
+struct Held {
+    started: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
+    release: Arc<AtomicBool>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self { started: Arc::default(), done: Arc::default(), release: Arc::default() }
+    }
+
+    fn route(&self) -> Route {
+        let (started, done, release) = (Arc::clone(&self.started), Arc::clone(&self.done), Arc::clone(&self.release));
+        let review = move |review: &Review| {
+            started.fetch_add(1, Ordering::SeqCst);
+            let mut budget = review.budget.clone();
+            let ended = loop {
+                match budget.step(0) {
+                    Err(exceeded) => break exceeded.to_string(),
+                    Ok(()) if release.load(Ordering::SeqCst) => break "let go".to_owned(),
+                    Ok(()) => std::thread::yield_now(),
+                }
+            };
+            done.fetch_add(1, Ordering::SeqCst);
+            Outcome::refused("held", ended)
+        };
+        Route { path: "/held", below: false, profile: Arc::new(review) }
+    }
+
+    async fn until(&self, what: &str, count: &AtomicUsize, wanted: usize) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while count.load(Ordering::SeqCst) < wanted {
+            assert!(tokio::time::Instant::now() < deadline, "{} reviews {what}", count.load(Ordering::SeqCst));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.release.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The reason of a review that is refused.
+async fn refusal(mut connection: Connection) -> String {
+    let answer = connection.review("/held", &review("v1", "u", "")).await.unwrap();
+    assert_eq!(answer["response"]["allowed"], false, "{answer}");
+    answer["response"]["status"]["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn probes_are_answered_while_reviews_are_at_work() {
+    let held = Held::new();
+    let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], ..plan }).await;
+    let mut reviews = Vec::new();
+    for _ in 0..8 {
+        reviews.push(tokio::spawn(refusal(stage.connect().await)));
+    }
+    held.until("have started", &held.started, 1).await;
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        stage.server.until(path, "200 OK").await;
+    }
+    // A connection is opened, and what is no review is answered, as well.
+    assert_eq!(stage.connect().await.post("/nowhere", "{}").await.unwrap().0, 404);
+    assert_eq!(held.done.load(Ordering::SeqCst), 0, "no review has ended meanwhile");
+    held.release.store(true, Ordering::SeqCst);
+    for review in reviews {
+        assert_eq!(review.await.unwrap(), "let go");
+    }
+}
+
+#[tokio::test]
+async fn the_time_limit_ends_a_review_that_is_at_work() {
+    let held = Held::new();
+    let limits = Limits { request: Duration::from_secs(2), ..Settings::limits() };
+    let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], limits, ..plan }).await;
+    assert_eq!(refusal(stage.connect().await).await, "its time is over");
+    assert_eq!(held.done.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_review_that_nobody_waits_for_ends() {
+    let held = Held::new();
+    let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], ..plan }).await;
+    let mut connection = stage.connect().await;
+    let body = review("v1", "u", "").to_string();
+    let head = head(body.len()).replace("/inject", "/held");
+    connection.send(format!("{head}{body}").as_bytes()).await.unwrap();
+    held.until("have started", &held.started, 1).await;
+    connection.0.get_mut().0.set_zero_linger().unwrap();
+    drop(connection);
+    held.until("have ended", &held.done, 1).await;
+}
+
+#[tokio::test]
+async fn a_review_that_fails_ends_its_own_request_and_no_other() {
+    let broken = |_: &Review| -> Outcome { panic!("a defect") };
+    let route = Route { path: "/broken", below: false, profile: Arc::new(broken) };
+    let stage = Simple::planned(|plan| Plan { routes: vec![route], ..plan }).await;
+    let body = review("v1", "u", "").to_string();
+    assert_eq!(stage.connect().await.post("/broken", &body).await.unwrap().0, 500);
+    still_answers(&stage).await;
+}
+
+/// Milliseconds that this thread has had of processors.
+fn cpu() -> i64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    (usage.user_time() + usage.system_time()).num_milliseconds()
+}
+
+#[test]
+fn lists_that_are_merged_take_time_in_proportion_to_their_length() {
+    let profile = istio::build(istio::Options::default(), Surroundings::new(Native::Off))(&Texts::default()).unwrap();
+    let mut took = Vec::new();
+    for count in [3_000, 30_000] {
+        let env: Vec<_> = (0..count).map(|n| json!({ "name": format!("E{n}"), "value": "v" })).collect();
+        let mut body = review("v1", "u", "");
+        let own = json!({ "name": "istio-proxy", "env": env });
+        body["request"]["object"]["spec"] = json!({ "containers": [{ "name": "app", "image": "i" }, own] });
+        let body = body.to_string();
+        let begin = cpu();
+        let outcome = profile.review(&Review::parse(body.as_bytes(), BTreeMap::new()).unwrap());
+        took.push(cpu() - begin);
+        assert_eq!(outcome.rule, "policy", "{}", outcome.reason);
+    }
+    // Ten times as many took a hundred times as long.
+    assert!(took[1] < 40 * took[0].max(10), "{took:?} ms");
 }

@@ -7,8 +7,10 @@
 mod api;
 
 mod bundle;
+mod callers;
 mod certificates;
 mod client;
+mod cluster;
 mod configuration;
 mod dapr;
 mod hostile;

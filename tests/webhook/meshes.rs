@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
@@ -25,7 +26,7 @@ fn endpoint(native: &str) -> Endpoint {
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current).unwrap());
     let istio = Route { path: ISTIO, below: true, profile: Arc::from(profile) };
     let routes = vec![istio, route(settings, Mesh::trusting("PEM".to_owned()))];
-    Endpoint::new(routes, Metrics::new(&mut Registry::default()))
+    Endpoint::new(routes, Metrics::new(&mut Registry::default()), Duration::from_secs(5))
 }
 
 fn pod(annotations: &Value) -> Value {
@@ -51,7 +52,7 @@ async fn asked(endpoint: &Endpoint, path: &str, pod: &Value) -> Value {
         },
     });
     let request = hyper::Request::post(path).header("content-type", "application/json");
-    let answer = endpoint.answer(&request.body(Bytes::from(review.to_string())).unwrap());
+    let answer = endpoint.answer(request.body(Bytes::from(review.to_string())).unwrap()).await;
     let body = answer.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(answer["response"]["allowed"], true, "{answer}");

@@ -15,11 +15,11 @@ use crate::client::{Connection, trusting};
 use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
 
 /// A running program; it ends with the value.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     /// Its kubeconfig, its log and what it keeps.
     dir: TempDir,
-    webhook: SocketAddr,
+    pub(crate) webhook: SocketAddr,
     monitoring: SocketAddr,
 }
 
@@ -29,7 +29,7 @@ fn free() -> SocketAddr {
 }
 
 impl Program {
-    fn start(api: &Api, flags: &[&str]) -> Self {
+    pub(crate) fn start(api: &Api, flags: &[&str]) -> Self {
         Self::with(api, flags, &[])
     }
 
@@ -50,11 +50,16 @@ impl Program {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 
-    async fn until_ready(&mut self) {
+    pub(crate) async fn until_ready(&mut self) {
+        self.until_said("200 OK").await;
+    }
+
+    /// Until the answer to the probe has this in it.
+    pub(crate) async fn until_said(&mut self, wanted: &str) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             let said = get(self.monitoring, "/readyz").await.unwrap_or_default();
-            if said.contains("200 OK") {
+            if said.contains(wanted) {
                 return;
             }
             assert_eq!(self.child.try_wait().unwrap(), None, "{}", self.log());
@@ -163,14 +168,26 @@ async fn what_cannot_be_followed_ends_it_with_the_reason() {
     let api = Api::start().await;
     let taken = TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let port = format!("--port={}", taken.local_addr().unwrap().port());
-    for (flag, reason) in
-        [(&*port, "cannot listen on port"), ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use")]
-    {
+    for (flag, reason) in [
+        (&*port, "cannot listen on port"),
+        ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use"),
+        ("--clientCAFile=/nowhere", "the authorities of callers, /nowhere, cannot be read"),
+    ] {
         let mut program = Program::start(&api, &[flag]);
         assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
         let (_, said) = program.end();
         assert!(said.contains(reason), "{said}");
     }
+}
+
+#[tokio::test]
+async fn the_release_that_tells_the_issuers_key_does_not_start_for_anyone() {
+    let api = Api::start().await;
+    let variables = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
+    let mut program = Program::with(&api, &["--dapr", "--daprRelease=1.4"], &variables);
+    assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
+    let (_, said) = program.end();
+    assert!(said.contains("without --clientCAFile whoever reaches the port gets one"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,7 +1,7 @@
 //! A running server, certificates for it, and webhook configurations that lead to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,7 +73,9 @@ pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
 /// How a server is to be.
 pub(crate) struct Plan {
     pub(crate) certificates: Certificates,
+    pub(crate) callers: Option<PathBuf>,
     pub(crate) api: Option<kube::Client>,
+    pub(crate) events: Option<kube::Client>,
     pub(crate) source: Source,
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
@@ -87,7 +89,9 @@ impl Plan {
         let settle = Duration::from_millis(200);
         Self {
             certificates,
+            callers: None,
             api: None,
+            events: None,
             source: Source::Default,
             limits: Settings::limits(),
             settle,
@@ -121,11 +125,13 @@ impl Server {
             monitoring,
             limits: plan.limits,
             certificates: plan.certificates,
+            callers: plan.callers,
             bundles,
             readiness: plan.readiness,
             settle: plan.settle,
             source: plan.source,
             build: stamp(),
+            events: plan.events,
             routes: plan.routes,
             linger: Duration::from_millis(200),
         };

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Error;
 use crate::contract::annotation;
 use crate::inject::quantity::is_quantity;
+use crate::inject::template::{Budget, Exceeded};
 use crate::inject::{pod, yaml};
 use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
 
@@ -57,6 +58,21 @@ const CHECKS: [(&str, Check); 29] = [
 /// Whether an annotation is one of those that Istio knows and checks.
 pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
+}
+
+/// Annotations that hold JSON, besides those that are checked.
+const READ: [&str; 2] = [annotation::OVERRIDES, annotation::STATUS];
+/// One byte can be an element of a list in JSON or YAML.
+const STEPS_PER_BYTE: usize = 2;
+
+/// Charges the reading of all annotations that injection reads.
+///
+/// # Errors
+/// They are too long.
+pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
+    let names = CHECKS.iter().map(|(name, _)| *name).chain(READ);
+    let bytes: usize = names.filter_map(|name| pod::annotation(pod, name)).map(str::len).sum();
+    budget.step(bytes.saturating_mul(STEPS_PER_BYTE))
 }
 
 /// Checks all annotations of a pod.

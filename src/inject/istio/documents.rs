@@ -11,6 +11,7 @@ use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::{Error, Injector, Owner, legacy};
 use crate::inject::pod;
+use crate::inject::template::Budget;
 use crate::inject::workload::{self, Kind};
 
 /// A workload that stays as it is, and why; for the person who asked.
@@ -114,16 +115,18 @@ impl Injector {
         let config = self.config();
         let namespace = pod::text(pod::metadata(subject), "namespace");
         let proxy_config = config.mesh.proxy_of(subject, namespace, &[])?;
+        let budget = &mut Budget::default();
         if let Program::Legacy(program) = &config.settings.program {
             if program.release(&config.values) < UNITED {
-                return Ok((legacy::by_hand::inject(config, program, subject, &owner, proxy_config)?, Vec::new()));
+                let by_hand = legacy::by_hand::inject(config, program, subject, &owner, proxy_config, budget)?;
+                return Ok((by_hand, Vec::new()));
             }
-            let patch = legacy::inject(config, program, subject, &owner, proxy_config)?;
+            let patch = legacy::inject(config, program, subject, &owner, proxy_config, budget)?;
             return Ok((legacy::patched(subject, &patch)?, Vec::new()));
         }
         let templates = [SIDECAR.to_owned()];
         let subject = Subject { templates: &templates, native, ..Subject::plain(subject, owner, proxy_config) };
-        pipeline::inject(config, &self.overlays, &subject)
+        pipeline::inject(config, &self.overlays, &subject, budget)
     }
 }
 

@@ -40,6 +40,9 @@ pub enum Error {
     /// A template does not compile, or cannot be rendered for this pod.
     #[error(transparent)]
     Template(#[from] template::Error),
+    /// The review spends more than its budget; see [`template::Budget`].
+    #[error("this pod cannot be injected: {0}")]
+    Exceeded(#[from] template::Exceeded),
     /// The pod asks for a template that there is not.
     #[error("requested template {name:?} not found; have {have}")]
     UnknownTemplate {
@@ -112,6 +115,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the review has spent its budget, wherever it was by then.
+    pub fn is_exceeded(&self) -> bool {
+        match self {
+            Self::Exceeded(_) => true,
+            Self::Template(template::Error::Render(failure)) => {
+                matches!(failure.reason, template::Reason::Exceeded(_) | template::Reason::TooDeep(_))
+            }
+            Self::Merge { error, .. } | Self::Reapply { error, .. } => matches!(error, merge::Error::Exceeded(_)),
+            _ => false,
+        }
+    }
+
     /// The longest part of a value that an error repeats, in characters.
     const SHOWN: usize = 100;
 

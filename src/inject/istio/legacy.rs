@@ -6,16 +6,17 @@ mod render;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
-use super::data::functions;
 use super::pipeline::Subject;
 use super::status::Status;
 use super::{Config, Error, Owner, Values, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Delims, Template};
+use crate::inject::template::{Budget, Delims, Functions, Template};
 use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
@@ -24,6 +25,8 @@ const PULL_SECRETS: &str = "imagePullSecrets";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The group that may read the tokens which are mounted for the sidecar.
 const GROUP: u32 = 1337;
+/// Elements of a list that are moved in the time of one step.
+const ELEMENTS_MOVED_PER_STEP: usize = 16;
 
 /// A legacy template, compiled.
 #[derive(Debug)]
@@ -38,17 +41,22 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// The functions that the template calls and nobody provides.
+    pub(super) fn undefined(&self) -> &[String] {
+        self.template.undefined()
+    }
+
     /// Compiles a template.
     ///
     /// # Errors
     /// It cannot be.
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    pub(super) fn parse(text: &str, functions: &Functions) -> Result<Self, Error> {
         // Brackets did not clash with Helm's braces, through which the template went.
         let first = text.contains("[[") && !text.contains("{{");
         let delims = if first { Delims::BRACKETS } else { Delims::BRACES };
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         Ok(Self {
-            template: Template::parse("sidecar", text, delims, &functions().with_render())?,
+            template: Template::parse("sidecar", text, delims, &functions.clone().with_render())?,
             version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
             first,
             redirects: text.contains("podRedirectAnnot"),
@@ -82,10 +90,11 @@ pub(super) fn inject(
     pod: &Value,
     owner: &Owner,
     proxy_config: Value,
+    budget: &mut Budget,
 ) -> Result<Vec<Operation>, Error> {
     annotations::check(pod)?;
     let subject = Subject::plain(pod, owner.clone(), proxy_config);
-    let mut parts = render::render(config, &program.template, &subject)?;
+    let mut parts = render::render(config, &program.template, &subject, budget)?;
     let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
     let rewrite = rewrite.unwrap_or(parts.rewrite_probes);
     let release = program.release(&config.values);
@@ -105,7 +114,10 @@ pub(super) fn inject(
     }
     annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
     let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
-    operations.extend(removed(pod, &previous));
+    let removed = removed(pod, &previous);
+    // Taking one element out of a list moves those behind it.
+    budget.step(removed.len().saturating_mul(longest(pod) / ELEMENTS_MOVED_PER_STEP))?;
+    operations.extend(removed);
     operations.extend(added(pod, &mut parts));
     operations
         .extend(parts.dns_config.take().map(|value| Operation::Add { path: "/spec/dnsConfig".to_owned(), value }));
@@ -162,11 +174,18 @@ fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
         (PULL_SECRETS, &previous.image_pull_secrets),
     ];
     let gone = |(which, names): (&'static str, &Vec<String>)| {
+        let names: HashSet<&str> = names.iter().map(String::as_str).collect();
         let items = pod::list(pod::spec(pod), which).iter().enumerate().rev();
-        let gone = items.filter(|(_, item)| names.iter().any(|name| name == pod::name(item)));
+        let gone = items.filter(|(_, item)| names.contains(pod::name(item)));
         gone.map(|(at, _)| Operation::Remove { path: format!("/spec/{which}/{at}") }).collect::<Vec<_>>()
     };
     lists.into_iter().flat_map(gone).collect()
+}
+
+/// How many elements the longest of the lists has.
+fn longest(pod: &Value) -> usize {
+    let lists = [INIT_CONTAINERS, CONTAINERS, VOLUMES, PULL_SECRETS];
+    lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).max().unwrap_or_default()
 }
 
 /// Tells the agent what the application's annotations say, before they are overwritten.

@@ -60,7 +60,7 @@ impl Overlays {
     pub(super) fn read(&self, text: String) -> Result<Arc<Overlay>, yaml::Error> {
         let hash = self.hashes.hash_one(&text);
         // Compared outside of the lock. Another text of the same hash is read as if nothing were known.
-        if let Some(known) = self.with(|remembered| remembered.recall(hash)).filter(|known| same(&known.text, &text)) {
+        if let Some(known) = self.with(|remembered| remembered.recall(hash)).filter(|known| known.text == text) {
             return Ok(Arc::clone(&known.overlay));
         }
         let whole = yaml::value(&text)?;
@@ -107,13 +107,6 @@ impl Remembered {
             self.bytes -= oldest.bytes;
         }
     }
-}
-
-/// `==`. In a static program that compares byte by byte, so it is done in steps that need no call.
-fn same(left: &str, right: &str) -> bool {
-    let ((left, left_rest), (right, right_rest)) =
-        (left.as_bytes().as_chunks::<32>(), right.as_bytes().as_chunks::<32>());
-    left_rest == right_rest && left.iter().eq(right)
 }
 
 /// About so many bytes a value takes beside itself. Lists and maps grow by doubling, and begin with room for four.

@@ -1,12 +1,16 @@
 //! Containers of a template that the pod itself speaks of: what the pod says wins, now and when it is injected again.
 
-use serde_json::{Map, Value, json};
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
 
 use super::Error;
 use super::status::Status;
 use crate::contract::{annotation, container};
+use crate::inject::gojson;
+use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::{gojson, merge_pod};
+use crate::inject::template::Budget;
 
 /// The image that means: the one of the template.
 const AUTO: &str = "auto";
@@ -43,40 +47,57 @@ pub(super) struct Own<'a> {
 }
 
 impl<'a> Own<'a> {
-    /// What the pod says about a container of the templates. A native sidecar may stand among the containers still.
-    fn container(&self, which: &str, name: &str) -> Option<&'a Value> {
-        if let Some(said) = pod::find(self.remembered.containers(which), name) {
-            return Some(said);
+    /// What the pod says about the containers of a list of the templates, by name. A native sidecar may stand among the
+    /// containers still.
+    fn containers(&self, which: &str) -> HashMap<&'a str, &'a Value> {
+        let lists: &[&str] = if which == INIT_CONTAINERS { &[INIT_CONTAINERS, CONTAINERS] } else { &[CONTAINERS] };
+        let here = lists.iter().flat_map(|which| pod::containers(self.pod, which).iter().rev());
+        // Of those with one name the last insertion counts: the first of a list, and what is remembered before all.
+        let mut said: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
+        for name in self.status.map_or(&[][..], |status| status.containers_of(which)) {
+            said.remove(name.as_str());
         }
-        let made = self.status.is_some_and(|status| status.containers_of(which).iter().any(|known| known == name));
-        let lists: &[&str] = if which == INIT_CONTAINERS { &[CONTAINERS, INIT_CONTAINERS] } else { &[CONTAINERS] };
-        let here = || lists.iter().find_map(|which| pod::find(pod::containers(self.pod, which), name));
-        if made { None } else { here() }
+        said.extend(self.remembered.containers(which).iter().rev().map(|container| (pod::name(container), container)));
+        said
     }
 
     /// What the pod says about its sidecar.
     fn sidecar(&self) -> Option<&'a Value> {
-        [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| self.container(which, container::PROXY))
+        [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| self.containers(which).get(container::PROXY).copied())
     }
 }
 
 /// Puts what the pod says about the templates' containers over what they made of them, and remembers it.
 ///
 /// # Errors
-/// What the pod says cannot be merged.
-pub(super) fn reapply(merged: &mut Value, own: &Own<'_>, template_pod: &Value) -> Result<(), Error> {
+/// What the pod says cannot be merged, or the budget is spent.
+pub(super) fn reapply(
+    merged: &mut Value,
+    own: &Own<'_>,
+    template_pod: &Value,
+    budget: &mut Budget,
+) -> Result<(), Error> {
     let mut said = Map::new();
     for which in [CONTAINERS, INIT_CONTAINERS] {
+        let owns = own.containers(which);
+        let mut places = HashMap::new();
+        for (at, container) in pod::containers(merged, which).iter().enumerate() {
+            places.entry(pod::name(container).to_owned()).or_insert(at);
+        }
         let mut containers = Vec::new();
         for name in pod::containers(template_pod, which).iter().map(pod::name) {
-            let Some(own) = own.container(which, name).cloned() else { continue };
+            let Some(own) = owns.get(name).copied().cloned() else { continue };
             let named = |error| Error::Container { container: name.to_owned(), error };
             let mut own = gojson::container(own).map_err(named)?;
             if pod::text(&own, "image") == AUTO {
                 pod::object(&mut own).shift_remove("image");
             }
             containers.push(own.clone());
-            let merge = merge_pod(merged, json!({"spec": {which: [own]}}));
+            let place = places.get(name).and_then(|at| pod::containers_mut(merged, which).get_mut(*at));
+            let merge = match (place, own) {
+                (Some(container), Value::Object(own)) => merge_container(container, own, budget),
+                _ => Ok(()),
+            };
             merge.map_err(|error| Error::Reapply { container: name.to_owned(), error })?;
         }
         if !containers.is_empty() {

@@ -1,7 +1,7 @@
 //! From a pod to the pod with its sidecar, by today's templates: render, merge, reapply what the pod says, finish.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -16,11 +16,14 @@ use super::{Config, Error, annotations, order, probes, prometheus, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Limits, Template};
+use crate::inject::template::{Budget, Template};
 use crate::redirect::annotations::parse_bool;
 
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
 const NETWORK: &str = "ISTIO_META_NETWORK";
+
+/// Bytes of YAML that are read in the time of one step.
+pub(super) const BYTES_READ_PER_STEP: usize = 16;
 
 /// A pod, and what is known about it beside the configuration.
 #[derive(Debug)]
@@ -74,17 +77,18 @@ pub(super) fn inject(
     config: &Config,
     overlays: &Overlays,
     subject: &Subject<'_>,
+    budget: &mut Budget,
 ) -> Result<(Value, Vec<String>), Error> {
     annotations::check(subject.pod)?;
     let env = cluster_env(config, subject);
     let status = Status::of(subject.pod);
     let remembered = Overrides::of(subject.pod)?;
-    let (mut merged, template_pod) = render(config, overlays, subject, (&remembered, status.as_ref()))?;
+    let (mut merged, template_pod) = render(config, overlays, subject, (&remembered, status.as_ref()), budget)?;
     let own = Own { pod: subject.pod, remembered: &remembered, status: status.as_ref() };
-    overrides::reapply(&mut merged, &own, &template_pod)?;
+    overrides::reapply(&mut merged, &own, &template_pod, budget)?;
     for which in [CONTAINERS, INIT_CONTAINERS] {
-        let named = pod::containers(&template_pod, which).iter().map(pod::name);
-        let mut injected = named.filter_map(|name| pod::find(pod::containers(&merged, which), name));
+        let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
+        let mut injected = pod::containers(&merged, which).iter().filter(|item| names.contains(pod::name(item)));
         injected.try_for_each(values::check_image)?;
     }
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
@@ -115,6 +119,7 @@ fn render(
     overlays: &Overlays,
     subject: &Subject<'_>,
     (remembered, status): (&Overrides, Option<&Status>),
+    budget: &mut Budget,
 ) -> Result<(Value, Value), Error> {
     let seen = stripped(config, subject, remembered, status);
     let data = Data::new(config, subject, &seen);
@@ -123,11 +128,11 @@ fn render(
     let mut template_pod = Value::Object(Map::new());
     for template in selected(config, subject)? {
         let name = template.name();
-        let overlay = overlays
-            .read(template.render(&value, Limits::default())?)
-            .map_err(|error| Error::Rendered { template: name.to_owned(), error })?;
-        let merge = |into: &mut Value, overlay| {
-            merge_pod(into, overlay).map_err(|error| Error::Merge { template: name.to_owned(), error })
+        let text = template.render(&value, budget)?;
+        budget.step(text.len() / BYTES_READ_PER_STEP)?;
+        let overlay = overlays.read(text).map_err(|error| Error::Rendered { template: name.to_owned(), error })?;
+        let mut merge = |into: &mut Value, overlay| {
+            merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
         let Overlay { whole, outline } = Arc::unwrap_or_clone(overlay);
         merge(&mut template_pod, outline)?;
@@ -137,19 +142,37 @@ fn render(
     Ok((merged, template_pod))
 }
 
-/// The templates that this pod gets, in their order.
+/// The templates that this pod gets, in their order. Of a name that stands there more often than twice, the first and the last
+/// place count: merging an overlay again, with others in between, brings its own values back and nothing else.
 fn selected<'a>(config: &'a Config, subject: &Subject<'_>) -> Result<Vec<&'a Template>, Error> {
     let Program::Modern { templates, .. } = &config.settings.program else { return Err(Error::NoTemplates) };
-    let asked: Vec<String> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
-        Some(names) => names.split(',').map(|name| name.trim().to_owned()).collect(),
-        None => subject.templates.to_vec(),
+    let asked: Vec<&str> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
+        Some(names) => ends(names.split(',').map(str::trim)),
+        None => subject.templates.iter().map(String::as_str).collect(),
     };
-    let expanded = asked.into_iter().flat_map(|name| subject.aliases.get(&name).cloned().unwrap_or(vec![name]));
-    let template = |name: String| {
+    let template = |name: &str| {
         let have = || templates.keys().cloned().collect::<Vec<_>>().join(", ");
-        templates.get(&name).ok_or_else(|| Error::UnknownTemplate { name, have: have() })
+        templates.get(name).ok_or_else(|| Error::UnknownTemplate { name: name.to_owned(), have: have() })
     };
-    expanded.map(template).collect()
+    let mut expanded = Vec::new();
+    for name in asked {
+        match subject.aliases.get(name) {
+            Some(names) => expanded.extend(names.iter().map(String::as_str)),
+            None => expanded.push(template(name)?.name()),
+        }
+    }
+    ends(expanded.into_iter()).into_iter().map(template).collect()
+}
+
+/// The names at their first and at their last place.
+fn ends<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+    let names: Vec<&str> = names.collect();
+    let mut places: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (at, name) in names.iter().enumerate() {
+        places.entry(name).and_modify(|(_, last)| *last = at).or_insert((at, at));
+    }
+    let is_end = |(at, name): &(usize, &str)| places.get(name).is_some_and(|(first, last)| at == first || at == last);
+    names.iter().copied().enumerate().filter(is_end).map(|(_, name)| name).collect()
 }
 
 /// The pod as templates see it: without what an earlier injection added.
@@ -171,9 +194,8 @@ fn stripped<'a>(
     }
     if let Some(status) = status {
         for which in lists.into_iter().filter(|which| !pod::containers(&seen, which).is_empty()).collect::<Vec<_>>() {
-            let injected = status.containers_of(which);
-            pod::list_mut(pod::spec_mut(&mut seen), which)
-                .retain(|container| !injected.iter().any(|name| name == pod::name(container)));
+            let injected: HashSet<&str> = status.containers_of(which).iter().map(String::as_str).collect();
+            pod::list_mut(pod::spec_mut(&mut seen), which).retain(|container| !injected.contains(pod::name(container)));
         }
         if prometheus::is_merged(&seen, prometheus::port(&seen, config.mesh.status_port)) {
             prometheus::clear(&mut seen);
@@ -181,13 +203,16 @@ fn stripped<'a>(
         pod::annotations_mut(&mut seen).shift_remove(annotation::STATUS);
     }
     for which in lists {
-        let missing =
-            |container: &&Value| pod::find(pod::containers(subject.pod, which), pod::name(container)).is_none();
-        let stripped = |name: &str| status.is_some_and(|s| s.containers_of(which).iter().any(|n| n == name));
+        let present: HashSet<&str> = pod::containers(subject.pod, which).iter().map(pod::name).collect();
+        let injected = status.map_or(&[][..], |status| status.containers_of(which));
+        let stripped: HashSet<&str> = injected.iter().map(String::as_str).collect();
         let missing: Vec<Value> = remembered
             .containers(which)
             .iter()
-            .filter(|container| missing(container) || stripped(pod::name(container)))
+            .filter(|container| {
+                let name = pod::name(container);
+                !present.contains(name) || stripped.contains(name)
+            })
             .cloned()
             .collect();
         if !missing.is_empty() {
@@ -243,4 +268,45 @@ fn finish(
     let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
     order::reorder(merged, held || config.values.hold);
     Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inject::istio::{BuiltIn, Injector, Outcome, Request, Settings};
+    use crate::inject::template::Limits;
+
+    /// The labels of a pod that asks for these templates, within so many steps.
+    fn labels(names: &str, steps: u64) -> Result<Value, Error> {
+        let template = |name: &str| format!("{{metadata: {{labels: {{last: {name}, {name}: 'true'}}}}}}");
+        let templates = json!({"a": template("a"), "b": template("b"), "c": template("c")});
+        let config = json!({"policy": "enabled", "templates": templates, "aliases": {"both": ["a", "b"]}}).to_string();
+        let settings = Settings::parse(&config, None)?;
+        let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
+        let pod = json!({"metadata": {"annotations": {annotation::TEMPLATES: names}}});
+        let budget = Budget::new(Limits { steps, ..Limits::default() });
+        match injector.review(&Request { budget, ..Request::new(&pod, "shop") })? {
+            Outcome::Injected { injected, .. } => Ok(injected.pod["metadata"]["labels"].clone()),
+            Outcome::Skipped(decision) => panic!("{}", decision.reason),
+        }
+    }
+
+    #[test]
+    fn names_that_stand_there_often_are_rendered_at_their_ends_alone() {
+        assert_eq!(labels("b,a", 1000).unwrap()["last"], "a");
+        assert_eq!(labels("a,b,a", 1000).unwrap(), json!({"last": "a", "a": "true", "b": "true"}));
+        let names = format!("b,{}", "both, a ,".repeat(10_000) + "c");
+        assert_eq!(labels(&names, 1000).unwrap(), json!({"last": "c", "a": "true", "b": "true", "c": "true"}));
+        assert_eq!(ends("x y x z y x".split(' ')), ["x", "y", "z", "y", "x"]);
+    }
+
+    #[test]
+    fn what_is_over_the_budget_is_refused_with_its_reason() {
+        let error = labels("a,b,c", 10).unwrap_err();
+        assert!(error.is_exceeded() && error.to_string().contains("takes more than 10 steps"), "{error}");
+        let unknown = labels(&format!("a,{}", "x,".repeat(30_000)), 1000).unwrap_err().to_string();
+        assert_eq!(unknown, "requested template \"x\" not found; have a, b, c");
+    }
 }

@@ -11,7 +11,7 @@ use super::data::functions;
 use super::policy::{self, Era, Policy};
 use super::{Error, legacy};
 use crate::inject::selector::Selector;
-use crate::inject::template::{Delims, Template};
+use crate::inject::template::{Delims, Functions, Template};
 use crate::inject::yaml;
 
 /// The template that is meant where nothing else is said.
@@ -36,6 +36,21 @@ pub(super) enum Program {
     Modern { templates: BTreeMap<String, Template>, default: Vec<String>, aliases: BTreeMap<String, Vec<String>> },
     /// Lists of containers and volumes, appended.
     Legacy(legacy::Program),
+}
+
+impl Program {
+    /// Names of templates, and of functions that they call and nobody provides.
+    fn undefined(&self) -> Vec<(&str, &str)> {
+        match self {
+            Self::Modern { templates, .. } => {
+                let all = templates.iter().flat_map(|(name, template)| {
+                    template.undefined().iter().map(move |function| (name.as_str(), function.as_str()))
+                });
+                all.collect()
+            }
+            Self::Legacy(program) => program.undefined().iter().map(|function| (SIDECAR, function.as_str())).collect(),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,8 +80,20 @@ impl Settings {
     /// # Errors
     /// It is no such configuration, or a template of it cannot be compiled.
     pub fn parse(text: &str, era: Option<Era>) -> Result<Self, Error> {
+        Self::with_environment(text, era, BTreeMap::new())
+    }
+
+    /// The same; `environment` is what the templates' function `env` reads.
+    ///
+    /// # Errors
+    /// See [`Settings::parse`].
+    pub fn with_environment(
+        text: &str,
+        era: Option<Era>,
+        environment: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
         let document: Document = yaml::read(text).map_err(|error| Error::Configuration { what: "injection", error })?;
-        Self::new(document, era)
+        Self::new(document, era, environment)
     }
 
     /// A bare template: what `kube-inject` takes in place of a whole configuration.
@@ -86,7 +113,7 @@ impl Settings {
             always_inject_selector: None,
             injected_annotations: None,
         };
-        Self::new(none, None)
+        Self::new(none, None, BTreeMap::new())
     }
 
     /// Whether templates may read values: the first releases had none.
@@ -97,7 +124,8 @@ impl Settings {
         }
     }
 
-    fn new(document: Document, era: Option<Era>) -> Result<Self, Error> {
+    fn new(document: Document, era: Option<Era>, environment: BTreeMap<String, String>) -> Result<Self, Error> {
+        let functions = functions(environment);
         let mut warnings = Vec::new();
         let mut selectors = |name: &str, selectors: Option<Vec<Value>>| {
             let parse = |selector: &Value| Selector::parse(selector);
@@ -114,12 +142,16 @@ impl Settings {
         let always = selectors("alwaysInjectSelector", document.always_inject_selector);
         let templates = document.templates.filter(|templates| !templates.is_empty());
         let (program, by_shape) = match (templates, document.template.filter(|text| !text.is_empty())) {
-            (Some(templates), _) => {
-                (modern(templates, document.default_templates, document.aliases.unwrap_or_default())?, Era::V1_27)
-            }
-            (None, Some(text)) => (Program::Legacy(legacy::Program::parse(&text)?), Era::V1_1),
+            (Some(templates), _) => (
+                modern(templates, document.default_templates, document.aliases.unwrap_or_default(), &functions)?,
+                Era::V1_27,
+            ),
+            (None, Some(text)) => (Program::Legacy(legacy::Program::parse(&text, &functions)?), Era::V1_1),
             (None, None) => return Err(Error::NoTemplates),
         };
+        warnings.extend(program.undefined().into_iter().map(|(template, function)| {
+            format!("template {template} calls the function {function:?}, which is not known: pods for which it does are refused")
+        }));
         let default = match document.policy.as_deref() {
             Some("enabled") => policy::Default::Enabled,
             Some("disabled") => policy::Default::Disabled,
@@ -141,11 +173,11 @@ fn modern(
     texts: BTreeMap<String, String>,
     default: Option<Vec<String>>,
     aliases: BTreeMap<String, Vec<String>>,
+    functions: &Functions,
 ) -> Result<Program, Error> {
-    let functions = functions();
     let mut templates = BTreeMap::new();
     for (name, text) in texts {
-        let template = Template::parse(&name, &text, Delims::BRACES, &functions)?;
+        let template = Template::parse(&name, &text, Delims::BRACES, functions)?;
         templates.insert(name, template);
     }
     let default = default.filter(|names| !names.is_empty()).unwrap_or_else(|| vec![SIDECAR.to_owned()]);
@@ -178,7 +210,14 @@ mod tests {
     fn what_is_no_configuration_is_refused_and_what_is_half_of_one_reported() {
         assert!(matches!(Settings::parse("policy: enabled", None), Err(Error::NoTemplates)));
         assert!(matches!(Settings::parse("templates: [", None), Err(Error::Configuration { .. })));
-        assert!(matches!(Settings::parse("templates: {a: '{{ nosuch }}'}", None), Err(Error::Template(_))));
+        assert!(matches!(Settings::parse("templates: {a: '{{ . }'}", None), Err(Error::Template(_))));
+        for text in ["templates: {sidecar: '{{ nosuch }}'}", "template: '{{ nosuch }}'"] {
+            let warnings = Settings::parse(text, None).unwrap().warnings;
+            assert!(
+                warnings[0].starts_with("template sidecar calls the function \"nosuch\", which is not known"),
+                "{warnings:?}"
+            );
+        }
         let settings =
             Settings::parse("{policy: disable, templates: {a: b}, neverInjectSelector: [{matchExpressions: 1}]}", None);
         let warnings = settings.unwrap().warnings;

@@ -1,5 +1,7 @@
 //! The directives of strategic merge: members of an overlay that say how to merge instead of what.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::Error;
@@ -44,21 +46,21 @@ pub(super) fn is_directive(key: &str) -> bool {
 pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(value) = overlay.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = value.as_array().ok_or_else(|| Error::NoList(RETAIN_KEYS.to_owned()))?;
-    let listed = |key: &str| keys.iter().any(|k| k.as_str() == Some(key));
-    if let Some(key) = overlay.keys().find(|key| !is_directive(key) && !listed(key)) {
+    let listed: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    if let Some(key) = overlay.keys().find(|key| !is_directive(key) && !listed.contains(key.as_str())) {
         return Err(Error::Retain(key.clone()));
     }
-    original.retain(|key, _| listed(key));
+    original.retain(|key, _| listed.contains(key.as_str()));
     Ok(())
 }
 
 /// `$setElementOrder/<list>`: the list and the order that its elements shall have.
 pub(super) fn element_orders(overlay: &mut Map<String, Value>) -> Result<Vec<(String, Vec<Value>)>, Error> {
     let mut orders = Vec::new();
-    for (list, key) in prefixed(overlay, ELEMENT_ORDER) {
-        match overlay.shift_remove(&key) {
-            Some(Value::Array(order)) => orders.push((list, order)),
-            _ => return Err(Error::NoList(key)),
+    for (list, value) in take_prefixed(overlay, ELEMENT_ORDER) {
+        match value {
+            Value::Array(order) => orders.push((list, order)),
+            _ => return Err(Error::NoList(format!("{ELEMENT_ORDER}{list}"))),
         }
     }
     Ok(orders)
@@ -69,15 +71,28 @@ pub(super) fn delete_from_primitive_lists(
     original: &mut Map<String, Value>,
     overlay: &mut Map<String, Value>,
 ) -> Result<(), Error> {
-    for (list, key) in prefixed(overlay, DELETE_PRIMITIVE) {
-        let Some(Value::Array(gone)) = overlay.shift_remove(&key) else { return Err(Error::NoList(key)) };
+    for (list, value) in take_prefixed(overlay, DELETE_PRIMITIVE) {
+        let Value::Array(gone) = value else { return Err(Error::NoList(format!("{DELETE_PRIMITIVE}{list}"))) };
         if let Some(Value::Array(items)) = original.get_mut(&list) {
+            let gone: HashSet<Value> = gone.into_iter().collect();
             items.retain(|item| !gone.contains(item));
         }
     }
     Ok(())
 }
 
-fn prefixed(overlay: &Map<String, Value>, prefix: &str) -> Vec<(String, String)> {
-    overlay.keys().filter_map(|key| Some((key.strip_prefix(prefix)?.to_owned(), key.clone()))).collect()
+/// The members whose keys start so, without that start.
+fn take_prefixed(overlay: &mut Map<String, Value>, prefix: &str) -> Vec<(String, Value)> {
+    if !overlay.keys().any(|key| key.starts_with(prefix)) {
+        return Vec::new();
+    }
+    let mut taken = Vec::new();
+    overlay.retain(|key, value| match key.strip_prefix(prefix) {
+        Some(list) => {
+            taken.push((list.to_owned(), value.take()));
+            false
+        }
+        None => true,
+    });
+    taken
 }

@@ -1,11 +1,14 @@
 //! Lists that are merged by key, and the order of what comes out.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::directive::Directive;
 use super::schema::Schema;
 use super::{Error, fresh, merge_map};
 use crate::inject::member::member_of;
+use crate::inject::template::Budget;
 
 /// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
 pub(super) fn merge_keyed(
@@ -13,6 +16,7 @@ pub(super) fn merge_keyed(
     overlay: Vec<Value>,
     (name, by): (&str, &'static str),
     element: Schema,
+    budget: &mut Budget,
 ) -> Result<(), Error> {
     let no_key = || Error::NoKey { list: name.to_owned(), key: by };
     let Elements { additions, replace } = take_directives(original, overlay, by, no_key)?;
@@ -20,19 +24,26 @@ pub(super) fn merge_keyed(
         *original = additions.into_iter().map(fresh).collect();
         return Ok(());
     }
-    let order = keys(&additions, by);
-    if order.iter().any(Value::is_null) {
+    let order = Places::of(&additions, by);
+    if order.0.contains_key(&Value::Null) {
         return Err(no_key());
     }
-    let before = keys(original, by);
+    let mut places = Places::of(original, by);
+    let before = original.len();
     for addition in additions {
         let key = key_of(&addition, by);
-        match (original.iter_mut().find(|item| key_of(item, by) == key), addition) {
-            (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, element)?,
-            (_, new) => original.push(fresh(new)),
+        match places.get(key).and_then(|at| original.get_mut(at)) {
+            Some(old) => match (old, addition) {
+                (Value::Object(old), Value::Object(new)) => merge_map(old, new, element, budget)?,
+                (_, new) => original.push(fresh(new)),
+            },
+            None => {
+                places.0.insert(key.clone(), original.len());
+                original.push(fresh(addition));
+            }
         }
     }
-    *original = interleave(std::mem::take(original), &order, &before, by);
+    *original = interleave(std::mem::take(original), &order, &places.up_to(before), by);
     Ok(())
 }
 
@@ -49,35 +60,34 @@ fn take_directives(
     no_key: impl Fn() -> Error,
 ) -> Result<Elements, Error> {
     let mut elements = Elements { additions: Vec::with_capacity(overlay.len()), replace: false };
+    let mut deleted = HashSet::new();
     for mut item in overlay {
         match item.as_object_mut().map(Directive::take).transpose()?.flatten() {
             None => elements.additions.push(item),
             Some(Directive::Replace) => elements.replace = true,
-            Some(Directive::Delete) => {
-                let key = key_of(&item, by);
-                if key.is_null() {
-                    return Err(no_key());
-                }
-                original.retain(|old| key_of(old, by) != key);
-            }
+            Some(Directive::Delete) => match key_of(&item, by) {
+                Value::Null => return Err(no_key()),
+                key => drop(deleted.insert(key.clone())),
+            },
             Some(Directive::Merge) => return Err(Error::Directive("merge".to_owned())),
         }
+    }
+    if !deleted.is_empty() {
+        original.retain(|old| !deleted.contains(key_of(old, by)));
     }
     Ok(elements)
 }
 
 /// Puts the elements into the order that `$setElementOrder` lists; those that it does not list keep theirs.
-pub(super) fn ordered(items: Vec<Value>, order: &[Value], before: &[Value], by: &str) -> Vec<Value> {
-    interleave(items, &keys(order, by), &keys(before, by), by)
+pub(super) fn ordered(items: Vec<Value>, order: &[Value], by: &str) -> Vec<Value> {
+    let before = Places::of(&items, by);
+    interleave(items, &Places::of(order, by), &before, by)
 }
 
 /// What the overlay has stands in its order, the rest in the order of `before`. Where both could come next, the rest
 /// does only if both were there before and it stood in front.
-fn interleave(items: Vec<Value>, order: &[Value], before: &[Value], by: &str) -> Vec<Value> {
-    let place = |keys: &[Value], item: &Value| {
-        let wanted = key_of(item, by);
-        keys.iter().position(|key| key == wanted)
-    };
+fn interleave(items: Vec<Value>, order: &Places, before: &Places, by: &str) -> Vec<Value> {
+    let place = |places: &Places, item: &Value| places.get(key_of(item, by));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_cached_key(|item| place(order, item));
     let mut merged = Vec::with_capacity(listed.len() + rest.len());
@@ -91,15 +101,33 @@ fn interleave(items: Vec<Value>, order: &[Value], before: &[Value], by: &str) ->
     merged
 }
 
-/// Adds a scalar to a set.
-pub(super) fn insert_scalar(items: &mut Vec<Value>, item: Value) {
-    if !items.contains(&item) {
-        items.push(item);
-    }
+/// Adds the scalars that are not there yet.
+pub(super) fn unite(items: &mut Vec<Value>, more: Vec<Value>) {
+    let mut present: HashSet<Value> = items.iter().cloned().collect();
+    items.extend(more.into_iter().filter(|item| present.insert(item.clone())));
 }
 
-fn keys(items: &[Value], by: &str) -> Vec<Value> {
-    items.iter().map(|item| key_of(item, by).clone()).collect()
+/// Where each key stands first in a list.
+struct Places(HashMap<Value, usize>);
+
+impl Places {
+    fn of(items: &[Value], by: &str) -> Self {
+        let mut places = HashMap::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            places.entry(key_of(item, by).clone()).or_insert(at);
+        }
+        Self(places)
+    }
+
+    fn get(&self, key: &Value) -> Option<usize> {
+        self.0.get(key).copied()
+    }
+
+    /// Those before a place.
+    fn up_to(mut self, end: usize) -> Self {
+        self.0.retain(|_, at| *at < end);
+        self
+    }
 }
 
 fn key_of<'a>(item: &'a Value, by: &str) -> &'a Value {

@@ -3,10 +3,11 @@
 use serde_json::json;
 
 use super::*;
+use crate::inject::template::Limits;
 
 fn merged(pod: Value, overlay: Value) -> Value {
     let mut pod = pod;
-    merge_pod(&mut pod, overlay).unwrap();
+    merge_pod(&mut pod, overlay, &mut Budget::default()).unwrap();
     pod
 }
 
@@ -68,9 +69,46 @@ fn element_order_and_primitive_deletion_are_obeyed() {
     assert_eq!(pod["metadata"]["finalizers"], json!(["y", "z"]));
 }
 
+/// Steps that merging one variable each into two lists of so many takes: a list of variables, and one of containers.
+fn steps(count: usize) -> u64 {
+    let list = |key: &str| (0..count).map(|number| json!({"name": format!("{key}{number}")})).collect::<Vec<_>>();
+    let pod = json!({"spec": {"containers": [{"name": "a", "env": list("K")}], "volumes": list("v")}});
+    let (mut low, mut high) = (0, 1 << 30);
+    while low + 1 < high {
+        let steps = (low + high) / 2;
+        let mut budget = Budget::new(Limits { steps, ..Limits::default() });
+        match merge_pod(&mut pod.clone(), pod.clone(), &mut budget) {
+            Ok(()) => high = steps,
+            Err(error) => {
+                assert_eq!(error.to_string(), format!("it takes more than {steps} steps"));
+                low = steps;
+            }
+        }
+    }
+    high
+}
+
+#[test]
+fn twice_as_much_takes_twice_as_many_steps() {
+    let (some, twice) = (steps(500), steps(1000));
+    assert!(twice <= 2 * some && some >= 1000, "{some} {twice}");
+}
+
+#[test]
+fn elements_that_stand_twice_are_merged_into_the_first() {
+    let env = |names: &[&str]| names.iter().map(|name| json!({"name": name, "value": name})).collect::<Value>();
+    let pod = json!({"spec": {"containers": [{"name": "a", "env": env(&["X", "Y", "X"])}]}});
+    let overlay = json!({"spec": {"containers": [{"name": "a", "env":
+        [{"name": "Z"}, {"name": "X", "value": "1"}, {"name": "Z", "value": "2"}, {"name": "X", "value": "3"}]}]}});
+    let expected = json!([{"name": "Z", "value": "2"}, {"name": "X", "value": "3"}, {"name": "X", "value": "X"},
+        {"name": "Y", "value": "Y"}]);
+    assert_eq!(merged(pod, overlay)["spec"]["containers"][0]["env"], expected);
+}
+
 #[test]
 fn what_cannot_be_merged_is_an_error_with_its_place() {
-    let error = |pod: Value, overlay: Value| merge_pod(&mut { pod }, overlay).unwrap_err().to_string();
+    let error =
+        |pod: Value, overlay: Value| merge_pod(&mut { pod }, overlay, &mut Budget::default()).unwrap_err().to_string();
     let pod = json!({"spec": {"containers": [{"name": "a"}]}});
     assert_eq!(
         error(pod.clone(), json!({"spec": {"containers": [{"image": "i"}]}})),

@@ -1,5 +1,7 @@
 //! Why a template is refused or its rendering ended, and where.
 
+use super::budget::Exceeded;
+
 /// Why a template cannot be used, or not with this data.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -63,9 +65,6 @@ pub enum Syntax {
     /// Something that is neither function, field nor method gets a pipeline's value.
     #[error("non executable command in pipeline stage {0}")]
     NotExecutable(usize),
-    /// A function that nobody provides; a template of a newer Istio may call one.
-    #[error("function {0:?} is not defined")]
-    Function(String),
     /// A variable that is not declared here.
     #[error("undefined variable {0:?}")]
     Variable(String),
@@ -124,6 +123,9 @@ pub enum Reason {
     /// Something that has no elements.
     #[error("range can't iterate over {0}")]
     Range(String),
+    /// A function that nobody provides; a template of a newer Istio may call one.
+    #[error("function {0:?} not defined")]
+    Undefined(String),
     /// A template that is not defined.
     #[error("template {0:?} not defined")]
     Template(String),
@@ -138,12 +140,9 @@ pub enum Reason {
     /// What a function says about its arguments; the evaluator adds the function.
     #[error("{0}")]
     Refused(String),
-    /// Rendering takes too long.
-    #[error("rendering takes more than {0} steps")]
-    Steps(u64),
-    /// Too much was rendered.
-    #[error("rendering makes more than {0} bytes")]
-    Bytes(usize),
+    /// The budget is spent.
+    #[error(transparent)]
+    Exceeded(#[from] Exceeded),
     /// Templates, blocks or values within each other.
     #[error("nested deeper than {0}")]
     TooDeep(usize),

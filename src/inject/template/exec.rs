@@ -6,10 +6,10 @@ mod call;
 
 use super::error::Reason;
 use super::function::Budget;
+use super::node;
 use super::node::{Branch, Node, Operand, Pipe, Span, Tree};
 use super::print::{self, Sink};
 use super::value::{Text, Value};
-use super::{Limits, node};
 
 /// Where and why rendering ended, and what there was by then.
 pub(super) struct Stop {
@@ -19,27 +19,18 @@ pub(super) struct Stop {
 }
 
 /// Renders a tree with `.` and `$` as the data.
-pub(super) fn render(tree: &Tree, data: &Value<'_>, limits: Limits) -> Result<String, Stop> {
-    let mut run = Run {
-        tree,
-        limits,
-        budget: Budget::new(limits),
-        out: String::new(),
-        variables: vec![data.clone()],
-        base: 0,
-        depth: 0,
-        span: (0, 0),
-    };
+pub(super) fn render(tree: &Tree, data: &Value<'_>, budget: &mut Budget) -> Result<String, Stop> {
+    let mut run =
+        Run { tree, budget, out: String::new(), variables: vec![data.clone()], base: 0, depth: 0, span: (0, 0) };
     match run.walk(&tree.root, data) {
         Ok(_) => Ok(run.out),
         Err(reason) => Err(Stop { reason, span: run.span, rendered: run.out }),
     }
 }
 
-struct Run<'t, 'a> {
+struct Run<'t, 'a, 'b> {
     tree: &'t Tree,
-    limits: Limits,
-    budget: Budget,
+    budget: &'b mut Budget,
     out: String,
     /// By slot, those of the current template from `base` on.
     variables: Vec<Value<'a>>,
@@ -57,10 +48,10 @@ enum Flow {
     Continue,
 }
 
-impl<'t, 'a> Run<'t, 'a> {
+impl<'t, 'a> Run<'t, 'a, '_> {
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, Reason>) -> Result<T, Reason> {
-        if self.depth == self.limits.depth {
-            return Err(Reason::TooDeep(self.limits.depth));
+        if self.depth == self.budget.depth() {
+            return Err(Reason::TooDeep(self.depth));
         }
         self.depth += 1;
         let result = run(self);
@@ -90,7 +81,7 @@ impl<'t, 'a> Run<'t, 'a> {
             Node::Action(pipe) => {
                 let value = self.pipe(pipe, dot)?;
                 if pipe.slots.is_empty() {
-                    print::value(&mut Sink::new(&mut self.out, &mut self.budget), &value)?;
+                    print::value(&mut Sink::new(&mut self.out, self.budget), &value)?;
                 }
             }
             Node::If(branch) => return self.choose(branch, dot, false),

@@ -1,4 +1,4 @@
-//! Functions that templates call, by name, and what one rendering may still spend.
+//! Functions that templates call, by name.
 //!
 //! `Functions::go`, `sprig` and `istio` fill the registry; callers add what needs more than its arguments.
 
@@ -6,36 +6,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub(super) use super::budget::Budget;
 use super::error::Reason;
 use super::value::{Text, Value};
-use super::{Limits, go, istio, sprig};
-
-/// What one rendering may still spend. Functions that make much of little pay before they make it.
-#[derive(Debug)]
-pub struct Budget {
-    limits: Limits,
-    steps: u64,
-    bytes: usize,
-}
-
-impl Budget {
-    pub(in crate::inject) fn new(limits: Limits) -> Self {
-        Self { limits, steps: limits.steps, bytes: limits.bytes }
-    }
-
-    /// Takes so many steps: about one for each expression, function, element or 64 bytes that are looked at.
-    pub fn step(&mut self, steps: usize) -> Result<(), Reason> {
-        let left = u64::try_from(steps).ok().and_then(|steps| self.steps.checked_sub(steps));
-        self.steps = left.ok_or(Reason::Steps(self.limits.steps))?;
-        Ok(())
-    }
-
-    /// Takes so many bytes, of output or of what is made on the way.
-    pub fn bytes(&mut self, bytes: usize) -> Result<(), Reason> {
-        self.bytes = self.bytes.checked_sub(bytes).ok_or(Reason::Bytes(self.limits.bytes))?;
-        Ok(())
-    }
-}
+use super::{go, istio, sprig};
 
 /// The arguments of a call, read as Go's functions declare them.
 #[derive(Debug, Clone, Copy)]
@@ -106,8 +80,17 @@ pub(super) enum FunctionBody {
     Or,
     /// Renders its argument as a template, with the same data.
     Render,
+    /// Nobody provides it: a call ends the rendering.
+    Undefined,
     /// Takes all arguments.
     Call(Box<Body>),
+}
+
+impl Function {
+    /// A function that nobody provides.
+    pub(super) fn undefined(name: &str) -> Arc<Self> {
+        Arc::new(Self { name: name.to_owned(), least: 0, most: ANY, body: FunctionBody::Undefined })
+    }
 }
 
 impl fmt::Debug for Function {
@@ -132,7 +115,7 @@ impl Functions {
         go::register(functions)
     }
 
-    /// With those of sprig that make sense here: all that neither look at the world nor at the clock, and change no value.
+    /// With those of sprig that look neither at the world nor at the clock.
     #[must_use]
     pub fn with_sprig(self) -> Self {
         sprig::register(self)
@@ -158,6 +141,15 @@ impl Functions {
         F: for<'a> Fn(&mut Budget, Args<'_, 'a>) -> Result<Value<'a>, Reason> + Send + Sync + 'static,
     {
         self.insert(name, least, most, FunctionBody::Call(Box::new(function)));
+        self
+    }
+
+    /// With a further name for one of them.
+    #[must_use]
+    pub(super) fn alias(mut self, name: &str, of: &str) -> Self {
+        if let Some(function) = self.get(of) {
+            Arc::make_mut(&mut self.0).insert(name.to_owned(), function);
+        }
         self
     }
 

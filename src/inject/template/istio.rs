@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use super::error::Reason;
 use super::function::{ANY, Args, Budget, Functions};
+use super::sprig::made;
 use super::value::{Map, Text, Value};
 use super::{json, print, yaml};
 use crate::inject::template::shape::Kind;
@@ -33,7 +34,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("toJSON", 1, 1, to_json)
         .with("toJson", 1, 1, to_json)
         .with("structToJSON", 1, 1, to_json)
-        .with("fromJSON", 1, 1, |_, args| from_json(args))
+        .with("fromJSON", 1, 1, from_json)
         .with("directory", 1, 1, |_, args| Ok(directory(args.text(0)?)))
         .with("contains", 2, 2, |_, args| Ok(Value::Bool(args.str(1)?.contains(args.str(0)?))))
         .with("toLower", 1, 1, |_, args| Ok(Value::from(args.str(0)?.to_lowercase())))
@@ -60,9 +61,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<Option<&'s Map<'a>>,
 /// An annotation of the metadata, or what a default prints as.
 fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let annotations = args.any(0).field("Annotations")?;
-    let present = map(&annotations)?
-        .map(|annotations| annotations.get(args.str(1)?).map_or(Ok(None), |value| Ok(Some(value))))
-        .transpose()?;
+    let present = map(&annotations)?.map(|annotations| Ok::<_, Reason>(annotations.get(args.str(1)?))).transpose()?;
     match (present.flatten(), args.any(2)) {
         (Some(value), _) => Ok(value),
         (None, default @ Value::Text(_)) => Ok(default.clone()),
@@ -99,25 +98,12 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
 }
 
 /// What is no JSON is the text `{}`.
-fn from_json<'a>(args: Args<'_, 'a>) -> Result<'a> {
+fn from_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
+    budget.step(args.str(0)?.len())?;
     match serde_json::from_str::<serde_json::Value>(args.str(0)?) {
-        Ok(parsed) => made(&parsed),
+        Ok(parsed) => made(&parsed, budget),
         Err(_) => Ok(Value::from("{}")),
     }
-}
-
-fn made<'a>(json: &serde_json::Value) -> Result<'a> {
-    Ok(match json {
-        serde_json::Value::Null => Value::Nil,
-        serde_json::Value::Bool(truth) => Value::Bool(*truth),
-        serde_json::Value::Number(number) => Value::Float(number.as_f64().unwrap_or_default()),
-        serde_json::Value::String(text) => Value::made(text.as_str()),
-        serde_json::Value::Array(items) => Value::list(items.iter().map(made).collect::<std::result::Result<_, _>>()?)?,
-        serde_json::Value::Object(entries) => {
-            let entries = entries.iter().map(|(key, value)| Ok((Text::Shared(key.as_str().into()), made(value)?)));
-            Value::Map(Map::made(entries.collect::<std::result::Result<_, Reason>>()?, Kind::Any)?)
-        }
-    })
 }
 
 fn directory<'a>(path: &Text<'a>) -> Value<'a> {

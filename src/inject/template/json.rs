@@ -15,6 +15,28 @@ pub fn write_json(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     Ok(out)
 }
 
+/// The same without escaping what means something to HTML.
+pub(super) fn write_raw(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
+    let json = write_json(value, budget)?;
+    let mut out = String::with_capacity(json.len());
+    let mut rest = json.as_str();
+    while let Some(at) = rest.find('\\') {
+        let (plain, escape) = rest.split_at(at);
+        out.push_str(plain);
+        let (shown, length) = match escape.get(..6) {
+            Some("\\u003c") => ("<", 6),
+            Some("\\u003e") => (">", 6),
+            Some("\\u0026") => ("&", 6),
+            // Another escape has at least two characters, the second of which may be a backslash.
+            _ => (escape.get(..2).unwrap_or(escape), 2),
+        };
+        out.push_str(shown);
+        rest = escape.get(length..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
 /// Members of one object, in this order.
 pub(super) fn write_members<'m, 'a>(
     entries: impl Iterator<Item = (&'m str, Value<'a>)>,

@@ -16,6 +16,8 @@ pub(super) type Span = (u32, u32);
 pub(super) struct Tree {
     pub(super) root: Vec<Node>,
     pub(super) named: HashMap<String, Vec<Node>>,
+    /// Functions that it calls and nobody provides.
+    pub(super) undefined: Vec<String>,
     /// What a text that is rendered on the way is parsed with.
     pub(super) delims: Delims,
     pub(super) functions: Functions,

@@ -1,9 +1,9 @@
 //! Tokens to a tree: the grammar of Go's text/template.
 //!
-//! `Template::parse` calls it. Names of functions and variables are settled here, so that a fault shows when the
-//! configuration is loaded and not with the first pod.
+//! `Template::parse` calls it. Names of functions and variables are settled here. That a variable is not declared
+//! shows when the configuration is loaded; a function that nobody provides fails where it is called.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 mod operand;
 mod pipeline;
@@ -23,10 +23,24 @@ type Fault = (Syntax, usize);
 /// The tree of a template; or its first fault and where it is.
 pub(super) fn tree(text: &str, delims: Delims, functions: &Functions) -> Result<Tree, Fault> {
     let tokens = &lex::tokens(text, delims)?;
-    let mut parser =
-        Parser { tokens, next: 0, functions, scope: vec!["$"], ranges: 0, nesting: 0, named: HashMap::new() };
+    let mut parser = Parser {
+        tokens,
+        next: 0,
+        functions,
+        scope: vec!["$"],
+        ranges: 0,
+        nesting: 0,
+        named: HashMap::new(),
+        undefined: BTreeSet::new(),
+    };
     let root = parser.top()?;
-    Ok(Tree { root, named: parser.named, delims, functions: functions.clone() })
+    Ok(Tree {
+        root,
+        named: parser.named,
+        undefined: parser.undefined.into_iter().collect(),
+        delims,
+        functions: functions.clone(),
+    })
 }
 
 struct Parser<'t, 's> {
@@ -38,6 +52,7 @@ struct Parser<'t, 's> {
     ranges: usize,
     nesting: usize,
     named: HashMap<String, Vec<Node>>,
+    undefined: BTreeSet<String>,
 }
 
 /// What ended a list of nodes.

@@ -91,6 +91,7 @@ pub(super) fn verb_v(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reaso
         Value::Map(entries) => sink.nested(|sink| map(sink, entries)),
         Value::Struct(shaped) if shaped.is_nil() => sink.push("<nil>"),
         Value::Struct(shaped) => sink.nested(|sink| fields(sink, shaped)),
+        Value::Record(record) if let Some(Value::Text(text)) = record.get("String") => sink.push(text.as_str()),
         Value::Record(record) => sink.nested(|sink| {
             sink.push("{")?;
             for (index, (_, value)) in record.fields.iter().enumerate() {

@@ -1,19 +1,29 @@
-//! Functions of sprig that templates of Istio and its users call.
+//! The functions of sprig that look neither at the world nor at the clock.
 //!
-//! Left out are those that look at the world or the clock, make keys, take regular expressions, or change a map in place.
+//! Left out are dates, of which most read the clock or the machine's time zone, random numbers and texts, the environment,
+//! host names, and what makes or uses keys, passwords and certificates.
 
+mod decimals;
+mod encodings;
 mod lists;
 mod maps;
 mod numbers;
+mod paths;
+mod regex;
+mod semver;
 mod strings;
 mod values;
+mod words;
 
 use super::function::Functions;
+pub(super) use encodings::made;
 
 pub(super) fn register(functions: Functions) -> Functions {
     let functions = strings::register(functions);
     let functions = lists::register(functions);
     let functions = maps::register(functions);
-    let functions = numbers::register(functions);
+    let functions = decimals::register(numbers::register(functions));
+    let functions = encodings::register(paths::register(regex::register(functions)));
+    let functions = words::register(semver::register(functions));
     values::register(functions)
 }

@@ -1,18 +1,18 @@
 //! What a template works on: values borrowed from JSON and text, with Go's notions of missing, nil, truth and type.
 //!
-//! `exec` and the functions read them; callers build the data of a rendering with them. Nothing here can be changed once it is made.
+//! `exec` and the functions read them; callers build the data of a rendering with them. Of all of them, a template can change the maps that it has made itself.
 
-use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use super::error::Reason;
+pub use super::map::Map;
 use super::shape::{Kind, Shape, Struct};
-use crate::inject::member::member;
 
 /// How deep lists and maps that a template makes may nest.
-const MAX_NESTING: usize = 100;
+pub(super) const MAX_NESTING: usize = 100;
 
 /// Text that is borrowed from the data, or was made on the way.
 #[derive(Debug, Clone)]
@@ -82,7 +82,7 @@ pub enum Value<'a> {
     /// JSON seen through a [`Shape`]: unknown fields are errors, absent ones zero.
     Struct(Struct<'a>),
     /// Fields that the caller computed; any other name is an error.
-    Record(Arc<Record<'a>>),
+    Record(Rc<Record<'a>>),
     /// A constant that prints its name and compares as its number.
     Enum {
         /// Its number.
@@ -104,7 +104,7 @@ pub struct Record<'a> {
 impl<'a> Record<'a> {
     /// As a value.
     pub fn value(name: &'static str, fields: Vec<(&'static str, Value<'a>)>) -> Value<'a> {
-        Value::Record(Arc::new(Self { name, fields }))
+        Value::Record(Rc::new(Self { name, fields }))
     }
 
     /// A field by its name.
@@ -119,21 +119,7 @@ pub enum List<'a> {
     /// Part of the data.
     Json(&'a [Json], Kind),
     /// Made on the way; the number is how deep it nests.
-    Made(Arc<[Value<'a>]>, usize),
-}
-
-/// A map from text: JSON's, whose elements are of a kind, or one that a function made.
-#[derive(Debug, Clone)]
-pub struct Map<'a> {
-    entries: Entries<'a>,
-    of: Kind,
-}
-
-#[derive(Debug, Clone)]
-enum Entries<'a> {
-    None,
-    Json(&'a serde_json::Map<String, Json>),
-    Made(Arc<BTreeMap<Text<'a>, Value<'a>>>, usize),
+    Made(Rc<[Value<'a>]>, usize),
 }
 
 impl<'a> List<'a> {
@@ -163,74 +149,10 @@ impl<'a> List<'a> {
         (0..self.len()).filter_map(|index| self.get(index))
     }
 
-    fn depth(&self) -> usize {
+    pub(super) fn depth(&self) -> usize {
         match self {
             Self::Json(..) => 1,
             Self::Made(_, depth) => *depth,
-        }
-    }
-}
-
-impl<'a> Map<'a> {
-    /// JSON's object, whose elements are of a kind.
-    pub fn json(entries: Option<&'a serde_json::Map<String, Json>>, of: Kind) -> Self {
-        Self { entries: entries.map_or(Entries::None, Entries::Json), of }
-    }
-
-    /// One that was made on the way.
-    pub fn made(entries: BTreeMap<Text<'a>, Value<'a>>, of: Kind) -> Result<Self, Reason> {
-        let depth = nesting(entries.values())?;
-        Ok(Self { entries: Entries::Made(Arc::new(entries), depth), of })
-    }
-
-    /// How many entries there are.
-    pub fn len(&self) -> usize {
-        match &self.entries {
-            Entries::None => 0,
-            Entries::Json(entries) => entries.len(),
-            Entries::Made(entries, _) => entries.len(),
-        }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The kind of its elements; their zero is what `index` finds under an absent key.
-    pub fn of(&self) -> Kind {
-        self.of
-    }
-
-    /// The value under a key.
-    pub fn get(&self, key: &str) -> Option<Value<'a>> {
-        match &self.entries {
-            Entries::None => None,
-            Entries::Json(entries) => member(entries, key).map(|value| self.of.view(Some(value))),
-            Entries::Made(entries, _) => entries.get(key).cloned(),
-        }
-    }
-
-    /// All entries by ascending key.
-    pub fn sorted(&self) -> Vec<(Text<'a>, Value<'a>)> {
-        match &self.entries {
-            Entries::None => Vec::new(),
-            Entries::Json(entries) => {
-                let mut sorted: Vec<_> = entries
-                    .iter()
-                    .map(|(key, value)| (Text::Borrowed(key.as_str()), self.of.view(Some(value))))
-                    .collect();
-                sorted.sort_by(|(left, _), (right, _)| left.cmp(right));
-                sorted
-            }
-            Entries::Made(entries, _) => entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
-        }
-    }
-
-    fn depth(&self) -> usize {
-        match &self.entries {
-            Entries::None | Entries::Json(_) => 1,
-            Entries::Made(_, depth) => *depth,
         }
     }
 }
@@ -285,7 +207,7 @@ impl<'a> Value<'a> {
             Self::Text(_) => "string".to_owned(),
             Self::List(List::Json(_, of)) => format!("[]{}", of.go_name()),
             Self::List(List::Made(..)) => "[]interface {}".to_owned(),
-            Self::Map(map) => format!("map[string]{}", map.of.go_name()),
+            Self::Map(map) => format!("map[string]{}", map.of().go_name()),
             Self::Struct(shaped) => shaped.type_name(),
             Self::Record(record) => record.name.to_owned(),
             Self::Enum { .. } => "int32".to_owned(),
@@ -364,7 +286,7 @@ impl From<i64> for Value<'_> {
 }
 
 /// How deep something of these elements nests; an error where that is too deep to be walked safely.
-fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
+pub(super) fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
     let below = items
         .map(|item| match item {
             Value::List(list) => list.depth(),

@@ -2,53 +2,55 @@
 
 use std::path::Path;
 
-use super::{Obstacle, Operation, Plan, Reason};
+use super::{Obstacle, Operation, Plan, Reason, Source, Step};
 use crate::install::conflist::{Invalid, List, Network, same_value};
-use crate::install::settings::{Mode, Settings};
-use crate::install::snapshot::NetworkFile;
+use crate::install::record::{self, Record};
+use crate::install::settings::{Mode, OWNED, Settings};
+use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
 
 use crate::contract;
 
 /// Adds what brings the plugin into the node's network.
-pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], drop_ins: &[String]) {
-    let node = Node { settings, files, drop_ins };
+pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
+    let node = Node { settings, files, snapshot };
+    let first = plan.steps.len();
     let done = match &settings.mode {
-        Mode::Standalone { file } => {
-            node.standalone(plan, file);
-            return;
-        }
+        Mode::Standalone { file } => Ok(node.standalone(plan, file)),
         Mode::Chained { primary } => node.primary(primary.as_deref(), None).and_then(|found| node.chain(plan, &found)),
         Mode::Owned { primary, file } => {
             node.primary(primary.as_deref(), Some(file)).and_then(|found| node.own(plan, &found, file))
         }
     };
     match done {
-        Ok(target) => node.leave_behind(plan, &target),
+        Ok(target) => {
+            node.leave_behind(plan, &target);
+            // Killed after any step, the next agent knows all files that there may be.
+            plan.steps.splice(first..first, node.record(&target));
+        }
         Err(obstacle) => plan.obstacles.push(obstacle),
     }
 }
 
-/// Adds what takes the plugin out of every configuration.
-pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile]) {
-    for file in files {
-        let path = settings.net_dir.join(&file.name);
-        let ours = match &settings.mode {
-            Mode::Owned { file: owned, .. } => *owned == file.name,
-            Mode::Standalone { file: own } => *own == file.name && is_our_single(file),
-            Mode::Chained { .. } => false,
-        };
-        if ours {
-            plan.step(Reason::Removal, Operation::Remove { path });
-        } else if let Some(list) = list_with_entry(file) {
-            plan.step(Reason::Removal, without_entry(&path, file, &list));
+/// Adds what takes the plugin out of every configuration, whatever mode has put it there.
+pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
+    // A list with our entry before the copy that shadows it: the copy goes last.
+    let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
+        matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name) || is_own(file, record)
+    });
+    for file in others {
+        if let Some(list) = list_with_entry(file) {
+            plan.step(Reason::Removal, without_entry(&settings.net_dir.join(&file.name), file, &list));
         }
+    }
+    for file in own {
+        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(&file.name) });
     }
 }
 
 struct Node<'a> {
     settings: &'a Settings,
     files: &'a [NetworkFile],
-    drop_ins: &'a [String],
+    snapshot: &'a Snapshot,
 }
 
 /// The file to chain into, as read.
@@ -67,13 +69,23 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The file that the operator has named, or the first that the runtime would load.
+    /// The file to chain into, whose other plugins must be where ours is.
     fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        if let Some(name) = named {
-            return self.named(name);
+        let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
+        let is_missing = |kind: &&str| !self.snapshot.plugins.contains(*kind);
+        let missing: Vec<String> = primary.network.others().into_iter().filter(is_missing).map(str::to_owned).collect();
+        if missing.is_empty() {
+            return Ok(primary);
         }
+        let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
+        Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
+    }
+
+    /// The first file that the runtime would load.
+    fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let mut passed_over = Vec::new();
-        for file in self.files.iter().filter(|file| Some(file.name.as_str()) != except) {
+        let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
+        for file in self.files.iter().filter(is_candidate) {
             match self.read(file) {
                 Ok(network) if is_ours_alone(&network) => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
@@ -91,6 +103,7 @@ impl<'a> Node<'a> {
         Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), passed_over })
     }
 
+    /// The file that the operator has named.
     fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
         let other = match name.rsplit_once('.') {
             Some((stem, "conf")) => format!("{stem}.conflist"),
@@ -120,7 +133,7 @@ impl<'a> Node<'a> {
     }
 
     fn has_drop_ins(&self, file: &NetworkFile) -> bool {
-        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.drop_ins.contains(&name))
+        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
     }
 
     /// Chains into the primary file itself; the name under which the chain then is.
@@ -132,7 +145,7 @@ impl<'a> Node<'a> {
         match network {
             Network::List(list) => {
                 if let Some(reason) = wanting(list, &entry) {
-                    self.write(plan, reason, &target, list.with(&entry), file.mode);
+                    self.write(plan, reason, &target, list.with(&entry), file.mode, Some(file));
                     self.take_away(plan, file, &target);
                 }
             }
@@ -140,12 +153,12 @@ impl<'a> Node<'a> {
                 let text = single.chained(&entry);
                 let there = self.find(&target).filter(|there| there.name != file.name);
                 match there {
-                    Some(there) if list_with_entry(there).is_none() => {
+                    Some(there) if list_with_entry(there).is_none() && !is_without_entry(there, &text) => {
                         let (conf, list) = (self.path(&file.name), self.path(&target));
                         return Err(Obstacle::Shadowed { conf, list });
                     }
                     Some(there) if there.content == text.as_bytes() => {}
-                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode),
+                    _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
                 }
                 self.take_away(plan, file, &target);
             }
@@ -168,7 +181,8 @@ impl<'a> Node<'a> {
             Network::Single(single) => single.chained(&entry),
         };
         plan.network = Some(self.path(owned));
-        let first = self.files.iter().find(|file| file.name != owned && self.read(file).is_ok());
+        let is_others = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
+        let first = self.files.iter().filter(is_others).find(|file| self.read(file).is_ok());
         if let Some(first) = first.filter(|first| first.name.as_str() < owned) {
             let (first, ours) = (self.path(&first.name), self.path(owned));
             let obstacle = Obstacle::Preempted { first, owned: ours };
@@ -179,38 +193,77 @@ impl<'a> Node<'a> {
         }
         match self.find(owned) {
             Some(there) if there.content == text.as_bytes() => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode),
-            None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode),
+            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode, Some(primary.file)),
+            None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
         Ok(owned.to_owned())
     }
 
-    fn standalone(&self, plan: &mut Plan, file: &str) {
+    fn standalone(&self, plan: &mut Plan, file: &str) -> String {
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
         match self.find(file) {
-            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode),
+            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode, None),
             Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode),
+            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode, None),
         }
+        file.to_owned()
     }
 
-    /// Takes our entry out of chains that the runtime does not use any more: two of ours would meet in one pod.
+    /// Removes files of a former mode, and takes our entry out of chains that the runtime does not use any more: two of ours
+    /// would meet in one pod. What has the entry now comes first, so that the chain that the runtime uses always has it.
     fn leave_behind(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
             // Taken away as converted, or to be.
-            if listed_name(&file.name) == target {
+            if listed_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
-            if let Some(list) = list_with_entry(file) {
+            if self.is_own(file) {
+                plan.step(Reason::LeftBehind, Operation::Remove { path: self.path(&file.name) });
+            } else if let Some(list) = list_with_entry(file) {
                 plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
             }
         }
     }
 
-    fn write(&self, plan: &mut Plan, reason: Reason, name: &str, text: String, mode: u32) {
+    fn is_own(&self, file: &NetworkFile) -> bool {
+        is_own(file, self.snapshot.record.as_ref())
+    }
+
+    /// The step that brings the record to what there is and what there will be, where it says something else.
+    fn record(&self, target: &str) -> Option<Step> {
+        let recorded = self.snapshot.record.clone().unwrap_or_default();
+        let mut record = recorded.clone();
+        record.files.retain(|name| self.find(name).is_some());
+        record.chains.retain(|name| self.find(name).is_some_and(|file| list_with_entry(file).is_some()));
+        match &self.settings.mode {
+            Mode::Owned { file, .. } | Mode::Standalone { file } => drop(record.files.insert(file.clone())),
+            Mode::Chained { .. } if is_read(target) => {}
+            Mode::Chained { .. } => drop(record.chains.insert(target.to_owned())),
+        }
+        let path = self.path(record::FILE);
+        let operation = match record.is_empty() {
+            _ if record == recorded => return None,
+            true => Operation::Remove { path },
+            false => Operation::Write { path, content: record.text(), mode: 0o600, over: None, source: None },
+        };
+        Some(Step { operation, reason: Reason::Recorded })
+    }
+
+    fn write(
+        &self,
+        plan: &mut Plan,
+        reason: Reason,
+        name: &str,
+        text: String,
+        mode: u32,
+        source: Option<&NetworkFile>,
+    ) {
         let over = self.find(name).map(|there| there.content.clone());
-        plan.step(reason, Operation::Write { path: self.path(name), content: text.into_bytes(), mode, over });
+        let source = source.filter(|source| source.name != name);
+        let source = source.map(|file| Source { path: self.path(&file.name), content: file.content.clone() });
+        let (path, content) = (self.path(name), text.into_bytes());
+        plan.step(reason, Operation::Write { path, content, mode, over, source });
     }
 }
 
@@ -239,12 +292,28 @@ fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
     }
 }
 
+/// Whether a file is what is left of this list once our entry is taken out.
+fn is_without_entry(file: &NetworkFile, text: &str) -> bool {
+    let bare = match Network::read(text.as_bytes()) {
+        Ok(Network::List(list)) => list.without(),
+        _ => None,
+    };
+    let content = std::str::from_utf8(&file.content);
+    bare.zip(content.ok()).is_some_and(|(bare, content)| same_value(&bare, content))
+}
+
 /// Whether nothing in it gives a pod a network.
 fn is_ours_alone(network: &Network<'_>) -> bool {
     match network {
         Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
         Network::List(list) => list.without().is_none(),
     }
+}
+
+/// Whether a file is ours as a whole. Agents that kept no record gave copies the usual name.
+fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
+    let usual = || file.name == OWNED && list_with_entry(file).is_some();
+    record.is_some_and(|record| record.files.contains(&file.name)) || is_our_single(file) || usual()
 }
 
 fn is_our_single(file: &NetworkFile) -> bool {
@@ -256,7 +325,7 @@ fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation 
     match list.without() {
         Some(text) => {
             let over = Some(file.content.clone());
-            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over }
+            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over, source: None }
         }
         None => Operation::Remove { path },
     }

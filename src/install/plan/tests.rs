@@ -1,11 +1,15 @@
 //! The plan as a table: what a node looks like, and what is done about it in which order.
 
+#[path = "tests/modes.rs"]
+mod modes;
+
 use std::path::PathBuf;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::install::kubeconfig::Account;
+use crate::install::record::Record;
 use crate::install::server::{Endpoint, Located, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
 use crate::install::snapshot::{Binary, NetworkFile};
@@ -52,7 +56,9 @@ fn file(name: &str, content: &str) -> NetworkFile {
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
     Snapshot {
         networks: Ok(networks),
+        record: None,
         drop_ins: Vec::new(),
+        plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
         account: Ok(Account { token: "t".to_owned(), ca: None }),
         server: chained().kubeconfig.server.literal(),
@@ -82,6 +88,8 @@ fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
     let name = operation.path().file_name().unwrap().to_str().unwrap().to_owned();
     let network = operation.path().parent() == Some(&settings.net_dir);
     match operation {
+        Operation::Write { content, .. } if name == record::FILE => node.record = Some(Record::parse(&content)),
+        Operation::Remove { .. } if name == record::FILE => node.record = None,
         Operation::Copy { .. } => node.binaries.as_mut().unwrap()[0].state = BinaryState::Same,
         Operation::Write { content, mode, .. } if network => {
             files.retain(|file| file.name != name);
@@ -193,6 +201,30 @@ fn what_is_waited_for_is_named() {
         assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
         assert!(plan.disturbs());
     }
+}
+
+#[test]
+fn a_chain_whose_plugins_are_elsewhere_is_not_entered() {
+    let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
+    let mut entered = after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
+    for mut node in [node(BinaryState::Same, vec![file("10-a.conflist", LIST)]), entered.clone()] {
+        node.plugins = ["bridge".to_owned(), "istio-cni".to_owned()].into();
+        for settings in [chained(), owned.clone()] {
+            let plan = install(&settings, &node);
+            let [obstacle] = plan.obstacles.as_slice() else { panic!("{plan:?}") };
+            let said = obstacle.to_string();
+            assert!(
+                ["/net/10-a.conflist", " /bin (ptp)", "cniBinDir"].iter().all(|part| said.contains(part)),
+                "{said}"
+            );
+            assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
+        }
+    }
+    entered.plugins.insert("ptp".to_owned());
+    assert!(install(&chained(), &entered).is_empty());
+    let alone = settings(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() });
+    entered.plugins.clear();
+    assert_eq!(install(&alone, &entered).obstacles, [], "a file of its own has no other plugins");
 }
 
 #[test]

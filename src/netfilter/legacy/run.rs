@@ -27,6 +27,8 @@ pub(super) const LOCK_SECONDS: &str = "30";
 const PATIENCE: Duration = Duration::from_secs(45);
 /// The longest output that is kept, in bytes.
 const OUTPUT: usize = 16 * 1024 * 1024;
+/// `RESOURCE_PROBLEM` of iptables' `xtables.h`.
+const RESOURCE_PROBLEM: i32 = 4;
 /// The part of a program's complaints that an error repeats, in bytes.
 const COMPLAINT: usize = 2000;
 /// The netns of whoever opens it, as a lock that no other netns shares.
@@ -94,7 +96,7 @@ fn hide_name_services() {
 }
 
 fn failed(program: &'static str, what: impl Into<String>) -> Error {
-    Error::Program { program, what: what.into() }
+    Error::Program { program, what: what.into(), passing: false }
 }
 
 fn converse(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
@@ -122,10 +124,11 @@ fn converse(program: &'static str, path: &Path, args: &[&str], input: &str) -> R
     let problem = match status.code() {
         Some(2) => "parameter problem",
         Some(3) => "version problem",
-        Some(4) => "resource problem (is the lock held?)",
+        Some(RESOURCE_PROBLEM) => "resource problem (is the lock held?)",
         _ => "problem",
     };
-    Err(failed(program, format!("{problem}, {status}: {complaint}")))
+    let what = format!("{problem}, {status}: {complaint}");
+    Err(Error::Program { program, what, passing: status.code() == Some(RESOURCE_PROBLEM) })
 }
 
 struct Output {
@@ -140,7 +143,8 @@ fn listen(program: &'static str, child: &mut Child) -> Result<Output, Error> {
     while stdout.is_open() || stderr.is_open() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(failed(program, format!("killed after {} s", PATIENCE.as_secs())));
+            let what = format!("killed after {} s", PATIENCE.as_secs());
+            return Err(Error::Program { program, what, passing: true });
         }
         let mut fds: Vec<_> = [stdout.poll_fd(), stderr.poll_fd()].into_iter().flatten().collect();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);

@@ -29,6 +29,10 @@ pub struct Flags {
     /// Release of Dapr's control plane: 1.4, or today's
     #[arg(long = "daprRelease", env = "DAPR_RELEASE", value_parser = release, default_value = "current")]
     dapr_release: Era,
+    /// Release 1.4 hands the issuer's key to whoever asks for a sidecar: do so without --clientCAFile, to anyone who reaches the
+    /// port
+    #[arg(long = "daprIssuerKeyForAnyone", env = "DAPR_ISSUER_KEY_FOR_ANYONE", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    dapr_issuer_key_for_anyone: bool,
     /// File of the mesh's trust anchors
     #[arg(long = "daprTrustAnchors", env = "DAPR_TRUST_ANCHORS_FILE", default_value = ANCHORS)]
     dapr_trust_anchors: PathBuf,
@@ -56,6 +60,14 @@ pub struct Flags {
     max_pod_restarts_per_minute: NonZeroU32,
 }
 
+/// Who asks is not known, and would get a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Dapr's release 1.4 puts the issuer's key into each answer, and without --clientCAFile whoever reaches the port gets one: \
+     name the authority of the API servers' client certificates, or say --daprIssuerKeyForAnyone"
+)]
+pub struct Unguarded;
+
 fn interval(text: &str) -> Result<Duration, String> {
     match text {
         "once" => Err("what is looked for only once is not found later: write an interval such as 2m".to_owned()),
@@ -75,6 +87,15 @@ impl Flags {
     /// Whether Dapr's sidecars are wanted.
     pub fn enabled(&self) -> bool {
         self.dapr
+    }
+
+    /// Whether Dapr's injection may start. `demands`: whether callers must present a certificate.
+    ///
+    /// # Errors
+    /// It would answer whoever asks with the issuer's key.
+    pub fn check_callers(&self, demands: bool) -> Result<(), Unguarded> {
+        let tells = self.dapr && self.dapr_release == Era::V1_4_2;
+        if tells && !demands && !self.dapr_issuer_key_for_anyone { Err(Unguarded) } else { Ok(()) }
     }
 
     /// What is injected. `resolv_conf`: text of `/etc/resolv.conf`.
@@ -133,6 +154,17 @@ mod tests {
         Program::command().debug_assert();
         assert!(flags("--dapr").enabled() && flags("--dapr=true").enabled() && !flags("--dapr=false").enabled());
         assert_eq!(flags("--daprTrustAnchors=/a").places(), Places { anchors: "/a".into() });
+    }
+
+    #[test]
+    fn the_issuers_key_is_for_known_callers_unless_said_otherwise() {
+        let check = |line: &str, demands| flags(line).check_callers(demands);
+        assert_eq!(check("--dapr --daprRelease=1.4", false), Err(Unguarded));
+        assert!(Unguarded.to_string().contains("say --daprIssuerKeyForAnyone"));
+        for line in ["--dapr", "--daprRelease=1.4", "--dapr --daprRelease=1.4 --daprIssuerKeyForAnyone"] {
+            assert_eq!(check(line, false), Ok(()), "{line}");
+        }
+        assert_eq!(check("--dapr --daprRelease=1.4", true), Ok(()));
     }
 
     #[test]

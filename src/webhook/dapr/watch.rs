@@ -18,7 +18,7 @@ use super::mesh::{CONFIGURATION, Mesh};
 use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
 use crate::serve::watch::Watch;
 use crate::webhook::files::{parent, read_at_most};
-use crate::webhook::surroundings::{follow, pages};
+use crate::webhook::surroundings::{follow, is_absent, pages};
 
 /// The secret that holds the issuer's certificate and key, and the trust anchors of old.
 const BUNDLE: &str = "dapr-trust-bundle";
@@ -83,12 +83,6 @@ async fn configuration(client: Client, namespace: &str, mesh: &Mesh) {
         mesh.learn(|learned| learned.configurations.learn(event, mtls));
     })
     .await;
-}
-
-/// Whether the cluster has no such resource: as far as is known, there are none of it.
-fn is_absent(error: &watcher::Error) -> bool {
-    let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
-    status.code == 404
 }
 
 async fn components(client: Client, mesh: &Mesh) {

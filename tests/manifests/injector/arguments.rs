@@ -59,6 +59,16 @@ pub(crate) fn of_the_chart() {
         assert!(program.dapr.watchdog().is_none());
         assert_eq!(settings.warnings, Vec::<String>::new());
     }
+
+    let starts = |value: &str| {
+        let objects = INJECTOR.render(&[&DAPR[..], &[r#"dapr.release="1.4""#, value]].concat());
+        let program = understood(&objects);
+        let mounted = objects.iter().any(|object| object.to_string().contains(r#""mountPath":"/etc/istio/callers""#));
+        assert_eq!(program.webhook.callers().is_some(), mounted);
+        program.dapr.check_callers(mounted).is_ok()
+    };
+    assert!(!starts("dapr.issuerKeyForAnyone=false"));
+    assert!(starts("dapr.issuerKeyForAnyone=true") && starts(r#"certificate.clientSecret="callers""#));
 }
 
 /// Arguments and variables are understood, and the ports are those that the program listens on.

@@ -75,7 +75,7 @@ pub(crate) fn one_always_answers() {
     assert!(Duration::from_secs(grace) > flags.linger() + Settings::limits().drain, "{grace} s");
     let webhooks = only(&objects, "MutatingWebhookConfiguration")["webhooks"].as_array().unwrap();
     for webhook in webhooks {
-        assert_eq!((&webhook["failurePolicy"], &webhook["sideEffects"]), (&"Fail".into(), &"None".into()));
+        assert_eq!((&webhook["failurePolicy"], &webhook["sideEffects"]), (&"Fail".into(), &"NoneOnDryRun".into()));
         assert_eq!((&webhook["reinvocationPolicy"], &webhook["timeoutSeconds"]), (&"Never".into(), &10.into()));
         assert_eq!(strings(&webhook["admissionReviewVersions"]), ["v1"]);
         let rules = json!([{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],

@@ -77,7 +77,6 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             "environment/CURRENT_AGENT_VERSION",
             "environment/REPAIR_RUN_AS_DAEMON",
             "environment/ALLOW_SWITCH_TO_HOST_NS",
-            "environment/POD_NAME",
         ],
         how: How::IstioOnly,
         reason: "the agent has no use for these variables",
@@ -243,6 +242,22 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         ],
         how: How::OursOnlyAny,
         reason: "an upgrade is told from a removal in sidecar mode, too, in this namespace alone",
+    },
+    Difference {
+        paths: &[
+            "environment/PLUGIN_SERVICE_ACCOUNT",
+            "objects/*/istio-cni-plugin",
+            "objects/*/istio-cni-plugin-token",
+            "rights/*/istio-cni-plugin/pods get",
+            "rights/*/istio-cni-plugin-token/serviceaccounts/token create",
+        ],
+        how: How::OursOnlyAny,
+        reason: "the plugin's kubeconfig is not the agent's identity: an account that may only get pods",
+    },
+    Difference {
+        paths: &["objects/ValidatingAdmissionPolicy*"],
+        how: How::OursOnlyAny,
+        reason: "the API server keeps an agent's token to its own node",
     },
     Difference {
         paths: &["rights/ClusterRole//istio-cni/securitycontextconstraints use"],

@@ -283,6 +283,11 @@ fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
         ("GET", Some(key), None | Some("status")) => Ok(answer::object(200, store.known(&key)?)),
         ("POST", None, None) => write::create(&mut store, &target, seen),
         ("POST", Some(key), Some("eviction")) => write::evict(&mut store, &key, seen),
+        ("POST", Some(key), Some("token")) => {
+            let seen_so_far = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            let number = seen_so_far.iter().filter(|other| other.path == seen.path).count();
+            write::issue(&store, &key, seen, number)
+        }
         ("PATCH", Some(key), subresource) => write::patch(&mut store, &key, subresource, seen),
         ("PUT", Some(key), subresource) => write::replace(&mut store, &key, subresource, seen),
         ("DELETE", Some(key), None) => write::delete(&mut store, &key, &seen.body),

@@ -38,6 +38,18 @@ pub(super) fn evict(store: &mut Store, key: &Key, seen: &Seen) -> Result<Respons
     Ok(answer::object(201, &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
 }
 
+/// A token for a service account, whose annotation `lifetime` stands for the server's limit in seconds.
+pub(super) fn issue(store: &Store, key: &Key, seen: &Seen, number: usize) -> Result<Response<Body>, Failure> {
+    let account = store.known(key)?;
+    let limit = account["metadata"]["annotations"]["lifetime"].as_str().and_then(|text| text.parse::<i64>().ok());
+    let mut request = seen.body.clone();
+    if let Some(limit) = limit {
+        request["spec"]["expirationSeconds"] = json!(limit);
+    }
+    request["status"] = json!({ "token": format!("issued-{number}"), "expirationTimestamp": "2026-01-01T01:00:00Z" });
+    Ok(answer::object(201, &request))
+}
+
 pub(super) fn delete(store: &mut Store, key: &Key, options: &Value) -> Result<Response<Body>, Failure> {
     Ok(answer::object(200, &end(store, key, options)?))
 }

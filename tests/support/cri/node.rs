@@ -217,7 +217,7 @@ impl Cgroup {
 }
 
 /// Control groups are removed from the leaves on; their files are no obstacle.
-fn remove_tree(dir: &Path) -> std::io::Result<()> {
+pub fn remove_tree(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

@@ -113,7 +113,8 @@ clientConfig:
     path: {{ .path | quote }}
     port: 443
 admissionReviewVersions: [v1]
-sideEffects: None
+# Events on the owners of pods that get no sidecar.
+sideEffects: NoneOnDryRun
 timeoutSeconds: {{ .Values.sidecarInjectorWebhook.timeoutSeconds }}
 {{- end -}}
 

@@ -1,11 +1,13 @@
 //! Template functions that need to know what the data means: OpenTelemetry's names, and whose environment it is.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value as Json;
 
 use crate::inject::template::{Functions, Value};
 
-/// All functions of injection templates: Go's, sprig's, Istio's.
-pub(in crate::inject::istio) fn functions() -> Functions {
+/// All functions of injection templates: Go's, sprig's, Istio's. `environment` is what `env` reads: the injector's own.
+pub(in crate::inject::istio) fn functions(environment: BTreeMap<String, String>) -> Functions {
     Functions::go()
         .with_sprig()
         .with_istio()
@@ -19,8 +21,10 @@ pub(in crate::inject::istio) fn functions() -> Functions {
             budget.bytes(text.len())?;
             Ok(Value::from(text))
         })
-        // The injector's environment is nothing that a template should print.
-        .with("env", 2, 2, |_, args| Ok(args.any(1).clone()))
+        .with("env", 2, 2, move |_, args| match (environment.get(args.str(0)?), args.text(1)?) {
+            (Some(value), _) => Ok(Value::made(value.as_str())),
+            (None, default) => Ok(Value::Text(default.clone())),
+        })
 }
 
 /// Whether a tracing provider of the mesh asks for OpenTelemetry's conventions.

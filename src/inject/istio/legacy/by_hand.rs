@@ -11,6 +11,7 @@ use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error, Owner, annotations};
 use crate::inject::patch;
 use crate::inject::pod::{self, CONTAINERS};
+use crate::inject::template::Budget;
 use crate::redirect::annotations::parse_bool;
 
 /// Whether a pod has a sidecar beside its own containers already.
@@ -29,10 +30,12 @@ pub(in crate::inject::istio) fn inject(
     pod: &Value,
     owner: &Owner,
     proxy_config: Value,
+    budget: &mut Budget,
 ) -> Result<Value, Error> {
     annotations::check(pod)?;
     let release = program.release(&config.values);
-    let mut parts = render::render(config, &program.template, &Subject::plain(pod, owner.clone(), proxy_config))?;
+    let mut parts =
+        render::render(config, &program.template, &Subject::plain(pod, owner.clone(), proxy_config), budget)?;
     let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
     let rewritten = match rewrite.unwrap_or(parts.rewrite_probes) {
         true => rewritten_probes(pod, &mut parts, config.mesh.status_port),

@@ -7,10 +7,11 @@ use crate::inject::istio::data::Data;
 use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error, values};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Limits, Template};
+use crate::inject::template::{Budget, Template};
 use crate::inject::yaml;
 
 use super::{PULL_SECRETS, VOLUMES};
+use crate::inject::istio::pipeline::BYTES_READ_PER_STEP;
 
 /// Fields of a pod that hold numbers or booleans; anywhere else a number is text that YAML took for one.
 const SCALARS: [&str; 35] = [
@@ -81,9 +82,15 @@ pub(super) struct Parts {
 }
 
 /// Renders the template and reads what comes out.
-pub(super) fn render(config: &Config, template: &Template, subject: &Subject<'_>) -> Result<Parts, Error> {
+pub(super) fn render(
+    config: &Config,
+    template: &Template,
+    subject: &Subject<'_>,
+    budget: &mut Budget,
+) -> Result<Parts, Error> {
     let data = Data::new(config, subject, subject.pod);
-    let text = template.render(&data.value(), Limits::default())?;
+    let text = template.render(&data.value(), budget)?;
+    budget.step(text.len() / BYTES_READ_PER_STEP)?;
     let rendered =
         yaml::value(&text).map_err(|error| Error::Rendered { template: template.name().to_owned(), error })?;
     let mut rendered = match rendered {

@@ -2,12 +2,12 @@
 
 use super::Run;
 use crate::inject::template::error::Reason;
-use crate::inject::template::function::{Args, Budget, Function, FunctionBody, wrong};
+use crate::inject::template::function::{Args, Function, FunctionBody, wrong};
 use crate::inject::template::node::{Operand, Span};
 use crate::inject::template::parse;
 use crate::inject::template::value::{List, Text, Value};
 
-impl<'t, 'a> Run<'t, 'a> {
+impl<'t, 'a> Run<'t, 'a, '_> {
     /// A function with its arguments, the last of which may come from the pipeline.
     pub(super) fn call(
         &mut self,
@@ -23,6 +23,7 @@ impl<'t, 'a> Run<'t, 'a> {
             return Err(Reason::Arity { function: function.name.clone(), got });
         }
         match &function.body {
+            FunctionBody::Undefined => Err(Reason::Undefined(function.name.clone())),
             FunctionBody::And => self.until(false, arguments, last, dot),
             FunctionBody::Or => self.until(true, arguments, last, dot),
             FunctionBody::Render => {
@@ -39,7 +40,7 @@ impl<'t, 'a> Run<'t, 'a> {
                 values.extend(last);
                 self.span = span;
                 self.budget.step(1 + values.iter().map(reading).sum::<usize>())?;
-                let result = body(&mut self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
+                let result = body(self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
                 self.budget.bytes(making(&result))?;
                 Ok(result)
             }
@@ -51,23 +52,18 @@ impl<'t, 'a> Run<'t, 'a> {
         self.budget.step(1 + text.len())?;
         let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
         let data = self.variables.first().cloned().unwrap_or_default();
-        let budget = std::mem::replace(&mut self.budget, Budget::new(self.limits));
         let mut inner = Run {
             tree: &tree,
-            limits: self.limits,
-            budget,
+            budget: &mut *self.budget,
             out: String::new(),
             variables: vec![data.clone()],
             base: 0,
             depth: self.depth,
             span: self.span,
         };
-        let rendered = inner.walk(&tree.root, &data);
-        let Run { budget, out, .. } = inner;
-        self.budget = budget;
-        match rendered {
-            Ok(_) => Ok(Value::from(out)),
-            Err(limit @ (Reason::Steps(_) | Reason::Bytes(_) | Reason::TooDeep(_))) => Err(limit),
+        match inner.walk(&tree.root, &data) {
+            Ok(_) => Ok(Value::from(inner.out)),
+            Err(limit @ (Reason::Exceeded(_) | Reason::TooDeep(_))) => Err(limit),
             Err(_) => Ok(Value::from("")),
         }
     }

@@ -21,6 +21,56 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("pick", 1, ANY, |_, args| chosen(args, true))
         .with("omit", 1, ANY, |_, args| chosen(args, false))
         .with("dig", 3, ANY, |_, args| dig(args))
+        .with("pluck", 1, ANY, |_, args| {
+            let key = args.str(0)?;
+            let found = args.all()[1..].iter().map(|from| map(from).map(|from| from.get(key)));
+            Value::list(found.filter_map(std::result::Result::transpose).collect::<std::result::Result<_, _>>()?)
+        })
+        .with("set", 3, 3, |budget, args| {
+            map(args.any(0))?.set(args.text(1)?.clone(), element(args.any(2)), budget)?;
+            Ok(args.any(0).clone())
+        })
+        .with("unset", 2, 2, |_, args| {
+            map(args.any(0))?.unset(args.str(1)?)?;
+            Ok(args.any(0).clone())
+        })
+        .with("merge", 1, ANY, |budget, args| merged(budget, args, false))
+        .with("mergeOverwrite", 1, ANY, |budget, args| merged(budget, args, true))
+        .alias("mustMerge", "merge")
+        .alias("mustMergeOverwrite", "mergeOverwrite")
+}
+
+/// The first map, with what the others have and it lacks; or with all that they have.
+fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Result<'a> {
+    let into = changeable(map(args.any(0))?)?;
+    for from in &args.all()[1..] {
+        merge(&into, map(from)?, overwrite, budget)?;
+    }
+    Ok(Value::Map(into))
+}
+
+/// The map itself where a template may change it, or one of its own.
+fn changeable<'a>(map: &Map<'a>) -> std::result::Result<Map<'a>, Reason> {
+    if map.is_made() { Ok(map.clone()) } else { map.copied() }
+}
+
+fn merge<'a>(into: &Map<'a>, from: &Map<'a>, overwrite: bool, budget: &mut Budget) -> std::result::Result<(), Reason> {
+    for (key, value) in from.sorted() {
+        budget.step(1)?;
+        let present = into.get(key.as_str());
+        let absent = !present.as_ref().is_some_and(Value::is_true);
+        match (&value, present) {
+            (Value::Missing | Value::Nil, _) if !overwrite => {}
+            (Value::Map(value), Some(Value::Map(present))) => {
+                let within = changeable(&present)?;
+                merge(&within, value, overwrite, budget)?;
+                into.set(key, Value::Map(within), budget)?;
+            }
+            _ if overwrite || absent => into.set(key, value, budget)?,
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<&'s Map<'a>, Reason> {

@@ -20,13 +20,37 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("mod", 2, 2, |_, args| divided(args, i64::wrapping_rem))
         .with("max", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).max().unwrap_or_default())))
         .with("min", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).min().unwrap_or_default())))
+        .with("maxf", 1, ANY, |_, args| {
+            Ok(Value::Float(args.all().iter().map(float).fold(f64::NEG_INFINITY, f64::max)))
+        })
+        .with("minf", 1, ANY, |_, args| Ok(Value::Float(args.all().iter().map(float).fold(f64::INFINITY, f64::min))))
+        .with("round", 2, 3, |_, args| Ok(Value::Float(rounded(args)?)))
+        .with("toDecimal", 1, 1, |budget, args| {
+            let digits = crate::inject::template::print::sprint(budget, args.any(0))?;
+            Ok(Value::Int(i64::from_str_radix(&digits, 8).unwrap_or_default()))
+        })
+        .alias("biggest", "max")
         .with("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor())))
         .with("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil())))
 }
 
+/// To so many digits behind the point, up from one half on, or from where it is said.
+fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
+    let on = match args.any(2) {
+        Value::Float(on) => *on,
+        Value::Missing => 0.5,
+        other => return Err(crate::inject::template::function::wrong("float64", other)),
+    };
+    let power = 10_f64.powf(float(args.any(1)));
+    args.int(1)?;
+    let digits = power * float(args.any(0));
+    let whole = if digits - digits.trunc() >= on { digits.ceil() } else { digits.floor() };
+    Ok(whole / power)
+}
+
 /// What cannot be read is 0.
 #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
-fn integer(value: &Value<'_>) -> i64 {
+pub(super) fn integer(value: &Value<'_>) -> i64 {
     match value {
         Value::Int(number) | Value::Enum { number, .. } => *number,
         Value::Float(number) => *number as i64,
@@ -37,7 +61,7 @@ fn integer(value: &Value<'_>) -> i64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "as in Go")]
-fn float(value: &Value<'_>) -> f64 {
+pub(super) fn float(value: &Value<'_>) -> f64 {
     match value {
         Value::Float(number) => *number,
         Value::Text(text) => text.as_str().parse().unwrap_or_default(),

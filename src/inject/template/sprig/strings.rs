@@ -38,6 +38,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("squote", 0, ANY, |budget, args| each(budget, args, |text| format!("'{text}'")))
         .with("cat", 0, ANY, |budget, args| each(budget, args, str::to_owned))
         .with("plural", 3, 3, |_, args| Ok(Value::Text(args.text(usize::from(args.int(2)? != 1))?.clone())))
+        .alias("trimall", "trimAll")
         .with("toString", 1, 1, |budget, args| text(budget, args.any(0)).map(Value::Text))
 }
 
@@ -71,13 +72,19 @@ fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     })
 }
 
+/// From one byte to before another; never part of a character.
 fn substr<'a>(args: Args<'_, 'a>) -> Result<'a> {
-    let (start, end) = (args.int(0)?, args.int(1)?);
-    part(args.text(2)?, |text| {
-        let bound = |at: i64| text.floor_char_boundary(usize::try_from(at).unwrap_or(0));
-        let end = if end < 0 || bound(end) > text.len() { text.len() } else { bound(end) };
-        text.get(bound(start)..end).unwrap_or_default()
-    })
+    let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
+    let length = text.as_str().len();
+    let within = |at: i64| usize::try_from(at).ok().filter(|at| *at <= length);
+    let range = match (within(start), within(end)) {
+        (None, Some(end)) if start < 0 => Some((0, end)),
+        (Some(start), None) => Some((start, length)),
+        (Some(start), Some(end)) if start <= end => Some((start, end)),
+        _ => None,
+    };
+    let (start, end) = range.ok_or_else(|| Reason::Refused("slice bounds out of range".to_owned()))?;
+    part(text, |text| &text[text.floor_char_boundary(start)..text.floor_char_boundary(end)])
 }
 
 fn title(text: &str) -> String {

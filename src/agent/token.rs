@@ -1,0 +1,124 @@
+//! The token in the plugin's kubeconfig: requested for the plugin's own service account, and renewed.
+//!
+//! The token is bound to this node, so that it ends with the Node object and survives a restart of the agent. API servers
+//! before 1.31 cannot do that; there it is bound to the agent's pod.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::install::{Issued, Token};
+
+/// The lifetime that is asked for; the API server may grant another.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// One request.
+const LIMIT: Duration = Duration::from_secs(10);
+/// The pause after the first failure; it doubles with each further one.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// The longest pause: half of the shortest lifetime that API servers grant is 5 minutes.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Whose token is requested, and what it is bound to.
+#[derive(Debug, Clone)]
+pub struct Holder {
+    /// The plugin's service account.
+    pub account: String,
+    /// The namespace of that account.
+    pub namespace: String,
+    /// This node.
+    pub node: String,
+    /// The agent's pod; empty where it is not known.
+    pub pod: String,
+}
+
+/// A token and how long it is valid from now on.
+struct Granted {
+    token: Token,
+    lifetime: Duration,
+}
+
+/// Keeps a valid token in `issued`, and renews it at half of its lifetime. A token that cannot be renewed is passed on until
+/// it expires. Never ends by itself.
+pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>) {
+    let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
+    let (mut pause, mut expires) = (SHORTEST, None);
+    loop {
+        match request(&accounts, &holder).await {
+            Ok(Granted { token, lifetime }) => {
+                tracing::info!(account = holder.account, valid_s = lifetime.as_secs(), "the plugin has a new token");
+                issued.send_replace(Issued::Token(token));
+                (pause, expires) = (SHORTEST, Some(Instant::now() + lifetime));
+                sleep(lifetime / 2).await;
+            }
+            Err(why) => {
+                tracing::warn!(account = holder.account, "no token for the plugin: {why}");
+                if expires.is_none_or(|expires| expires <= Instant::now()) {
+                    issued.send_replace(Issued::Refused(why));
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(LONGEST);
+            }
+        }
+    }
+}
+
+async fn request(accounts: &Api<ServiceAccount>, holder: &Holder) -> Result<Granted, String> {
+    let bound_to_node = request_bound(accounts, holder, "Node", &holder.node).await;
+    match bound_to_node {
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) && !holder.pod.is_empty() => {
+            tracing::info!("the API server binds no token to a node ({}); binding it to this pod", status.message);
+            request_bound(accounts, holder, "Pod", &holder.pod).await
+        }
+        bound_to_node => bound_to_node,
+    }
+    .map_err(|error| told(&error, holder))
+}
+
+async fn request_bound(
+    accounts: &Api<ServiceAccount>,
+    holder: &Holder,
+    kind: &str,
+    name: &str,
+) -> Result<Granted, kube::Error> {
+    let object = BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        name: Some(name.to_owned()),
+        uid: None,
+    };
+    let spec = TokenRequestSpec {
+        audiences: Vec::new(),
+        bound_object_ref: Some(object),
+        expiration_seconds: Some(LIFETIME.as_secs().cast_signed()),
+    };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let params = PostParams::default();
+    let asked = accounts.create_token_request(&holder.account, &params, &request);
+    let answer = timeout(LIMIT, asked).await.map_err(|_| kube::Error::Service("no answer in time".into()))??;
+    granted(answer).ok_or_else(|| kube::Error::Service("the answer holds no token".into()))
+}
+
+fn granted(answer: TokenRequest) -> Option<Granted> {
+    let seconds = answer.spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
+    let token = Token::new(answer.status?.token)?;
+    Some(Granted { token, lifetime: seconds.map_or(LIFETIME, Duration::from_secs) })
+}
+
+/// An error with what an operator can do about it.
+fn told(error: &kube::Error, Holder { account, namespace, .. }: &Holder) -> String {
+    let remedy = match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            format!("; the agent's role must allow `create` of `serviceaccounts/token` for {account}")
+        }
+        kube::Error::Api(status) if status.code == 404 => {
+            format!("; the manifests create the service account {account} in {namespace}")
+        }
+        _ => String::new(),
+    };
+    format!("{error}{remedy}")
+}

@@ -1,0 +1,147 @@
+//! Regular expressions in Go's syntax.
+
+use regex::{NoExpand, Regex, RegexBuilder};
+
+use crate::inject::template::error::Reason;
+use crate::inject::template::function::{Args, Budget, Functions};
+use crate::inject::template::value::Value;
+
+type Result<'a> = std::result::Result<Value<'a>, Reason>;
+
+/// Bytes that a compiled expression may take.
+const LARGEST: usize = 1 << 20;
+/// Bytes of text that are searched in the time of one step.
+const BYTES_PER_STEP: usize = 16;
+
+pub(super) fn register(functions: Functions) -> Functions {
+    functions
+        .with("regexMatch", 2, 2, |budget, args| match compiled(budget, args, 1) {
+            Err(Reason::Refused(_)) => Ok(Value::Bool(false)),
+            regex => Ok(Value::Bool(regex?.is_match(args.str(1)?))),
+        })
+        .with("mustRegexMatch", 2, 2, |budget, args| Ok(Value::Bool(compiled(budget, args, 1)?.is_match(args.str(1)?))))
+        .with("regexFind", 2, 2, |budget, args| {
+            let found = compiled(budget, args, 1)?.find(args.str(1)?).map(|found| found.as_str().to_owned());
+            Ok(Value::from(found.unwrap_or_default()))
+        })
+        .with("regexFindAll", 3, 3, |budget, args| {
+            let (regex, count) = (compiled(budget, args, 1)?, limit(args.int(2)?));
+            Value::list(regex.find_iter(args.str(1)?).take(count).map(|found| Value::made(found.as_str())).collect())
+        })
+        .with("regexSplit", 3, 3, |budget, args| split(&compiled(budget, args, 1)?, args))
+        .with("regexReplaceAll", 3, 3, |budget, args| {
+            let replaced = compiled(budget, args, 1)?.replace_all(args.str(1)?, args.str(2)?).into_owned();
+            Ok(Value::from(replaced))
+        })
+        .with("regexReplaceAllLiteral", 3, 3, |budget, args| {
+            let replaced = compiled(budget, args, 1)?.replace_all(args.str(1)?, NoExpand(args.str(2)?)).into_owned();
+            Ok(Value::from(replaced))
+        })
+        .with("regexQuoteMeta", 1, 1, |_, args| Ok(Value::from(quoted(args.str(0)?))))
+        .alias("mustRegexFind", "regexFind")
+        .alias("mustRegexFindAll", "regexFindAll")
+        .alias("mustRegexSplit", "regexSplit")
+        .alias("mustRegexReplaceAll", "regexReplaceAll")
+        .alias("mustRegexReplaceAllLiteral", "regexReplaceAllLiteral")
+}
+
+/// The expression that is the first argument; the text that it will be asked about is charged.
+fn compiled(budget: &mut Budget, args: Args<'_, '_>, text: usize) -> std::result::Result<Regex, Reason> {
+    let pattern = args.str(0)?;
+    budget.step(pattern.len() + args.str(text)?.len() / BYTES_PER_STEP)?;
+    let built = RegexBuilder::new(&translated(pattern)).size_limit(LARGEST).dfa_size_limit(LARGEST).build();
+    built.map_err(|_| Reason::Refused(format!("error parsing regexp: {pattern:?} is none")))
+}
+
+/// Go's classes are ASCII's, and know neither nested ones nor set operations.
+fn translated(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let (mut chars, mut class) = (pattern.chars().peekable(), false);
+    while let Some(next) = chars.next() {
+        match (next, class) {
+            ('\\', _) => match chars.next() {
+                Some('d') => out.push_str("[0-9]"),
+                Some('D') => out.push_str("[^0-9]"),
+                Some('w') => out.push_str("[0-9A-Za-z_]"),
+                Some('W') => out.push_str("[^0-9A-Za-z_]"),
+                Some('s') => out.push_str("[\\t\\n\\x0c\\r ]"),
+                Some('S') => out.push_str("[^\\t\\n\\x0c\\r ]"),
+                Some('b') if !class => out.push_str("(?-u:\\b)"),
+                other => {
+                    out.push('\\');
+                    out.extend(other);
+                }
+            },
+            ('[', false) => {
+                class = true;
+                out.push('[');
+                out.extend(chars.next_if_eq(&'^'));
+                // The first one is no end.
+                if chars.next_if_eq(&']').is_some() {
+                    out.push_str("\\]");
+                }
+            }
+            ('[', true) if chars.peek() != Some(&':') => out.push_str("\\["),
+            ('[', true) => {
+                out.push('[');
+                for next in chars.by_ref() {
+                    out.push(next);
+                    if next == ']' {
+                        break;
+                    }
+                }
+            }
+            (']', true) => {
+                class = false;
+                out.push(']');
+            }
+            ('&' | '~', true) => {
+                out.push('\\');
+                out.push(next);
+            }
+            (next, _) => out.push(next),
+        }
+    }
+    out
+}
+
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    for next in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(next) {
+            out.push('\\');
+        }
+        out.push(next);
+    }
+    out
+}
+
+fn limit(count: i64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// What is between matches, in at most so many parts.
+fn split<'a>(regex: &Regex, args: Args<'_, 'a>) -> Result<'a> {
+    let (pattern, text, count) = (args.str(0)?, args.str(1)?, limit(args.int(2)?));
+    if count == 0 {
+        return Value::list(Vec::new());
+    }
+    if !pattern.is_empty() && text.is_empty() {
+        return Value::list(vec![Value::from("")]);
+    }
+    let (mut parts, mut begin, mut end) = (Vec::new(), 0, 0);
+    for found in regex.find_iter(text).take(count) {
+        if parts.len() + 1 == count {
+            break;
+        }
+        end = found.start();
+        if found.end() != 0 {
+            parts.push(Value::made(&text[begin..end]));
+        }
+        begin = found.end();
+    }
+    if end != text.len() {
+        parts.push(Value::made(&text[begin..]));
+    }
+    Value::list(parts)
+}

@@ -1,0 +1,239 @@
+//! Rules of the kernel as `iptables-save` prints them, whoever wrote them.
+//!
+//! For people. What iptables has no words for is named in brackets, and no more of it is told. Pure.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
+use crate::redirect::{Port, fmt_addr};
+
+/// One rule of this chain.
+pub(super) fn rule(chain: &str, exprs: &[Expr]) -> String {
+    let mut printer = Printer::default();
+    exprs.iter().for_each(|expr| printer.read(expr));
+    let Printer { addresses, interfaces, protocol, matches, target, .. } = printer;
+    let parts = addresses.into_iter().chain(interfaces).chain(protocol).chain(matches).chain(target);
+    std::iter::once(format!("-A {chain}")).chain(parts).collect::<Vec<_>>().join(" ")
+}
+
+/// What has been read, in the order in which it is printed.
+#[derive(Default)]
+struct Printer<'a> {
+    addresses: Vec<String>,
+    interfaces: Vec<String>,
+    protocol: Option<String>,
+    matches: Vec<String>,
+    target: Option<String>,
+    /// The name of the protocol, which the extension with its ports has too.
+    ports_of: Option<&'static str>,
+    /// What is in the register, and which bits of it count.
+    loaded: Option<&'a Expr>,
+    mask: Option<Value>,
+}
+
+impl<'a> Printer<'a> {
+    fn read(&mut self, expr: &'a Expr) {
+        match expr {
+            Expr::Counter => {}
+            Expr::Meta(_) | Expr::Payload { .. } | Expr::Ct(_) | Expr::Load(_) => {
+                (self.loaded, self.mask) = (Some(expr), None);
+            }
+            Expr::Mask(mask) => self.mask = Some(*mask),
+            Expr::Cmp(op, value) => self.compare(*op, *value),
+            Expr::Lookup { set: Set::Ports(ports), negated } => {
+                self.matches.push(format!("-m multiport {}--dports {}", not(*negated), list(ports)));
+            }
+            Expr::Match(xt) => self.matches.push(xt_match(xt)),
+            Expr::Target(xt) => self.target = Some(xt_target(xt)),
+            Expr::Verdict(verdict) => {
+                self.target = Some(match verdict {
+                    Verdict::Drop => "-j DROP".to_owned(),
+                    Verdict::Accept => "-j ACCEPT".to_owned(),
+                    Verdict::Return => "-j RETURN".to_owned(),
+                    Verdict::Jump(chain) => format!("-j {chain}"),
+                });
+            }
+            Expr::Redirect => self.target = self.constant().map(|v| format!("-j REDIRECT --to-ports {}", port(v))),
+            Expr::SetMeta(Meta::Mark) => {
+                self.target = self.constant().map(|v| format!("-j MARK --set-xmark {:#x}/0xffffffff", native(v)));
+            }
+            Expr::SetCt(Ct::Zone) => self.target = self.constant().map(|v| format!("-j CT --zone {}", native(v))),
+            Expr::Other { name, .. } => self.matches.push(format!("[{name}]")),
+            Expr::Lookup { .. } => self.matches.push("[set]".to_owned()),
+            Expr::SetMeta(_) | Expr::SetCt(_) | Expr::Tproxy(_) => self.matches.push("[statement]".to_owned()),
+        }
+    }
+
+    fn constant(&self) -> Option<Value> {
+        match self.loaded {
+            Some(Expr::Load(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn compare(&mut self, op: Op, value: Value) {
+        let not = not(op == Op::Unequal);
+        match self.loaded {
+            Some(Expr::Meta(Meta::InInterface)) => self.interfaces.push(format!("{not}-i {}", interface(value))),
+            Some(Expr::Meta(Meta::OutInterface)) => self.interfaces.push(format!("{not}-o {}", interface(value))),
+            Some(Expr::Meta(Meta::Protocol)) => {
+                let (name, ports_of) = protocol(value);
+                (self.protocol, self.ports_of) = (Some(format!("{not}-p {name}")), ports_of);
+            }
+            // A table of iptables has one family.
+            Some(Expr::Meta(Meta::Family)) => {}
+            Some(Expr::Meta(Meta::Uid)) => self.matches.push(format!("-m owner {not}--uid-owner {}", native(value))),
+            Some(Expr::Meta(Meta::Gid)) => self.matches.push(format!("-m owner {not}--gid-owner {}", native(value))),
+            Some(Expr::Meta(Meta::Mark)) => self.matches.push(format!("-m mark {not}--mark {}", self.mark(value))),
+            Some(Expr::Ct(Ct::Mark)) => self.matches.push(format!("-m connmark {not}--mark {}", self.mark(value))),
+            Some(Expr::Ct(Ct::State)) => {
+                let states = states(self.mask.map_or(0, native));
+                self.matches.push(format!("-m conntrack --ctstate {states}"));
+            }
+            Some(Expr::Payload { base: Base::Network, offset, .. }) => match self.address(*offset, value) {
+                Some(address) if *offset == 12 || *offset == 8 => {
+                    self.addresses.insert(0, format!("{not}-s {address}"));
+                }
+                Some(address) => self.addresses.push(format!("{not}-d {address}")),
+                None => self.matches.push("[header]".to_owned()),
+            },
+            Some(Expr::Payload { base: Base::Transport, offset: offset @ (0 | 2), length: 2 }) => {
+                let side = if *offset == 0 { "sport" } else { "dport" };
+                let name = self.ports_of.unwrap_or("tcp");
+                self.matches.push(format!("-m {name} {not}--{side} {}", port(value)));
+            }
+            _ => self.matches.push("[comparison]".to_owned()),
+        }
+    }
+
+    fn mark(&self, value: Value) -> String {
+        match self.mask.map(native) {
+            None | Some(u32::MAX) => format!("{:#x}", native(value)),
+            Some(mask) => format!("{:#x}/{mask:#x}", native(value)),
+        }
+    }
+
+    /// By the place of the field, which differs between the families: source and destination of IPv4 are at 12 and 16,
+    /// of IPv6 at 8 and 24.
+    fn address(&self, offset: u8, value: Value) -> Option<String> {
+        let bytes = value.as_bytes();
+        let bits = match &self.mask {
+            Some(mask) => mask.as_bytes().iter().map(|b| b.leading_ones()).sum(),
+            None => u32::try_from(bytes.len()).ok()? * 8,
+        };
+        let address = match offset {
+            12 | 16 => Ipv4Addr::from(padded::<4>(bytes)?).into(),
+            8 | 24 => Ipv6Addr::from(padded::<16>(bytes)?).into(),
+            _ => return None,
+        };
+        Some(format!("{}/{bits}", fmt_addr(address)))
+    }
+}
+
+fn not(negated: bool) -> &'static str {
+    if negated { "! " } else { "" }
+}
+
+fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+    let mut all = [0; N];
+    all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(all)
+}
+
+/// A number in the host's order.
+fn native(value: Value) -> u32 {
+    padded(value.as_bytes()).map_or(0, u32::from_ne_bytes)
+}
+
+fn port(value: Value) -> u16 {
+    padded(value.as_bytes()).map_or(0, u16::from_be_bytes)
+}
+
+/// A name without its final zero byte is the start of many.
+fn interface(value: Value) -> String {
+    let bytes = value.as_bytes();
+    let name: String = bytes.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
+    if bytes.contains(&0) { name } else { name + "+" }
+}
+
+/// The protocol's name, and that of the extension for its ports.
+fn protocol(value: Value) -> (String, Option<&'static str>) {
+    match value.as_bytes() {
+        [6] => ("tcp".to_owned(), Some("tcp")),
+        [17] => ("udp".to_owned(), Some("udp")),
+        [1] => ("icmp".to_owned(), None),
+        [58] => ("ipv6-icmp".to_owned(), None),
+        [132] => ("sctp".to_owned(), Some("sctp")),
+        bytes => (bytes.iter().map(u8::to_string).collect(), None),
+    }
+}
+
+/// Bits of a connection's state, in the order in which iptables names them.
+fn states(bits: u32) -> String {
+    let names = [(1, "INVALID"), (8, "NEW"), (4, "RELATED"), (2, "ESTABLISHED"), (64, "UNTRACKED")];
+    names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}
+
+fn list(ports: &[Port]) -> String {
+    ports.iter().map(Port::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// A number in an extension's structure.
+fn field<const N: usize>(xt: &Xt, at: usize) -> [u8; N] {
+    xt.bytes.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
+}
+
+/// The structures are those of `xt.rs`.
+fn xt_match(xt: &Xt) -> String {
+    match (&*xt.name, xt.revision) {
+        ("owner", 1) => owner(xt),
+        ("multiport", 1) => {
+            let [flags, count] = field(xt, 0);
+            let ports = (0..usize::from(count).min(15)).map(|i| Port(u16::from_ne_bytes(field(xt, 2 + 2 * i))));
+            let which = ["sports", "dports", "ports"].get(usize::from(flags)).unwrap_or(&"ports");
+            let [inverted] = field(xt, 47);
+            format!("-m multiport {}--{which} {}", not(inverted != 0), list(&ports.collect::<Vec<_>>()))
+        }
+        ("conntrack", 3) if u16::from_ne_bytes(field(xt, 146)) == 1 => {
+            let inverted = u16::from_ne_bytes(field(xt, 148)) & 1 != 0;
+            let states = states(u16::from_ne_bytes(field(xt, 150)).into());
+            format!("-m conntrack {}--ctstate {states}", not(inverted))
+        }
+        ("connmark", 1) => {
+            let ([inverted], mark) = (field(xt, 8), u32::from_ne_bytes(field(xt, 0)));
+            let mask = match u32::from_ne_bytes(field(xt, 4)) {
+                u32::MAX => String::new(),
+                mask => format!("/{mask:#x}"),
+            };
+            format!("-m connmark {}--mark {mark:#x}{mask}", not(inverted != 0))
+        }
+        (name, _) => format!("-m {name} [...]"),
+    }
+}
+
+/// Users, groups, or both.
+fn owner(xt: &Xt) -> String {
+    let [which, inverted] = field(xt, 16);
+    let id = |bit: u8, at: usize, name: &str| {
+        let (first, last) = (u32::from_ne_bytes(field(xt, at)), u32::from_ne_bytes(field(xt, at + 4)));
+        let range = if first == last { first.to_string() } else { format!("{first}-{last}") };
+        (which & bit != 0).then(|| format!(" {}--{name}-owner {range}", not(inverted & bit != 0)))
+    };
+    ["-m owner".to_owned()].into_iter().chain(id(1, 0, "uid")).chain(id(2, 8, "gid")).collect()
+}
+
+fn xt_target(xt: &Xt) -> String {
+    let port_at = |at| u16::from_be_bytes(field(xt, at));
+    match (&*xt.name, xt.revision, xt.bytes.len()) {
+        ("REDIRECT", 0, 24) => format!("-j REDIRECT --to-ports {}", port_at(16)),
+        ("REDIRECT", 0, 40) => format!("-j REDIRECT --to-ports {}", port_at(36)),
+        ("MARK", 2, _) => {
+            format!(
+                "-j MARK --set-xmark {:#x}/{:#x}",
+                u32::from_ne_bytes(field(xt, 0)),
+                u32::from_ne_bytes(field(xt, 4))
+            )
+        }
+        (name, ..) => format!("-j {name} [...]"),
+    }
+}

@@ -1,0 +1,72 @@
+//! Who may ask: those with a certificate of the authorities in a file, which is read again when it changes.
+//!
+//! `run` starts [`keep`] as a task. Without such a file whoever reaches the port may ask.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustls::RootCertStore;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tokio::time::sleep;
+
+use super::files::{parent, read_at_most};
+use crate::serve::tls::Tls;
+use crate::serve::watch::Watch;
+
+/// More than this are no authorities.
+const LARGEST: u64 = 1 << 20;
+/// Between two looks at the file where no event came.
+const SAFETY_NET: Duration = Duration::from_secs(30);
+/// A mounted volume changes in several steps.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Why callers cannot be told apart.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("the authorities of callers, {}, cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It holds no certificate, or a broken one.
+    #[error("the authorities of callers, {}, are of no use: {why}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Reads the file, and demands certificates of its authorities.
+///
+/// # Errors
+/// The file is of no use; what was demanded before still is.
+pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
+    let bytes = read_at_most(path, LARGEST).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let wrong = |why: String| Error::Authorities { path: path.to_owned(), why };
+    let mut authorities = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&bytes) {
+        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
+        authorities.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    tls.demand(authorities).map_err(|error| wrong(error.to_string()))
+}
+
+/// Follows the file. Never ends by itself.
+pub(super) async fn keep(path: Option<PathBuf>, tls: Tls) {
+    let Some(path) = path else { return std::future::pending().await };
+    let mut watch = Watch::new([parent(&path)]);
+    loop {
+        watch.renew();
+        if let Err(error) = demand(&path, &tls) {
+            tracing::warn!("{error}; those that were read before count");
+        }
+        watch.changed(SAFETY_NET).await;
+        sleep(DEBOUNCE).await;
+    }
+}

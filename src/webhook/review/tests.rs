@@ -1,0 +1,108 @@
+//! Reviews of both versions, and what is none.
+
+use super::*;
+
+fn review(version: &str) -> Review {
+    let body = json!({ "kind": "AdmissionReview", "apiVersion": version, "request": {
+        "uid": "u1", "namespace": "shop", "kind": { "group": "", "version": "v1", "kind": "Pod" },
+        "object": { "metadata": { "generateName": "web-" } },
+    }});
+    Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap()
+}
+
+#[test]
+fn each_version_is_answered_in_its_own() {
+    for version in [V1, V1BETA1] {
+        let review = review(version);
+        assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
+        let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
+        let outcome = Outcome { verdict, rule: "policy", reason: "because".into(), warnings };
+        let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
+        assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
+        assert_eq!(answer["response"]["patch"], "W10=");
+        assert_eq!(answer["response"]["auditAnnotations"]["reason"], "because");
+        let warned = if version == V1 { json!(["mind the gap"]) } else { Value::Null };
+        assert_eq!(answer["response"]["warnings"], warned, "{version}");
+    }
+}
+
+#[test]
+fn a_refusal_says_why() {
+    let outcome = Outcome::refused("error", "bad annotation".into());
+    let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
+    assert_eq!(answer["response"]["allowed"], false);
+    assert_eq!(answer["response"]["status"]["message"], "bad annotation");
+    assert_eq!(answer["response"]["warnings"], json!(["bad annotation"]));
+    assert!(answer["response"].get("patch").is_none());
+}
+
+#[test]
+fn an_object_of_too_many_values_is_refused_with_its_uid() {
+    let body = json!({ "kind": "AdmissionReview", "apiVersion": V1, "request": {
+        "uid": "u1", "object": { "spec": { "containers": vec![json!({ "name": "a" }); 150_000] } },
+    }});
+    let unreadable = Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap_err();
+    let answer: Value = serde_json::from_str(&unreadable.answer()).unwrap();
+    assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&V1.into(), &"u1".into()));
+    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    assert!(message.contains("takes more than 1000000 steps"), "{message}");
+}
+
+#[test]
+fn what_is_no_review_is_told_apart() {
+    let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().error.to_string();
+    assert!(error("{").starts_with("the body is no AdmissionReview: EOF"));
+    assert!(error(r#"{"kind":"Pod","apiVersion":"v1"}"#).starts_with(r#"no kind "Pod" is registered"#));
+    let none = error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#);
+    assert_eq!(none, "the AdmissionReview has no request");
+    assert!(error("null").starts_with(r#"no kind "" is registered"#));
+}
+
+#[test]
+fn what_is_no_review_is_answered_with_what_could_be_read_of_it() {
+    let answer = |body: &str| -> Value {
+        let unreadable = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err();
+        serde_json::from_str(&unreadable.answer()).unwrap()
+    };
+    let review = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
+    for (body, version, kind, uid, said) in [
+        ("{".to_owned(), None, None, "", "EOF"),
+        ("null".to_owned(), None, None, "", "no kind"),
+        (r#"{"kind":"Pod","apiVersion":"v1"}"#.to_owned(), Some("v1"), Some("Pod"), "", "no kind"),
+        (
+            r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v9","request":{"uid":"u"}}"#.to_owned(),
+            Some("admission.k8s.io/v9"),
+            Some("AdmissionReview"),
+            "u",
+            "no kind",
+        ),
+        (format!("{{{review}}}"), Some("admission.k8s.io/v1"), Some("AdmissionReview"), "", "has no request"),
+        (
+            format!(r#"{{{review},"request":{{"uid":"u","userInfo":7}}}}"#),
+            Some("admission.k8s.io/v1"),
+            Some("AdmissionReview"),
+            "u",
+            "invalid type: integer `7`",
+        ),
+        (
+            format!(r#"{{{review},"request":{{"uid":"u","userInfo":["admin"]}}}}"#),
+            Some("admission.k8s.io/v1"),
+            Some("AdmissionReview"),
+            "u",
+            "expected an object",
+        ),
+        (
+            format!(r#"{{{review},"request":{{"uid":"u","kind":"Pod"}}}}"#),
+            Some("admission.k8s.io/v1"),
+            Some("AdmissionReview"),
+            "u",
+            "invalid type: string \"Pod\"",
+        ),
+    ] {
+        let answer = answer(&body);
+        assert_eq!((answer["apiVersion"].as_str(), answer["kind"].as_str()), (version, kind), "{body}");
+        assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&uid.into(), &false.into()));
+        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{body}: {message}");
+    }
+}

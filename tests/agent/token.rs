@@ -1,0 +1,102 @@
+//! The token in the plugin's kubeconfig: that of the plugin's own service account, requested, renewed, and never replaced by
+//! the daemon's.
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, Fault, Seen};
+use crate::stage::{Daemon, Node, cluster, until};
+
+const VARIABLES: [(&str, &str); 2] = [("PLUGIN_SERVICE_ACCOUNT", "plugin"), ("POD_NAME", "istio-cni-node-x")];
+const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";
+
+/// The plugin's service account; the API server grants it this lifetime.
+fn account(seconds: u32) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "namespace": "istio-system", "name": "plugin", "annotations": { "lifetime": seconds.to_string() } },
+    })
+}
+
+fn kubeconfig(node: &Node) -> String {
+    std::fs::read_to_string(node.path("run/istio-cni-kubeconfig")).unwrap_or_default()
+}
+
+#[track_caller]
+fn until_written(node: &Node, token: &str) {
+    until(&format!("{token} in the kubeconfig"), || match kubeconfig(node) {
+        text if text.contains(&format!("    token: {token}\n")) => Ok(()),
+        text => Err(text),
+    });
+}
+
+fn requests(api: &Api) -> Vec<Seen> {
+    api.requests_to("POST", PATH)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_and_renewed() {
+    let api = cluster().await;
+    api.put(account(2));
+    let node = Node::new();
+    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    daemon.ready();
+    until_written(&node, "issued-3");
+    let seen = requests(&api);
+    let spec = &seen[0].body["spec"];
+    assert_eq!(spec["boundObjectRef"], json!({ "apiVersion": "v1", "kind": "Node", "name": "n1" }));
+    assert_eq!(spec["expirationSeconds"], 3600);
+    let pauses: Vec<u128> = seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect();
+    assert!(pauses.iter().all(|pause| *pause >= 1000), "renewed at half of 2 s, not before: {pauses:?}");
+    // While it cannot be renewed, the former one stays until it expires.
+    api.fault(Fault::on("POST", PATH).cut());
+    daemon.line("no token for the plugin");
+    assert!(kubeconfig(&node).contains("token: issued-"));
+    daemon.readyz(503, "no token for the plugin's kubeconfig");
+    api.heal();
+    daemon.ready();
+    let said = daemon.said();
+    assert!(!said.contains("issued-"), "no log shows a token: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_binds_to_no_node_binds_to_the_pod() {
+    let api = cluster().await;
+    api.put(account(3600));
+    api.fault(Fault::on("POST", PATH).status(400).times(1));
+    let node = Node::new();
+    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    daemon.ready();
+    let last = requests(&api).pop().unwrap();
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "name": "istio-cni-node-x" });
+    assert_eq!(last.body["spec"]["boundObjectRef"], pod);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_refused_keeps_the_node_from_being_ready_and_says_what_is_missing() {
+    for (status, remedy) in [
+        (403, "must allow `create` of `serviceaccounts/token` for plugin"),
+        (404, "the manifests create the service account plugin in istio-system"),
+    ] {
+        let api = cluster().await;
+        api.put(account(3600));
+        api.fault(Fault::on("POST", PATH).status(status));
+        let node = Node::new();
+        let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+        daemon.readyz(503, remedy);
+        assert_eq!(kubeconfig(&node), "", "never the daemon's own token instead");
+        api.heal();
+        daemon.ready();
+        assert!(kubeconfig(&node).contains("token: issued-"), "{}", kubeconfig(&node));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_an_account_for_the_plugin_it_has_the_daemons_token_and_the_log_says_so() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    until_written(&node, "token-1");
+    daemon.line("PLUGIN_SERVICE_ACCOUNT is empty: the plugin's kubeconfig on this node holds this daemon's own token");
+    assert_eq!(requests(&api).len(), 0);
+}

@@ -1,0 +1,192 @@
+//! Two agents on one node, as in an upgrade: which one serves it, and what becomes of the other.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::api::{Api, Fault};
+use crate::stage::{Daemon, Node, cluster, daemon_set, pod, until};
+
+/// What an upgrade leaves on the node.
+const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
+const ANOTHER: &str = "turn: another agent serves this node";
+
+/// A node with an agent at work that knows the pod `web`.
+async fn served() -> (Api, Node, Daemon) {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let old = Daemon::start(&node, &api.url());
+    old.ready();
+    (api, node, old)
+}
+
+/// Asks for the pod again and again while something is done; all answers that were not 200, and how many came.
+fn refused_during(node: &Node, work: impl FnOnce()) -> (Vec<(u16, String)>, usize) {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let (mut refused, mut asked) = (Vec::new(), 0);
+            while !over.load(Ordering::Relaxed) {
+                let answer = node.ask("web", "u1");
+                asked += 1;
+                if answer.0 != 200 {
+                    refused.push(answer);
+                }
+            }
+            (refused, asked)
+        });
+        // An assertion that fails ends the questions, too.
+        let ended = End(&over);
+        work();
+        drop(ended);
+        asking.join().unwrap()
+    })
+}
+
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_old_agent_leaves_all_to_a_new_one_and_nobody_is_refused() {
+    let (api, node, old) = served().await;
+    let (refused, asked) = refused_during(&node, || {
+        let new = Daemon::start(&node, &api.url());
+        new.ready();
+        old.line("this one takes over again if that one dies");
+        assert_eq!(old.get("/readyz"), (200, "ok\n".to_owned()), "a superseded agent stays ready");
+        api.remove("daemonsets", "istio-system", "istio-cni-node");
+        let (code, said) = old.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("kept: another agent serves this node already"), "{said}");
+        assert_eq!(node.installed().len(), 5, "{said}");
+        assert_eq!(node.ask("web", "u1").0, 200);
+        api.put(daemon_set());
+        let (_, said) = new.end();
+        until("what an upgrade leaves", || match node.installed() {
+            left if left == KEPT => Ok(()),
+            left => Err(format!("{left:?} {said}")),
+        });
+    });
+    let none = refused.iter().filter(|(status, _)| *status != 0).count();
+    assert!(asked > 10 && none == 0, "{refused:?}");
+}
+
+/// A second agent that never gets ready: the first one stays ready, keeps the sockets and answers, and outlives the other.
+async fn stays(variables: &[(&'static str, &'static str)], spoil: impl FnOnce(&Api, &Node), reason: &str) {
+    let (api, node, old) = served().await;
+    spoil(&api, &node);
+    let (refused, asked) = refused_during(&node, || {
+        let new = Daemon::with(&node, &api.url(), variables);
+        new.readyz(503, reason);
+        new.readyz(503, ANOTHER);
+        // What the first one keeps is still kept by it.
+        node.overwrite();
+        until("the entry", || match node.installed() {
+            all if all.len() == 5 => Ok(()),
+            some => Err(format!("{some:?}")),
+        });
+        old.ready();
+        let (code, said) = new.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("kept: another agent serves this node already"), "{said}");
+    });
+    assert!(asked > 10 && refused.is_empty(), "{refused:?}");
+    assert!(!old.said().contains("another agent serves"), "{}", old.said());
+    assert_eq!((node.installed().len(), old.get("/readyz").0), (5, 200));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_may_not_list_pods_does_not_take_over() {
+    let reason = "agent: this node's pods have not been listed yet";
+    stays(&[], |api, _| api.fault(Fault::on("GET", "/pods").status(403)), reason).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_with_a_wrong_conf_name_does_not_take_over() {
+    stays(&[("CNI_CONF_NAME", "no-such.conflist")], |_, _| {}, "no-such.conflist is not there yet").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_whose_image_holds_no_plugin_does_not_take_over() {
+    // The first agent's image is another directory by now.
+    let (api, node, old) = served().await;
+    let empty = node.path("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let new = Daemon::with_flags(&node, &api.url(), &[format!("--cni-bin-source-dir={}", empty.display())]);
+    new.readyz(503, "the image holds no plugin");
+    new.readyz(503, ANOTHER);
+    assert_eq!((node.ask("web", "u1").0, old.get("/readyz").0), (200, 200));
+    drop(new);
+    assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
+    let (api, node, old) = served().await;
+    let new = Daemon::start(&node, &api.url());
+    new.ready();
+    old.line("this one takes over again if that one dies");
+    let killed = Instant::now();
+    drop(new);
+    until("an answer", || match node.ask("web", "u1") {
+        (200, _) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    // A poll would take a second, and more where the connection is held that long.
+    assert!(killed.elapsed() < Duration::from_millis(900), "{:?}", killed.elapsed());
+    old.line("the other agent is gone: this one takes over again");
+    node.overwrite();
+    until("the entry", || match node.installed() {
+        all if all.len() == 5 => Ok(()),
+        some => Err(format!("{some:?}")),
+    });
+    old.ready();
+    // By then the DaemonSet wants another successor, which takes over in its turn.
+    let new = Daemon::start(&node, &api.url());
+    new.ready();
+    let (code, said) = old.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("kept: another agent serves this node already"), "{said}");
+    assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_waits_serves_at_once_where_the_other_one_dies() {
+    let (api, node, old) = served().await;
+    api.fault(Fault::on("GET", "/pods").status(403));
+    let new = Daemon::start(&node, &api.url());
+    new.readyz(503, ANOTHER);
+    drop(old);
+    new.line("the other agent has ended before this one was ready");
+    // Nobody else would put the entry back.
+    node.overwrite();
+    until("the entry", || match node.installed() {
+        all if all.len() == 5 => Ok(()),
+        some => Err(format!("{some:?}")),
+    });
+    assert_eq!(node.ask("web", "u1").0, 503);
+    api.heal();
+    new.ready();
+    assert_eq!(node.ask("web", "u1").0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stopped_successor_is_not_taken_for_dead() {
+    let (api, node, old) = served().await;
+    let new = Daemon::start(&node, &api.url());
+    new.ready();
+    old.line("this one takes over again if that one dies");
+    new.signal(Signal::SIGSTOP);
+    let (code, said) = old.end();
+    new.signal(Signal::SIGCONT);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("kept: another agent serves this node already"), "{said}");
+    assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
+}

@@ -1,0 +1,154 @@
+//! What an agent's token is good for in other hands: the API server keeps its requests to the agent's own node.
+
+use anyhow::{Result, bail, ensure};
+use hyper::Request;
+use hyper::http::request::Builder;
+use istio_cni::contract::EVICTION_LABEL;
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, kubectl};
+use crate::cluster::{Cluster, NODE};
+use crate::objects::{plain, standalone};
+use crate::rights::USER;
+use crate::stage::{Case, Stage};
+
+pub(crate) const CASES: &[Case] =
+    &[Case { states: "an_agents_token_is_kept_to_its_own_node", namespace: "confine", body: confined }];
+
+/// Another node, which has no kubelet.
+const OTHER: &str = "other";
+/// The rights of modes that are not installed, for the same account.
+const EXTRA: &str = "confine-extra";
+
+/// A request of the agent's account with a token of this node.
+fn agent(request: Builder, content_type: &str) -> Builder {
+    let request = request.header("Impersonate-User", USER).header("Content-Type", content_type);
+    request.header("Impersonate-Extra-authentication.kubernetes.io%2Fnode-name", NODE)
+}
+
+/// A request that changes nothing, its body, and why it is refused; none where it is granted.
+type Attempt = (Builder, Value, Option<&'static str>);
+
+fn confined(stage: &Stage<'_>) -> Result<()> {
+    let _agent = Agent::install_chart(stage, &["taint.enabled=true", "repair.mode=evict"])?;
+    let _extra = Extra::new(stage.cluster)?;
+    for (name, node) in [("here", NODE), ("there", OTHER)] {
+        let mut pod = standalone(name, plain());
+        pod["spec"]["nodeName"] = node.into();
+        // Nobody would end it on the other node.
+        pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
+        stage.create("pods", &pod)?;
+    }
+    for (request, body, refusal) in of_pods(stage).into_iter().chain(of_nodes()).chain(of_tokens()) {
+        attempt(stage.cluster, request, &body, refusal)?;
+    }
+    Ok(())
+}
+
+/// API servers learn of a policy a moment after it is created, and of pods that it looks up.
+fn attempt(cluster: &Cluster, request: Builder, body: &Value, refusal: Option<&str>) -> Result<()> {
+    let request = request.body(Vec::<u8>::new())?;
+    let again = || {
+        let mut builder = Request::builder().method(request.method()).uri(request.uri());
+        for (name, value) in request.headers() {
+            builder = builder.header(name, value);
+        }
+        builder
+    };
+    let what = format!("{} {} {body}", request.method(), request.uri());
+    cluster.until(&what, |cluster| match (cluster.send(again(), body), refusal) {
+        (Ok(_), None) => Ok(()),
+        (Ok(done), Some(refusal)) => bail!("not refused for {refusal:?}: {done}"),
+        (Err(error), Some(refusal)) => {
+            ensure!(format!("{error:#}").contains(refusal), "{error:#}");
+            Ok(())
+        }
+        (Err(error), None) => Err(error),
+    })
+}
+
+fn of_pods(stage: &Stage<'_>) -> Vec<Attempt> {
+    let evict = |pod: &str, label: &str, refusal| {
+        let path = format!("{}?dryRun=All", stage.path(&format!("pods/{pod}/eviction")));
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {
+            "namespace": stage.namespace, "name": pod, "labels": { EVICTION_LABEL: label },
+        } });
+        (agent(Request::post(path), "application/json"), body, refusal)
+    };
+    let delete = |pod: &str, refusal| {
+        let path = format!("{}?dryRun=All", stage.path(&format!("pods/{pod}")));
+        (agent(Request::delete(path), "application/json"), json!({}), refusal)
+    };
+    let patch = |pod: &str, patch: Value, refusal| {
+        let path = format!("{}?dryRun=All", stage.path(&format!("pods/{pod}/status")));
+        (agent(Request::patch(path), "application/merge-patch+json"), patch, refusal)
+    };
+    let label = json!({ "metadata": { "labels": { "cni.istio.io/uninitialized": "true" } } });
+    let [own, key] =
+        ["an agent deletes and labels pods of its own node only", "an agent sets the label cni.istio.io/uninitialized"];
+    vec![
+        evict("there", "true", Some("an agent evicts pods of its own node only")),
+        evict("here", "", Some("an eviction by an agent carries the label")),
+        evict("here", "true", None),
+        delete("there", Some(own)),
+        delete("here", None),
+        patch("there", label.clone(), Some(own)),
+        patch("here", label, None),
+        patch("here", json!({ "metadata": { "labels": { "app": "other" } } }), Some(key)),
+        patch("here", json!({ "metadata": { "labels": { "app": null } } }), Some(key)),
+        patch("here", json!({ "metadata": { "annotations": { "a": "b" } } }), Some(key)),
+        patch("here", json!({ "status": { "phase": "Failed" } }), Some(key)),
+    ]
+}
+
+fn of_nodes() -> Vec<Attempt> {
+    let patch = |node: &str, patch: Value, refusal| {
+        let request = Request::patch(format!("/api/v1/nodes/{node}?dryRun=All"));
+        (agent(request, "application/merge-patch+json"), patch, refusal)
+    };
+    let refusal = Some("of its own node, an agent removes the taint cni.istio.io/not-ready");
+    let taints = |taints: Value| json!({ "spec": { "taints": taints } });
+    vec![
+        patch(OTHER, taints(json!([])), refusal),
+        patch(NODE, taints(json!([{ "key": "new", "effect": "NoSchedule" }])), refusal),
+        patch(NODE, json!({ "metadata": { "labels": { "new": "x" } } }), refusal),
+        patch(NODE, json!({ "spec": { "unschedulable": true } }), refusal),
+        patch(NODE, taints(json!([])), None),
+    ]
+}
+
+fn of_tokens() -> Vec<Attempt> {
+    let path = "/api/v1/namespaces/kube-system/serviceaccounts/istio-cni-plugin/token";
+    let ask = |spec: Value, refusal| {
+        let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+        (agent(Request::post(path), "application/json"), body, refusal)
+    };
+    let bound = |node: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Node", "name": node } });
+    let refusal = Some("an agent requests tokens that are bound to its own node");
+    vec![ask(json!({}), refusal), ask(bound(OTHER), refusal), ask(bound(NODE), None)]
+}
+
+/// The other node, and rights that the installed mode does not give; they go with the value.
+struct Extra;
+
+impl Extra {
+    fn new(cluster: &Cluster) -> Result<Self> {
+        let extra = Self;
+        let taints = json!([{ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" }]);
+        let node =
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": OTHER }, "spec": { "taints": taints } });
+        cluster.create("/api/v1/nodes", &node)?;
+        kubectl(&["create", "clusterrole", EXTRA, "--verb=delete,patch", "--resource=pods,pods/status"])?;
+        let (role, account) = (format!("--clusterrole={EXTRA}"), "--serviceaccount=kube-system:istio-cni");
+        kubectl(&["create", "clusterrolebinding", EXTRA, &role, account])?;
+        Ok(extra)
+    }
+}
+
+impl Drop for Extra {
+    fn drop(&mut self) {
+        for what in ["clusterrolebinding/confine-extra", "clusterrole/confine-extra", "node/other"] {
+            let _ = kubectl(&["delete", what]);
+        }
+    }
+}

@@ -119,6 +119,22 @@ pub enum Error {
         /// Why not.
         source: istio::Error,
     },
+    /// A part of the configuration is given by nobody.
+    #[error(
+        "{flags} must be set, or a cluster be named that has ConfigMap {map:?} (--kubeconfig): no cluster is known"
+    )]
+    NotGiven {
+        /// The flags of files that give it.
+        flags: &'static str,
+        /// The ConfigMap that gives it.
+        map: String,
+    },
+    /// Templates are never asked of a webhook.
+    #[error(
+        "--webhookConfig is not supported, for no webhook is called for its templates: name them by --injectConfigFile, or \
+         their ConfigMap by --revision or --injectConfigMapName"
+    )]
+    WebhookConfig,
     /// There is no way to the API server.
     #[error(transparent)]
     Cluster(#[from] cluster::Error),

@@ -1,28 +1,23 @@
 //! Where the commands have their injection from: files, a cluster, or what is compiled in.
 //!
-//! Whoever names a file is not asked for a cluster. A cluster that has no configuration of Istio's leaves the one that is
-//! compiled in, and so does a machine that knows no cluster; one that does not answer is an error.
+//! Part by part (templates, values, mesh) an `IstioOperator` wins over a file, and a file over the cluster's ConfigMap. A part
+//! that neither a file nor a cluster gives is an error that names its flag: what is compiled in is taken as a whole, and only
+//! where no file is named and the cluster has no configuration of Istio's.
+
+mod cluster;
+mod operator;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
-use tokio::time::timeout;
+use kube::Client;
 
 use super::text::read;
 use super::{Error, Streams};
 use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
-use crate::serve::cluster;
-use crate::webhook::is_native;
-
-/// Longer than this nobody waits for an API server.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Nodes in one page; more of them do not change much.
-const NODES: u32 = 500;
+use cluster::Maps;
+pub(super) use cluster::{Nodes, answered};
+use operator::Operator;
 
 /// Flags of the configuration, under the names of Istio's tool.
 #[derive(Debug, Clone, Args)]
@@ -38,12 +33,18 @@ pub(super) struct Flags {
     /// File of the values that templates use
     #[arg(long = "valuesFile", value_name = "FILE")]
     values_file: Option<PathBuf>,
-    /// ConfigMap of the injection's configuration
-    #[arg(long = "injectConfigMapName", default_value = "istio-sidecar-injector", hide = true)]
-    inject_config_map: String,
-    /// ConfigMap of the mesh's configuration
-    #[arg(long = "meshConfigMapName", default_value = "istio")]
-    mesh_config_map: String,
+    /// File of an IstioOperator, whose values and meshConfig win over those of other flags
+    #[arg(long = "operatorFileName", value_name = "FILE")]
+    operator_file: Option<PathBuf>,
+    /// ConfigMap of the injection's configuration; by default istio-sidecar-injector, and the revision behind it
+    #[arg(long = "injectConfigMapName", value_name = "NAME", hide = true)]
+    inject_config_map: Option<String>,
+    /// ConfigMap of the mesh's configuration; by default istio, and the revision behind it
+    #[arg(long = "meshConfigMapName", value_name = "NAME")]
+    mesh_config_map: Option<String>,
+    /// Not supported: no webhook is called for its templates
+    #[arg(long = "webhookConfig", value_name = "NAME", hide = true)]
+    webhook_config: Option<String>,
     /// Revision of the control plane
     #[arg(long, short, default_value = "")]
     revision: String,
@@ -57,7 +58,7 @@ pub(super) struct Flags {
     #[arg(long)]
     context: Option<String>,
     /// Use the configuration that is compiled in, and ask no cluster
-    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "mesh_config_file", "values_file"])]
+    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "mesh_config_file", "values_file", "operator_file"])]
     built_in: bool,
     /// Whether the cluster has native sidecars: true, false, or auto to ask it
     #[arg(long = "nativeSidecars", default_value = "auto", value_parser = ["true", "false", "auto"])]
@@ -67,45 +68,64 @@ pub(super) struct Flags {
 /// What injects, and what it has to know of the cluster.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    pub(super) native_sidecars: bool,
+    /// Which of the cluster's nodes have native sidecars.
+    pub(super) nodes: Nodes,
     /// Where pods can be asked for.
     pub(super) client: Option<Client>,
 }
 
+/// The parts of the configuration that files give.
+#[derive(Default)]
+struct Files {
+    settings: Option<Settings>,
+    values: Option<Values>,
+    mesh: Option<Mesh>,
+}
+
+impl Files {
+    fn are_complete(&self) -> bool {
+        let needs_values = self.settings.as_ref().is_none_or(Settings::needs_values);
+        self.settings.is_some() && self.mesh.is_some() && (self.values.is_some() || !needs_values)
+    }
+}
+
 impl Flags {
-    /// Reads files or asks the cluster. `needed`: there must be one, whatever files there are.
+    /// Reads files, and asks the cluster for what they do not give. `needed`: there must be a cluster, whatever files there
+    /// are.
     pub(super) async fn load(&self, needed: bool, streams: &mut Streams<'_>) -> Result<Loaded, Error> {
-        let files = [&self.inject_config_file, &self.mesh_config_file, &self.values_file];
-        let from_files = self.built_in || files.iter().any(|file| file.is_some());
-        let client = match self.client().await {
-            _ if from_files && !needed => None,
-            Err(error) if needed => return Err(error.into()),
+        if self.webhook_config.is_some() {
+            return Err(Error::WebhookConfig);
+        }
+        let files = self.read_files()?;
+        let enough = self.built_in || files.as_ref().is_some_and(Files::are_complete);
+        let client = match cluster::client(self.kubeconfig.as_deref(), self.context.as_deref()).await {
+            _ if enough && !needed => None,
+            // Whoever names a cluster means it.
+            Err(error) if needed || self.kubeconfig.is_some() || self.context.is_some() => return Err(error.into()),
             client => client.ok(),
         };
-        let config = match &client {
+        let config = match (files, &client) {
             _ if self.built_in => self.compiled_in()?,
-            _ if from_files => self.read_files()?,
-            Some(client) => match self.read_cluster(client).await? {
+            (Some(files), client) => self.complete(files, client.as_ref()).await?,
+            (None, Some(client)) => match self.read_cluster(client).await? {
                 Some(config) => config,
                 None => {
-                    let place =
-                        format!("{} has no ConfigMap {}", self.istio_namespace, self.map(&self.inject_config_map));
+                    let place = format!("{} has no ConfigMap {}", self.istio_namespace, self.injection_map());
                     self.say(&format!("namespace {place}: using the configuration that is compiled in"), streams);
                     self.compiled_in()?
                 }
             },
-            None => {
+            (None, None) => {
                 self.say("no cluster is known: using the configuration that is compiled in", streams);
                 self.compiled_in()?
             }
         };
         config.settings.warnings.iter().for_each(|warning| self.say(warning, streams));
-        let native_sidecars = match (&*self.native_sidecars, &client) {
-            ("true", _) => true,
-            ("auto", Some(client)) => native(client).await?,
-            _ => false,
+        let nodes = match (&*self.native_sidecars, &client) {
+            ("auto", Some(client)) => Nodes::read(client).await?,
+            (switch, _) => Nodes::alike(switch == "true"),
         };
-        Ok(Loaded { injector: Injector::new(config), native_sidecars, client })
+        Ok(Loaded { injector: Injector::new(config), nodes, client })
     }
 
     fn say(&self, text: &str, streams: &mut Streams<'_>) {
@@ -113,98 +133,105 @@ impl Flags {
         let _ = writeln!(streams.err, "{text}");
     }
 
-    async fn client(&self) -> Result<Client, cluster::Error> {
-        let Some(context) = &self.context else {
-            return match &self.kubeconfig {
-                Some(path) => cluster::client(Some(path)).await,
-                None => inferred().await,
-            };
-        };
-        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
-        let path = self.kubeconfig.clone().unwrap_or_default();
-        let wrong = |error| cluster::Error::Kubeconfig { path: path.clone(), error };
-        let read = if self.kubeconfig.is_some() { Kubeconfig::read_from(&path) } else { Kubeconfig::read() };
-        let config = Config::from_custom_kubeconfig(read.map_err(wrong)?, &options).await.map_err(wrong)?;
-        Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
-    }
-
     fn revision(&self) -> &str {
         if self.revision == "default" { "" } else { &self.revision }
     }
 
-    /// A ConfigMap's name for this revision.
-    fn map(&self, name: &str) -> String {
-        if self.revision().is_empty() { name.to_owned() } else { format!("{name}-{}", self.revision()) }
+    fn injection_map(&self) -> String {
+        self.map(self.inject_config_map.as_deref(), "istio-sidecar-injector")
+    }
+
+    fn mesh_map(&self) -> String {
+        self.map(self.mesh_config_map.as_deref(), "istio")
+    }
+
+    /// A ConfigMap's name: the one that is given, else the default one of this revision.
+    fn map(&self, given: Option<&str>, default: &str) -> String {
+        match (given.filter(|given| *given != default), self.revision()) {
+            (Some(given), _) => given.to_owned(),
+            (None, "") => default.to_owned(),
+            (None, revision) => format!("{default}-{revision}"),
+        }
     }
 
     fn compiled_in(&self) -> Result<istio::Config, Error> {
         Ok(istio::Config { revision: self.revision().to_owned(), ..BuiltIn::default().config()? })
     }
 
-    fn read_files(&self) -> Result<istio::Config, Error> {
+    /// The parts that files give; none where no file is named.
+    fn read_files(&self) -> Result<Option<Files>, Error> {
         let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-        let built_in = self.compiled_in()?;
         let wrong = |what: &'static str| move |source| Error::Configuration { what: what.to_owned(), source };
-        Ok(istio::Config {
-            settings: match text(&self.inject_config_file)? {
-                Some(text) => settings(&text).map_err(wrong("--injectConfigFile"))?,
-                None => built_in.settings,
-            },
-            values: match text(&self.values_file)? {
-                Some(text) => Values::parse(&text).map_err(wrong("--valuesFile"))?,
-                None if self.inject_config_file.is_some() => Values::parse("").map_err(wrong("no values"))?,
-                None => built_in.values,
-            },
-            mesh: match text(&self.mesh_config_file)? {
-                Some(text) => Mesh::parse(&text).map_err(wrong("--meshConfigFile"))?,
-                None if self.inject_config_file.is_some() => Mesh::default(),
-                None => built_in.mesh,
-            },
-            revision: built_in.revision,
-            platform: Platform::Kubernetes,
-            compliance_policy: String::new(),
-        })
-    }
-
-    /// None where the cluster has no such ConfigMap.
-    async fn read_cluster(&self, client: &Client) -> Result<Option<istio::Config>, Error> {
-        let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.istio_namespace);
-        let (injection, mesh) = (self.map(&self.inject_config_map), self.map(&self.mesh_config_map));
-        let get = async |name: &str| {
-            let what = || format!("configmap {name:?} from namespace {:?}", self.istio_namespace);
-            answered(what, maps.get_opt(name)).await
-        };
-        let Some(found) = get(&injection).await? else { return Ok(None) };
-        let key = |map: &ConfigMap, key: &str| map.data.as_ref().and_then(|data| data.get(key)).cloned();
-        let missing =
-            || Error::Ask { what: injection.clone(), reason: "missing configuration map key \"config\"".into() };
-        let config = key(&found, "config").ok_or_else(missing)?;
-        let mesh_text = get(&mesh).await?.and_then(|map| key(&map, "mesh")).unwrap_or_default();
-        let wrong = |name: &str| {
-            let what = format!("ConfigMap {}/{name}", self.istio_namespace);
-            move |source| Error::Configuration { what, source }
-        };
-        Ok(Some(istio::Config {
-            settings: settings(&config).map_err(wrong(&injection))?,
-            values: Values::parse(&key(&found, "values").unwrap_or_default()).map_err(wrong(&injection))?,
-            mesh: Mesh::parse(&mesh_text).map_err(wrong(&mesh))?,
-            revision: self.revision().to_owned(),
-            platform: Platform::Kubernetes,
-            compliance_policy: String::new(),
+        let named = [&self.inject_config_file, &self.mesh_config_file, &self.values_file, &self.operator_file];
+        if named.iter().all(|file| file.is_none()) {
+            return Ok(None);
+        }
+        let operator = text(&self.operator_file)?.map(|text| Operator::parse(&text)).transpose()?.unwrap_or_default();
+        let injection = text(&self.inject_config_file)?.map(|text| settings(&text));
+        let values = text(&self.values_file)?.map(|text| Values::parse(&text));
+        let mesh = text(&self.mesh_config_file)?.map(|text| Mesh::parse(&text));
+        Ok(Some(Files {
+            settings: injection.transpose().map_err(wrong("--injectConfigFile"))?,
+            values: operator.values.or(values.transpose().map_err(wrong("--valuesFile"))?),
+            mesh: operator.mesh.or(mesh.transpose().map_err(wrong("--meshConfigFile"))?),
         }))
     }
-}
 
-/// The cluster of the environment: `KUBECONFIG`, the home directory's file, or that of the pod.
-async fn inferred() -> Result<Client, cluster::Error> {
-    let wrong = |error| cluster::Error::Kubeconfig { path: PathBuf::from("~/.kube/config"), error };
-    let config = match Kubeconfig::read() {
-        Ok(kubeconfig) => {
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
+    /// Asks the cluster for what the files do not give.
+    async fn complete(&self, files: Files, client: Option<&Client>) -> Result<istio::Config, Error> {
+        let (injection, mesh_map) = (self.injection_map(), self.mesh_map());
+        let key = async |flags: &'static str, map: &str, key: &str| match client {
+            Some(client) => self.maps(client).key(map, key).await,
+            None => Err(Error::NotGiven { flags, map: map.to_owned() }),
+        };
+        let mesh = match files.mesh {
+            Some(mesh) => mesh,
+            None => {
+                let text = key("--meshConfigFile or --operatorFileName", &mesh_map, "mesh").await?;
+                Mesh::parse(&text).map_err(self.wrong(&mesh_map))?
+            }
+        };
+        let settings = match files.settings {
+            Some(settings) => settings,
+            None => {
+                let text = key("--injectConfigFile", &injection, "config").await?;
+                settings(&text).map_err(self.wrong(&injection))?
+            }
+        };
+        let values = match files.values {
+            Some(values) => values,
+            None if !settings.needs_values() => Values::default(),
+            None => {
+                let text = key("--valuesFile or --operatorFileName", &injection, "values").await?;
+                Values::parse(&text).map_err(self.wrong(&injection))?
+            }
+        };
+        Ok(self.config(settings, values, mesh))
+    }
+
+    /// None where the cluster has no configuration of the injection, and nobody has named one.
+    async fn read_cluster(&self, client: &Client) -> Result<Option<istio::Config>, Error> {
+        let injection = self.injection_map();
+        if self.inject_config_map.is_none() && self.maps(client).find(&injection).await?.is_none() {
+            return Ok(None);
         }
-        Err(_) => Config::incluster().map_err(cluster::Error::InCluster)?,
-    };
-    Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
+        self.complete(Files::default(), Some(client)).await.map(Some)
+    }
+
+    fn config(&self, settings: Settings, values: Values, mesh: Mesh) -> istio::Config {
+        let revision = self.revision().to_owned();
+        let (platform, compliance_policy) = (Platform::Kubernetes, String::new());
+        istio::Config { settings, values, mesh, revision, platform, compliance_policy }
+    }
+
+    fn maps<'a>(&'a self, client: &'a Client) -> Maps<'a> {
+        Maps { client, namespace: &self.istio_namespace }
+    }
+
+    fn wrong(&self, map: &str) -> impl Fn(istio::Error) -> Error {
+        let what = format!("ConfigMap {}/{map}", self.istio_namespace);
+        move |source| Error::Configuration { what: what.clone(), source }
+    }
 }
 
 /// A whole configuration, or a template alone: the former has keys of its own at the start of a line.
@@ -213,27 +240,6 @@ fn settings(text: &str) -> Result<Settings, istio::Error> {
         ["templates:", "template:", "policy:", "{"].iter().any(|key| line.starts_with(key)) && !line.starts_with("{{")
     });
     if whole { Settings::parse(text, None) } else { Settings::from_template(text) }
-}
-
-/// Whether every node has native sidecars.
-async fn native(client: &Client) -> Result<bool, Error> {
-    let nodes = Api::<Node>::all(client.clone());
-    let params = ListParams::default().limit(NODES);
-    let found = answered(|| "nodes".to_owned(), nodes.list(&params)).await?;
-    let version = |node: Node| node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
-    Ok(found.items.into_iter().all(|node| version(node).is_some_and(|version| is_native(&version))))
-}
-
-/// What the API server answers in time.
-pub(super) async fn answered<T>(
-    what: impl Fn() -> String,
-    asked: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Error> {
-    match timeout(PATIENCE, asked).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Error::Ask { what: what(), reason: error.to_string() }),
-        Err(_) => Err(Error::Ask { what: what(), reason: format!("no answer within {PATIENCE:?}") }),
-    }
 }
 
 #[cfg(test)]

@@ -128,15 +128,15 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
         return (Injection::Already, pod.clone());
     }
-    let native_sidecars = loaded.native_sidecars;
+    let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());
     let request = Request { native_sidecars, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(Outcome::Skipped(decision)) => {
             warnings.extend(decision.remark.iter().map(ToString::to_string));
             (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
         }
-        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, .. } }) => {
-            warnings.extend(decision.remark.iter().map(ToString::to_string));
+        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, warnings: passed_over, .. } }) => {
+            warnings.extend(decision.remark.iter().map(ToString::to_string).chain(passed_over));
             let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)
         }

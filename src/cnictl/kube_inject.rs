@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Error, Streams, configuration, documents, text};
-use crate::inject::istio::{Document, Injector, Reason, Skipped};
+use super::configuration::{self, Loaded};
+use super::{Error, Streams, documents, text};
+use crate::inject::istio::Document;
 
 /// Flags, under the names of Istio's tool.
 #[derive(Debug, Clone, Args)]
@@ -28,35 +29,26 @@ pub struct Flags {
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
     let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
     let loaded = flags.configuration.load(false, &mut streams).await?;
-    let (output, skipped) = inject(&loaded.injector, loaded.native_sidecars, &input)?;
+    let (output, told) = inject(&loaded, &input)?;
     text::write(flags.output.as_deref(), &output, &mut streams)?;
-    let warnings: String = skipped.iter().map(warning).collect();
-    if !warnings.is_empty() {
+    if !told.is_empty() {
         // The documents are written: nothing that happens to a warning undoes that.
-        let _ = write!(streams.err, "\n{warnings}");
+        let _ = write!(streams.err, "\n{told}");
     }
     Ok(())
 }
 
-/// The documents with their sidecars, and the workloads that get none.
-fn inject(injector: &Injector, native_sidecars: bool, input: &str) -> Result<(String, Vec<Skipped>), Error> {
-    let mut all = Vec::new();
-    let output = documents::each(input, |document| match injector.inject_document(document, native_sidecars)? {
-        Document::Workload { document, skipped } => {
-            all.extend(skipped);
+/// The documents with their sidecars, and what is said about those that get none and about annotations that were passed over.
+fn inject(loaded: &Loaded, input: &str) -> Result<(String, String), Error> {
+    let mut told = String::new();
+    let native = |node: Option<&str>| loaded.nodes.have_native_sidecars(node);
+    let output = documents::each(input, |document| match loaded.injector.inject_document(document, &native)? {
+        Document::Workload { document, skipped, warnings } => {
+            told.extend(skipped.iter().map(|skipped| format!("===> {skipped}\n")));
+            told.extend(warnings.iter().map(|warning| format!("===> {warning}\n")));
             Ok(Some(document))
         }
         Document::Untouched => Ok(None),
     })?;
-    Ok((output, all))
-}
-
-/// In Istio's words.
-fn warning(skipped: &Skipped) -> String {
-    let Skipped { kind, name, decision } = skipped;
-    let why = match decision.reason {
-        Reason::HostNetwork => "has host networking enabled",
-        _ => "has sidecar injection disabled",
-    };
-    format!("===> Skipping injection because {kind} \"{name}\" {why}\n")
+    Ok((output, told))
 }

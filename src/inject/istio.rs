@@ -15,17 +15,17 @@ mod documents;
 mod error;
 mod legacy;
 mod mesh;
-mod native;
 mod openshift;
 mod order;
 mod overlay;
 mod overrides;
 mod owner;
-mod path;
 mod pipeline;
 pub mod policy;
 mod probes;
 mod prometheus;
+mod proto;
+mod proxy_config;
 mod settings;
 mod status;
 mod values;
@@ -35,12 +35,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use builtin::BuiltIn;
-pub use documents::{Document, Skipped};
+pub use documents::{Document, Native, Skipped};
 pub use error::Error;
 pub use mesh::Mesh;
-pub use native::NativeSidecars;
 pub use owner::Owner;
-pub use path::variables;
 pub use policy::{Decision, Era, Policy, Reason, Remark};
 pub use settings::Settings;
 pub use values::Values;
@@ -133,6 +131,8 @@ pub struct Injected<'a> {
     original: &'a Value,
     /// The pod with its sidecar.
     pub pod: Value,
+    /// What of the pod's annotations was passed over, for whoever made the pod.
+    pub warnings: Vec<String>,
     /// How it was made, where it was made step by step.
     steps: Option<Vec<Operation>>,
 }
@@ -187,10 +187,10 @@ impl Injector {
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
-                let owner = Owner::of_pod(pod, namespace);
+                let owner = Owner::of_legacy_pod(pod, namespace);
                 let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config, budget)?;
                 let patched = legacy::patched(pod, &steps)?;
-                let injected = Injected { original: pod, pod: patched, steps: Some(steps) };
+                let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };
                 Ok(Outcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {
@@ -210,8 +210,8 @@ impl Injector {
                     annotations: Some(&self.config.settings.injected_annotations),
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
-                let merged = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;
-                let injected = Injected { original: pod, pod: merged, steps: None };
+                let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;
+                let injected = Injected { original: pod, pod: merged, warnings, steps: None };
                 Ok(Outcome::Injected { decision, injected })
             }
         }

@@ -113,6 +113,11 @@ pub(super) fn spec(pod: &Value) -> &Value {
     member_of(pod, "spec").unwrap_or(&Value::Null)
 }
 
+/// The node that a pod is bound to already.
+pub(super) fn node_name(pod: &Value) -> Option<&str> {
+    Some(text(spec(pod), "nodeName")).filter(|name| !name.is_empty())
+}
+
 /// `spec` of a pod, to change.
 pub(super) fn spec_mut(pod: &mut Value) -> &mut Value {
     object(pod).entry("spec").or_insert_with(|| Value::Object(Map::new()))

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::configuration::{Build, Texts};
 use super::review::{Outcome, Profile, Review, Verdict};
 use super::surroundings::Surroundings;
@@ -86,6 +88,7 @@ impl Profile for Istio {
             return refused("the review holds no pod".to_owned());
         }
         let namespace = &*review.namespace;
+        let node = review.object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty());
         let annotations = self.surroundings.annotations(namespace);
         let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
@@ -94,7 +97,7 @@ impl Profile for Istio {
             namespace_annotations: annotations.as_deref(),
             proxy_configs: &proxy_configs,
             env: review.variables.clone(),
-            native_sidecars: self.surroundings.native_sidecars(),
+            native_sidecars: self.surroundings.native_sidecars_of(node),
             budget: review.budget.clone(),
         };
         match self.injector.review(&request) {
@@ -111,11 +114,12 @@ fn told(outcome: istio::Outcome<'_>) -> Outcome {
         istio::Outcome::Injected { decision, injected } => (decision, Some(injected)),
     };
     let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
-    let warnings: Vec<String> =
+    let mut warnings: Vec<String> =
         decision.remark.iter().map(|remark| format!("{remark}: {}", decision.sentence())).collect();
     if let Some(remark) = &decision.remark {
         reason += &format!("; {remark}");
     }
+    warnings.extend(injected.iter().flat_map(|injected| injected.warnings.iter().cloned()));
     let verdict = match injected.map(|injected| serde_json::to_vec(&injected.patch())) {
         None => Verdict::Skip,
         Some(Ok(patch)) => Verdict::Patch(patch),

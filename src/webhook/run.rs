@@ -58,11 +58,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the API server may take: it sends no more than 3 MiB, and keeps connections.
+    /// What the API server may take: it keeps connections, and a review of two objects that are as large as it takes them, with
+    /// what JSON escapes, is not above what Istio reads.
     pub fn limits() -> Limits {
         Limits {
             head: 64 << 10,
-            body: 3 << 20,
+            body: 6 << 20,
             connections: 1024,
             // It closes what it does not need after 90 s. Closed from here, a connection could be closed upon a request.
             idle: Duration::from_secs(120),

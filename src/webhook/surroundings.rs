@@ -99,6 +99,17 @@ impl Surroundings {
         })
     }
 
+    /// Whether the sidecar of a pod is a native one: by its node where it is bound to one that is known, else by all nodes.
+    pub fn native_sidecars_of(&self, node: Option<&str>) -> bool {
+        let own = |node: &str| {
+            self.read(|known| {
+                let nodes = known.nodes.known.as_ref().filter(|_| known.native == Native::Auto)?;
+                nodes.get(&(String::new(), node.to_owned())).copied()
+            })
+        };
+        node.and_then(own).unwrap_or_else(|| self.native_sidecars())
+    }
+
     /// Proxy configurations of these namespaces.
     pub(super) fn proxy_configs(&self, namespaces: [&str; 2]) -> Vec<Value> {
         self.read(|known| {
@@ -261,6 +272,9 @@ mod tests {
         assert!(surroundings.native_sidecars());
         learn(Event::Apply(node("b", "v1.30.0")));
         assert!(!surroundings.native_sidecars());
+        for (name, native) in [(Some("a"), true), (Some("b"), false), (Some("nosuch"), false), (None, false)] {
+            assert_eq!(surroundings.native_sidecars_of(name), native, "{name:?}");
+        }
         learn(Event::Delete(node("b", "v1.30.0")));
         assert!(surroundings.native_sidecars());
     }

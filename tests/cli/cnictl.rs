@@ -23,13 +23,13 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 /// A kubeconfig for this server.
-fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
+pub(crate) fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
     let path = dir.join("kubeconfig");
     crate::api::kubeconfig(&path, url);
     path
 }
 
-const POD: &str =
+pub(crate) const POD: &str =
     "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: app, image: a}]}\n";
 /// Nothing of this has a pod that injection knows of.
 const OTHERS: &str = "# A comment alone.\n---\napiVersion: v1\nkind: Service\nmetadata:   {name: web} # kept\n---\n\
@@ -98,36 +98,6 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
         assert_eq!(done.status.code(), Some(code), "{args:?}: {}", text(&done.stderr));
         assert!(text(&done.stderr).contains(said), "{args:?}: {}", text(&done.stderr));
         assert_eq!(text(&done.stdout), "", "{args:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_gives_files_asks_no_cluster_and_whoever_gives_none_does() {
-    let api = Api::start().await;
-    let dir = tempfile::tempdir().unwrap();
-    let path = kubeconfig(dir.path(), &api.url());
-    let template = dir.path().join("template");
-    std::fs::write(&template, "spec:\n  containers:\n  - name: istio-proxy\n    image: from-a-file\n").unwrap();
-    let args = ["kube-inject", "-f", "-", "--injectConfigFile", template.to_str().unwrap()];
-    let done = cnictl(&args, POD, Some(&path));
-    assert!(text(&done.stdout).contains("image: from-a-file"), "{}", text(&done.stderr));
-    assert_eq!(api.requests().len(), 0);
-
-    let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
-    assert!(text(&done.stderr).contains("has no ConfigMap istio-sidecar-injector"), "{}", text(&done.stderr));
-    assert!(text(&done.stdout).contains("istio-proxy"));
-
-    let config = "templates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: {{ .Values.from }}\n";
-    for name in ["istio-sidecar-injector", "istio-sidecar-injector-canary"] {
-        api.put(
-            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "istio-system", "name": name },
-            "data": { "config": config, "values": format!("{{\"from\": \"{name}\"}}") } }),
-        );
-    }
-    for (revision, expected) in [("default", "istio-sidecar-injector\n"), ("canary", "istio-sidecar-injector-canary\n")]
-    {
-        let done = cnictl(&["kube-inject", "-f", "-", "-r", revision], POD, Some(&path));
-        assert!(text(&done.stdout).contains(&format!("image: {expected}")), "{}", text(&done.stderr));
     }
 }
 

@@ -10,3 +10,4 @@ mod cnictl;
 mod dapr;
 mod layers;
 mod plugin;
+mod sources;

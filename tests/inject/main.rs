@@ -7,6 +7,8 @@
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
 mod case;
+mod definition;
+mod differences;
 mod documents;
 mod equal;
 mod kube_inject;
@@ -16,6 +18,7 @@ mod manifests;
 mod property;
 mod random;
 mod review;
+mod seeds;
 mod types;
 
 use std::collections::BTreeMap;
@@ -38,6 +41,9 @@ fn main() {
     let mut trials = property::trials();
     trials.extend(types::trials());
     trials.extend(manifests::trials());
+    trials.push(definition::trial());
+    trials.extend(seeds::trials());
+    trials.extend(differences::trials());
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

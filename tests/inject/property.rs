@@ -180,7 +180,7 @@ fn patches(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
     equal(&injected.pod, &patched, "the patch")
 }
 
-const LEGACY: &str = "template: |
+const LEGACY: &str = "policy: enabled\ntemplate: |
   rewriteAppHTTPProbe: [[ true ]]
   containers: [{name: istio-proxy, image: p, args: [15001]}]
   initContainers: [{name: istio-init, image: i}]

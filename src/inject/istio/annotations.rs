@@ -19,7 +19,7 @@ const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as e
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
 /// What each annotation must be.
-const CHECKS: [(&str, Check); 30] = [
+const CHECKS: [(&str, Check); 29] = [
     (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
     (annotation::STATUS_PORT, |v| v.parse::<u16>().map(drop).map_err(|_| "a port from 0 to 65535")),
     ("readiness.status.sidecar.istio.io/initialDelaySeconds", number),
@@ -35,7 +35,6 @@ const CHECKS: [(&str, Check); 30] = [
     (annotation::KUBEVIRT_INTERFACES, interfaces),
     (annotation::REROUTE_VIRTUAL_INTERFACES, interfaces),
     (annotation::MERGE_METRICS, boolean),
-    (annotation::REWRITE_PROBES, boolean),
     ("sidecar.istio.io/proxyCPU", quantity),
     ("sidecar.istio.io/proxyCPULimit", quantity),
     ("sidecar.istio.io/proxyMemory", quantity),
@@ -55,6 +54,11 @@ const CHECKS: [(&str, Check); 30] = [
         yaml::value(v).ok().filter(|config| config.is_object() || config.is_null()).map(drop).ok_or("a map in YAML")
     }),
 ];
+
+/// Whether an annotation is one of those that Istio knows and checks.
+pub(super) fn is_istios(name: &str) -> bool {
+    CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
+}
 
 /// Annotations that hold JSON, besides those that are checked.
 const READ: [&str; 2] = [annotation::OVERRIDES, annotation::STATUS];

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Config;
 use super::pipeline::Subject;
-use crate::contract::annotation;
+use crate::contract::{PROXY_ID, annotation};
 use crate::inject::pod;
 use crate::inject::template::{Record, Value, mesh, pod as shapes};
 
@@ -39,7 +39,7 @@ impl<'a> Data<'a> {
     pub(super) fn value(&self) -> Value<'_> {
         let owner = &self.subject.owner;
         let text = |text| Value::from(text);
-        let id = |id: Option<i64>| id.map_or(Value::Missing, Value::from);
+        let id = |id: Option<i64>| Value::from(id.unwrap_or(PROXY_ID.into()));
         let type_meta = vec![("APIVersion", text(owner.api_version.as_str())), ("Kind", text(&owner.kind))];
         let deployment = vec![("Name", text(owner.name.as_str())), ("Namespace", text(&owner.namespace))];
         Record::value(

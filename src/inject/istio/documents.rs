@@ -36,38 +36,47 @@ pub enum Document {
         document: Value,
         /// Workloads in it that stay as they are.
         skipped: Vec<Skipped>,
+        /// What of its annotations was passed over, each with the workload's name.
+        warnings: Vec<String>,
     },
 }
+
+/// Whether pods have native sidecars: those of the named node, or those that no node is chosen for.
+pub type Native<'a> = &'a dyn Fn(Option<&str>) -> bool;
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, name, decision } = self;
         match decision.reason {
             Reason::HostNetwork => write!(f, "Skipping injection because {kind} {name:?} has host networking enabled"),
+            Reason::Injected => {
+                write!(f, "Skipping injection because {kind} {name:?} has injected \"istio-proxy\" sidecar already")
+            }
             _ => write!(f, "Skipping injection because {kind} {name:?} has sidecar injection disabled"),
         }
     }
 }
 
 impl Injector {
-    /// Injects the workload that a document is, or those that it lists. `native_sidecars`: whether the cluster has them.
+    /// Injects the workload that a document is, or those that it lists.
     ///
     /// # Errors
     /// A pod should get a sidecar and cannot, or a workload has none.
-    pub fn inject_document(&self, mut document: Value, native_sidecars: bool) -> Result<Document, Error> {
-        let mut skipped = Vec::new();
+    pub fn inject_document(&self, mut document: Value, native: Native<'_>) -> Result<Document, Error> {
+        let mut told = Told::default();
         let is_workload = workload::each(&mut document, &mut |document: &mut Value, kind| {
-            self.inject_workload(document, kind, native_sidecars, &mut skipped)
+            self.inject_workload(document, kind, native, &mut told)
         })?;
-        Ok(if is_workload { Document::Workload { document, skipped } } else { Document::Untouched })
+        let Told { skipped, warnings } = told;
+        Ok(if is_workload { Document::Workload { document, skipped, warnings } } else { Document::Untouched })
     }
 
     fn inject_workload(
         &self,
         document: &mut Value,
         kind: Kind,
-        native: bool,
-        skipped: &mut Vec<Skipped>,
+        native: Native<'_>,
+        told: &mut Told,
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.pointers();
         let Some(subject) = workload::pod(document, (metadata, spec)) else {
@@ -75,32 +84,60 @@ impl Injector {
             return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
         let namespace = pod::text(pod::metadata(&subject), "namespace");
-        let decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
+        let mut decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
+        if decision.inject && self.keeps_sidecars() && legacy::by_hand::has_sidecar(&subject) {
+            decision = Decision { inject: false, reason: Reason::Injected, remark: None };
+        }
+        let (title, name) = workload::title(document);
         if !decision.inject {
-            let (kind, name) = workload::title(document);
-            skipped.push(Skipped { kind, name, decision });
+            told.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());
         }
         let owner = owner(document, kind);
-        let mut injected = self.inject_by_hand(&subject, owner, native)?;
+        let native = native(pod::node_name(&subject));
+        let (mut injected, warnings) = self.inject_by_hand(&subject, owner, native)?;
+        told.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
         workload::put(document, spec, injected["spec"].take());
         workload::put(document, metadata, injected["metadata"].take());
         Ok(())
     }
 
-    fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<Value, Error> {
+    /// Whether a pod that has its sidecar is left as it is: so did 1.2 to 1.7.
+    fn keeps_sidecars(&self) -> bool {
+        let config = self.config();
+        match &config.settings.program {
+            Program::Legacy(program) => (2..UNITED).contains(&program.release(&config.values)),
+            Program::Modern { .. } => false,
+        }
+    }
+
+    fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
         let config = self.config();
         let namespace = pod::text(pod::metadata(subject), "namespace");
         let proxy_config = config.mesh.proxy_of(subject, namespace, &[])?;
         let budget = &mut Budget::default();
         if let Program::Legacy(program) = &config.settings.program {
+            if program.release(&config.values) < UNITED {
+                let by_hand = legacy::by_hand::inject(config, program, subject, &owner, proxy_config, budget)?;
+                return Ok((by_hand, Vec::new()));
+            }
             let patch = legacy::inject(config, program, subject, &owner, proxy_config, budget)?;
-            return Ok(legacy::patched(subject, &patch)?);
+            return Ok((legacy::patched(subject, &patch)?, Vec::new()));
         }
         let templates = [SIDECAR.to_owned()];
         let subject = Subject { templates: &templates, native, ..Subject::plain(subject, owner, proxy_config) };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
+}
+
+/// The minor release of Istio 1 from which on documents are injected by the webhook's operations.
+const UNITED: u32 = 8;
+
+/// What people are told about the workloads of a document.
+#[derive(Debug, Default)]
+struct Told {
+    skipped: Vec<Skipped>,
+    warnings: Vec<String>,
 }
 
 /// The rules that hold for documents: everything gets a sidecar that does not decline.
@@ -130,7 +167,7 @@ mod tests {
 
     fn inject(text: &str) -> Result<Document, Error> {
         let document = crate::inject::yaml::value(text).unwrap();
-        Injector::new(BuiltIn::default().config().unwrap()).inject_document(document, false)
+        Injector::new(BuiltIn::default().config().unwrap()).inject_document(document, &|_| false)
     }
 
     #[test]
@@ -153,7 +190,7 @@ mod tests {
             ),
         ] {
             let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {metadata}\nspec: {spec}\n");
-            let Document::Workload { document, skipped } = inject(&text).unwrap() else { panic!("{text}") };
+            let Document::Workload { document, skipped, .. } = inject(&text).unwrap() else { panic!("{text}") };
             assert_eq!(skipped[0].to_string(), format!("Skipping injection because {line}"));
             assert_eq!(document["spec"].get("containers"), None);
         }
@@ -172,5 +209,24 @@ mod tests {
     fn a_workload_without_a_pod_is_an_error() {
         let error = inject("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {}\n").unwrap_err();
         assert_eq!(error.to_string(), "Deployment \"d\" has no pod template: spec.template is required");
+    }
+
+    #[test]
+    fn warnings_name_the_workload_and_each_pod_s_node_decides() {
+        let config = BuiltIn::default().config().unwrap();
+        let mesh = super::super::Mesh::parse("enablePrometheusMerge: true").unwrap();
+        let injector = Injector::new(super::super::Config { mesh, ..config });
+        let pod = |node: &str| {
+            let metadata = "{name: p, annotations: {prometheus.istio.io/scrape-targets: web}}";
+            let spec = format!("{{nodeName: {node}, containers: [{{name: a}}]}}");
+            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
+            injector.inject_document(crate::inject::yaml::value(&text).unwrap(), &|node| node == Some("new")).unwrap()
+        };
+        for (node, native) in [("new", true), ("old", false), ("", false)] {
+            let Document::Workload { document, warnings, .. } = pod(node) else { panic!("it is a pod") };
+            assert!(warnings[0].starts_with("Pod \"p\": prometheus.istio.io/scrape-targets: "), "{warnings:?}");
+            let inits = document["spec"]["initContainers"].as_array().unwrap();
+            assert_eq!(inits.iter().any(|container| container["name"] == "istio-proxy"), native, "{node}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Why a configuration is refused, or a pod cannot get its sidecar.
 
+use super::proto::Mistyped;
 use crate::inject::{Mismatch, merge, patch, template, yaml};
 
 /// What goes wrong in injection. Texts about pods reach whoever made the pod, through the API server.
@@ -16,6 +17,20 @@ pub enum Error {
     /// A part of the configuration has the wrong shape.
     #[error("{0} is no map")]
     NoMap(&'static str),
+    /// A value of the mesh's configuration is not of its field's type.
+    #[error("the mesh configuration: {0}")]
+    Mesh(Mistyped),
+    /// A value in a pod's annotation of the proxy's configuration is not of its field's type.
+    #[error("invalid value for annotation \"proxy.istio.io/config\": {0}")]
+    ProxyConfig(Mistyped),
+    /// A container would have an image without a registry or a tag.
+    #[error("the image of {container} would be {image:?}: the values have no global.hub or no global.tag")]
+    NoImage {
+        /// The container.
+        container: String,
+        /// What the template makes of the values.
+        image: String,
+    },
     /// The mesh's status port is none.
     #[error("statusPort of the mesh's defaultConfig is {0}, which is no port")]
     StatusPort(String),

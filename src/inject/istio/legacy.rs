@@ -1,6 +1,7 @@
 //! Injection as Istio did it up to 1.8: one template renders lists of containers and volumes, and operations written one by
 //! one, in the order of 1.8, put them into the pod.
 
+pub(super) mod by_hand;
 mod render;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::pipeline::Subject;
 use super::status::Status;
-use super::{Config, Error, Owner, annotations, probes, prometheus};
+use super::{Config, Error, Owner, Values, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -33,8 +34,10 @@ pub(super) struct Program {
     template: Template,
     /// What the status annotation calls the template's version: its SHA-256, in hexadecimal.
     version: String,
-    /// It is of Istio 1.1 or before, which wrote its actions in brackets: no metrics, no labels, no group of tokens.
+    /// It is of Istio 1.1 or before, which wrote its actions in brackets.
     first: bool,
+    /// It renders what the CNI plugin reads, as those from Istio 1.4 on.
+    redirects: bool,
 }
 
 impl Program {
@@ -56,7 +59,24 @@ impl Program {
             template: Template::parse("sidecar", text, delims, &functions.clone().with_render())?,
             version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
             first,
+            redirects: text.contains("podRedirectAnnot"),
         })
+    }
+
+    /// The minor release of Istio 1 that the configuration is of, as far as it tells: by the spelling of the template's actions,
+    /// the values' tag, and what the template renders. The last that had one template is 1.8.
+    pub(super) fn release(&self, values: &Values) -> u32 {
+        match (self.first, values.release(), self.redirects) {
+            (true, ..) => 1,
+            (false, Some(minor), _) => minor.clamp(2, 8),
+            (false, None, true) => 7,
+            (false, None, false) => 8,
+        }
+    }
+
+    /// Istio 1.2 was the first to have values beside its template.
+    pub(super) fn needs_values(&self) -> bool {
+        !self.first
     }
 }
 
@@ -77,9 +97,12 @@ pub(super) fn inject(
     let mut parts = render::render(config, &program.template, &subject, budget)?;
     let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
     let rewrite = rewrite.unwrap_or(parts.rewrite_probes);
-    let mut operations = if rewrite { rewritten_probes(pod, &mut parts, config.mesh.status_port) } else { Vec::new() };
+    let release = program.release(&config.values);
+    let rewritten = if rewrite { rewritten_probes(pod, &mut parts, config.mesh.status_port) } else { Vec::new() };
+    // 1.1 wrote them last.
+    let (mut operations, last) = if release > 1 { (rewritten, Vec::new()) } else { (Vec::new(), rewritten) };
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
-    let merge = !program.first && merge.unwrap_or(config.mesh.prometheus_merge);
+    let merge = release >= 6 && merge.unwrap_or(config.mesh.prometheus_merge);
     if merge {
         remember_scraping(pod, &mut parts);
     }
@@ -98,16 +121,20 @@ pub(super) fn inject(
     operations.extend(added(pod, &mut parts));
     operations
         .extend(parts.dns_config.take().map(|value| Operation::Add { path: "/spec/dnsConfig".to_owned(), value }));
-    if !program.first {
+    if takes_group(config, release) {
         let mut context = pod::spec(pod).get("securityContext").cloned().unwrap_or_default();
         pod::object(&mut context).insert("fsGroup".to_owned(), GROUP.into());
         operations.push(Operation::Add { path: "/spec/securityContext".to_owned(), value: context });
     }
     operations.extend(annotated(pod, annotations));
-    if !program.first {
-        operations.extend(labelled(pod, config, &owner.name));
-    }
+    operations.extend(labelled(pod, config, (&owner.name, release)));
+    operations.extend(last);
     Ok(operations)
+}
+
+/// Whether the pod gets the group that may read mounted tokens; at first only meshes that mounted some gave it.
+fn takes_group(config: &Config, release: u32) -> bool {
+    release >= 5 || config.mesh.json.get("enableSdsTokenMount") == Some(&Value::Bool(true))
 }
 
 /// The pod after these operations. Every pod that an API server shows has metadata, so that none of them makes it.
@@ -216,23 +243,23 @@ fn annotated(pod: &Value, mut added: Map<String, Value>) -> Vec<Operation> {
     })
 }
 
-fn labelled(pod: &Value, config: &Config, workload: &str) -> Vec<Operation> {
+fn labelled(pod: &Value, config: &Config, (workload, release): (&str, u32)) -> Vec<Operation> {
     let present = pod::metadata(pod).get("labels").and_then(Value::as_object);
     let label = |name: &str| pod::label(pod, name).filter(|value| !value.is_empty());
     let first = |names: &[&str], default: &str| names.iter().find_map(|name| label(name)).unwrap_or(default).to_owned();
     let (name, revision) = ("service.istio.io/canonical-name", "service.istio.io/canonical-revision");
     let mut added = Map::new();
-    let mut add = |key: &str, value: String| {
-        if label(key).is_none() {
+    let mut add = |since: u32, key: &str, value: String| {
+        if release >= since && label(key).is_none() {
             added.insert(key.to_owned(), value.into());
         }
     };
-    add("istio.io/rev", config.revision.clone());
-    add("security.istio.io/tlsMode", "istio".to_owned());
-    add(name, first(&["app.kubernetes.io/name", "app"], workload));
-    add(revision, first(&["app.kubernetes.io/version", "version"], "latest"));
+    add(6, "istio.io/rev", config.revision.clone());
+    add(4, "security.istio.io/tlsMode", "istio".to_owned());
+    add(6, name, first(&["app.kubernetes.io/name", "app"], workload));
+    add(6, revision, first(&["app.kubernetes.io/version", "version"], "latest"));
     if !config.values.network.is_empty() {
-        add(annotation::NETWORK, config.values.network.clone());
+        add(6, annotation::NETWORK, config.values.network.clone());
     }
     members("labels", present.is_some(), added, |_| false)
 }

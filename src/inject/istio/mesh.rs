@@ -1,10 +1,10 @@
 //! The mesh's configuration and the proxy configuration of a pod: Istio's defaults, the mesh, resources, the annotation.
 //!
-//! Both stay JSON in protobuf's spelling; what injection itself asks is read once.
+//! Both are JSON in protobuf's spelling, checked by their definition; what injection itself asks is read once.
 
 use serde_json::{Map, Value, json};
 
-use super::Error;
+use super::{Error, proto, proxy_config};
 use crate::contract::{annotation, port};
 use crate::inject::template::PROXY_DEFAULTS;
 use crate::inject::{pod, yaml};
@@ -31,18 +31,16 @@ impl Mesh {
     /// # Errors
     /// It is no map, or a part that injection needs is of another type.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = |what| Error::NoMap(what);
         let mesh = yaml::value(text).map_err(|error| Error::Configuration { what: "mesh", error })?;
         let mut mesh = match mesh {
             Value::Null => Map::new(),
-            Value::Object(mesh) => camel_cased(mesh),
-            _ => return Err(wrong("mesh")),
+            Value::Object(mesh) => proto::decode(proto::MESH_CONFIG, mesh).map_err(Error::Mesh)?,
+            _ => return Err(Error::NoMap("mesh")),
         };
         let mut json = defaults();
         let proxy = match mesh.shift_remove("defaultConfig") {
-            None | Some(Value::Null) => Map::new(),
-            Some(Value::Object(proxy)) => camel_cased(proxy),
-            Some(_) => return Err(wrong("defaultConfig of mesh")),
+            Some(Value::Object(proxy)) => proxy,
+            _ => Map::new(),
         };
         overlay(&mut json["defaultConfig"], proxy);
         pod::object(&mut json).extend(mesh);
@@ -78,7 +76,7 @@ impl Mesh {
     /// The proxy configuration of a pod. `resources`: `ProxyConfig` objects of the root and the pod's namespace.
     ///
     /// # Errors
-    /// The pod's annotation cannot be read.
+    /// The pod's annotation cannot be read, or makes a configuration with which no proxy starts.
     pub(super) fn proxy_of(&self, subject: &Value, namespace: &str, resources: &[Value]) -> Result<Value, Error> {
         let mut config = self.proxy().clone();
         let labels = pod::map(pod::metadata(subject), "labels");
@@ -90,7 +88,10 @@ impl Mesh {
         }
         if let Some(text) = pod::annotation(subject, annotation::PROXY_CONFIG) {
             match yaml::value(text) {
-                Ok(Value::Object(annotated)) => overlay(&mut config, camel_cased(annotated)),
+                Ok(Value::Object(annotated)) => {
+                    overlay(&mut config, proto::decode(proto::PROXY_CONFIG, annotated).map_err(Error::ProxyConfig)?);
+                    proxy_config::check(&config)?;
+                }
                 Ok(Value::Null) => {}
                 _ => return Err(Error::annotation(annotation::PROXY_CONFIG, text, "a map in YAML")),
             }
@@ -119,14 +120,22 @@ fn defaults() -> Value {
     })
 }
 
-/// Puts fields over those of `config`; variables of the proxy are put beside those that are there.
+/// Puts fields over those of `config`; variables of the proxy, and what it does with headers, are put beside those that are
+/// there. A proxy has its name from one field or the other.
 fn overlay(config: &mut Value, fields: Map<String, Value>) {
     for (key, value) in fields {
         match value {
             Value::Null => {}
-            Value::Object(metadata) if key == "proxyMetadata" => pod::map_mut(config, &key).extend(metadata),
+            Value::Object(members) if matches!(key.as_str(), "proxyMetadata" | "proxyHeaders") => {
+                pod::map_mut(config, &key).extend(members);
+            }
             value => {
-                pod::object(config).insert(key, value);
+                let names = ["serviceCluster", "tracingServiceName"];
+                let config = pod::object(config);
+                if names.contains(&key.as_str()) {
+                    config.retain(|name, _| !names.contains(&name.as_str()));
+                }
+                config.insert(key, value);
             }
         }
     }
@@ -163,21 +172,6 @@ fn from_resource(resource: &Value) -> Map<String, Value> {
     names.into_iter().filter_map(|(from, to)| Some((to.to_owned(), spec.get(from)?.clone()))).collect()
 }
 
-/// Field names as protobuf's JSON spells them; it reads those of the definition too.
-fn camel_cased(fields: Map<String, Value>) -> Map<String, Value> {
-    let camel = |name: String| {
-        let mut parts = name.split('_');
-        let mut camel = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            let mut letters = part.chars();
-            camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-            camel.push_str(letters.as_str());
-        }
-        camel
-    };
-    fields.into_iter().map(|(name, value)| (camel(name), value)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,6 +198,46 @@ mod tests {
         assert_eq!(config["image"]["imageType"], "debug");
         assert_eq!(config["proxyMetadata"], json!({"A": "m", "B": "root", "C": "pod"}));
         assert_eq!(config["discoveryAddress"], "istiod.istio-system.svc:15012");
+    }
+
+    fn annotated(text: &str) -> Result<Value, String> {
+        let pod = json!({"metadata": {"annotations": {annotation::PROXY_CONFIG: text}}});
+        Mesh::default().proxy_of(&pod, "shop", &[]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_annotation_is_read_by_type() {
+        let config = annotated("private_key_provider: {cryptomb: {poll_delay: 10ms}}\nconcurrency: 0").unwrap();
+        assert_eq!(config["privateKeyProvider"]["cryptomb"]["pollDelay"], "0.010s");
+        assert_eq!(config["concurrency"], 0);
+        assert_eq!(annotated("").unwrap(), *Mesh::default().proxy());
+        let error = annotated("concurrency: two").unwrap_err();
+        assert!(
+            error.starts_with("invalid value for annotation \"proxy.istio.io/config\": concurrency is \"two\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_proxy_has_one_name() {
+        let config = annotated("tracingServiceName: CANONICAL_NAME_ONLY").unwrap();
+        assert_eq!(
+            (&config["tracingServiceName"], config.get("serviceCluster")),
+            (&json!("CANONICAL_NAME_ONLY"), None)
+        );
+    }
+
+    #[test]
+    fn the_mesh_is_read_by_type_and_keeps_what_other_releases_know() {
+        let mesh = Mesh::parse("{sdsUdsPath: /x, default_config: {drain_duration: 1m}, enablePrometheusMerge: false}")
+            .unwrap();
+        assert_eq!(
+            (&mesh.json["sdsUdsPath"], &mesh.json["defaultConfig"]["drainDuration"]),
+            (&json!("/x"), &json!("60s"))
+        );
+        assert!(!mesh.prometheus_merge);
+        let error = Mesh::parse("enablePrometheusMerge: sometimes").unwrap_err().to_string();
+        assert_eq!(error, "the mesh configuration: enablePrometheusMerge is \"sometimes\", and must be true or false");
     }
 
     #[test]

@@ -37,6 +37,15 @@ impl Owner {
         }
     }
 
+    /// The owner as releases up to 1.8 name it, whose cron jobs were not yet of `batch/v1`.
+    pub(super) fn of_legacy_pod(pod: &Value, namespace: &str) -> Self {
+        let mut owner = Self::of_pod(pod, namespace);
+        if (&*owner.api_version, &*owner.kind) == ("batch/v1", "CronJob") {
+            owner.api_version = "batch/v1beta1".to_owned();
+        }
+        owner
+    }
+
     fn of_controller(pod: &Value, reference: &Value, own: &Self) -> Self {
         let (kind, name) = (pod::text(reference, "kind"), pod::name(reference));
         let owner = |api_version: &str, kind: &str, name: &str| Self {
@@ -107,6 +116,14 @@ mod tests {
         );
         assert_eq!(owner("Job", "sweep-27512345", &json!({})), is("batch/v1", "CronJob", "sweep"));
         assert_eq!(owner("Job", "sweep-123", &json!({})), is("apps/v1", "Job", "sweep-123"));
+    }
+
+    #[test]
+    fn cron_jobs_of_legacy_releases_were_beta() {
+        let pod = json!({"metadata": {"generateName": "x-", "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "sweep-27512345", "controller": true}]}});
+        let owner = Owner::of_legacy_pod(&pod, "shop");
+        assert_eq!((&*owner.api_version, &*owner.kind, &*owner.name), ("batch/v1beta1", "CronJob", "sweep"));
     }
 
     #[test]

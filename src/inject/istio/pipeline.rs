@@ -12,7 +12,7 @@ use super::overrides::{self, Overrides, Own};
 use super::owner::Owner;
 use super::settings::Program;
 use super::status::{self, Status};
-use super::{Config, Error, annotations, order, probes, prometheus};
+use super::{Config, Error, annotations, order, probes, prometheus, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -69,7 +69,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Injects.
+/// Returns the injected pod, and what of its annotations was passed over, as warnings.
 ///
 /// # Errors
 /// The pod's annotations, the templates or their merging; see [`Error`].
@@ -78,7 +78,7 @@ pub(super) fn inject(
     overlays: &Overlays,
     subject: &Subject<'_>,
     budget: &mut Budget,
-) -> Result<Value, Error> {
+) -> Result<(Value, Vec<String>), Error> {
     annotations::check(subject.pod)?;
     let env = cluster_env(config, subject);
     let status = Status::of(subject.pod);
@@ -86,25 +86,29 @@ pub(super) fn inject(
     let (mut merged, template_pod) = render(config, overlays, subject, (&remembered, status.as_ref()), budget)?;
     let own = Own { pod: subject.pod, remembered: &remembered, status: status.as_ref() };
     overrides::reapply(&mut merged, &own, &template_pod, budget)?;
+    for which in [CONTAINERS, INIT_CONTAINERS] {
+        let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
+        let mut injected = pod::containers(&merged, which).iter().filter(|item| names.contains(pod::name(item)));
+        injected.try_for_each(values::check_image)?;
+    }
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
-    finish(config, subject, &env, &template_pod, &mut merged)?;
-    Ok(merged)
+    let warnings = finish(config, subject, &env, &template_pod, &mut merged)?;
+    Ok((merged, warnings))
 }
 
 /// Variables of the sidecar: the request's, over those that the values know; the pod's label knows its network best.
 fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, String> {
     let mut env = subject.env.clone();
-    let values = [(CLUSTER, &config.values.cluster), (NETWORK, &config.values.network)];
-    for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {
-        let known = env.entry(name.to_owned()).or_default();
-        if known.is_empty() {
-            known.clone_from(value);
+    let asked = |name: &str| subject.env.get(name).filter(|value| !value.is_empty()).map(String::as_str);
+    // A label that is empty takes the values' network away; one that the request names stays.
+    let label = pod::label(subject.pod, annotation::NETWORK);
+    let network = label.or(asked(NETWORK)).unwrap_or(&config.values.network);
+    for (name, value) in [(CLUSTER, asked(CLUSTER).unwrap_or(&config.values.cluster)), (NETWORK, network)] {
+        if !value.is_empty() {
+            env.insert(name.to_owned(), value.to_owned());
         }
-    }
-    if let Some(network) = pod::label(subject.pod, annotation::NETWORK).filter(|network| !network.is_empty()) {
-        env.insert(NETWORK.to_owned(), network.to_owned());
     }
     env
 }
@@ -193,7 +197,7 @@ fn stripped<'a>(
             let injected: HashSet<&str> = status.containers_of(which).iter().map(String::as_str).collect();
             pod::list_mut(pod::spec_mut(&mut seen), which).retain(|container| !injected.contains(pod::name(container)));
         }
-        if prometheus::is_merged(&seen, config.mesh.status_port) {
+        if prometheus::is_merged(&seen, prometheus::port(&seen, config.mesh.status_port)) {
             prometheus::clear(&mut seen);
         }
         pod::annotations_mut(&mut seen).shift_remove(annotation::STATUS);
@@ -233,21 +237,23 @@ fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) 
     pod::list_mut(spec, INIT_CONTAINERS).push(sidecar);
 }
 
-/// What no template does: variables, metrics, probes, the status, the order.
+/// Does what no template does: variables, metrics, probes, the status, the order. Returns what was passed over, as warnings.
 fn finish(
     config: &Config,
     subject: &Subject<'_>,
     env: &BTreeMap<String, String>,
     template_pod: &Value,
     merged: &mut Value,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     if let Some(sidecar) = pod::sidecar_mut(merged)
         && !env.is_empty()
     {
         pod::list_mut(sidecar, "env").retain(|variable| !env.contains_key(pod::name(variable)));
         env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
     }
-    prometheus::merge(merged, config.mesh.prometheus_merge, config.mesh.status_port)?;
+    let port = prometheus::port(merged, config.mesh.status_port);
+    let warnings = prometheus::merge(merged, config.mesh.prometheus_merge, port)?;
+    prometheus::secure_port(merged);
     let rewrite = pod::annotation(merged, annotation::REWRITE_PROBES).and_then(parse_bool);
     if rewrite.unwrap_or(config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
@@ -261,7 +267,7 @@ fn finish(
     annotations.extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
     let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
     order::reorder(merged, held || config.values.hold);
-    Ok(())
+    Ok(warnings)
 }
 
 #[cfg(test)]
@@ -276,7 +282,7 @@ mod tests {
     fn labels(names: &str, steps: u64) -> Result<Value, Error> {
         let template = |name: &str| format!("{{metadata: {{labels: {{last: {name}, {name}: 'true'}}}}}}");
         let templates = json!({"a": template("a"), "b": template("b"), "c": template("c")});
-        let config = json!({"templates": templates, "aliases": {"both": ["a", "b"]}}).to_string();
+        let config = json!({"policy": "enabled", "templates": templates, "aliases": {"both": ["a", "b"]}}).to_string();
         let settings = Settings::parse(&config, None)?;
         let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
         let pod = json!({"metadata": {"annotations": {annotation::TEMPLATES: names}}});

@@ -75,6 +75,8 @@ pub enum Reason {
     Always(usize),
     /// Nothing else is said.
     Policy,
+    /// The pod of a document has its sidecar already.
+    Injected,
 }
 
 /// A decision, and why.
@@ -195,6 +197,7 @@ impl Reason {
             Self::Never(_) => "never_selector",
             Self::Always(_) => "always_selector",
             Self::Policy => "policy",
+            Self::Injected => "already",
         }
     }
 }
@@ -233,6 +236,7 @@ impl fmt::Display for Reason {
             Self::Never(at) => write!(f, "neverInjectSelector {at} matches its labels"),
             Self::Always(at) => write!(f, "alwaysInjectSelector {at} matches its labels"),
             Self::Policy => f.write_str("the policy says so of pods that say nothing"),
+            Self::Injected => f.write_str("it has its sidecar already"),
         }
     }
 }

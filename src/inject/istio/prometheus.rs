@@ -13,27 +13,37 @@ const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
 /// Ports on which the proxy itself answers: scraping them would end in a circle.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
-/// Points Prometheus at the agent.
+/// The first port on which a program may listen without a privilege.
+const UNPRIVILEGED: u16 = 1024;
+
+/// The port on which the agent serves merged metrics: the pod's own status port, else the mesh's. On a privileged port no agent
+/// can listen.
+pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
+    let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
+    own.filter(|port| *port >= UNPRIVILEGED).unwrap_or(status_port)
+}
+
+/// Points Prometheus at the agent and returns the scrape targets that were passed over, as warnings.
 ///
 /// # Errors
 /// `prometheus.istio.io/scrape-targets` names a port that cannot be scraped.
-pub(super) fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<(), Error> {
-    let declined = annotated(pod, "scrape") == Some("false");
+pub(super) fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<Vec<String>, Error> {
+    let declined = all_annotated(pod, "scrape").any(|scrape| parse_bool(scrape) == Some(false));
     let wanted = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool).unwrap_or(enabled);
     if declined || !wanted || is_merged(pod, status_port) {
-        return Ok(());
+        return Ok(Vec::new());
     }
-    let scraping = scraping(pod, status_port)?;
+    let (scraping, warnings) = scraping(pod, status_port)?;
     if let (false, Some(sidecar)) = (scraping.is_empty(), pod::sidecar_mut(pod)) {
         pod::push_env(sidecar, SCRAPING, &gojson::encode(&Value::Object(scraping)));
     }
     clear(pod);
     let annotations = pod::annotations_mut(pod);
+    annotations.shift_remove(annotation::SCRAPE_TARGETS);
     annotations.insert("prometheus.io/port".to_owned(), status_port.to_string().into());
     annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
     annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
-    secure_port(pod);
-    Ok(())
+    Ok(warnings)
 }
 
 /// Whether Prometheus is already sent to the agent: by an earlier injection, or by a user who knows what that means.
@@ -47,9 +57,14 @@ pub(super) fn clear(pod: &mut Value) {
     pod::annotations_mut(pod).retain(|name, _| !ours.into_iter().any(|what| is_prometheus(name, what)));
 }
 
-fn annotated<'a>(pod: &'a Value, what: &str) -> Option<&'a str> {
-    let mut annotations = pod::map(pod::metadata(pod), "annotations").iter();
-    annotations.find(|(name, _)| is_prometheus(name, what))?.1.as_str()
+fn annotated<'a>(pod: &'a Value, what: &'a str) -> Option<&'a str> {
+    all_annotated(pod, what).next()
+}
+
+/// The values of all annotations that Prometheus takes for this one.
+fn all_annotated<'a>(pod: &'a Value, what: &'a str) -> impl Iterator<Item = &'a str> {
+    let annotations = pod::map(pod::metadata(pod), "annotations").iter();
+    annotations.filter(move |(name, _)| is_prometheus(name, what)).filter_map(|(_, value)| value.as_str())
 }
 
 /// Whether an annotation is this one of Prometheus', which takes what is no letter, digit or underscore for one.
@@ -58,21 +73,19 @@ fn is_prometheus(name: &str, what: &str) -> bool {
     name.chars().map(sanitised).eq("prometheus_io_".chars().chain(what.chars()))
 }
 
-/// What the agent is told to scrape; empty where the pod says nothing.
-fn scraping(pod: &Value, status_port: u16) -> Result<Map<String, Value>, Error> {
+/// What the agent scrapes, empty where the pod says nothing; and the targets that were passed over, as warnings.
+fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<String>), Error> {
     let [scrape, mut path, mut port] =
         ["scrape", "path", "port"].map(|what| annotated(pod, what).unwrap_or_default().to_owned());
-    let targets = match pod::annotation(pod, annotation::SCRAPE_TARGETS) {
-        Some(text) => targets(text, status_port)?,
-        None => Vec::new(),
-    };
+    let text = pod::annotation(pod, annotation::SCRAPE_TARGETS).unwrap_or_default();
+    let (targets, warnings) = targets(text, status_port)?;
     if let Some((first_port, first_path)) = targets.first() {
         port = if port.is_empty() { first_port.to_string() } else { port };
         path = if path.is_empty() { first_path.clone() } else { path };
     }
     let mut said = Map::new();
     if [&scrape, &path, &port].into_iter().all(String::is_empty) {
-        return Ok(said);
+        return Ok((said, warnings));
     }
     said.insert("scrape".to_owned(), scrape.into());
     said.insert("path".to_owned(), path.into());
@@ -81,28 +94,35 @@ fn scraping(pod: &Value, status_port: u16) -> Result<Map<String, Value>, Error> 
         let list = targets.iter().map(|(port, path)| json!({"port": port.to_string(), "path": path})).collect();
         said.insert("targets".to_owned(), list);
     }
-    Ok(said)
+    Ok((said, warnings))
 }
 
-fn targets(text: &str, status_port: u16) -> Result<Vec<(u16, String)>, Error> {
+type Targets = Vec<(u16, String)>;
+
+/// Reads `port:path,…`. An entry whose port is no number is passed over with a warning; a port that cannot be scraped is an
+/// error.
+fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error> {
     let wrong = |allowed| Error::annotation(annotation::SCRAPE_TARGETS, text, allowed);
-    let target = |entry: &str| {
+    let (mut targets, mut warnings) = (Vec::new(), Vec::new());
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
-        let port: u16 = port.trim().parse().map_err(|_| wrong("port:path,… with ports from 1 to 65535"))?;
-        if port == 0 {
-            return Err(wrong("port:path,… with ports from 1 to 65535"));
-        }
+        let Ok(number) = port.trim().parse::<i64>() else {
+            warnings.push(format!("{}: {entry:?} is no port:path and is passed over", annotation::SCRAPE_TARGETS));
+            continue;
+        };
+        let port = u16::try_from(number).ok().filter(|port| *port != 0);
+        let port = port.ok_or_else(|| wrong("port:path,… with ports from 1 to 65535"))?;
         if port == status_port || RESERVED.contains(&port) {
             return Err(wrong("port:path,… with no port of the proxy's own"));
         }
         let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
-        Ok((port, path.to_owned()))
-    };
-    text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).map(target).collect()
+        targets.push((port, path.to_owned()));
+    }
+    Ok((targets, warnings))
 }
 
-/// The port of metrics over TLS, where the proxy has one.
-fn secure_port(pod: &mut Value) {
+/// Annotates the port of metrics over TLS, where the proxy has one; whether metrics are merged does not matter.
+pub(super) fn secure_port(pod: &mut Value) {
     let Some(sidecar) = pod::sidecar(pod) else { return };
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
     let port = pod::text(variable, "value").to_owned();
@@ -136,24 +156,64 @@ mod tests {
     }
 
     #[test]
-    fn merging_twice_changes_nothing_and_false_is_obeyed() {
+    fn the_port_is_the_pods_own_status_port() {
+        let port = |own: &str| port(&pod(&json!({annotation::STATUS_PORT: own})), 15020);
+        assert_eq!((port("15099"), port("1024"), port("123"), port("0")), (15099, 1024, 15020, 15020));
+    }
+
+    #[test]
+    fn merging_twice_changes_nothing() {
         let once = merged(&json!({}));
         let mut twice = once.clone();
         merge(&mut twice, true, 15020).unwrap();
         assert_eq!(twice, once);
         assert_eq!(once["spec"]["containers"][0].get("env"), None);
-        for annotations in [json!({"prometheus.io/scrape": "false"}), json!({annotation::MERGE_METRICS: "false"})] {
-            assert_eq!(merged(&annotations), pod(&annotations));
-        }
     }
 
     #[test]
-    fn targets_may_not_be_the_proxys() {
-        let target = |text: &str| merge(&mut pod(&json!({annotation::SCRAPE_TARGETS: text})), true, 15020);
-        target("8080:/a, 9090").unwrap();
-        for wrong in ["0", "70000:/", "x", "15090:/stats", "15020"] {
+    fn scrape_is_declined_in_every_spelling_of_false() {
+        for word in ["false", "False", "FALSE", "f", "F", "0"] {
+            for name in ["prometheus.io/scrape", "prometheus_io_scrape", annotation::MERGE_METRICS] {
+                let annotations = json!({name: word});
+                assert_eq!(merged(&annotations), pod(&annotations), "{name} {word}");
+            }
+        }
+        for word in ["no", "off", "fAlse", ""] {
+            let port = &merged(&json!({"prometheus.io/scrape": word}))["metadata"]["annotations"]["prometheus.io/port"];
+            assert_eq!(port, "15020", "{word:?}");
+        }
+        let either = json!({"prometheus.io/scrape": "true", "prometheus_io/scrape": "0"});
+        assert_eq!(merged(&either), pod(&either));
+    }
+
+    #[test]
+    fn targets_go_to_the_agent_and_leave_the_pod() {
+        let pod = merged(&json!({annotation::SCRAPE_TARGETS: "8080:/a, 9090"}));
+        let env = &pod["spec"]["containers"][0]["env"][0];
+        let targets = r#"[{"port":"8080","path":"/a"},{"port":"9090","path":"/metrics"}]"#;
+        assert_eq!(
+            env["value"].as_str().unwrap(),
+            format!(r#"{{"scrape":"","path":"/a","port":"8080","targets":{targets}}}"#)
+        );
+        assert_eq!(pod["metadata"]["annotations"].get(annotation::SCRAPE_TARGETS), None);
+    }
+
+    #[test]
+    fn targets_may_not_be_the_proxys_and_unreadable_ones_are_passed_over() {
+        let target = |text: &str| {
+            let mut pod = pod(&json!({annotation::SCRAPE_TARGETS: text}));
+            let warnings = merge(&mut pod, true, 15099)?;
+            Ok::<_, Error>((warnings, pod["spec"]["containers"][0]["env"][0]["value"].as_str().map(str::to_owned)))
+        };
+        let reserved = RESERVED.map(|port| port.to_string());
+        for wrong in ["0", "70000:/", "-1", "15099:/x"].into_iter().chain(reserved.iter().map(String::as_str)) {
             let error = target(wrong).unwrap_err().to_string();
             assert!(error.contains("prometheus.istio.io/scrape-targets"), "{error}");
         }
+        let (warnings, env) = target("x:/y, 8080:/a,").unwrap();
+        assert_eq!(warnings, [r#"prometheus.istio.io/scrape-targets: "x:/y" is no port:path and is passed over"#]);
+        assert!(env.unwrap().contains(r#""targets":[{"port":"8080","path":"/a"}]"#));
+        let (warnings, env) = target("web").unwrap();
+        assert_eq!((warnings.len(), env), (1, None));
     }
 }

@@ -103,7 +103,8 @@ impl Settings {
     pub fn from_template(text: &str) -> Result<Self, Error> {
         let templates = Some(BTreeMap::from([(SIDECAR.to_owned(), text.to_owned())]));
         let none = Document {
-            policy: None,
+            // Whoever injects by hand has no policy.
+            policy: Some("enabled".to_owned()),
             template: None,
             templates,
             default_templates: None,
@@ -113,6 +114,14 @@ impl Settings {
             injected_annotations: None,
         };
         Self::new(none, None, BTreeMap::new())
+    }
+
+    /// Whether templates may read values: the first releases had none.
+    pub fn needs_values(&self) -> bool {
+        match &self.program {
+            Program::Modern { .. } => true,
+            Program::Legacy(program) => program.needs_values(),
+        }
     }
 
     fn new(document: Document, era: Option<Era>, environment: BTreeMap<String, String>) -> Result<Self, Error> {
@@ -144,9 +153,9 @@ impl Settings {
             format!("template {template} calls the function {function:?}, which is not known: pods for which it does are refused")
         }));
         let default = match document.policy.as_deref() {
-            None | Some("enabled") => policy::Default::Enabled,
+            Some("enabled") => policy::Default::Enabled,
             Some("disabled") => policy::Default::Disabled,
-            Some(word) => policy::Default::Invalid(word.to_owned()),
+            word => policy::Default::Invalid(word.unwrap_or_default().to_owned()),
         };
         if let policy::Default::Invalid(word) = &default {
             warnings.push(format!("policy {word:?} is neither \"enabled\" nor \"disabled\": nothing will be injected"));
@@ -185,6 +194,16 @@ mod tests {
         assert_eq!(era("templates: {sidecar: 'spec: {}'}", None), Era::V1_27);
         assert_eq!(era("template: 'containers: []'", None), Era::V1_1);
         assert_eq!(era("template: '{{ poison }}'\ntemplates: {sidecar: 'spec: {}'}", Some(Era::V1_12)), Era::V1_12);
+    }
+
+    #[test]
+    fn without_a_policy_nothing_is_injected() {
+        let settings = Settings::parse("templates: {sidecar: 'spec: {}'}", None).unwrap();
+        assert_eq!(settings.policy.default, policy::Default::Invalid(String::new()));
+        assert_eq!(settings.warnings.len(), 1);
+        assert!(settings.warnings[0].starts_with("policy \"\" is neither"), "{:?}", settings.warnings);
+        let template = Settings::from_template("spec: {}").unwrap();
+        assert_eq!((template.policy.default, template.warnings.len()), (policy::Default::Enabled, 0));
     }
 
     #[test]

@@ -57,11 +57,11 @@ impl Values {
         }
     }
 
-    /// The image of the sidecar: the pod's annotation wins over its proxy configuration, that over the values.
+    /// The image of the sidecar: the pod's annotation, even an empty one, wins over its proxy configuration, that over the
+    /// values.
     pub(super) fn image_of_proxy(&self, proxy_config: &Value, annotation: Option<&str>) -> String {
-        let configured = proxy_config.get("image").map_or("", |image| pod::text(image, "imageType"));
-        let of_type = [annotation.unwrap_or_default(), configured].into_iter().find(|kind| !kind.is_empty());
-        self.image(&self.proxy_image, of_type)
+        let configured = proxy_config.get("image").map(|image| pod::text(image, "imageType"));
+        self.image(&self.proxy_image, annotation.or(configured.filter(|kind| !kind.is_empty())))
     }
 
     /// The image of `istio-init` and `istio-validation`.
@@ -69,14 +69,30 @@ impl Values {
         self.image(&self.init_image, annotation)
     }
 
+    /// The minor release of Istio 1 that the images are of, where their tag tells (`1.6.0`, `release-1.4-latest-daily`).
+    pub(super) fn release(&self) -> Option<u32> {
+        let release = self.tag.strip_prefix("release-").unwrap_or(&self.tag).strip_prefix("1.")?;
+        release.split(['.', '-']).next()?.parse().ok()
+    }
+
     fn image(&self, name: &str, of_type: Option<&str>) -> String {
         let name = if name.is_empty() { "proxyv2" } else { name };
         if name.contains('/') {
             return name.to_owned();
         }
-        let variant = of_type.filter(|kind| !kind.is_empty()).unwrap_or(&self.variant);
+        let variant = of_type.unwrap_or(&self.variant);
         format!("{}/{name}:{}", self.hub, tag_of_variant(&self.tag, variant))
     }
+}
+
+/// Refuses an image of a template's container that has no registry or no tag: no node could pull it.
+pub(super) fn check_image(container: &Value) -> Result<(), Error> {
+    let image = pod::text(container, "image");
+    if image.starts_with('/') || image.ends_with(':') {
+        let container = pod::name(container).to_owned();
+        return Err(Error::NoImage { container, image: image.to_owned() });
+    }
+    Ok(())
 }
 
 /// The tag with another variant than the one that it names.
@@ -107,6 +123,8 @@ mod tests {
         let image = |v: &Values, config: &Value, annotation| v.image_of_proxy(config, annotation);
         assert_eq!(image(&values("1", "", "p"), &json!({}), None), "h/p:1");
         assert_eq!(image(&values("1", "debug", "p"), &json!({}), None), "h/p:1-debug");
+        assert_eq!(image(&values("1", "debug", "p"), &distroless, Some("")), "h/p:1");
+        assert_eq!(values("1", "debug", "p").image_of_init(Some("")), "h/init:1");
         assert_eq!(image(&values("1-debug", "", "p"), &distroless, None), "h/p:1-distroless");
         assert_eq!(image(&values("1-debug", "", "p"), &distroless, Some("default")), "h/p:1");
         assert_eq!(image(&values("1", "debug", "r/p:2"), &json!({}), None), "r/p:2");

@@ -73,11 +73,13 @@ pub static PROXY_CONFIG: Shape = message(
         f("DrainDuration", "drainDuration", Kind::Text),
         f("ParentShutdownDuration", "parentShutdownDuration", Kind::Text),
         f("DiscoveryAddress", "discoveryAddress", Kind::Text),
+        f("DiscoveryRefreshDelay", "discoveryRefreshDelay", Kind::Text),
         f("ZipkinAddress", "zipkinAddress", Kind::Text),
         f("ConnectTimeout", "connectTimeout", Kind::Text),
         f("StatsdUdpAddress", "statsdUdpAddress", Kind::Text),
         f("EnvoyMetricsServiceAddress", "envoyMetricsServiceAddress", Kind::Text),
         f("ProxyAdminPort", "proxyAdminPort", Kind::Int),
+        f("AvailabilityZone", "availabilityZone", Kind::Text),
         f(
             "ControlPlaneAuthPolicy",
             "controlPlaneAuthPolicy",
@@ -106,6 +108,10 @@ pub static PROXY_CONFIG: Shape = message(
         f("Image", "image", Kind::Pointer(&PROXY_IMAGE)),
         f("PrivateKeyProvider", "privateKeyProvider", Kind::Any),
         f("ProxyHeaders", "proxyHeaders", Kind::Any),
+        f("FileFlushInterval", "fileFlushInterval", Kind::Text),
+        f("FileFlushMinSizeKb", "fileFlushMinSizeKb", Kind::Int),
+        f("StatsCompression", "statsCompression", Kind::Pointer(&BOOL_VALUE)),
+        f("ConnectionSettings", "connectionSettings", Kind::Any),
     ],
 );
 

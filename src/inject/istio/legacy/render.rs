@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::contract::container;
 use crate::inject::istio::data::Data;
 use crate::inject::istio::pipeline::Subject;
-use crate::inject::istio::{Config, Error};
+use crate::inject::istio::{Config, Error, values};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::template::{Budget, Template};
 use crate::inject::yaml;
@@ -77,6 +77,8 @@ pub(super) struct Parts {
     volumes: Vec<Value>,
     pull_secrets: Vec<Value>,
     pub(super) dns_config: Option<Value>,
+    /// Annotations that the CNI plugin reads.
+    pub(super) redirect: Map<String, Value>,
 }
 
 /// Renders the template and reads what comes out.
@@ -107,9 +109,14 @@ pub(super) fn render(
         volumes: list(VOLUMES)?,
         pull_secrets: list(PULL_SECRETS)?,
         dns_config: None,
+        redirect: Map::new(),
     };
+    if let Some(Value::Object(redirect)) = rendered.shift_remove("podRedirectAnnot").map(typed) {
+        parts.redirect = redirect;
+    }
     parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
     for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
+        values::check_image(container)?;
         pod::object(container).entry("resources").or_insert_with(|| json!({}));
     }
     if let Some(sidecar) = parts.sidecar() {

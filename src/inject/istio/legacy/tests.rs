@@ -6,7 +6,7 @@ use crate::inject::istio::{Config, Injector, Mesh, Outcome, Platform, Request, S
 
 fn injected(template: &str, values: &str, pod: &Value) -> Value {
     let config = Config {
-        settings: Settings::parse(&json!({"template": template}).to_string(), None).unwrap(),
+        settings: Settings::parse(&json!({"policy": "enabled", "template": template}).to_string(), None).unwrap(),
         values: Values::parse(values).unwrap(),
         mesh: Mesh::default(),
         revision: String::new(),

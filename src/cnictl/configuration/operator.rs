@@ -1,0 +1,45 @@
+//! The values and the mesh that an `IstioOperator` resource brings (`--operatorFileName`).
+
+use serde_json::{Map, Value};
+
+use super::super::Error;
+use crate::inject::istio::{self, Mesh, Values};
+use crate::inject::yaml;
+
+const FLAG: &str = "--operatorFileName";
+
+/// What the resource says; a part that it does not mention comes from elsewhere.
+#[derive(Debug, Default)]
+pub(super) struct Operator {
+    pub(super) values: Option<Values>,
+    pub(super) mesh: Option<Mesh>,
+}
+
+impl Operator {
+    /// Reads the resource.
+    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+        let wrong = |source| Error::Configuration { what: FLAG.to_owned(), source };
+        let no_map = || wrong(istio::Error::NoMap("spec of the IstioOperator"));
+        let resource =
+            yaml::value(text).map_err(|error| wrong(istio::Error::Configuration { what: "IstioOperator", error }))?;
+        let spec = resource.get("spec").and_then(Value::as_object).ok_or_else(no_map)?;
+        let part = |key: &str| spec.get(key).filter(|part| !part.is_null());
+        let values = part("values").map(|values| Values::parse(&with_image(values, spec).to_string()).map_err(wrong));
+        let mesh = part("meshConfig").map(|mesh| Mesh::parse(&mesh.to_string()).map_err(wrong));
+        Ok(Self { values: values.transpose()?, mesh: mesh.transpose()? })
+    }
+}
+
+/// The values, with the resource's own `hub` and `tag` where they have none.
+fn with_image(values: &Value, spec: &Map<String, Value>) -> Value {
+    let mut values = values.clone();
+    for key in ["hub", "tag"] {
+        let Some(own) = spec.get(key).filter(|own| !own.is_null()) else { continue };
+        let Some(values) = values.as_object_mut() else { continue };
+        let global = values.entry("global").or_insert_with(|| Value::Object(Map::new()));
+        if let Some(global) = global.as_object_mut() {
+            global.entry(key).or_insert_with(|| own.clone());
+        }
+    }
+    values
+}

@@ -1,0 +1,71 @@
+//! Documents by the one template of Istio 1.1 to 1.7: `kube-inject` had a way of its own then, without operations.
+//!
+//! Containers and volumes go behind those of the pod; secrets of the template do not reach it, nor do metrics' annotations. From
+//! 1.4 on what the CNI plugin reads at ADD (`podRedirectAnnot`) is written into the pod's annotations.
+
+use serde_json::Value;
+
+use super::{GROUP, Program, render, rewritten_probes, takes_group};
+use crate::contract::{annotation, container};
+use crate::inject::istio::pipeline::Subject;
+use crate::inject::istio::{Config, Error, Owner, annotations};
+use crate::inject::patch;
+use crate::inject::pod::{self, CONTAINERS};
+use crate::inject::template::Budget;
+use crate::redirect::annotations::parse_bool;
+
+/// Whether a pod has a sidecar beside its own containers already.
+pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
+    let containers = pod::containers(pod, CONTAINERS);
+    containers.len() > 1 && pod::find(containers, container::PROXY).is_some()
+}
+
+/// The pod with its sidecar.
+///
+/// # Errors
+/// The pod's annotations or what the template renders; see [`Error`].
+pub(in crate::inject::istio) fn inject(
+    config: &Config,
+    program: &Program,
+    pod: &Value,
+    owner: &Owner,
+    proxy_config: Value,
+    budget: &mut Budget,
+) -> Result<Value, Error> {
+    annotations::check(pod)?;
+    let release = program.release(&config.values);
+    let mut parts =
+        render::render(config, &program.template, &Subject::plain(pod, owner.clone(), proxy_config), budget)?;
+    let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
+    let rewritten = match rewrite.unwrap_or(parts.rewrite_probes) {
+        true => rewritten_probes(pod, &mut parts, config.mesh.status_port),
+        false => Vec::new(),
+    };
+    let mut injected = patch::apply(pod.clone(), &rewritten)?;
+    let spec = pod::spec_mut(&mut injected);
+    for (which, items) in parts.lists().into_iter().filter(|(which, _)| *which != super::PULL_SECRETS) {
+        if !items.is_empty() {
+            pod::list_mut(spec, which).extend_from_slice(items);
+        }
+    }
+    if let Some(dns) = parts.dns_config.take() {
+        pod::object(spec).insert("dnsConfig".to_owned(), dns);
+    }
+    if takes_group(config, release) {
+        pod::map_mut(spec, "securityContext").insert("fsGroup".to_owned(), GROUP.into());
+    }
+    let redirect = parts.redirect.iter().filter(|(name, value)| annotations::is_istios(name) && *value != "");
+    let redirect: Vec<_> = redirect.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let annotations = pod::annotations_mut(&mut injected);
+    annotations.extend(redirect.into_iter().filter(|_| release >= 4));
+    annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
+    let added = [(6, "istio.io/rev", &*config.revision), (4, "security.istio.io/tlsMode", "istio")];
+    let added: Vec<_> = added.into_iter().filter(|(since, ..)| release >= *since).collect();
+    if !added.is_empty() {
+        let labels = pod::labels_mut(&mut injected);
+        for (_, name, value) in added {
+            labels.entry(name).or_insert_with(|| value.into());
+        }
+    }
+    Ok(injected)
+}

@@ -1,0 +1,373 @@
+//! The mesh's and the proxies' configuration by their published definition: JSON, checked and in protobuf's own spelling.
+//!
+//! `mesh` decodes what users wrote. Field names are those of JSON or of the definition, durations are Go's or protobuf's; what
+//! comes out has JSON's names, in the definition's order, and durations in seconds. The definition is a table, which
+//! `tests/support/gomesh` prints from the module that Istio publishes.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use serde_json::{Map, Number, Value};
+
+use crate::iptables::duration;
+
+const TABLE: &str = include_str!("proto/mesh.txt");
+/// Messages within each other; the definition has no more than six.
+const DEPTH: usize = 32;
+
+static DEFINITION: LazyLock<Definition> = LazyLock::new(Definition::parse);
+
+/// The message of a proxy's configuration.
+pub(super) const PROXY_CONFIG: &str = "istio.mesh.v1alpha1.ProxyConfig";
+/// The message of the mesh's configuration.
+pub(super) const MESH_CONFIG: &str = "istio.mesh.v1alpha1.MeshConfig";
+
+/// A value that is not of its field's type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{path} is {found}, and must be {expected}")]
+pub struct Mistyped {
+    /// The field, such as `privateKeyProvider.cryptomb.pollDelay`.
+    path: String,
+    found: String,
+    expected: String,
+}
+
+/// Decodes the fields of a message. Fields that the definition does not know stay as they are, behind those that it knows:
+/// templates of other releases may read them.
+///
+/// # Errors
+/// A value is not of its field's type.
+pub(super) fn decode(message: &str, fields: Map<String, Value>) -> Result<Map<String, Value>, Mistyped> {
+    let mut unknown = Map::new();
+    let mut decoded = Decoder { path: String::new(), depth: 0 }.message(message, fields, Some(&mut unknown))?;
+    decoded.extend(unknown);
+    Ok(decoded)
+}
+
+struct Definition {
+    messages: HashMap<&'static str, Vec<Field>>,
+    enums: HashMap<&'static str, Vec<(&'static str, i64)>>,
+}
+
+struct Field {
+    name: &'static str,
+    many: Many,
+    kind: &'static str,
+    /// Its zero says something.
+    presence: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Many {
+    One,
+    List,
+    Map,
+}
+
+impl Definition {
+    fn parse() -> Self {
+        let mut definition = Self { messages: HashMap::new(), enums: HashMap::new() };
+        let (mut is_enum, mut current) = (false, "");
+        for line in TABLE.lines() {
+            match line.strip_prefix("  ") {
+                Some(row) if is_enum => definition.enums.entry(current).or_default().extend(constant(row)),
+                Some(row) => definition.messages.entry(current).or_default().extend(field(row)),
+                None => {
+                    let (what, name) = line.split_once(' ').unwrap_or_default();
+                    (is_enum, current) = (what == "enum", name);
+                    if !is_enum {
+                        definition.messages.entry(name).or_default();
+                    }
+                }
+            }
+        }
+        definition
+    }
+}
+
+fn constant(row: &'static str) -> Option<(&'static str, i64)> {
+    let (name, number) = row.split_once(' ')?;
+    Some((name, number.parse().ok()?))
+}
+
+fn field(row: &'static str) -> Option<Field> {
+    let (name, kind) = row.split_once(' ')?;
+    let (many, kind) = match kind.split_once(' ') {
+        Some(("list", kind)) => (Many::List, kind),
+        Some((_, kind)) => (Many::Map, kind),
+        None => (Many::One, kind),
+    };
+    Some(Field { name, many, kind: kind.trim_end_matches('?'), presence: kind.ends_with('?') })
+}
+
+struct Decoder {
+    path: String,
+    depth: usize,
+}
+
+impl Decoder {
+    /// The fields of a message, in the definition's order. `unknown` receives those that it does not have; without it they are
+    /// dropped, and so are fields whose zero says nothing.
+    fn message(
+        &mut self,
+        message: &str,
+        fields: Map<String, Value>,
+        unknown: Option<&mut Map<String, Value>>,
+    ) -> Result<Map<String, Value>, Mistyped> {
+        let Some(known) = DEFINITION.messages.get(message) else { return Ok(fields) };
+        let outermost = unknown.is_some();
+        let mut spelled: Map<String, Value> = Map::with_capacity(fields.len());
+        spelled.extend(fields.into_iter().map(|(name, value)| (camel_cased(&name), value)));
+        let mut decoded = Map::new();
+        for field in known {
+            let Some(value) = spelled.shift_remove(field.name).filter(|value| !value.is_null()) else { continue };
+            let value = self.within(field.name, |decoder| decoder.field(field, value))?;
+            if outermost || field.presence || !is_zero(field, &value) {
+                decoded.insert(field.name.to_owned(), value);
+            }
+        }
+        if let Some(unknown) = unknown {
+            *unknown = spelled;
+        }
+        Ok(decoded)
+    }
+
+    fn field(&mut self, field: &Field, value: Value) -> Result<Value, Mistyped> {
+        match (field.many, value) {
+            (Many::One, value) => self.value(field.kind, value),
+            (Many::List, Value::Array(items)) => {
+                let items = items.into_iter().enumerate();
+                let items = items.map(|(at, item)| self.within(&at.to_string(), |d| d.value(field.kind, item)));
+                items.collect::<Result<Vec<_>, _>>().map(Value::Array)
+            }
+            (Many::Map, Value::Object(members)) => {
+                let decode = |(key, value): (String, Value)| {
+                    let value = self.within(&key, |decoder| decoder.value(field.kind, value))?;
+                    Ok((key, value))
+                };
+                members.into_iter().map(decode).collect::<Result<Map<_, _>, _>>().map(Value::Object)
+            }
+            (Many::List, other) => Err(self.wrong(&other, "a list")),
+            (Many::Map, other) => Err(self.wrong(&other, "a map")),
+        }
+    }
+
+    fn value(&mut self, kind: &str, value: Value) -> Result<Value, Mistyped> {
+        match (kind, value) {
+            ("any", value) => Ok(value),
+            ("string" | "bytes", value @ Value::String(_)) | ("bool", value @ Value::Bool(_)) => Ok(value),
+            ("string" | "bytes", other) => Err(self.wrong(&other, "text")),
+            ("bool", other) => Err(self.wrong(&other, "true or false")),
+            ("double" | "float", value) => self.real(&value),
+            ("int32", value) => self.integer(&value, i32::MIN.into(), i32::MAX.into()).map(Value::from),
+            ("uint32", value) => self.integer(&value, 0, u32::MAX.into()).map(Value::from),
+            ("int64", value) => self.integer(&value, i64::MIN, i64::MAX).map(|number| number.to_string().into()),
+            ("uint64", value) => self.integer(&value, 0, i64::MAX).map(|number| number.to_string().into()),
+            ("duration", value) => self.duration(&value),
+            (kind, value) => match DEFINITION.enums.get(kind) {
+                Some(names) => self.constant(names, &value),
+                None => self.nested(kind, value),
+            },
+        }
+    }
+
+    fn nested(&mut self, kind: &str, value: Value) -> Result<Value, Mistyped> {
+        let Value::Object(fields) = value else { return Err(self.wrong(&value, "a map")) };
+        if self.depth == DEPTH {
+            return Err(self.wrong(&Value::Object(fields), "less deeply nested"));
+        }
+        self.depth += 1;
+        let decoded = self.message(kind, fields, None);
+        self.depth -= 1;
+        decoded.map(Value::Object)
+    }
+
+    /// A whole number; protobuf reads it from text, too.
+    fn integer(&self, value: &Value, least: i64, most: i64) -> Result<i64, Mistyped> {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and far from where floats are no more")]
+        let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64);
+        let number = match value {
+            Value::Number(number) => number.as_i64().or_else(|| number.as_f64().and_then(whole)),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let number = number.filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| self.wrong(value, &format!("a whole number from {least} to {most}")))
+    }
+
+    fn real(&self, value: &Value) -> Result<Value, Mistyped> {
+        let number = match value {
+            Value::Number(number) => Some(number.clone()),
+            Value::String(text) => text.parse().ok().and_then(Number::from_f64),
+            _ => None,
+        };
+        number.map(Value::Number).ok_or_else(|| self.wrong(value, "a number"))
+    }
+
+    fn duration(&self, value: &Value) -> Result<Value, Mistyped> {
+        let parsed = value.as_str().and_then(|text| duration::parse(text).ok());
+        parsed
+            .map(|duration| seconds(duration).into())
+            .ok_or_else(|| self.wrong(value, "a duration such as 10s or 1m30s"))
+    }
+
+    fn constant(&self, names: &[(&'static str, i64)], value: &Value) -> Result<Value, Mistyped> {
+        let by_number = |number: i64| names.iter().find(|(_, value)| *value == number);
+        let known = match value {
+            Value::String(text) => names.iter().find(|(name, _)| name == text),
+            Value::Number(number) => number.as_i64().and_then(by_number),
+            _ => None,
+        };
+        let all = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        known.map(|(name, _)| Value::from(*name)).ok_or_else(|| self.wrong(value, &format!("one of {}", all())))
+    }
+
+    fn within<T>(&mut self, step: &str, decode: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.path.len();
+        let dot = if before == 0 { "" } else { "." };
+        self.path.extend([dot, step]);
+        let decoded = decode(self);
+        self.path.truncate(before);
+        decoded
+    }
+
+    fn wrong(&self, value: &Value, expected: &str) -> Mistyped {
+        /// The longest part of a value that an error repeats, in characters.
+        const SHOWN: usize = 60;
+        let found = match value {
+            Value::Object(_) => "a map".to_owned(),
+            Value::Array(_) => "a list".to_owned(),
+            scalar => scalar.to_string().chars().take(SHOWN).collect(),
+        };
+        Mistyped { path: self.path.chars().take(SHOWN * 2).collect(), found, expected: expected.to_owned() }
+    }
+}
+
+/// Whether a field says what it says where it is absent.
+fn is_zero(field: &Field, value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => !value,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => matches!(field.many, Many::Map) && members.is_empty(),
+        Value::String(text) => match DEFINITION.enums.get(field.kind) {
+            Some(names) => names.first().is_some_and(|(name, _)| name == text),
+            None if field.kind == "duration" => false,
+            None => text.is_empty() || (field.kind.ends_with("int64") && text == "0"),
+        },
+        Value::Null => true,
+    }
+}
+
+/// A duration in protobuf's spelling: seconds, and behind them nothing, thousandths, millionths or billionths.
+fn seconds(duration: Duration) -> String {
+    let (mut text, nanos) = (duration.as_secs().to_string(), duration.subsec_nanos());
+    let _ = match nanos {
+        0 => Ok(()),
+        nanos if nanos % 1_000_000 == 0 => write!(text, ".{:03}", nanos / 1_000_000),
+        nanos if nanos % 1_000 == 0 => write!(text, ".{:06}", nanos / 1_000),
+        nanos => write!(text, ".{nanos:09}"),
+    };
+    text.push('s');
+    text
+}
+
+/// A field's name as protobuf's JSON spells it; the definition has underscores.
+fn camel_cased(name: &str) -> String {
+    let mut parts = name.split('_');
+    let mut camel = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut letters = part.chars();
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn proxy(fields: Value) -> Result<Value, String> {
+        let Value::Object(fields) = fields else { panic!("a map is decoded") };
+        decode(PROXY_CONFIG, fields).map(Value::Object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn durations_are_spelled_as_protobuf_spells_them() {
+        for (text, spelled) in [
+            ("10ms", "0.010s"),
+            ("0.01s", "0.010s"),
+            ("1m", "60s"),
+            ("1.5h", "5400s"),
+            ("1us", "0.000001s"),
+            ("1ns", "0.000000001s"),
+            ("0", "0s"),
+            ("2s10ms", "2.010s"),
+        ] {
+            let decoded =
+                proxy(json!({"privateKeyProvider": {"cryptomb": {"pollDelay": text}}, "drainDuration": text}));
+            let expected =
+                json!({"drainDuration": spelled, "privateKeyProvider": {"cryptomb": {"pollDelay": spelled}}});
+            assert_eq!(decoded.unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_the_definition_are_understood_at_any_depth() {
+        let decoded = proxy(json!({"private_key_provider": {"cryptomb": {"poll_delay": "1s", "fallback": false}},
+            "tracing": {"tls_settings": {"ca_certificates": "/ca"}}, "proxy_metadata": {"A_B": "c"}}));
+        let expected = json!({"tracing": {"tlsSettings": {"caCertificates": "/ca"}}, "proxyMetadata": {"A_B": "c"},
+            "privateKeyProvider": {"cryptomb": {"pollDelay": "1s", "fallback": false}}});
+        assert_eq!(decoded.unwrap().to_string(), expected.to_string());
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_refused_with_its_place() {
+        for (fields, message) in [
+            (
+                json!({"concurrency": "two"}),
+                "concurrency is \"two\", and must be a whole number from -2147483648 to 2147483647",
+            ),
+            (json!({"concurrency": 1.5}), "concurrency is 1.5, and must be a whole number"),
+            (json!({"drainDuration": "5"}), "drainDuration is \"5\", and must be a duration such as 10s or 1m30s"),
+            (json!({"drainDuration": 5}), "drainDuration is 5, and must be a duration"),
+            (
+                json!({"interceptionMode": "redirect"}),
+                "interceptionMode is \"redirect\", and must be one of REDIRECT, TPROXY, NONE",
+            ),
+            (json!({"proxyMetadata": {"A": 1}}), "proxyMetadata.A is 1, and must be text"),
+            (json!({"proxyMetadata": []}), "proxyMetadata is a list, and must be a map"),
+            (json!({"extraStatTags": ["a", 2]}), "extraStatTags.1 is 2, and must be text"),
+            (json!({"image": "distroless"}), "image is \"distroless\", and must be a map"),
+            (
+                json!({"holdApplicationUntilProxyStarts": "true"}),
+                "holdApplicationUntilProxyStarts is \"true\", and must be true or false",
+            ),
+            (json!({"tracing": {"sampling": "many"}}), "tracing.sampling is \"many\", and must be a number"),
+        ] {
+            let error = proxy(fields).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn zeroes_count_at_the_top_and_where_they_say_something() {
+        let decoded = proxy(json!({"statNameLength": 0, "concurrency": "2", "interceptionMode": 1, "statusPort": null,
+            "tracing": {"sampling": 0, "maxPathTagLength": 0, "enableIstioTags": false, "zipkin": {"address": ""}}}));
+        let expected = json!({"statNameLength": 0, "concurrency": 2, "interceptionMode": "TPROXY",
+            "tracing": {"zipkin": {}, "enableIstioTags": false}});
+        assert_eq!(decoded.unwrap(), expected);
+    }
+
+    #[test]
+    fn unknown_fields_are_kept_at_the_top_alone() {
+        let decoded = proxy(json!({"parent_shutdown_duration": "1m", "image": {"other": 1}, "concurrency": 0}));
+        let expected = json!({"concurrency": 0, "image": {}, "parentShutdownDuration": "1m"});
+        assert_eq!(decoded.unwrap().to_string(), expected.to_string());
+    }
+}

@@ -1,0 +1,217 @@
+//! Where `istio-cnictl kube-inject` has its configuration from: files that are named alone, an operator's, the cluster's.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cnictl::{POD, cnictl, kubeconfig, text};
+
+/// A template that shows where its parts come from.
+const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: [template-of-a-file, '{{ .Values.from }}', '{{ .MeshConfig.TrustDomain }}']\n";
+
+fn config_map(name: &str, data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "istio-system", "name": name }, "data": data })
+}
+
+/// The control plane's ConfigMaps of a revision, which name themselves wherever a template shows it.
+fn install(api: &Api, suffix: &str) {
+    let template = TEMPLATE.replace("template-of-a-file", &format!("template{suffix}"));
+    let indented: String = template.lines().map(|line| format!("    {line}\n")).collect();
+    let values = json!({ "from": format!("values{suffix}"), "global": { "hub": "cluster", "tag": "1" } }).to_string();
+    let config = format!("policy: enabled\ntemplates:\n  sidecar: |\n{indented}");
+    api.put(config_map(&format!("istio-sidecar-injector{suffix}"), &json!({ "config": config, "values": values })));
+    api.put(config_map(&format!("istio{suffix}"), &json!({ "mesh": format!("trustDomain: mesh{suffix}") })));
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        let files = Self(tempfile::tempdir().unwrap());
+        for (name, content) in [
+            ("template", TEMPLATE),
+            ("values", "{from: values-of-a-file, global: {hub: file, tag: '2'}}"),
+            ("mesh", "trustDomain: mesh-of-a-file"),
+            (
+                "operator",
+                "kind: IstioOperator\nspec:\n  hub: operator\n  tag: '3'\n  meshConfig: {trustDomain: mesh-of-an-operator}\n  \
+                 values: {from: values-of-an-operator}\n",
+            ),
+            ("no-mesh", "kind: IstioOperator\nspec: {values: {from: v, global: {hub: h, tag: t}}}"),
+            ("no-image", "{from: values}"),
+            (
+                "brackets",
+                "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: [[ .MeshConfig.TrustDomain ]]\n",
+            ),
+        ] {
+            std::fs::write(files.0.path().join(name), content).unwrap();
+        }
+        files
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// Flags, each with one of the files.
+    fn flags(&self, flags: &[(&str, &str)]) -> Vec<String> {
+        flags.iter().flat_map(|(flag, file)| [(*flag).to_owned(), self.path(file)]).collect()
+    }
+}
+
+/// Image and arguments of the injected sidecar, or what is said on standard error.
+fn sidecar(flags: &[String], kubeconfig: Option<&Path>) -> Result<(String, Vec<String>), String> {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let done = cnictl(&[&["kube-inject", "-f", "-"], &flags[..]].concat(), POD, kubeconfig);
+    if !done.status.success() {
+        assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{flags:?}");
+        return Err(text(&done.stderr));
+    }
+    let pod: Value = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+    let container = &pod["spec"]["containers"][1];
+    let args = container["args"].as_array().into_iter().flatten();
+    Ok((container["image"].as_str().unwrap().to_owned(), args.map(|arg| arg.as_str().unwrap().to_owned()).collect()))
+}
+
+const TEMPLATE_FILE: (&str, &str) = ("--injectConfigFile", "template");
+const VALUES_FILE: (&str, &str) = ("--valuesFile", "values");
+const MESH_FILE: (&str, &str) = ("--meshConfigFile", "mesh");
+const OPERATOR: (&str, &str) = ("--operatorFileName", "operator");
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_file_gives_comes_from_the_cluster() {
+    let api = Api::start().await;
+    install(&api, "");
+    let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
+    let path = kubeconfig(dir.path(), &api.url());
+    for (flags, image, args) in [
+        (&[][..], "cluster/proxyv2:1", ["template", "values", "mesh"]),
+        (&[TEMPLATE_FILE], "cluster/proxyv2:1", ["template-of-a-file", "values", "mesh"]),
+        (&[VALUES_FILE], "file/proxyv2:2", ["template", "values-of-a-file", "mesh"]),
+        (&[MESH_FILE], "cluster/proxyv2:1", ["template", "values", "mesh-of-a-file"]),
+        (&[OPERATOR], "operator/proxyv2:3", ["template", "values-of-an-operator", "mesh-of-an-operator"]),
+        (
+            &[OPERATOR, VALUES_FILE, MESH_FILE],
+            "operator/proxyv2:3",
+            ["template", "values-of-an-operator", "mesh-of-an-operator"],
+        ),
+        (&[("--operatorFileName", "no-mesh"), MESH_FILE], "h/proxyv2:t", ["template", "v", "mesh-of-a-file"]),
+    ] {
+        let found = sidecar(&files.flags(flags), Some(&path)).unwrap();
+        assert_eq!(found, (image.to_owned(), args.map(str::to_owned).to_vec()), "{flags:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_gives_all_files_asks_no_cluster() {
+    let api = Api::start().await;
+    let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
+    let path = kubeconfig(dir.path(), &api.url());
+    let brackets = ("--injectConfigFile", "brackets");
+    for flags in [&[TEMPLATE_FILE, VALUES_FILE, MESH_FILE][..], &[TEMPLATE_FILE, OPERATOR], &[brackets, MESH_FILE]] {
+        sidecar(&files.flags(flags), Some(&path)).unwrap();
+        assert_eq!(api.requests().len(), 0, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_part_that_nobody_gives_is_refused_by_its_flag() {
+    let files = Files::new();
+    for (flags, missing) in [
+        (&[MESH_FILE][..], "--injectConfigFile must be set"),
+        (&[MESH_FILE, VALUES_FILE], "--injectConfigFile must be set"),
+        (&[TEMPLATE_FILE, MESH_FILE], "--valuesFile or --operatorFileName must be set"),
+        (&[TEMPLATE_FILE, VALUES_FILE], "--meshConfigFile or --operatorFileName must be set"),
+        (&[TEMPLATE_FILE, ("--operatorFileName", "no-mesh")], "--meshConfigFile or --operatorFileName must be set"),
+    ] {
+        let error = sidecar(&files.flags(flags), None).unwrap_err();
+        assert!(error.contains(missing) && error.contains("no cluster is known"), "{flags:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_config_map_that_is_not_there_or_has_no_such_key_is_named() {
+    let api = Api::start().await;
+    let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
+    let path = kubeconfig(dir.path(), &api.url());
+    let template = files.flags(&[TEMPLATE_FILE, VALUES_FILE]);
+    let error = sidecar(&template, Some(&path)).unwrap_err();
+    assert!(
+        error.contains("could not read valid configmap \"istio\" from namespace \"istio-system\": not found"),
+        "{error}"
+    );
+    api.put(config_map("istio", &json!({ "other": "" })));
+    let error = sidecar(&template, Some(&path)).unwrap_err();
+    assert!(error.contains("missing configuration map key \"mesh\""), "{error}");
+    api.put(config_map("istio", &json!({ "mesh": "" })));
+    let named = ["--injectConfigMapName", "mine"].map(str::to_owned);
+    let error = sidecar(&named, Some(&path)).unwrap_err();
+    assert!(error.contains("could not read valid configmap \"mine\""), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revision_and_names_lead_to_their_config_maps() {
+    let api = Api::start().await;
+    for suffix in ["", "-canary"] {
+        install(&api, suffix);
+    }
+    let path = tempfile::tempdir().unwrap();
+    let path = kubeconfig(path.path(), &api.url());
+    for (flags, args) in [
+        (&["-r", "default"][..], ["template", "values", "mesh"]),
+        (&["--revision", "canary"], ["template-canary", "values-canary", "mesh-canary"]),
+        (&["--injectConfigMapName", "istio-sidecar-injector-canary"], ["template-canary", "values-canary", "mesh"]),
+        (&["-r", "canary", "--meshConfigMapName=istio-canary"], ["template-canary", "values-canary", "mesh-canary"]),
+    ] {
+        let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+        assert_eq!(sidecar(&flags, Some(&path)).unwrap().1, args, "{flags:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_any_file_a_cluster_without_istio_gets_what_is_compiled_in() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = kubeconfig(dir.path(), &api.url());
+    let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
+    assert!(text(&done.stderr).contains("has no ConfigMap istio-sidecar-injector"), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("istio-proxy"));
+}
+
+#[test]
+fn an_image_without_registry_is_refused_and_so_is_a_webhooks_name() {
+    let files = Files::new();
+    let error = sidecar(&files.flags(&[TEMPLATE_FILE, MESH_FILE, ("--valuesFile", "no-image")]), None).unwrap_err();
+    assert!(
+        error.contains("the image of istio-proxy would be \"/proxyv2:\": the values have no global.hub"),
+        "{error}"
+    );
+    let error = sidecar(&["--webhookConfig", "x"].map(str::to_owned), None).unwrap_err();
+    assert!(error.contains("--webhookConfig is not supported"), "{error}");
+}
+
+#[test]
+fn documents_that_kubernetes_would_not_tell_apart_are_refused() {
+    let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &format!("{POD}--- text\n{POD}"), None);
+    assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
+    assert!(text(&done.stderr).contains("line 5: behind the separator"), "{}", text(&done.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_node_of_a_pod_decides_whether_its_sidecar_is_native() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = kubeconfig(dir.path(), &api.url());
+    for (name, version) in [("new", "v1.33.1"), ("old", "v1.30.0")] {
+        api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+            "status": { "nodeInfo": { "kubeletVersion": version } } }));
+    }
+    for (node, native) in [("new", true), ("old", false), ("nosuch", false), ("\"\"", false)] {
+        let pod = POD.replace("{containers", &format!("{{nodeName: {node}, containers"));
+        let done = cnictl(&["kube-inject", "-f", "-"], &pod, Some(&path));
+        let pod = istio_cni::inject::yaml::value(text(&done.stdout).trim_end_matches("---\n")).unwrap();
+        let found = pod["spec"]["containers"].as_array().unwrap().len() == 1;
+        assert_eq!(found, native, "{node}: {}", text(&done.stderr));
+    }
+}

@@ -1,0 +1,106 @@
+//! What differs from Istio's injection on purpose: one trial for each, under the name that ARCHITECTURE.md lists it by.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Outcome, Request, Settings, Values};
+use libtest_mimic::{Failed, Trial};
+use serde_json::{Value, json};
+
+type Check = fn() -> Result<(), Failed>;
+
+const DIFFERENCES: [(&str, Check); 5] = [
+    ("probe of a port that has no number", probe),
+    ("text that would leave its place in YAML", text),
+    ("kind of another group", kind),
+    ("image without registry or tag", image),
+    ("metrics on the pod's own status port", metrics),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trials = DIFFERENCES.iter().map(|(name, check)| Trial::test(format!("difference: {name}"), *check));
+    trials.chain([Trial::test("all differences are listed with their reasons", listed)]).collect()
+}
+
+fn listed() -> Result<(), Failed> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"))?;
+    let section = text.split("## What differs from Istio's injection on purpose").nth(1).ok_or("no such section")?;
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let bullets = section.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));
+    let listed: BTreeSet<&str> = bullets.map(|(name, _)| name).collect();
+    let tested: BTreeSet<&str> = DIFFERENCES.iter().map(|(name, _)| *name).collect();
+    (listed == tested).then_some(()).ok_or_else(|| format!("listed {listed:?}, tested {tested:?}").into())
+}
+
+/// The pod after injection by the compiled-in configuration with this mesh.
+fn injected(pod: &Value, values: &str) -> Result<Value, Failed> {
+    let template = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: ['{{ annotation .ObjectMeta `sidecar.istio.io/logLevel` `info` }}']\n";
+    let config = BuiltIn::default().config()?;
+    let (settings, values, mesh) = (Settings::from_template(template)?, Values::parse(values)?, Mesh::parse("")?);
+    match Injector::new(Config { settings, values, mesh, ..config }).review(&Request::new(pod, "shop"))? {
+        Outcome::Injected { injected, .. } => Ok(injected.pod),
+        Outcome::Skipped(decision) => Err(decision.sentence().into()),
+    }
+}
+
+const VALUES: &str = "{global: {hub: h, tag: t}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";
+
+fn equal(found: &Value, expected: &Value) -> Result<(), Failed> {
+    (found == expected).then_some(()).ok_or_else(|| format!("expected {expected}, found {found}").into())
+}
+
+fn refused(result: Result<Value, Failed>, reason: &str) -> Result<(), Failed> {
+    let message = result.err().and_then(|error| error.message().map(str::to_owned)).ok_or("was injected")?;
+    message.contains(reason).then_some(()).ok_or_else(|| format!("expected {reason:?} in {message:?}").into())
+}
+
+fn probe() -> Result<(), Failed> {
+    let probes = json!({"name": "a", "readinessProbe": {"httpGet": {"port": "nosuch"}}, "livenessProbe": {"httpGet": {"port": 80}}});
+    let pod = injected(&json!({"metadata": {}, "spec": {"containers": [probes]}}), VALUES)?;
+    let app = &pod["spec"]["containers"][0];
+    equal(&app["readinessProbe"], &json!({"httpGet": {"port": "nosuch"}}))?;
+    equal(&app["livenessProbe"]["httpGet"]["path"], &json!("/app-health/a/livez"))
+}
+
+fn text() -> Result<(), Failed> {
+    let pod = |level: &str| json!({"metadata": {"annotations": {"sidecar.istio.io/logLevel": level}}, "spec": {"containers": []}});
+    equal(&injected(&pod("debug"), VALUES)?["spec"]["containers"][0]["args"], &json!(["debug"]))?;
+    refused(
+        injected(&pod("info\n- --evil"), VALUES),
+        "for annotation \"sidecar.istio.io/logLevel\": must be text without control",
+    )
+}
+
+fn kind() -> Result<(), Failed> {
+    let injector = Injector::new(BuiltIn::default().config()?);
+    let job = |version: &str| {
+        let spec = json!({"template": {"metadata": {}, "spec": {"containers": []}}});
+        let job = json!({"apiVersion": version, "kind": "Job", "metadata": {"name": "j"}, "spec": spec});
+        injector.inject_document(job, &|_| false)
+    };
+    let (foreign, own) = (job("batch.volcano.sh/v1alpha1")?, job("batch/v1")?);
+    match (foreign, own) {
+        (Document::Untouched, Document::Workload { .. }) => Ok(()),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+fn image() -> Result<(), Failed> {
+    let pod = json!({"metadata": {}, "spec": {"containers": []}});
+    equal(&injected(&pod, VALUES)?["spec"]["containers"][0]["image"], &json!("h/proxyv2:t"))?;
+    for (values, image) in
+        [("{}", "/proxyv2:"), ("{global: {hub: h}}", "h/proxyv2:"), ("{global: {tag: t}}", "/proxyv2:t")]
+    {
+        refused(injected(&pod, values), &format!("the image of istio-proxy would be {image:?}"))?;
+    }
+    Ok(())
+}
+
+fn metrics() -> Result<(), Failed> {
+    for (own, port) in [("15099", "15099"), ("123", "15020"), ("0", "15020")] {
+        let annotations = json!({"status.sidecar.istio.io/port": own});
+        let pod = injected(&json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}}), VALUES)?;
+        equal(&pod["metadata"]["annotations"]["prometheus.io/port"], &json!(port))?;
+    }
+    Ok(())
+}

@@ -48,7 +48,9 @@ fn main() {
     for at in 0..count {
         // Each pod has numbers of its own, so that it can be drawn again alone.
         let mut random = Random((seed + at).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| drop(hostile::Numbers::next(&mut random)));
+        for _ in 0..4 {
+            let _ = hostile::Numbers::next(&mut random);
+        }
         let (pod, shapes) = hostile::pod(&mut random);
         let text = hostile::review(&pod);
         for (profile, name) in &profiles {

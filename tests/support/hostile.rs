@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 /// Where the numbers come from that choose a pod.
-pub trait Numbers {
+pub(crate) trait Numbers {
     /// The next one.
     fn next(&mut self) -> u64;
 
@@ -16,10 +16,10 @@ pub trait Numbers {
 }
 
 /// Largest pod, in bytes of JSON.
-pub const LARGEST: usize = 3 << 20;
+pub(crate) const LARGEST: usize = 3 << 20;
 
 /// What the parts of such a pod are, by name.
-pub const SHAPES: [(&str, Shape); 24] = [
+pub(crate) const SHAPES: [(&str, Shape); 24] = [
     ("templates that are there", known_templates),
     ("templates that are not there", unknown_templates),
     ("variables of an own sidecar", own_env),
@@ -47,10 +47,10 @@ pub const SHAPES: [(&str, Shape); 24] = [
 ];
 
 /// Adds so many bytes, about, to a pod.
-pub type Shape = fn(&mut Value, usize, &mut dyn Numbers);
+pub(crate) type Shape = fn(&mut Value, usize, &mut dyn Numbers);
 
 /// A pod of up to [`LARGEST`] bytes and the names of its shapes.
-pub fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
+pub(crate) fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "labels": {"app": "web"}, "annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "web"}},
@@ -68,7 +68,7 @@ pub fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
 }
 
 /// The review of a pod.
-pub fn review(pod: &Value) -> String {
+pub(crate) fn review(pod: &Value) -> String {
     let request = json!({
         "uid": "u", "namespace": "shop", "kind": {"kind": "Pod"}, "userInfo": {"groups": ["system:masters"]}, "object": pod,
     });
@@ -93,9 +93,9 @@ fn push(pod: &mut Value, list: &str, items: Vec<Value>) {
     list.as_array_mut().expect("made above").extend(items);
 }
 
-fn sidecar(fields: Value) -> Value {
+fn sidecar(mut fields: Value) -> Value {
     let mut sidecar = json!({"name": "istio-proxy", "image": "auto"});
-    sidecar.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    sidecar.as_object_mut().expect("an object").append(fields.as_object_mut().expect("an object"));
     sidecar
 }
 

@@ -10,13 +10,14 @@ use crate::table;
 /// How many calls of each function are drawn.
 const CASES: u32 = 40;
 
-/// Functions, one a line, with the kinds of their arguments; see [`argument`]. What depends on the order of a Go map is sorted.
+/// Functions, one a line, with the kinds of their arguments; see [`ARGUMENTS`]. What depends on the order of a Go map is sorted.
 const CALLS: &str = include_str!("calls.txt");
 
-/// What an argument of each kind may be.
-fn argument(kind: &str) -> &'static [&'static str] {
-    match kind {
-        "a" => &[
+/// The kinds of arguments, and what an argument of each may be.
+const ARGUMENTS: &[(&str, &[&str])] = &[
+    (
+        "a",
+        &[
             "1",
             "0",
             "-3",
@@ -35,24 +36,23 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "(dict \"k\" 1)",
             ".absent",
         ],
-        "b" => &["true", "false", "(eq 1 1)", "\"x\""],
-        "c" => &["\"a\"", "true", "1.5", ".list", ".map", ".names", ".s", ".n", "nil", "(dict)", "(list)", "1"],
-        "d" => &["\"12\"", "\"x\"", "\"-7\"", "\"\"", "\"010\"", "\"95\"", "\"3700\""],
-        "e" => &["\",\"", "\"/\"", "\"a\"", "\"\"", "\"ab\""],
-        "f" => &["0.5", "0.1", "0.9"],
-        "g" => &["0.1", "0.2", "2", "-1.5", "1e3", "\"3.25\"", "10", ".n", "0.3", "7", "1.005"],
-        "h" => &["\"2h10m5s\"", "\"400h\"", "\"10000h\"", "\"1.5s\"", "\"x\"", "\"61s\"", "\"-3h\"", "\"100ms\""],
-        "i" => &["0", "1", "2", "5", "8", "-1", "-2", "12"],
-        "j" => &[
-            "\"{\\\"a\\\": [1, null, {\\\"b\\\": 1e9}]}\"",
-            "\"x\"",
-            "\"[]\"",
-            "\"\\\"<&>\\\"\"",
-            "\"1.50\"",
-            "\"true\"",
-        ],
-        "k" => &["\"string\"", "\"map\"", "\"slice\"", "\"bool\"", "\"float64\"", "\"invalid\""],
-        "l" => &[
+    ),
+    ("b", &["true", "false", "(eq 1 1)", "\"x\""]),
+    ("c", &["\"a\"", "true", "1.5", ".list", ".map", ".names", ".s", ".n", "nil", "(dict)", "(list)", "1"]),
+    ("d", &["\"12\"", "\"x\"", "\"-7\"", "\"\"", "\"010\"", "\"95\"", "\"3700\""]),
+    ("e", &["\",\"", "\"/\"", "\"a\"", "\"\"", "\"ab\""]),
+    ("f", &["0.5", "0.1", "0.9"]),
+    ("g", &["0.1", "0.2", "2", "-1.5", "1e3", "\"3.25\"", "10", ".n", "0.3", "7", "1.005"]),
+    ("h", &["\"2h10m5s\"", "\"400h\"", "\"10000h\"", "\"1.5s\"", "\"x\"", "\"61s\"", "\"-3h\"", "\"100ms\""]),
+    ("i", &["0", "1", "2", "5", "8", "-1", "-2", "12"]),
+    (
+        "j",
+        &["\"{\\\"a\\\": [1, null, {\\\"b\\\": 1e9}]}\"", "\"x\"", "\"[]\"", "\"\\\"<&>\\\"\"", "\"1.50\"", "\"true\""],
+    ),
+    ("k", &["\"string\"", "\"map\"", "\"slice\"", "\"bool\"", "\"float64\"", "\"invalid\""]),
+    (
+        "l",
+        &[
             "(list)",
             "(list 1 2 3)",
             "(list \"b\" \"a\" \"b\")",
@@ -61,7 +61,10 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "(list nil 1 \"\" 0)",
             "(list 1 (list 1) (list 1))",
         ],
-        "m" => &[
+    ),
+    (
+        "m",
+        &[
             "(dict)",
             "(dict \"a\" 1)",
             "(dict \"a\" \"\" \"b\" (dict \"x\" 1))",
@@ -70,8 +73,11 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "(dict \"l\" (list) \"a\" 0 \"n\" nil)",
             "(dict \"b\" \"text\" \"l\" (list 2 3))",
         ],
-        "n" => &["0", "1", "2", "3"],
-        "o" => &[
+    ),
+    ("n", &["0", "1", "2", "3"]),
+    (
+        "o",
+        &[
             "\">=1.2\"",
             "\"^1.2.3\"",
             "\"~1.2\"",
@@ -96,7 +102,10 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\">*\"",
             "\"<=1.2.x\"",
         ],
-        "p" => &[
+    ),
+    (
+        "p",
+        &[
             "\"/a/b/../c\"",
             "\"a//b\"",
             "\"\"",
@@ -109,8 +118,11 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\"a/b.c/d\"",
             "\"a/../..\"",
         ],
-        "q" => &["\"a\"", "\"b\"", "\"l\"", "\"x\"", "\"zz\""],
-        "r" => &[
+    ),
+    ("q", &["\"a\"", "\"b\"", "\"l\"", "\"x\"", "\"zz\""]),
+    (
+        "r",
+        &[
             "\"a+\"",
             "\"[a-z]+\"",
             "`\\d+`",
@@ -128,7 +140,10 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "`[a&&b]`",
             "`.`",
         ],
-        "s" => &[
+    ),
+    (
+        "s",
+        &[
             "\"hello world\"",
             "\"a\"",
             "\"\"",
@@ -139,8 +154,11 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\"a/b/c\"",
             "\"one\\ntwo\"",
         ],
-        "t" => &["\"the quick brown fox\"", "\"abcdefghijklmnop\"", "\"aaa bbb  ccc\"", "\"a-b_c d\""],
-        "u" => &[
+    ),
+    ("t", &["\"the quick brown fox\"", "\"abcdefghijklmnop\"", "\"aaa bbb  ccc\"", "\"a-b_c d\""]),
+    (
+        "u",
+        &[
             "\"http://u:p@h.example:80/a/b?x=1&y=2#frag\"",
             "\"mailto:a@b\"",
             "\"/only/path\"",
@@ -154,7 +172,10 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\"http://h?q\"",
             "\"1a:b\"",
         ],
-        "v" => &[
+    ),
+    (
+        "v",
+        &[
             "\"1.2.3\"",
             "\"v1.2\"",
             "\"1.2.3-beta.1\"",
@@ -167,7 +188,10 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\"1.2.4-alpha\"",
             "\"0.4.0\"",
         ],
-        "w" => &[
+    ),
+    (
+        "w",
+        &[
             "\"helloWorld\"",
             "\"HTTPStatus\"",
             "\"some words here\"",
@@ -184,18 +208,19 @@ fn argument(kind: &str) -> &'static [&'static str] {
             "\"aB_C-d E\"",
             "\"élan Vital\"",
         ],
-        "x" => &["\"<$0>\"", "\"$1-\"", "\"${1}x\"", "\"\"", "\"$$\"", "\"y\""],
-        "y" => {
-            &["\"string\"", "\"map[string]interface {}\"", "\"[]interface {}\"", "\"bool\"", "\"float64\"", "\"int\""]
-        }
-        "z" => &["1", "2", "5"],
-        _ => &[],
-    }
+    ),
+    ("x", &["\"<$0>\"", "\"$1-\"", "\"${1}x\"", "\"\"", "\"$$\"", "\"y\""]),
+    ("y", &["\"string\"", "\"map[string]interface {}\"", "\"[]interface {}\"", "\"bool\"", "\"float64\"", "\"int\""]),
+    ("z", &["1", "2", "5"]),
+];
+
+fn argument(kind: &str) -> &'static [&'static str] {
+    ARGUMENTS.iter().find(|(name, _)| *name == kind).map_or(&[], |(_, values)| values)
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
-    if go::missing().is_some() {
-        return Vec::new();
+    if let Some(missing) = go::missing() {
+        return vec![Trial::test(format!("each function of sprig [{missing}]"), || Ok(())).with_ignored_flag(true)];
     }
     vec![Trial::test("each function of sprig", each)]
 }
@@ -221,9 +246,9 @@ fn each() -> Result<(), Failed> {
 }
 
 fn drawn(call: &'static str) -> BoxedStrategy<String> {
-    let mut words = call.split(' ').peekable();
+    let mut words = call.split(' ');
     let mut text = Just(words.next().unwrap_or_default().to_owned()).boxed();
-    while let Some(word) = words.next() {
+    for word in words {
         let pipe = word == "|" || argument(word).is_empty();
         let next = if pipe { Just(word).boxed() } else { prop::sample::select(argument(word)).boxed() };
         text = (text, next).prop_map(|(text, next)| format!("{text} {next}")).boxed();

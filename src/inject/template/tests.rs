@@ -97,7 +97,7 @@ fn maps_of_a_template_are_shared_by_all_who_hold_them_and_those_of_the_data_stay
     }
     // Each set makes the whole deeper by one; it is taken apart without as many calls within each other.
     let chain = "{{ $m := dict }}{{ $top := $m }}{{ range 100000 }}{{ $n := dict }}{{ $_ := set $m `m` $n }}{{ $m = $n }}{{ end }}";
-    let limits = Limits { bytes: 64 << 20, ..Limits::default() };
+    let limits = Limits { bytes: 64 << 20, steps: 10_000_000, ..Limits::default() };
     assert_eq!(try_with(chain, &Value::Missing, limits).unwrap(), "");
     let printed = failure(&format!("{chain}{{{{ $top }}}}"), &Value::Missing, limits);
     assert_eq!(printed.reason, Reason::TooDeep(200));

@@ -234,9 +234,10 @@ fn without_a_plugin_or_a_kubeconfig_no_chain_is_edited() {
     no_token.account = Err(unread().into());
     let mut no_image = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
     no_image.binaries = Err(unread());
-    for node in [no_token.clone(), no_image] {
+    let of_account = Obstacle::Account(unread().into());
+    for (node, obstacle) in [(no_token.clone(), of_account), (no_image, Obstacle::Unread(unread()))] {
         let plan = install(&chained(), &node);
-        assert_eq!(plan.obstacles, [Obstacle::Unread(unread())]);
+        assert_eq!(plan.obstacles, [obstacle]);
         assert!(!steps(&plan).iter().any(|(reason, _)| *reason == Reason::EntryMissing), "{plan:?}");
     }
     // One that cannot be renewed is better than none.

@@ -76,8 +76,10 @@ fn of_pods(stage: &Stage<'_>) -> Vec<Attempt> {
         (agent(Request::post(path), "application/json"), body, refusal)
     };
     let delete = |pod: &str, refusal| {
-        let path = format!("{}?dryRun=All", stage.path(&format!("pods/{pod}")));
-        (agent(Request::delete(path), "application/json"), json!({}), refusal)
+        let path = stage.path(&format!("pods/{pod}"));
+        // Options in the body replace those of the query.
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"] });
+        (agent(Request::delete(path), "application/json"), options, refusal)
     };
     let patch = |pod: &str, patch: Value, refusal| {
         let path = format!("{}?dryRun=All", stage.path(&format!("pods/{pod}/status")));

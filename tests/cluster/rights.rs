@@ -114,7 +114,11 @@ fn taint(stage: &Stage<'_>) -> Result<()> {
     let _tainted = Tainted::new()?;
     stage.create("pods", &standalone("web", injected()))?;
     stage.pod_that("no node takes the pod", |pod| pod["status"]["conditions"][0]["reason"] == "Unschedulable")?;
-    let agent = Agent::install_chart(stage, &[&format!("env.STARTUP_TAINT={}", TAINTS[0])])?;
+    let agent = Agent::install_chart(stage, &[])?;
+    // The chart gives the right together with the setting, so the setting alone comes past it.
+    let setting = format!("STARTUP_TAINT={}", TAINTS[0]);
+    kubectl(&["--namespace=kube-system", "set", "env", "daemonset/istio-cni-node", &setting])?;
+    agent.rolled_out()?;
     agent.says(&["the startup taint cannot be removed yet", r#"cannot patch resource "nodes""#])?;
     stage.pod_that("no node takes the pod still", |pod| pod["spec"]["nodeName"].is_null())?;
 

@@ -1,7 +1,7 @@
 //! The token in the plugin's kubeconfig: requested for the plugin's own service account, and renewed.
 //!
 //! The token is bound to this node, so that it ends with the Node object and survives a restart of the agent. API servers
-//! before 1.31 cannot do that; there it is bound to the agent's pod.
+//! before 1.31 cannot bind to nodes, and none binds a token to a pod of another service account; there it is not bound.
 
 use std::time::Duration;
 
@@ -20,8 +20,10 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 const LIMIT: Duration = Duration::from_secs(10);
 /// The pause after the first failure; it doubles with each further one.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The longest pause: half of the shortest lifetime that API servers grant is 5 minutes.
+/// The longest pause while the former token is valid: half of the shortest lifetime that API servers grant is 5 minutes.
 const LONGEST: Duration = Duration::from_secs(30);
+/// The longest pause without a valid token: the agent is not ready until there is one.
+const LONGEST_WITHOUT: Duration = Duration::from_secs(5);
 
 /// Whose token is requested, and what it is bound to.
 #[derive(Debug, Clone)]
@@ -46,54 +48,64 @@ struct Granted {
 /// it expires. Never ends by itself.
 pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
-    let (mut pause, mut expires) = (SHORTEST, None);
+    let (mut pause, mut expires) = (SHORTEST, Instant::now());
     loop {
         match request(&accounts, &holder).await {
             Ok(Granted { token, lifetime }) => {
                 tracing::info!(account = holder.account, valid_s = lifetime.as_secs(), "the plugin has a new token");
                 issued.send_replace(Issued::Token(token));
-                (pause, expires) = (SHORTEST, Some(Instant::now() + lifetime));
+                (pause, expires) = (SHORTEST, Instant::now() + lifetime);
                 sleep(lifetime / 2).await;
             }
             Err(why) => {
                 tracing::warn!(account = holder.account, "no token for the plugin: {why}");
-                if expires.is_none_or(|expires| expires <= Instant::now()) {
+                let valid = expires.saturating_duration_since(Instant::now());
+                if valid.is_zero() {
                     issued.send_replace(Issued::Refused(why));
                 }
-                sleep(pause).await;
+                sleep(pause.min(longest(valid))).await;
                 pause = (pause * 2).min(LONGEST);
             }
         }
     }
 }
 
+/// The longest pause where the former token is `valid` for this much longer: there is a request when it expires, or soon after.
+fn longest(valid: Duration) -> Duration {
+    valid.clamp(LONGEST_WITHOUT, LONGEST)
+}
+
+/// Requests a token that is bound to the node, or one that is not bound where the API server cannot bind to nodes.
 async fn request(accounts: &Api<ServiceAccount>, holder: &Holder) -> Result<Granted, String> {
-    let bound_to_node = request_bound(accounts, holder, "Node", &holder.node).await;
-    match bound_to_node {
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) && !holder.pod.is_empty() => {
-            tracing::info!("the API server binds no token to a node ({}); binding it to this pod", status.message);
-            request_bound(accounts, holder, "Pod", &holder.pod).await
-        }
-        bound_to_node => bound_to_node,
+    let unsupported = match request_bound(accounts, holder, Some(to_node(&holder.node))).await {
+        // Policies refuse by 403 and 422: what they refuse is not requested in another way.
+        Err(kube::Error::Api(status)) if status.code == 400 => status.message.clone(),
+        answer => return answer.map_err(|error| told(&error, holder)),
+    };
+    tracing::info!("the API server binds no token to a node ({unsupported}); requesting one that is not bound");
+    request_bound(accounts, holder, None).await.map_err(|error| {
+        let refused = told(&error, holder);
+        format!("the API server binds no token to a node ({unsupported}) and refuses one that is not bound: {refused}")
+    })
+}
+
+fn to_node(name: &str) -> BoundObjectReference {
+    BoundObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: None,
     }
-    .map_err(|error| told(&error, holder))
 }
 
 async fn request_bound(
     accounts: &Api<ServiceAccount>,
     holder: &Holder,
-    kind: &str,
-    name: &str,
+    object: Option<BoundObjectReference>,
 ) -> Result<Granted, kube::Error> {
-    let object = BoundObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some(kind.to_owned()),
-        name: Some(name.to_owned()),
-        uid: None,
-    };
     let spec = TokenRequestSpec {
         audiences: Vec::new(),
-        bound_object_ref: Some(object),
+        bound_object_ref: object,
         expiration_seconds: Some(LIFETIME.as_secs().cast_signed()),
     };
     let request = TokenRequest { spec, ..TokenRequest::default() };
@@ -118,7 +130,24 @@ fn told(error: &kube::Error, Holder { account, namespace, .. }: &Holder) -> Stri
         kube::Error::Api(status) if status.code == 404 => {
             format!("; the manifests create the service account {account} in {namespace}")
         }
+        kube::Error::Api(status) if status.code == 422 => {
+            "; an admission policy must allow it: before Kubernetes 1.31, install the one that the chart renders for that \
+             version"
+                .to_owned()
+        }
         _ => String::new(),
     };
     format!("{error}{remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pause_outlasts_the_former_token_by_more_than_five_seconds() {
+        let seconds = Duration::from_secs;
+        let pauses = [0, 1, 12, 29, 1800].map(|valid| longest(seconds(valid)).as_secs());
+        assert_eq!(pauses, [5, 5, 12, 29, 30]);
+    }
 }

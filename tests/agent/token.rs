@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Fault, Seen};
 use crate::stage::{Daemon, Node, cluster, until};
 
-const VARIABLES: [(&str, &str); 2] = [("PLUGIN_SERVICE_ACCOUNT", "plugin"), ("POD_NAME", "istio-cni-node-x")];
+const VARIABLES: [(&str, &str); 1] = [("PLUGIN_SERVICE_ACCOUNT", "plugin")];
 const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";
 
 /// The plugin's service account; the API server grants it this lifetime.
@@ -31,6 +31,11 @@ fn until_written(node: &Node, token: &str) {
 
 fn requests(api: &Api) -> Vec<Seen> {
     api.requests_to("POST", PATH)
+}
+
+/// The kinds of objects to which tokens were requested to be bound; null: to none.
+fn bound_kinds(api: &Api) -> Vec<Value> {
+    requests(api).iter().map(|seen| seen.body["spec"]["boundObjectRef"]["kind"].clone()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,16 +64,62 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_binds_to_no_node_binds_to_the_pod() {
+async fn an_api_server_that_binds_to_no_node_issues_a_token_that_is_not_bound() {
     let api = cluster().await;
     api.put(account(3600));
     api.fault(Fault::on("POST", PATH).status(400).times(1));
     let node = Node::new();
     let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
     daemon.ready();
-    let last = requests(&api).pop().unwrap();
-    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "name": "istio-cni-node-x" });
-    assert_eq!(last.body["spec"]["boundObjectRef"], pod);
+    until_written(&node, "issued-2");
+    // No API server binds the plugin's token to the agent's pod, which runs under another service account.
+    assert_eq!(bound_kinds(&api), [json!("Node"), Value::Null]);
+    assert_eq!(requests(&api)[1].body["spec"]["expirationSeconds"], 3600);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_is_refused_both_bound_and_not_bound_names_both_reasons() {
+    let api = cluster().await;
+    api.put(account(3600));
+    api.fault(Fault::on("POST", PATH).status(400).times(1));
+    api.fault(Fault::on("POST", PATH).status(403));
+    let node = Node::new();
+    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let line = daemon.line("no token for the plugin: ").to_string();
+    for part in [
+        "binds no token to a node (the test's fault)",
+        "refuses one that is not bound: ",
+        "the account has no role for it",
+        "must allow `create` of `serviceaccounts/token` for plugin",
+    ] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_a_policy_refuses_is_not_requested_in_another_way() {
+    let api = cluster().await;
+    api.put(account(3600));
+    api.fault(Fault::on("POST", PATH).status(422).times(2));
+    let node = Node::new();
+    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    daemon.line("an admission policy must allow it");
+    daemon.ready();
+    assert_eq!(bound_kinds(&api), [json!("Node"), json!("Node"), json!("Node")]);
+}
+
+/// The pauses would be 1, 2, 4 and 8 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_valid_token_no_pause_is_longer_than_five_seconds() {
+    let api = cluster().await;
+    api.put(account(3600));
+    api.fault(Fault::on("POST", PATH).times(4));
+    let node = Node::new();
+    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    daemon.ready();
+    let seen = requests(&api);
+    let pauses: Vec<u128> = seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect();
+    assert!(pauses.len() == 4 && pauses.iter().all(|pause| *pause < 8000), "{pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -97,6 +97,7 @@ fn of_pods(stage: &Stage<'_>) -> Vec<Attempt> {
         patch("there", label.clone(), Some(own)),
         patch("here", label, None),
         patch("here", json!({ "metadata": { "labels": { "app": "other" } } }), Some(key)),
+        patch("here", json!({ "metadata": { "labels": { "new": "" } } }), Some(key)),
         patch("here", json!({ "metadata": { "labels": { "app": null } } }), Some(key)),
         patch("here", json!({ "metadata": { "annotations": { "a": "b" } } }), Some(key)),
         patch("here", json!({ "status": { "phase": "Failed" } }), Some(key)),
@@ -110,10 +111,13 @@ fn of_nodes() -> Vec<Attempt> {
     };
     let refusal = Some("of its own node, an agent removes the taint cni.istio.io/not-ready");
     let taints = |taints: Value| json!({ "spec": { "taints": taints } });
+    let owner = json!({ "apiVersion": "v1", "kind": "Namespace", "name": "absent", "uid": "absent" });
     vec![
         patch(OTHER, taints(json!([])), refusal),
         patch(NODE, taints(json!([{ "key": "new", "effect": "NoSchedule" }])), refusal),
         patch(NODE, json!({ "metadata": { "labels": { "new": "x" } } }), refusal),
+        patch(NODE, json!({ "metadata": { "finalizers": ["example.com/new"] } }), refusal),
+        patch(NODE, json!({ "metadata": { "ownerReferences": [owner] } }), refusal),
         patch(NODE, json!({ "spec": { "unschedulable": true } }), refusal),
         patch(NODE, taints(json!([])), None),
     ]
@@ -125,9 +129,15 @@ fn of_tokens() -> Vec<Attempt> {
         let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
         (agent(Request::post(path), "application/json"), body, refusal)
     };
-    let bound = |node: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Node", "name": node } });
+    let bound =
+        |kind: &str, name: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": name } });
     let refusal = Some("an agent requests tokens that are bound to its own node");
-    vec![ask(json!({}), refusal), ask(bound(OTHER), refusal), ask(bound(NODE), None)]
+    vec![
+        ask(json!({}), refusal),
+        ask(bound("Node", OTHER), refusal),
+        ask(bound("Pod", NODE), refusal),
+        ask(bound("Node", NODE), None),
+    ]
 }
 
 /// The other node, and rights that the installed mode does not give; they go with the value.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::helm::AGENT;
-use crate::objects::{is_known, of_kind, only, strings};
+use crate::helm::{AGENT, NAMESPACE};
+use crate::objects::{is_known, of_kind, only, parse, strings};
 use crate::values;
 
 /// What a platform changes.
@@ -187,6 +187,25 @@ pub(crate) fn scopes_part_the_objects() {
         "{cluster:?}"
     );
     assert!(namespace.contains(&"DaemonSet".to_owned()), "{namespace:?}");
+}
+
+/// API servers have these policies from 1.30 on, and bind tokens to nodes from 1.31 on.
+pub(crate) fn policies_fit_the_api_server() {
+    let kinds = |version: &str| {
+        let objects = parse(&AGENT.try_text_with(NAMESPACE, ["--kube-version", version]).unwrap());
+        let policies = of_kind(&objects, "ValidatingAdmissionPolicy");
+        let policy = policies.iter().find(|policy| policy["metadata"]["name"] == "istio-cni-node")?;
+        let validations = policy["spec"]["validations"].as_array().unwrap();
+        let of_tokens = validations.iter().map(|validation| validation["expression"].as_str().unwrap());
+        let of_tokens = of_tokens.filter(|expression| expression.contains("boundObjectRef")).collect::<String>();
+        let kinds = ["'Node'", "'Pod'", "!has(object.spec.boundObjectRef)"];
+        Some(kinds.into_iter().filter(|kind| of_tokens.contains(kind)).collect::<Vec<_>>())
+    };
+    assert_eq!(kinds("1.29.14"), None);
+    assert_eq!(kinds("1.30.0-gke.1"), Some(vec!["'Node'", "!has(object.spec.boundObjectRef)"]));
+    for version in ["1.31.0-gke.1", "1.31.0", "1.33.0"] {
+        assert_eq!(kinds(version), Some(vec!["'Node'"]), "{version}");
+    }
 }
 
 pub(crate) fn every_value_has_an_effect() {

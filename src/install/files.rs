@@ -8,7 +8,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -58,7 +58,7 @@ pub(super) fn is_stale(path: &Path) -> bool {
         let modified = fs::symlink_metadata(path).and_then(|file| file.modified());
         return modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > UPSTREAM_USE));
     }
-    is_temporary(name) && File::open(path).is_ok_and(|file| !is_in_use(&file))
+    is_temporary(name) && path.is_file() && File::open(path).is_ok_and(|file| !is_in_use(&file))
 }
 
 /// Whether a living process holds the lock on its temporary; if none does, the caller has it as long as the file is open.
@@ -136,7 +136,8 @@ impl<'a> Files<'a> {
 
     /// What is not there need not be removed, and a temporary whose writer lives must not be.
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let lock = path.file_name().is_some_and(is_temporary).then(|| File::open(path).ok()).flatten();
+        let lock = path.file_name().is_some_and(|name| is_temporary(name) && path.is_file());
+        let lock = lock.then(|| File::open(path).ok()).flatten();
         if lock.as_ref().is_some_and(is_in_use) {
             return Ok(());
         }
@@ -169,10 +170,22 @@ fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
 /// Fails where a file has other content than a plan has read there, or is gone: its owner's change is not written over, and
 /// what the owner removed or renamed is not made anew.
 fn still_holds(path: &Path, content: &[u8]) -> io::Result<()> {
-    let change = match fs::read(path) {
-        Ok(there) if there == content => return Ok(()),
+    let change = match holds(path, content) {
+        Ok(true) => return Ok(()),
         Ok(_) => format!("another program has just changed {}", path.display()),
         Err(error) => format!("another program has just removed {}: {error}", path.display()),
     };
     Err(io::Error::new(io::ErrorKind::ResourceBusy, change))
+}
+
+/// Whether a regular file has this content. No more of it is read than that takes, and a pipe is not opened: whoever opens one
+/// waits for its writer.
+fn holds(path: &Path, content: &[u8]) -> io::Result<bool> {
+    let found = fs::metadata(path)?;
+    if !found.is_file() || found.len() != content.len() as u64 {
+        return Ok(false);
+    }
+    let mut there = Vec::with_capacity(content.len());
+    File::open(path)?.take(found.len() + 1).read_to_end(&mut there)?;
+    Ok(there == content)
 }

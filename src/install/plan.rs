@@ -12,7 +12,7 @@ use super::kubeconfig;
 use super::record;
 use super::server::Unresolved;
 use super::settings::Settings;
-use super::snapshot::{BinaryState, Snapshot, Unread};
+use super::snapshot::{Binary, BinaryState, Snapshot, Unread};
 use crate::contract;
 
 /// File operations in their order, and what stands in the way of further ones.
@@ -145,9 +145,9 @@ pub enum Obstacle {
         /// Why.
         reason: String,
     },
-    /// Plugins of the chain are in another directory, and so would the runtime look for ours.
+    /// All other plugins of the chain are in another directory, and so would the runtime look for ours.
     #[error(
-        "{} names plugins that are not in {} ({}): the runtime runs them from another directory, where it would not find \
+        "none of the plugins that {} names is in {} ({}): the runtime runs them from another directory, where it would not find \
          {}; set cniBinDir to that directory", network.display(), bin_dir.display(), missing.join(", "), contract::PLUGIN_NAME
     )]
     PluginsElsewhere {
@@ -165,6 +165,12 @@ pub enum Obstacle {
         conf: PathBuf,
         /// The file that it would have to become.
         list: PathBuf,
+    },
+    /// The name of a file of ours is taken.
+    #[error("{} is another program's: choose another name for ours", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
     },
     /// The owned file is not the first.
     #[error("{} sorts before {}: the runtime uses the former, and pods pass us by; choose another name for ours", first.display(), owned.display())]
@@ -199,25 +205,41 @@ impl Plan {
     }
 }
 
-/// What installs the plugin: temporaries, then binary, kubeconfig and chain entry, so that a chain never names what is
-/// not there.
+/// What installs the plugin: temporaries, then binary, kubeconfig and chain entry, so that a chain never names a plugin that is
+/// not there, nor, on a node where it is new, one that has no kubeconfig.
 pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::default();
     for path in &snapshot.stale {
         plan.step(Reason::Stale, Operation::Remove { path: path.clone() });
     }
-    let binaries = plan_binaries(&mut plan, settings, snapshot);
-    let kubeconfig = plan_kubeconfig(&mut plan, settings, snapshot);
+    let starts_pods = has_kubeconfig(snapshot) || was_at_work(snapshot);
+    let binaries = plan_binaries(&mut plan, settings, snapshot, starts_pods);
+    plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
         Err(unread) => plan.obstacles.push(unread.clone().into()),
-        Ok(files) if binaries && kubeconfig => network::install(&mut plan, settings, files, snapshot),
+        Ok(files) if binaries && starts_pods => network::install(&mut plan, settings, files, snapshot),
         Ok(_) => {}
     }
     plan
 }
 
-/// Whether the node has, or will have, the plugin.
-fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
+/// Whether the plugin has a kubeconfig, or one can be written.
+fn has_kubeconfig(snapshot: &Snapshot) -> bool {
+    snapshot.kubeconfig.is_some() || (snapshot.account.is_ok() && snapshot.server.endpoint.is_some())
+}
+
+/// Whether an earlier agent has installed the plugin: its binary is on the node, or a chain names it. Without a kubeconfig, as
+/// after a reboot, the plugin asks the agent, and an ADD that gets no answer fails; without the entry, pods would start that
+/// nobody redirects.
+fn was_at_work(snapshot: &Snapshot) -> bool {
+    let is_there = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
+    snapshot.binaries.iter().flatten().any(is_there)
+        || snapshot.networks.iter().flatten().any(network::names_the_plugin)
+}
+
+/// Whether the node has, or will have, the plugin. It is copied only where it can `start_pods`: its binary on the node is what
+/// [`was_at_work`] goes by.
+fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, starts_pods: bool) -> bool {
     let binaries = match &snapshot.binaries {
         Ok(binaries) => binaries,
         Err(unread) => {
@@ -225,7 +247,7 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> b
             return false;
         }
     };
-    for binary in binaries {
+    for binary in binaries.iter().filter(|_| starts_pods) {
         let reason = match binary.state {
             BinaryState::Same => continue,
             BinaryState::Missing => Reason::BinaryMissing,
@@ -237,27 +259,23 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> b
     true
 }
 
-/// Whether the plugin has, or will have, a kubeconfig. One that cannot be renewed for now is better than none.
-fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) -> bool {
+/// Adds what brings the kubeconfig up to date. One that cannot be renewed for now is better than none.
+fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
     let account = match &snapshot.account {
         Ok(account) => account,
-        Err(missing) => {
-            plan.obstacles.push(missing.clone().into());
-            return snapshot.kubeconfig.is_some();
-        }
+        Err(missing) => return plan.obstacles.push(missing.clone().into()),
     };
     plan.obstacles.extend(snapshot.server.fault.clone().map(Obstacle::from));
-    let Some(endpoint) = &snapshot.server.endpoint else { return snapshot.kubeconfig.is_some() };
+    let Some(endpoint) = &snapshot.server.endpoint else { return };
     let content = kubeconfig::text(endpoint, account).into_bytes();
     let mode = settings.kubeconfig.mode;
     let reason = match &snapshot.kubeconfig {
         None => Reason::KubeconfigMissing,
         Some((there, allowed)) if *there != content || *allowed != mode => Reason::KubeconfigDiffers,
-        Some(_) => return true,
+        Some(_) => return,
     };
     let path = settings.run_dir.join(contract::KUBECONFIG);
     plan.step(reason, Operation::Write { path, content, mode, over: None, source: None });
-    true
 }
 
 /// What removes the plugin: the chain entry first, so that no chain names what is not there, the binary last.

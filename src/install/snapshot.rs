@@ -111,7 +111,7 @@ impl Snapshot {
 
     /// The same, knowing where the API server is, and what an earlier look has compared.
     pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
-        let record = small(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
+        let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
         let networks = networks(settings, record.as_ref()).map_err(unread(&settings.net_dir));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
@@ -124,7 +124,7 @@ impl Snapshot {
             binaries: binaries(settings, compared),
             account: account(settings).map_err(NoAccount::from),
             server,
-            kubeconfig: small(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
+            kubeconfig: regular(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
         }
     }
@@ -145,7 +145,8 @@ fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<Netw
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
-        if !(is_read(name) || named) || path.is_dir() {
+        // Whoever opens a pipe waits for its writer.
+        if !(is_read(name) || named) || !path.is_file() {
             continue;
         }
         files.extend(network(&path, name));
@@ -218,6 +219,9 @@ fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>,
 impl Compared {
     /// Whether two files have the same bytes, and the second may be executed as the first.
     fn are_same(&mut self, source: &Path, installed: &Path, wanted: u32) -> io::Result<bool> {
+        if !fs::metadata(installed)?.is_file() {
+            return Ok(false);
+        }
         let pair = [File::open(installed)?, File::open(source)?];
         let [there, here] = [pair[0].metadata()?, pair[1].metadata()?];
         if there.len() != here.len() || there.permissions().mode() & 0o7777 != wanted {
@@ -280,6 +284,14 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
 fn temporaries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
+}
+
+/// The same of what other programs may replace: nothing but a regular file is opened, for a pipe keeps its reader waiting.
+fn regular(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
+    }
+    small(path)
 }
 
 /// A file of at most [`MAX_SIZE`].

@@ -92,7 +92,8 @@ async fn an_installer_that_hangs_is_told_by_healthz_and_ends_all_the_same() {
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     // Whoever opens it waits for a writer, as for a file server that has gone.
-    nix::unistd::mkfifo(&node.path("net/05-hangs.conflist"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    nix::unistd::mkfifo(&node.path("account/next"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    std::fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
     while daemon.get("/healthz").0 == 200 {
         assert!(std::time::Instant::now() < deadline, "it has not been noticed");
@@ -167,9 +168,23 @@ async fn without_the_api_servers_address_it_is_not_ready_and_says_why() {
     let lost = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
     lost.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
     lost.line("the API server's name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
-    assert!(!node.path("run/istio-cni-kubeconfig").exists());
+    assert_eq!(node.installed(), ["agent.sock", "log.sock"], "the next look takes no plugin for one that was at work");
     let conf = std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap();
     assert_eq!(conf.trim(), crate::stage::LIST.trim(), "no chain names a plugin that has no kubeconfig");
+}
+
+/// After a reboot the run directory is empty, while the pods of the node start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_entry_is_put_back_while_the_plugins_kubeconfig_is_awaited() {
+    let api = cluster().await;
+    let node = Node::new();
+    std::fs::copy(node.path("image/istio-cni"), node.path("bin/istio-cni")).unwrap();
+    let rebooted = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
+    until("the entry", || match node.installed() {
+        some if some == ["chain entry", "plugin", "agent.sock", "log.sock"] => Ok(()),
+        some => Err(format!("{some:?} {}", rebooted.said())),
+    });
+    rebooted.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST)");
 }
 
 fn uninstall(node: &Node) -> Output {

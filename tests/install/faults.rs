@@ -273,3 +273,30 @@ fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
     assert_eq!(node.mode("net/10-net.conflist"), 0o640);
     assert!(node.read("run/istio-cni-kubeconfig").contains("token-2"));
 }
+
+/// Whoever opens a pipe waits for its writer.
+#[test]
+fn what_is_no_regular_file_is_passed_over() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let pipe = |name: &str| nix::unistd::mkfifo(&node.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for name in ["net/05-pipe.conflist", "net/.istio-cni-pipe.tmp", "bin/istio-cni", "run/istio-cni-kubeconfig"] {
+        pipe(name);
+    }
+    let (settings, (sender, done)) = (node.chained(), std::sync::mpsc::channel());
+    std::thread::spawn(move || sender.send(install(&settings)));
+    let plan = done.recv_timeout(PATIENCE).expect("a pipe is not opened");
+    assert!(plan.is_empty(), "{plan:?}");
+    assert!(node.read("net/10-net.conflist").contains("istio-cni"));
+
+    let plan = {
+        node.network("10-net.conflist", LIST);
+        plan::install(&node.chained(), &Snapshot::take(&node.chained()))
+    };
+    fs::remove_file(node.path("net/10-net.conflist")).unwrap();
+    pipe("net/10-net.conflist");
+    let (sender, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(fail(&plan).to_string()));
+    let error = done.recv_timeout(PATIENCE).expect("a pipe is not opened");
+    assert!(error.contains("another program has just changed "), "{error}");
+}

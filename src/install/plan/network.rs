@@ -15,7 +15,7 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     let node = Node { settings, files, snapshot };
     let first = plan.steps.len();
     let done = match &settings.mode {
-        Mode::Standalone { file } => Ok(node.standalone(plan, file)),
+        Mode::Standalone { file } => node.standalone(plan, file),
         Mode::Chained { primary } => node.primary(primary.as_deref(), None).and_then(|found| node.chain(plan, &found)),
         Mode::Owned { primary, file } => {
             node.primary(primary.as_deref(), Some(file)).and_then(|found| node.own(plan, &found, file))
@@ -35,7 +35,8 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
 pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
     // A list with our entry before the copy that shadows it: the copy goes last.
     let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
-        matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name) || is_own(file, record)
+        let named = matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
+        (named && list_with_entry(file).is_some()) || is_own(file, record)
     });
     for file in others {
         if let Some(list) = list_with_entry(file) {
@@ -69,14 +70,15 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The file to chain into, whose other plugins must be where ours is.
+    /// The file to chain into. One of its other plugins must be where ours is, or the runtime would not find ours; a runtime
+    /// may search several directories for the rest.
     fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
-        let is_missing = |kind: &&str| !self.snapshot.plugins.contains(*kind);
-        let missing: Vec<String> = primary.network.others().into_iter().filter(is_missing).map(str::to_owned).collect();
-        if missing.is_empty() {
+        let others = primary.network.others();
+        if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
             return Ok(primary);
         }
+        let missing = others.into_iter().map(str::to_owned).collect();
         let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
         Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
     }
@@ -180,6 +182,7 @@ impl<'a> Node<'a> {
             Network::List(list) => list.with(&entry),
             Network::Single(single) => single.chained(&entry),
         };
+        let there = self.ours_or_none(owned)?;
         plan.network = Some(self.path(owned));
         let is_others = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
         let first = self.files.iter().filter(is_others).find(|file| self.read(file).is_ok());
@@ -191,7 +194,7 @@ impl<'a> Node<'a> {
             }
             plan.remarks.push(obstacle.to_string());
         }
-        match self.find(owned) {
+        match there {
             Some(there) if there.content == text.as_bytes() => {}
             Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
@@ -199,15 +202,27 @@ impl<'a> Node<'a> {
         Ok(owned.to_owned())
     }
 
-    fn standalone(&self, plan: &mut Plan, file: &str) -> String {
+    /// What is under the name of a file of ours. A file that is neither recorded nor runs the plugin is another program's, whose
+    /// content would be lost, and which a removal would take away as ours.
+    fn ours_or_none(&self, name: &str) -> Result<Option<&'a NetworkFile>, Obstacle> {
+        match self.find(name) {
+            Some(there) if !self.is_own(there) && list_with_entry(there).is_none() => {
+                Err(Obstacle::Foreign { path: self.path(name) })
+            }
+            there => Ok(there),
+        }
+    }
+
+    fn standalone(&self, plan: &mut Plan, file: &str) -> Result<String, Obstacle> {
+        let there = self.ours_or_none(file)?;
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
-        match self.find(file) {
+        match there {
             None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode, None),
             Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
             Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode, None),
         }
-        file.to_owned()
+        Ok(file.to_owned())
     }
 
     /// Removes files of a former mode, and takes our entry out of chains that the runtime does not use any more: two of ours
@@ -283,6 +298,11 @@ fn listed_name(name: &str) -> String {
         Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
         _ => name.to_owned(),
     }
+}
+
+/// Whether a file's network runs the plugin.
+pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
+    list_with_entry(file).is_some() || is_our_single(file)
 }
 
 fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {

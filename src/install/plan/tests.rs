@@ -12,7 +12,7 @@ use crate::install::kubeconfig::Account;
 use crate::install::record::Record;
 use crate::install::server::{Endpoint, Located, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
-use crate::install::snapshot::{Binary, NetworkFile};
+use crate::install::snapshot::NetworkFile;
 
 const LIST: &str = r#"{"cniVersion":"0.3.1","name":"net","plugins":[{"type":"ptp"}]}"#;
 const CONF: &str = r#"{"cniVersion":"0.3.1","name":"net","type":"bridge"}"#;
@@ -204,33 +204,37 @@ fn what_is_waited_for_is_named() {
 }
 
 #[test]
-fn a_chain_whose_plugins_are_elsewhere_is_not_entered() {
+fn a_chain_is_not_entered_where_all_its_other_plugins_are_elsewhere() {
     let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
-    let mut entered = after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
-    for mut node in [node(BinaryState::Same, vec![file("10-a.conflist", LIST)]), entered.clone()] {
-        node.plugins = ["bridge".to_owned(), "istio-cni".to_owned()].into();
+    let list = LIST.replace(r#"{"type":"ptp"}"#, r#"{"type":"ptp"},{"type":"bridge"}"#);
+    let mut entered = after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", &list)]));
+    for mut node in [node(BinaryState::Same, vec![file("10-a.conflist", &list)]), entered.clone()] {
+        node.plugins = ["host-local".to_owned(), "istio-cni".to_owned()].into();
         for settings in [chained(), owned.clone()] {
             let plan = install(&settings, &node);
             let [obstacle] = plan.obstacles.as_slice() else { panic!("{plan:?}") };
             let said = obstacle.to_string();
             assert!(
-                ["/net/10-a.conflist", " /bin (ptp)", "cniBinDir"].iter().all(|part| said.contains(part)),
+                ["/net/10-a.conflist", " /bin (ptp, bridge)", "cniBinDir"].iter().all(|part| said.contains(part)),
                 "{said}"
             );
             assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
         }
     }
-    entered.plugins.insert("ptp".to_owned());
-    assert!(install(&chained(), &entered).is_empty());
+    // A runtime may search several directories.
+    for one in ["ptp", "bridge"] {
+        entered.plugins = [one.to_owned()].into();
+        assert!(install(&chained(), &entered).is_empty());
+    }
     let alone = settings(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() });
     entered.plugins.clear();
     assert_eq!(install(&alone, &entered).obstacles, [], "a file of its own has no other plugins");
 }
 
 #[test]
-fn without_a_plugin_or_a_kubeconfig_no_chain_is_edited() {
+fn a_fresh_node_waits_for_the_kubeconfig() {
     let unread = || Unread { path: "/account/token".into(), reason: "gone".to_owned() };
-    let mut no_token = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
+    let mut no_token = node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]);
     no_token.account = Err(unread().into());
     let mut no_image = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
     no_image.binaries = Err(unread());
@@ -238,11 +242,30 @@ fn without_a_plugin_or_a_kubeconfig_no_chain_is_edited() {
     for (node, obstacle) in [(no_token.clone(), of_account), (no_image, Obstacle::Unread(unread()))] {
         let plan = install(&chained(), &node);
         assert_eq!(plan.obstacles, [obstacle]);
-        assert!(!steps(&plan).iter().any(|(reason, _)| *reason == Reason::EntryMissing), "{plan:?}");
+        assert!(steps(&plan).iter().all(|(reason, _)| *reason == Reason::KubeconfigMissing), "{plan:?}");
     }
     // One that cannot be renewed is better than none.
     no_token.kubeconfig = Some((b"old".to_vec(), 0o600));
-    assert_eq!(steps(&install(&chained(), &no_token)), [done(Reason::EntryMissing, "write /net/10-a.conflist")]);
+    let expected =
+        [done(Reason::BinaryMissing, "copy /bin/istio-cni"), done(Reason::EntryMissing, "write /net/10-a.conflist")];
+    assert_eq!(steps(&install(&chained(), &no_token)), expected);
+}
+
+/// After a reboot: the plugin asks the agent first, and pods that nobody redirects are worse than pods that wait.
+#[test]
+fn where_the_plugin_has_been_at_work_a_lost_entry_is_put_back_without_a_kubeconfig() {
+    let settings = chained();
+    for reason in ["the API server has not been asked yet", "403"] {
+        let mut node = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
+        node.account = Err(NoAccount::NotIssued(reason.to_owned()));
+        let plan = install(&settings, &node);
+        assert_eq!(steps(&plan), [done(Reason::EntryMissing, "write /net/10-a.conflist")]);
+        assert_eq!(plan.obstacles.len(), 1, "{plan:?}");
+        // A chain that names a plugin that is gone starts no pods at all.
+        let mut node = after(&settings, node);
+        node.binaries.as_mut().unwrap()[0].state = BinaryState::Missing;
+        assert_eq!(steps(&install(&settings, &node)), [done(Reason::BinaryMissing, "copy /bin/istio-cni")]);
+    }
 }
 
 #[test]
@@ -335,10 +358,11 @@ fn without_the_servers_address_a_kubeconfig_is_awaited_and_an_old_one_kept() {
     let pending = "the API server's name api.example.com (KUBERNETES_SERVICE_HOST) is being looked up";
     let said = |plan: &Plan| plan.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>();
 
-    let first = Snapshot { server: name.clone(), ..node(BinaryState::Same, vec![file("10-a.conflist", LIST)]) };
+    let first = Snapshot { server: name.clone(), ..node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]) };
     let plan = install(&settings, &first);
     assert_eq!((steps(&plan), said(&plan)), (vec![], vec![pending.to_owned()]), "no chain without a kubeconfig");
-    let again = Snapshot { kubeconfig: Some((b"of an earlier agent".to_vec(), 0o600)), ..first };
+    let binaries = node(BinaryState::Same, Vec::new()).binaries;
+    let again = Snapshot { kubeconfig: Some((b"of an earlier agent".to_vec(), 0o600)), binaries, ..first };
     let plan = install(&settings, &again);
     assert_eq!(said(&plan), [pending]);
     assert_eq!(plan.steps.iter().map(|step| step.reason).collect::<Vec<_>>(), [Reason::EntryMissing]);

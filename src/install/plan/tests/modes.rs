@@ -96,3 +96,24 @@ fn a_single_plugin_that_comes_back_is_converted_again() {
     let names: Vec<&str> = node.networks.iter().flatten().map(|file| file.name.as_str()).collect();
     assert!(names == ["10-a.conflist"] && is_chained(&node), "{node:?}");
 }
+
+#[test]
+fn a_file_of_another_program_is_neither_written_over_nor_removed() {
+    let owned = |file: &str| settings(Mode::Owned { primary: None, file: file.to_owned() });
+    let alone = settings(Mode::Standalone { file: "50-mesh.conflist".to_owned() });
+    for (settings, name) in [
+        (owned("02-istio-cni.conflist"), "02-istio-cni.conflist"),
+        (owned("50-mesh.conflist"), "50-mesh.conflist"),
+        (alone, "50-mesh.conflist"),
+    ] {
+        let theirs = LIST.replace("ptp", "bridge");
+        let before = node(BinaryState::Same, vec![file(name, &theirs), file("60-a.conflist", LIST)]);
+        let plan = install(&settings, &before);
+        let said: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+        assert!(said.len() == 1 && said[0].contains(&format!("/net/{name} is another program's")), "{said:?}");
+        let node = settle(&settings, before.clone(), |_| ());
+        assert_eq!((&node.networks, &node.record), (&before.networks, &None), "{name}");
+        let removal = removal(&settings, &node);
+        assert!(!removal.steps.iter().any(|step| step.operation.path().starts_with("/net")), "{removal:?}");
+    }
+}

@@ -34,8 +34,6 @@ pub struct Holder {
     pub namespace: String,
     /// This node.
     pub node: String,
-    /// The agent's pod; empty where it is not known.
-    pub pod: String,
 }
 
 /// A token and how long it is valid from now on.

@@ -266,14 +266,14 @@ impl Daemon {
 
     /// Starts what keeps the token of the plugin's own account valid, where it has one.
     fn renew(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
-        let Settings { plugin_account: Some(account), node, pod, .. } = &self.settings else { return };
-        let (account, node, pod) = (account.clone(), node.clone(), pod.clone());
+        let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
+        let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
         let issued = self.issued.clone();
         tasks.spawn(until(closed, async move {
             let client = client.await;
             let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
-            token::keep(client, Holder { account, namespace, node, pod }, issued).await;
+            token::keep(client, Holder { account, namespace, node }, issued).await;
         }));
     }
 
@@ -364,7 +364,7 @@ async fn serves_pods(
 /// Notes that the node is ready, once it is, and never returns.
 async fn note_ready(mut status: watch::Receiver<Status>, was_ready: &mut bool) {
     *was_ready |= status.wait_for(|status| *status == Status::Ready).await.is_ok();
-    std::future::pending().await;
+    std::future::pending::<()>().await;
 }
 
 /// Tells probes how far the installer is.

@@ -20,9 +20,10 @@ mod throttle;
 
 pub use flags::Flags;
 pub use identity::{Identity, Issued, NoAccount, Token};
-pub use keep::{keep, obstacles};
+pub use keep::{Sources, keep, obstacles};
 pub use metrics::Metrics;
 pub use remove::remove;
+pub use server::Resolver;
 pub use settings::Settings;
 
 /// How far the node is.

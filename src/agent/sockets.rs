@@ -45,10 +45,12 @@ const AGENT: Limits = Limits {
 const LOG: Limits = Limits { body: 1 << 20, connections: 64, ..AGENT };
 
 impl Sockets {
-    /// Takes the names over in `run_dir`, which is made if need be.
+    /// Takes the names over in `run_dir`, which is made if need be. `agent.sock` comes last: where it fails, whoever answers there
+    /// goes on, and what `log.sock` fails with leaves `agent.sock` alone.
     pub fn bind(run_dir: &Path) -> Result<Self, Error> {
         let bind = |name: &str| PrivateSocket::bind(&run_dir.join(name));
-        Ok(Self { agent: bind(contract::AGENT_SOCKET)?, log: bind(contract::LOG_SOCKET)? })
+        let log = bind(contract::LOG_SOCKET)?;
+        Ok(Self { agent: bind(contract::AGENT_SOCKET)?, log })
     }
 
     /// Their names.

@@ -10,7 +10,7 @@ use crate::agent::{self, Cache, Names, Sockets};
 use crate::contract;
 use crate::serve::listen;
 use crate::serve::log::Log;
-use crate::serve::shutdown::Shutdown;
+use crate::serve::shutdown::{Shutdown, Trigger};
 use crate::serve::watch::Watch;
 
 /// Between two looks at the names, where no event tells of a change.
@@ -25,25 +25,30 @@ pub(super) struct Plugin {
     cache: Cache,
     metrics: agent::Metrics,
     log: Log,
-    closed: Shutdown,
+    /// Ends the listeners under the names.
+    serving: Option<Trigger>,
     tasks: JoinSet<()>,
 }
 
 impl Plugin {
-    /// Answers nobody before it has [taken](Self::take) the sockets, and then until `closed`.
-    pub(super) fn new(run_dir: &Path, cache: Cache, metrics: agent::Metrics, log: Log, closed: Shutdown) -> Self {
+    /// Answers nobody before it has [taken](Self::take) the sockets, and then until its [end](Self::end).
+    pub(super) fn new(run_dir: &Path, cache: Cache, metrics: agent::Metrics, log: Log) -> Self {
         // The plugin writes a line for each pod that starts.
         let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
         let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
-        Self { run_dir, names: None, changes, cache, metrics, log, closed, tasks }
+        Self { run_dir, names: None, changes, cache, metrics, log, serving: None, tasks }
     }
 
-    /// Listens under the sockets' names. Another agent that listened there keeps the connections that it has.
+    /// Listens under the sockets' names. Another agent that listened there keeps the connections that it has; former listeners of
+    /// this one end.
     pub(super) fn take(&mut self) -> Result<(), listen::Error> {
         let sockets = Sockets::bind(&self.run_dir)?;
         self.names = Some(sockets.names());
         let (cache, metrics, log) = (self.cache.clone(), self.metrics.clone(), self.log.clone());
-        self.tasks.spawn(agent::serve(sockets, cache, metrics, log, self.closed.clone()));
+        let (end, ended) = Shutdown::new();
+        self.tasks.spawn(agent::serve(sockets, cache, metrics, log, ended));
+        self.serving = Some(end);
+        while self.tasks.try_join_next().is_some() {}
         Ok(())
     }
 
@@ -84,8 +89,9 @@ impl Plugin {
         self.run_dir.join(contract::AGENT_SOCKET)
     }
 
-    /// Waits for the last answers, after `closed`, and gives the names up.
+    /// Waits for the last answers, and gives the names up.
     pub(super) async fn end(self) {
+        drop(self.serving);
         self.tasks.join_all().await;
         for error in self.names.iter().flat_map(Names::remove) {
             tracing::warn!(%error, "a socket's name stays behind");

@@ -22,7 +22,7 @@ use super::upgrade::Asker;
 use super::{Error, Settings, ports, taint, uninstall, upgrade};
 use crate::agent::token::{self, Holder};
 use crate::agent::{self, Cache, Store};
-use crate::install::{Identity, Issued, Status};
+use crate::install::{Identity, Issued, Resolver, Sources, Status};
 use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -52,10 +52,10 @@ type Connecting = Shared<BoxFuture<'static, Client>>;
 pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let told = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
-    let daemon = Daemon::new(settings, &mut registry);
     let (close, closed) = Shutdown::new();
+    let daemon = Daemon::new(settings, &mut registry, &closed);
     let (run_dir, cache) = (&daemon.settings.install.run_dir, daemon.cache.clone());
-    let mut plugin = Plugin::new(run_dir, cache, daemon.metrics.agent.clone(), log, closed.clone());
+    let mut plugin = Plugin::new(run_dir, cache, daemon.metrics.agent.clone(), log);
     let fresh = !plugin.is_anothers().await;
     if fresh {
         plugin.take()?;
@@ -78,8 +78,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
         Ending::Remove(_) => daemon.remove().await,
     };
     close.wish();
-    serving.join_all().await;
-    plugin.end().await;
+    tokio::join!(serving.join_all(), plugin.end());
     removed
 }
 
@@ -93,8 +92,9 @@ struct Daemon {
     status: watch::Sender<Status>,
     /// Whether this agent is the node's.
     acting: watch::Sender<bool>,
-    /// Whose token the plugin's kubeconfig holds.
-    identity: Identity,
+    /// What the plugin's kubeconfig is made of. The API server's name is looked up from the start: an agent that waits for its
+    /// turn needs the address before it can take over.
+    sources: Sources,
     /// Passes on the token of the plugin's own account.
     issued: watch::Sender<Issued>,
     metrics: Metrics,
@@ -108,14 +108,16 @@ struct Metrics {
 }
 
 impl Daemon {
-    fn new(settings: Settings, registry: &mut Registry) -> Self {
+    fn new(settings: Settings, registry: &mut Registry, closed: &Shutdown) -> Self {
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
         let install = install::Metrics::new(registry);
         let repair = repair::Metrics::new(registry);
         let (issued, token) = watch::channel(Issued::Awaited);
+        let identity = if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon };
+        let resolver = Resolver::follow(&settings.install.kubeconfig.server, closed.clone());
         Self {
-            identity: if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon },
+            sources: Sources { resolver, identity },
             issued,
             client: connecting(settings.kubeconfig.clone()),
             cache: Cache::default(),
@@ -131,7 +133,7 @@ impl Daemon {
     /// Alternates between being the node's agent and standing by for another one, until the end is wished. `taken`: no other
     /// agent had the sockets, and this one has them now.
     async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) {
-        let mut taken = taken;
+        let (mut taken, mut was_ready) = (taken, false);
         if !taken {
             tracing::info!("another agent serves this node: this one takes over once it can do so itself");
             self.readiness.missing(TURN, "another agent serves this node, and this one is not ready to take over yet");
@@ -145,7 +147,7 @@ impl Daemon {
             if !taken && !self.take(plugin).await {
                 continue;
             }
-            self.act(plugin, told).await;
+            self.act(plugin, told, &mut was_ready).await;
             if told.is_wished() {
                 return;
             }
@@ -177,9 +179,9 @@ impl Daemon {
     /// but its own work is missing on the node.
     async fn prepared(&self) {
         loop {
-            let (settings, identity) = (self.settings.install.clone(), self.identity.clone());
+            let (settings, sources) = (self.settings.install.clone(), self.sources.clone());
             // A panic is told by the process's hook, and the next look tries again.
-            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &identity)).await {
+            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &sources)).await {
                 let ours = self.readiness.lacks_at_most(&[INSTALL, AGENT, TURN]) && self.cache.read(Store::is_filled);
                 if obstacles.is_empty() && ours {
                     self.status.send_replace(Status::Starting);
@@ -205,14 +207,16 @@ impl Daemon {
         tasks
     }
 
-    /// Acts on the node until another agent has taken it over, or the end is wished.
-    async fn act(&self, plugin: &mut Plugin, told: &Shutdown) {
+    /// Acts on the node until another agent has taken it over, or the end is wished. `was_ready`: the node has been ready by
+    /// this agent's work.
+    async fn act(&self, plugin: &mut Plugin, told: &Shutdown, was_ready: &mut bool) {
         let (retire, retired) = Shutdown::new();
         let mut actors = self.actors(&retired);
         self.acting.send_replace(true);
         tokio::select! {
             () = told.wished() => {}
             () = plugin.superseded() => {}
+            () = note_ready(self.status.subscribe(), was_ready) => {}
         }
         self.acting.send_replace(false);
         retire.wish();
@@ -222,8 +226,11 @@ impl Daemon {
                 "a task that acts on the node has not ended within {RETIREMENT:?}: is one of the node's directories hanging?"
             );
         }
-        // Whether the node has all that it needs is from now on for the other agent to say.
-        self.status.send_replace(Status::Ready);
+        // Whether the node has all that it needs is from now on for the other agent to say. An agent that has never served
+        // stays unready: a roll must not go on because of it.
+        if *was_ready {
+            self.status.send_replace(Status::Ready);
+        }
     }
 
     /// Starts what changes the node or its pods. The installer waits for nobody.
@@ -231,8 +238,8 @@ impl Daemon {
         let mut tasks = JoinSet::new();
         let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
-        let identity = self.identity.clone();
-        tasks.spawn(install::keep(settings, identity, metrics, status, liveness, retired.clone()));
+        let sources = self.sources.clone();
+        tasks.spawn(install::keep(settings, sources, metrics, status, liveness, retired.clone()));
         tasks.spawn(until(retired, foresee(self.client.clone(), self.asker())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
@@ -352,6 +359,12 @@ async fn serves_pods(
             return;
         }
     }
+}
+
+/// Notes that the node is ready, once it is, and never returns.
+async fn note_ready(mut status: watch::Receiver<Status>, was_ready: &mut bool) {
+    *was_ready |= status.wait_for(|status| *status == Status::Ready).await.is_ok();
+    std::future::pending::<()>().await;
 }
 
 /// Tells probes how far the installer is.

@@ -36,18 +36,35 @@ const HANGS: Duration = Duration::from_secs(15);
 /// The thread's name for probes.
 const THREAD: &str = "installer";
 
+/// What the kubeconfig is made of, beside the service account's directory.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// Where the API server is.
+    pub resolver: Resolver,
+    /// Whose token it holds.
+    pub identity: Identity,
+}
+
+impl Sources {
+    /// The node as it is, with what these sources say now.
+    fn snapshot(&self, settings: &Settings, compared: &mut Compared) -> Snapshot {
+        let mut snapshot = Snapshot::again(settings, self.resolver.located(), compared);
+        snapshot.account = self.identity.of(snapshot.account);
+        snapshot
+    }
+}
+
 /// Installs and mends until the end is wished; `status` tells how far the node is.
 pub async fn keep(
     settings: Arc<Settings>,
-    identity: Identity,
+    sources: Sources,
     metrics: Metrics,
     status: Sender<Status>,
     liveness: Liveness,
     shutdown: Shutdown,
 ) {
-    let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
     while !shutdown.is_wished() {
-        let (sources, liveness) = ((resolver.clone(), identity.clone()), liveness.clone());
+        let (sources, liveness) = (sources.clone(), liveness.clone());
         let mut keeper = Keeper::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
         let end = shutdown.clone();
         let trouble = match tokio::task::spawn_blocking(move || keeper.live(&end)).await {
@@ -64,16 +81,14 @@ pub async fn keep(
 }
 
 /// What an installation would wait for on the node as it is. Changes nothing.
-pub fn obstacles(settings: &Settings, identity: &Identity) -> Vec<String> {
-    let mut snapshot = Snapshot::take(settings);
-    snapshot.account = identity.of(snapshot.account);
+pub fn obstacles(settings: &Settings, sources: &Sources) -> Vec<String> {
+    let snapshot = sources.snapshot(settings, &mut Compared::default());
     plan::install(settings, &snapshot).obstacles.iter().map(ToString::to_string).collect()
 }
 
 struct Keeper {
     settings: Arc<Settings>,
-    resolver: Resolver,
-    identity: Identity,
+    sources: Sources,
     metrics: Metrics,
     status: Sender<Status>,
     liveness: Liveness,
@@ -89,7 +104,7 @@ struct Keeper {
 impl Keeper {
     fn new(
         settings: Arc<Settings>,
-        (resolver, identity): (Resolver, Identity),
+        sources: Sources,
         metrics: Metrics,
         status: Sender<Status>,
         liveness: Liveness,
@@ -97,7 +112,7 @@ impl Keeper {
         let throttle = Throttle::new(Instant::now());
         let (compared, last) = (Compared::default(), Plan::default());
         let (was_ready, more) = (false, false);
-        Self { settings, resolver, identity, metrics, status, liveness, throttle, compared, last, was_ready, more }
+        Self { settings, sources, metrics, status, liveness, throttle, compared, last, was_ready, more }
     }
 
     /// Until the end is wished. The thread has a runtime of its own, so that the kernel wakes the one who mends, and nobody else.
@@ -125,8 +140,8 @@ impl Keeper {
             } else {
                 tokio::select! {
                     () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
-                    () = self.resolver.changed() => {}
-                    () = self.identity.changed() => {}
+                    () = self.sources.resolver.changed() => {}
+                    () = self.sources.identity.changed() => {}
                     () = end.wished() => {}
                 }
             }
@@ -135,8 +150,7 @@ impl Keeper {
 
     /// One look and what follows from it; whether nothing was missing. Nothing is logged before it is done.
     fn visit(&mut self) -> bool {
-        let mut snapshot = Snapshot::again(&self.settings, self.resolver.located(), &mut self.compared);
-        snapshot.account = self.identity.of(snapshot.account);
+        let snapshot = self.sources.snapshot(&self.settings, &mut self.compared);
         let plan = plan::install(&self.settings, &snapshot);
         let before = self.status.borrow().clone();
         // A node that is not ready yet hears of what is about to be done when it has failed.

@@ -170,3 +170,60 @@ async fn the_plugins_lines_appear_with_pod_and_reason_and_its_adds_are_measured(
     assert_eq!(exchange_on(&socket, "POST /log", "{}").0, 400);
     assert_eq!(exchange_on(&socket, "GET /log", "").0, 404);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_socket_that_cannot_be_bound_leaves_the_agents_socket_alone() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let log = node.path("run/log.sock");
+    // Another program's directory, moved there at once.
+    std::fs::create_dir(node.path("run/other")).unwrap();
+    std::fs::remove_file(&log).unwrap();
+    if std::fs::rename(node.path("run/other"), &log).is_err() {
+        // The agent was faster.
+        std::fs::remove_file(&log).unwrap();
+        std::fs::rename(node.path("run/other"), &log).unwrap();
+    }
+    daemon.line("the plugin cannot reach the agent; trying again");
+    assert_eq!(node.ask("web", "u1").0, 200, "{}", daemon.said());
+    std::fs::remove_dir(&log).unwrap();
+    until("the log's socket", || match node.log(&[json!({ "level": "info", "msg": "again" })]) {
+        200 => Ok(()),
+        other => Err(other.to_string()),
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sockets_that_are_taken_anew_leave_none_behind() {
+    let api = cluster().await;
+    api.put(pod("web", "u1"));
+    let node = Node::new();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.ready();
+    let listeners = || {
+        let table = std::fs::read_to_string(daemon.process().join("net/unix")).unwrap();
+        let inodes: Vec<String> = std::fs::read_dir(daemon.process().join("fd"))
+            .unwrap()
+            .filter_map(|file| std::fs::read_link(file.unwrap().path()).ok()?.to_str().map(str::to_owned))
+            .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+            .collect();
+        // Its columns: number, references, protocol, flags (listening: 00010000), type, state, inode, path.
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        rows.filter(|row| row[3] == "00010000" && inodes.iter().any(|inode| inode == row[6])).count()
+    };
+    assert_eq!(listeners(), 2);
+    for _ in 0..3 {
+        std::fs::remove_file(node.path("run/agent.sock")).unwrap();
+        until("the agent's socket", || match node.ask("web", "u1") {
+            (200, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+    until("two listeners", || match listeners() {
+        2 => Ok(()),
+        more => Err(more.to_string()),
+    });
+}

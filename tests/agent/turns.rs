@@ -190,3 +190,34 @@ async fn a_stopped_successor_is_not_taken_for_dead() {
     assert!(said.contains("kept: another agent serves this node already"), "{said}");
     assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_knows_the_api_server_by_name_takes_over() {
+    let (api, node, old) = served().await;
+    let new = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
+    new.ready();
+    old.line("this one takes over again if that one dies");
+    assert_eq!(node.ask("web", "u1").0, 200);
+}
+
+/// An agent that has taken over abandoned sockets with a wrong setting is superseded: it does not become ready by that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_superseded_agent_that_was_never_ready_stays_so() {
+    let (api, node, first) = served().await;
+    let reason = "no-such.conflist is not there yet";
+    let wrong = Daemon::with(&node, &api.url(), &[("CNI_CONF_NAME", "no-such.conflist")]);
+    wrong.readyz(503, ANOTHER);
+    drop(first);
+    wrong.line("the other agent has ended before this one was ready");
+    wrong.line("waiting: ");
+    let again = Daemon::start(&node, &api.url());
+    again.ready();
+    wrong.line("this one takes over again if that one dies");
+    // Its tasks have ended once it answers with the other agent's sockets in place.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(1) {
+        let (status, said) = wrong.get("/readyz");
+        assert!(status == 503 && said.contains(reason), "{status} {said}");
+    }
+    assert_eq!((again.get("/readyz").0, node.ask("web", "u1").0), (200, 200));
+}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Identity, Issued, Metrics, Settings, Status, Token, keep};
+use istio_cni::install::{Identity, Issued, Metrics, Resolver, Settings, Sources, Status, Token, keep};
 use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
@@ -37,7 +37,9 @@ impl Kept {
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
-        let task = tokio::spawn(keep(Arc::new(settings), identity, metrics, sender, liveness, shutdown));
+        let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
+        let sources = Sources { resolver, identity };
+        let task = tokio::spawn(keep(Arc::new(settings), sources, metrics, sender, liveness, shutdown));
         Self { status, registry, end, task }
     }
 

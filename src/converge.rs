@@ -10,7 +10,7 @@ pub use view::View;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use crate::netfilter::{self, Backend, Difference, Forced, Mismatch, Session};
+use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Plan, Session};
 use crate::netns;
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::redirect::{InterceptionMode, Redirect};
@@ -26,6 +26,13 @@ pub struct Options {
     pub forced: Option<Forced>,
     /// What to do where other rules of Istio's are there already.
     pub on_difference: OnDifference,
+}
+
+impl Options {
+    /// The operator insists on a backend.
+    fn is_chosen(&self) -> bool {
+        self.native_nftables || self.forced.is_some()
+    }
 }
 
 /// What to do where a netns has Istio's rules, but not the intended ones.
@@ -156,6 +163,7 @@ impl Error {
         use netfilter::Error::{Netlink, NoProgram, OtherUserNamespace, Program};
         match self {
             Self::Lacking(_) => true,
+            Self::Netfilter(error) if error.is_passing() => false,
             Self::Netfilter(error) => {
                 matches!(error, Netlink(_) | NoProgram { .. } | OtherUserNamespace { .. } | Program { .. })
             }
@@ -187,6 +195,7 @@ impl View {
         let (netns, mut seen) = self.of(redirect)?;
         let presumed = seen.session.backend();
         let mut lacking = match bring(redirect, &netns, &mut seen, options.on_difference) {
+            Err(Error::Differs(found)) => return unless_fallen_back(redirect, &netns, options, found),
             Err(error) if !error.is_of_backend() => return Err(error),
             Ok(Some(outcome)) => return Ok(outcome),
             Ok(None) => Error::Lacking(presumed),
@@ -205,11 +214,19 @@ impl View {
 
     /// How the netns is not as asked for; nothing where it is.
     pub fn check(self, redirect: &Redirect) -> Result<Vec<Deviation>, Error> {
-        let chosen = self.options.native_nftables || self.options.forced.is_some();
+        let Self { options, .. } = self;
         let (netns, mut seen) = self.of(redirect)?;
-        let mut found = view::compare(redirect, &netns, &mut seen)?;
+        let presumed = seen.session.backend();
+        let mut found = match view::compare(redirect, &netns, &mut seen) {
+            Err(error) if error.is_of_backend() => fallbacks(&error, presumed, options)?
+                .into_iter()
+                .map(|backend| view::compare(redirect, &netns, &mut Seen::nothing(backend)))
+                .find(|compared| !matches!(compared, Err(error) if error.is_of_backend()))
+                .unwrap_or(Err(error))?,
+            compared => compared?,
+        };
         // Where the presumed backend has nothing, what `apply` fell back to counts.
-        if let (false, false, [fallback, ..]) = (chosen, found.live.is_programmed(), &found.former[..]) {
+        if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
             found = view::compare(redirect, &netns, &mut Seen::nothing(*fallback))?;
         }
         let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
@@ -218,6 +235,21 @@ impl View {
         deviations.extend(bypasses.into_iter().map(Deviation::Rule));
         deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
         Ok(deviations)
+    }
+}
+
+/// What an earlier call fell back to is compared instead where the presumed backend, which nobody insists on, has no rules.
+fn unless_fallen_back(
+    redirect: &Redirect,
+    netns: &Netns,
+    options: Options,
+    found: Vec<Deviation>,
+) -> Result<Outcome, Error> {
+    match found[..] {
+        [Deviation::NoRules, Deviation::Former(backend), ..] if !options.is_chosen() => {
+            bring(redirect, netns, &mut Seen::nothing(backend), options.on_difference)?.ok_or(Error::Lacking(backend))
+        }
+        _ => Err(Error::Differs(found)),
     }
 }
 
@@ -250,7 +282,8 @@ fn bring(
         }
         // Before the rules: a packet that TPROXY marks must find its route.
         deviations.extend(Routes::of(redirect, ipv6).apply()?.into_iter().map(Deviation::Route));
-        if matches!(seen.session.apply(&plan)?, netfilter::Outcome::Unsupported { .. }) {
+        let is_done = |live: &Live| Ok(netfilter::diff(&built.rules, live)?.is_empty());
+        if matches!(carry_out(&mut seen.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
         let change = match deviations.is_empty() {
@@ -295,18 +328,61 @@ fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
     let mut session = Session::new(backend);
     settled(|| {
         let live = session.observe()?;
-        session.apply(&netfilter::removal(&former, &live)?)?;
-        Ok(())
+        let is_done = |live: &Live| Ok(netfilter::removal(&former, live)?.is_empty());
+        carry_out(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
     })
 }
 
-/// Repeats what another writer has come between.
+/// Carries out a plan that was made for `live`.
+///
+/// nf_tables refuses a plan that another writer has overtaken. iptables-legacy has no generations: the tables are read
+/// again afterwards. Where a restore changes nothing, no writer is the reason, but the programs.
+fn carry_out(
+    session: &mut Session,
+    plan: &Plan<'_>,
+    live: &Live,
+    is_done: impl Fn(&Live) -> Result<bool, Error>,
+) -> Result<netfilter::Outcome, Error> {
+    let applied = session.apply(plan)?;
+    if session.backend() == Backend::IptablesLegacy && applied == netfilter::Outcome::Changed {
+        let after = session.observe()?;
+        if after != *live && !is_done(&after)? {
+            return Err(netfilter::Error::Restless.into());
+        }
+    }
+    Ok(applied)
+}
+
+/// Repeats what another writer has come between. A restore that fails may have been to delete a rule that it deleted.
 fn settled<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
         match attempt() {
-            Err(Error::Netfilter(netfilter::Error::Restless)) => {}
+            Err(Error::Netfilter(netfilter::Error::Restless | netfilter::Error::Program { passing: false, .. })) => {}
             done => return done,
         }
     }
     attempt()
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::netlink;
+
+    #[test]
+    fn a_passing_error_does_not_change_the_backend() {
+        let open = |source| netlink::Error::Open { protocol: "netfilter", source };
+        let program = |passing| netfilter::Error::Program { program: "x", what: String::new(), passing };
+        for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(true)] {
+            let error = Error::from(error);
+            assert!(error.is_passing() && !error.is_of_backend(), "{error}");
+        }
+        for error in [open(Errno::EPROTONOSUPPORT).into(), program(false), netfilter::Error::NoProgram { program: "x" }]
+        {
+            let error = Error::from(error);
+            assert!(!error.is_passing() && error.is_of_backend(), "{error}");
+        }
+    }
 }

@@ -86,6 +86,7 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
+            Self::Kernel(error) if error.is_passing() => Code::TryAgainLater,
             Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
             Self::Lookup(error) if error.is_passing() => Code::TryAgainLater,
             Self::Converge { error, .. } if error.is_passing() => Code::TryAgainLater,
@@ -192,6 +193,16 @@ mod tests {
         let answer: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
         assert_eq!(answer["code"], 999);
         assert!(answer["msg"].as_str().unwrap().contains("panicked"), "{answer}");
+    }
+
+    #[test]
+    fn a_status_that_the_kernel_may_answer_next_time_is_not_an_unavailable_network() {
+        use nix::errno::Errno;
+        let kernel = |source| {
+            let protocol = "netfilter";
+            Error::Kernel(crate::netlink::Error::Open { protocol, source }.into()).failure().code.number()
+        };
+        assert_eq!((kernel(Errno::EMFILE), kernel(Errno::ENOMEM), kernel(Errno::EPERM)), (11, 11, 50));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct View {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) session: Session,
-    /// Good for one comparison: rules may change.
+    /// Good for one comparison: rules may change. Nothing where it is still to be read.
     live: Option<Result<Live, netfilter::Error>>,
 }
 
@@ -47,7 +47,8 @@ impl View {
         let legacy_v4 = netfilter::legacy_in_use(Family::V4);
         let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
         let mut session = Session::new(netfilter::presume(options.native_nftables, options.forced, legacy_v4));
-        let live = Some(session.observe());
+        // A pod that turns out to need nothing must not cost a run of iptables-legacy's programs.
+        let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
         Ok(Self { options, addresses, legacy_v4, legacy_v6, seen: Seen { session, live } })
     }
 
@@ -58,17 +59,21 @@ impl View {
         let legacy_in_use = legacy_v4 || host.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
         let seen = if presumed == seen.session.backend() { seen } else { Seen::nothing(presumed) };
-        Ok((Netns { host, legacy_in_use }, seen))
+        Ok((Netns { host }, seen))
     }
 }
 
 /// What decides, besides the [`Redirect`], which rules a netns gets and by which backend.
 pub(super) struct Netns {
     host: HostAddresses,
-    legacy_in_use: bool,
 }
 
 impl Netns {
+    /// iptables-legacy has tables of these families. An earlier attempt may have made them.
+    fn legacy_in_use(&self) -> bool {
+        netfilter::legacy_in_use(Family::V4) || self.host.ipv6 && netfilter::legacy_in_use(Family::V6)
+    }
+
     /// What is not redirected, of rules for these families.
     pub(super) fn warnings(&self, ipv6: bool, built: Vec<rules::Warning>) -> Vec<Warning> {
         let spared = self.host.ipv6_address.filter(|_| !ipv6).map(Warning::Ipv6NotRedirected);
@@ -89,7 +94,7 @@ pub(super) struct Comparison {
 /// Builds what the netns is to hold, beside what it holds.
 pub(super) fn compare(redirect: &Redirect, netns: &Netns, seen: &mut Seen) -> Result<Comparison, Error> {
     let live = seen.live()?;
-    let others = others(&live, netns.legacy_in_use)?;
+    let others = others(&live, netns.legacy_in_use())?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
     let ipv6 = netns.host.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
     Ok(Comparison { ipv6, built: rules::build(redirect, ipv6), live, former })
@@ -99,8 +104,7 @@ pub(super) fn compare(redirect: &Redirect, netns: &Netns, seen: &mut Seen) -> Re
 fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Error> {
     let observe = |backend| Session::new(backend).observe();
     if live.backend == Backend::IptablesLegacy {
-        // A kernel without nf_tables answers with an error, and has none of its tables.
-        let Ok(first) = observe(Backend::IptablesNft) else { return Ok(Vec::new()) };
+        let Some(first) = of_nf_tables(observe(Backend::IptablesNft))? else { return Ok(Vec::new()) };
         let second = first.other().map(observe).transpose()?;
         return Ok(std::iter::once(first).chain(second).collect());
     }
@@ -115,4 +119,29 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
         }
     }
     Ok(others)
+}
+
+/// A kernel without nf_tables answers with an error, and has none of its tables. A passing error says nothing of it.
+fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
+    match observed {
+        Err(error) if !error.is_passing() => Ok(None),
+        observed => observed.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+    use crate::netlink;
+
+    #[test]
+    fn a_passing_error_is_not_a_kernel_without_nf_tables() {
+        let open = |source| Err(netlink::Error::Open { protocol: "netfilter", source }.into());
+        assert!(matches!(of_nf_tables(open(Errno::EPROTONOSUPPORT)), Ok(None)));
+        for error in [open(Errno::EMFILE), open(Errno::ENOMEM), Err(netfilter::Error::Restless)] {
+            assert!(of_nf_tables(error).is_err());
+        }
+    }
 }

@@ -102,7 +102,8 @@ pub fn legacy_in_use(family: Family) -> bool {
     families.any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
-/// The facts of the calling thread's netns. Runs no program and changes nothing.
+/// The facts of the calling thread's netns. Changes nothing; where iptables-legacy has no programs of that name, runs
+/// `iptables-restore --version`.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
     let legacy_in_use = [Family::V4, Family::V6].into_iter().any(legacy_in_use);

@@ -169,7 +169,7 @@ fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], text: &mut String) {
 /// Feeds each family's restore with its text, if it has one.
 pub(super) fn restore(texts: &[String; 2]) -> Result<(), Error> {
     for (programs, text) in FAMILIES.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
-        run::run(programs.restore, &["--noflush", "-w", run::LOCK_SECONDS], text)?;
+        run::run(programs.restore, &["--noflush", run::WAIT], text)?;
     }
     Ok(())
 }

@@ -64,7 +64,8 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     }
 }
 
-/// Fails with code 50 where no backend can program this kernel, and for no other reason.
+/// Fails with code 50 where no backend can program this kernel, and with code 11 where the kernel is short of what an
+/// answer takes.
 ///
 /// A runtime that gets 50 reports its network as not ready, and the kubelet then starts only pods of the host's network:
 /// not the agent, whose absence after a reboot (the run directory is a tmpfs) must therefore be no reason. ADD waits for it.

@@ -20,6 +20,9 @@ use super::{PodFacts, PodName};
 /// the sidecar's environment comes on top.
 pub const LIMITS: Limits = Limits { head: 8 << 10, body: 4 << 20 };
 
+/// The least time to read an answer in.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// What the agent says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -97,9 +100,10 @@ pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Re
 }
 
 impl Asked {
-    /// Waits for the answer. The connection is there already, so it may be read in any netns.
+    /// Waits for the answer; one that has arrived is read even if the asker comes late for it. The connection is there already, so it may be read in any netns.
     pub fn answer(self) -> Result<Answer, Error> {
         let Self { path, mut stream } = self;
+        stream.deadline = stream.deadline.not_within(GRACE);
         let response = match http::receive(&mut stream, LIMITS) {
             Ok(response) => response,
             Err(error) => return Err(Error::Exchange { path, error }),
@@ -150,5 +154,28 @@ pub fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
             Err(Errno::EINTR) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_has_arrived_is_read_after_the_deadline() {
+        let (mut agent, stream) = UnixStream::pair().unwrap();
+        agent.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
+        let stream = Timed { stream, deadline: Deadline::after(Duration::ZERO) };
+        assert_eq!(Asked { path: "/run/x".into(), stream }.answer().unwrap(), Answer::Unknown);
+    }
+
+    #[test]
+    fn an_answer_that_has_not_arrived_is_not_waited_for_after_the_deadline() {
+        let (_agent, stream) = UnixStream::pair().unwrap();
+        let stream = Timed { stream, deadline: Deadline::after(Duration::ZERO) };
+        let error = Asked { path: "/run/x".into(), stream }.answer().unwrap_err();
+        assert!(matches!(error, Error::Exchange { error: http::Error::TimedOut, .. }), "{error}");
     }
 }

@@ -16,6 +16,11 @@ impl Deadline {
         Self(Instant::now() + limit)
     }
 
+    /// The same, but not before `grace` from now.
+    pub(super) fn not_within(self, grace: Duration) -> Self {
+        Self(self.0.max(Instant::now() + grace))
+    }
+
     /// What is left; an error once nothing is.
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());

@@ -164,7 +164,7 @@ impl<'a> Pod<'a> {
     /// value of the pod's keeps it from starting. What cannot be taken is passed over in the way that redirects more.
     fn owner_groups(&self) -> (OwnerGroups, Option<Error>) {
         const NUMBERS: &str =
-            "at most 64 group ids, or `*` (nobody can resolve the names of a pod's image here); taken as `*`";
+            "1 to 64 group ids, or `*` (nobody can resolve the names of a pod's image here); taken as `*`";
         const SPARED: &str = "at most 1024 group ids (nobody can resolve the names of a pod's image here); what is none is \
                               redirected";
         let [include, exclude] = [(proxy_env::OWNER_GROUPS, "*"), (proxy_env::OWNER_GROUPS_EXCLUDE, "")]
@@ -173,7 +173,10 @@ impl<'a> Pod<'a> {
         let is_id = |owner: &Owner| matches!(owner, Owner::Id(_));
         if include.1.trim() != "*" {
             return match OwnerGroups::parse(include, ("", "")) {
-                Ok(OwnerGroups::Only(groups)) if groups.iter().all(is_id) => (OwnerGroups::Only(groups), None),
+                // An empty list would exempt all outbound traffic.
+                Ok(OwnerGroups::Only(groups)) if !groups.is_empty() && groups.iter().all(is_id) => {
+                    (OwnerGroups::Only(groups), None)
+                }
                 _ => (OwnerGroups::default(), passed_over(include, NUMBERS)),
             };
         }

@@ -1,9 +1,9 @@
 //! Which backend holds the rules: one at a time, whatever was there before, and one that the node has.
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
 
-use istio_cni::converge::{self, OnDifference, Options};
+use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
 use istio_cni::netfilter::{Backend, Forced};
 use istio_cni::redirect::Redirect;
 use libtest_mimic::Trial;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
-use crate::support::{TestNetns, by, trial};
+use crate::support::{TestNetns, Users, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const ALL: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft", "iptables-legacy-save"];
@@ -27,7 +27,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_once(&json!({"native_nftables": true}));
     }));
     trials.push(trial("backends/a_verdict_before_the_jump_is_said_by_check", ALL, bypass));
-    trials.push(trial("backends/plain_programs_of_legacy", LEGACY, plain_programs));
+    trials.push(trial("backends/concurrent_calls_are_contention/legacy", ALL, || at_once(&conf(2))));
+    trials.push(trial("backends/plain_programs_of_legacy", ALL, plain_programs));
+    trials.push(trial("backends/legacy_tables_without_programs_are_checked", ALL, legacy_tables_without_programs));
+    trials.push(trial("backends/what_a_call_fell_back_to_is_not_another_rule_set", ALL, fallen_back_without_reconcile));
+    trials.push(trial("backends/legacy_rules_since_the_first_look", ALL, legacy_rules_since_the_first_look));
+    trials.push(trial("backends/a_skipped_pod_runs_no_program", LEGACY, skipped_without_programs));
+    trials.push(trial("backends/a_restore_that_knows_no_wait", ALL, old_restore));
     trials
 }
 
@@ -148,26 +154,107 @@ fn bypass() {
 
 /// Before iptables 1.8 the programs of iptables-legacy had plain names. A plain name of iptables-nft is not taken for one.
 fn plain_programs() {
-    let netns = TestNetns::new();
-    netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
     for (multi, found) in [("xtables-legacy-multi", true), ("xtables-nft-multi", false)] {
+        let netns = TestNetns::new();
+        netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
         let dir = tempfile::tempdir().unwrap();
         std::fs::copy(format!("/usr/sbin/{multi}"), dir.path().join(multi)).unwrap();
         for name in ["iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save"] {
             symlink(multi, dir.path().join(name)).unwrap();
         }
-        // Nothing else is to be found.
-        let hidden = "mount -t tmpfs none /usr/sbin && exec \"$0\" --force-iptables-binary legacy";
         let run = netns.inside(|| {
-            let mut command = Command::new("unshare");
-            command.args(["-m", "sh", "-c", hidden, env!("CARGO_BIN_EXE_istio-iptables")]);
+            let mut command = Command::new(WITHOUT_SBIN[0]);
+            command.args(&WITHOUT_SBIN[1..]).arg(env!("CARGO_BIN_EXE_istio-iptables"));
+            command.args(["--force-iptables-binary", "legacy"]);
             command.env("PATH", format!("{}:/usr/bin:/bin", dir.path().display())).output().unwrap()
         });
         let said = String::from_utf8_lossy(&run.stderr).into_owned();
         assert_eq!(run.status.success(), found, "{multi}: {said}");
-        if !found {
-            assert!(said.contains("iptables-legacy-restore"), "{said}");
-        }
-        assert!(netns.run("iptables-legacy-save", &[]).contains("-A ISTIO_OUTPUT"), "{multi}");
+        assert_eq!(said.contains("iptables-legacy-restore"), !found, "{multi}: {said}");
+        let rules = counts(&netns);
+        assert_eq!((rules[0], rules[1], rules[2] > 0), (0, 0, found), "{multi}: {rules:?}");
     }
+}
+
+/// Runs what follows where none of the machine's iptables programs is to be found.
+const WITHOUT_SBIN: [&str; 5] = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
+
+/// Another plugin's legacy tables, on a node without the programs of iptables-legacy: CHECK compares what ADD fell back to.
+fn legacy_tables_without_programs() {
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
+    let call = |verb| pod.call_by(verb, &json!({}), |call| call.under(&WITHOUT_SBIN));
+    let added = call("ADD");
+    assert!(added.code == 0 && added.stderr.contains(r#""backend":"iptables-nft""#), "{added:?}");
+    let checked = call("CHECK");
+    assert_eq!(checked.code, 0, "{checked:?}");
+    pod.netns.run("iptables-nft", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
+    let said = call("CHECK").error(999);
+    assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
+}
+
+/// What a call fell back to is what the next one compares, and differs only where it is not as wanted.
+fn fallen_back_without_reconcile() {
+    let (_users, netns) = Users::with_netns();
+    netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
+    let options = by(Backend::IptablesNft);
+    let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
+    for change in [Change::Added, Change::None] {
+        let outcome = apply().unwrap();
+        assert_eq!((outcome.backend, outcome.change), (Backend::NativeFallback, change));
+    }
+    netns.run("nft", &["flush", "chain", "ip", "istio-proxy-nat", "istio-output"]);
+    let error = apply().unwrap_err();
+    assert!(error.to_string().contains("istio-output") && !error.to_string().contains("none of its"), "{error}");
+}
+
+/// Legacy rules that came after the first look, as a restore leaves them that fails in the second family.
+fn legacy_rules_since_the_first_look() {
+    let netns = TestNetns::new();
+    netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
+    let mend = Options { on_difference: OnDifference::Mend, ..by(Backend::IptablesNft) };
+    let outcome = netns.inside(|| {
+        let view = View::take(mend).unwrap();
+        converge::apply(&Redirect::default(), by(Backend::IptablesLegacy)).unwrap();
+        view.apply(&Redirect::default()).unwrap()
+    });
+    assert_eq!(outcome.change.mended().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
+    let counts = counts(&netns);
+    assert_eq!((counts[0] > 0, counts[1], counts[2]), (true, 0, 0), "{counts:?}");
+}
+
+/// Makes a program of iptables-legacy that does `first` and then what the machine's does; the directory for PATH.
+fn wrapped(program: &str, first: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(program);
+    std::fs::write(&path, format!("#!/bin/sh\n{first}\nexec /usr/sbin/{program} \"$@\"\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// A pod that is left alone costs no run of a program, whatever tables its netns has.
+fn skipped_without_programs() {
+    let save = wrapped("iptables-legacy-save", ": > \"$0.ran\"");
+    let ran = save.path().join("iptables-legacy-save.ran");
+    let path = save.path().to_str().unwrap();
+    let skipped = json!({"uid": "uid-1", "annotations": {}, "hasInit": false, "proxy": null});
+    for (facts, runs) in [(skipped, false), (injected(&json!({}), &json!({})), true)] {
+        let pod = Pod::new(&["10.9.0.2/24"]).facts(&facts);
+        pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
+        let answer = pod.call_by("ADD", &json!({}), |call| call.env("PATH", path));
+        let verdict = if runs { "pod redirected" } else { "pod left alone" };
+        assert!(answer.code == 0 && answer.stderr.contains(verdict), "{answer:?}");
+        assert_eq!(ran.exists(), runs, "{verdict}");
+    }
+}
+
+/// A restore before iptables 1.6.2 knows no `--wait`, and takes a word that is no option for the file to read.
+fn old_restore() {
+    let old = "for word; do case $word in -*) ;; *) echo \"cannot open $word\" >&2; exit 1;; esac; done";
+    let restore = wrapped("iptables-legacy-restore", old);
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    let path = restore.path().to_str().unwrap();
+    let answer = pod.call_by("ADD", &conf(2), |call| call.env("PATH", path));
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert!(counts(&pod.netns)[2] > 0);
 }

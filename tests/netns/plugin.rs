@@ -76,10 +76,15 @@ impl Pod {
     }
 
     pub(crate) fn call(&self, verb: &str, more: &Value) -> Answer {
+        self.call_by(verb, more, |call| call)
+    }
+
+    /// A call with what `with` changes of it.
+    pub(crate) fn call_by(&self, verb: &str, more: &Value, with: impl FnOnce(Call) -> Call) -> Answer {
         let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
         conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
         let begin = Instant::now();
-        let answer = Call::new(verb, self.netns.path().to_str().unwrap(), conf.to_string()).run();
+        let answer = with(Call::new(verb, self.netns.path().to_str().unwrap(), conf.to_string())).run();
         assert!(begin.elapsed() < PATIENCE, "{:?}: {answer:?}", begin.elapsed());
         answer
     }

@@ -21,8 +21,9 @@ use nix::sched::{CloneFlags, unshare};
 use super::super::Error;
 
 const RESTORE: &str = "iptables-legacy-restore";
-/// How long a program waits for the lock, in seconds.
-pub(super) const LOCK_SECONDS: &str = "30";
+/// How long a program waits for the lock, in seconds. One word: a restore before iptables 1.6.2 skips an option that it does
+/// not know, but takes a word of its own for the file to read.
+pub(super) const WAIT: &str = "--wait=30";
 /// How long a program may run, the wait for the lock included.
 const PATIENCE: Duration = Duration::from_secs(45);
 /// The longest output that is kept, in bytes.

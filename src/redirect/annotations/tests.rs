@@ -157,7 +157,7 @@ fn groups_and_loopback_come_from_the_proxy_container() {
 #[test]
 fn what_cannot_be_taken_of_groups_and_loopback_is_passed_over_in_the_way_that_redirects_more() {
     let many = vec!["7"; 65].join(",");
-    for include in ["java,202", "202,-j ACCEPT", &many] {
+    for include in ["java,202", "202,-j ACCEPT", &many, "", " ", ","] {
         let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(Vec::new()), "{include}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS && w.allowed.ends_with("as `*`")));

@@ -35,7 +35,7 @@ async fn still_answers(stage: &Simple) {
 async fn what_is_too_large_is_refused() {
     let stage = Simple::start().await;
     let mut connection = stage.connect().await;
-    let too_much = 3 * 1024 * 1024 + 1;
+    let too_much = Settings::limits().body + 1;
     connection.send(head(too_much).as_bytes()).await.unwrap();
     // The server may hang up before it has seen everything.
     let _ = connection.send(&vec![b' '; too_much]).await;
@@ -52,7 +52,7 @@ async fn what_is_too_large_is_refused() {
 async fn as_much_as_an_api_server_sends_is_taken() {
     let stage = Simple::start().await;
     let mut large = review("v1", "large", "");
-    large["request"]["object"]["metadata"]["annotations"]["x"] = "x".repeat(2 << 20).into();
+    large["request"]["object"]["metadata"]["annotations"]["x"] = "x".repeat(5 << 20).into();
     let answer = stage.connect().await.review("/inject", &large).await.unwrap();
     assert_eq!(answer["response"]["uid"], "large");
 }

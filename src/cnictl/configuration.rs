@@ -98,12 +98,8 @@ impl Flags {
         }
         let files = self.read_files()?;
         let enough = self.built_in || files.as_ref().is_some_and(Files::are_complete);
-        let client = match cluster::client(self.kubeconfig.as_deref(), self.context.as_deref()).await {
-            _ if enough && !needed => None,
-            // Whoever names a cluster means it.
-            Err(error) if needed || self.kubeconfig.is_some() || self.context.is_some() => return Err(error.into()),
-            client => client.ok(),
-        };
+        // Making a client runs what the kubeconfig names for credentials.
+        let client = if enough && !needed { None } else { self.client(needed).await? };
         let config = match (files, &client) {
             _ if self.built_in => self.compiled_in()?,
             (Some(files), client) => self.complete(files, client.as_ref()).await?,
@@ -126,6 +122,15 @@ impl Flags {
             (switch, _) => Nodes::alike(switch == "true"),
         };
         Ok(Loaded { injector: Injector::new(config), nodes, client })
+    }
+
+    /// A client of the cluster that is named or found; none where no cluster is known and none is needed.
+    async fn client(&self, needed: bool) -> Result<Option<Client>, Error> {
+        match cluster::client(self.kubeconfig.as_deref(), self.context.as_deref()).await {
+            // Whoever names a cluster means it.
+            Err(error) if needed || self.kubeconfig.is_some() || self.context.is_some() => Err(error.into()),
+            client => Ok(client.ok()),
+        }
     }
 
     fn say(&self, text: &str, streams: &mut Streams<'_>) {

@@ -215,3 +215,21 @@ async fn the_node_of_a_pod_decides_whether_its_sidecar_is_native() {
         assert_eq!(found, native, "{node}: {}", text(&done.stderr));
     }
 }
+
+#[test]
+fn what_needs_no_cluster_runs_nothing_of_the_kubeconfig() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, ran) = (dir.path().join("kubeconfig"), dir.path().join("ran"));
+    let exec = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/touch",
+        "args": [ran], "interactiveMode": "Never"});
+    let config = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": exec}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]});
+    std::fs::write(&path, config.to_string()).unwrap();
+    cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
+    assert!(ran.exists(), "a client runs the plugin");
+    std::fs::remove_file(&ran).unwrap();
+    assert!(cnictl(&["kube-inject", "--builtIn", "-f", "-"], POD, Some(&path)).status.success());
+    assert!(!ran.exists(), "--builtIn runs the plugin");
+}

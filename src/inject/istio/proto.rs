@@ -14,6 +14,8 @@ use serde_json::{Map, Number, Value};
 use crate::iptables::duration;
 
 const TABLE: &str = include_str!("proto/mesh.txt");
+/// Fields of former releases that their templates read and the published definition no longer has.
+const FORMER: &str = include_str!("proto/former.txt");
 /// Messages within each other; the definition has no more than six.
 const DEPTH: usize = 32;
 
@@ -35,13 +37,18 @@ pub struct Mistyped {
 }
 
 /// Decodes the fields of a message. Fields that the definition does not know stay as they are, behind those that it knows:
-/// templates of other releases may read them.
+/// templates of other releases may read them. So does an unknown word of an enum in the mesh's configuration, as Istio's own reader
+/// does not refuse the mesh for it; a proxy's configuration, which one pod's author writes, is refused.
 ///
 /// # Errors
 /// A value is not of its field's type.
 pub(super) fn decode(message: &str, fields: Map<String, Value>) -> Result<Map<String, Value>, Mistyped> {
     let mut unknown = Map::new();
-    let mut decoded = Decoder { path: String::new(), depth: 0 }.message(message, fields, Some(&mut unknown))?;
+    let mut decoded = Decoder { path: String::new(), depth: 0, keeps_words: message == MESH_CONFIG }.message(
+        message,
+        fields,
+        Some(&mut unknown),
+    )?;
     decoded.extend(unknown);
     Ok(decoded)
 }
@@ -70,7 +77,7 @@ impl Definition {
     fn parse() -> Self {
         let mut definition = Self { messages: HashMap::new(), enums: HashMap::new() };
         let (mut is_enum, mut current) = (false, "");
-        for line in TABLE.lines() {
+        for line in TABLE.lines().chain(FORMER.lines()) {
             match line.strip_prefix("  ") {
                 Some(row) if is_enum => definition.enums.entry(current).or_default().extend(constant(row)),
                 Some(row) => definition.messages.entry(current).or_default().extend(field(row)),
@@ -105,6 +112,8 @@ fn field(row: &'static str) -> Option<Field> {
 struct Decoder {
     path: String,
     depth: usize,
+    /// Whether a word that an enum does not have stays as it is.
+    keeps_words: bool,
 }
 
 impl Decoder {
@@ -216,7 +225,10 @@ impl Decoder {
     fn constant(&self, names: &[(&'static str, i64)], value: &Value) -> Result<Value, Mistyped> {
         let by_number = |number: i64| names.iter().find(|(_, value)| *value == number);
         let known = match value {
-            Value::String(text) => names.iter().find(|(name, _)| name == text),
+            Value::String(text) => match names.iter().find(|(name, _)| name == text) {
+                None if self.keeps_words => return Ok(value.clone()),
+                known => known,
+            },
             Value::Number(number) => number.as_i64().and_then(by_number),
             _ => None,
         };
@@ -287,87 +299,4 @@ fn camel_cased(name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn proxy(fields: Value) -> Result<Value, String> {
-        let Value::Object(fields) = fields else { panic!("a map is decoded") };
-        decode(PROXY_CONFIG, fields).map(Value::Object).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn durations_are_spelled_as_protobuf_spells_them() {
-        for (text, spelled) in [
-            ("10ms", "0.010s"),
-            ("0.01s", "0.010s"),
-            ("1m", "60s"),
-            ("1.5h", "5400s"),
-            ("1us", "0.000001s"),
-            ("1ns", "0.000000001s"),
-            ("0", "0s"),
-            ("2s10ms", "2.010s"),
-        ] {
-            let decoded =
-                proxy(json!({"privateKeyProvider": {"cryptomb": {"pollDelay": text}}, "drainDuration": text}));
-            let expected =
-                json!({"drainDuration": spelled, "privateKeyProvider": {"cryptomb": {"pollDelay": spelled}}});
-            assert_eq!(decoded.unwrap(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn names_of_the_definition_are_understood_at_any_depth() {
-        let decoded = proxy(json!({"private_key_provider": {"cryptomb": {"poll_delay": "1s", "fallback": false}},
-            "tracing": {"tls_settings": {"ca_certificates": "/ca"}}, "proxy_metadata": {"A_B": "c"}}));
-        let expected = json!({"tracing": {"tlsSettings": {"caCertificates": "/ca"}}, "proxyMetadata": {"A_B": "c"},
-            "privateKeyProvider": {"cryptomb": {"pollDelay": "1s", "fallback": false}}});
-        assert_eq!(decoded.unwrap().to_string(), expected.to_string());
-    }
-
-    #[test]
-    fn a_value_of_another_type_is_refused_with_its_place() {
-        for (fields, message) in [
-            (
-                json!({"concurrency": "two"}),
-                "concurrency is \"two\", and must be a whole number from -2147483648 to 2147483647",
-            ),
-            (json!({"concurrency": 1.5}), "concurrency is 1.5, and must be a whole number"),
-            (json!({"drainDuration": "5"}), "drainDuration is \"5\", and must be a duration such as 10s or 1m30s"),
-            (json!({"drainDuration": 5}), "drainDuration is 5, and must be a duration"),
-            (
-                json!({"interceptionMode": "redirect"}),
-                "interceptionMode is \"redirect\", and must be one of REDIRECT, TPROXY, NONE",
-            ),
-            (json!({"proxyMetadata": {"A": 1}}), "proxyMetadata.A is 1, and must be text"),
-            (json!({"proxyMetadata": []}), "proxyMetadata is a list, and must be a map"),
-            (json!({"extraStatTags": ["a", 2]}), "extraStatTags.1 is 2, and must be text"),
-            (json!({"image": "distroless"}), "image is \"distroless\", and must be a map"),
-            (
-                json!({"holdApplicationUntilProxyStarts": "true"}),
-                "holdApplicationUntilProxyStarts is \"true\", and must be true or false",
-            ),
-            (json!({"tracing": {"sampling": "many"}}), "tracing.sampling is \"many\", and must be a number"),
-        ] {
-            let error = proxy(fields).unwrap_err();
-            assert!(error.starts_with(message), "{error}");
-        }
-    }
-
-    #[test]
-    fn zeroes_count_at_the_top_and_where_they_say_something() {
-        let decoded = proxy(json!({"statNameLength": 0, "concurrency": "2", "interceptionMode": 1, "statusPort": null,
-            "tracing": {"sampling": 0, "maxPathTagLength": 0, "enableIstioTags": false, "zipkin": {"address": ""}}}));
-        let expected = json!({"statNameLength": 0, "concurrency": 2, "interceptionMode": "TPROXY",
-            "tracing": {"zipkin": {}, "enableIstioTags": false}});
-        assert_eq!(decoded.unwrap(), expected);
-    }
-
-    #[test]
-    fn unknown_fields_are_kept_at_the_top_alone() {
-        let decoded = proxy(json!({"parent_shutdown_duration": "1m", "image": {"other": 1}, "concurrency": 0}));
-        let expected = json!({"concurrency": 0, "image": {}, "parentShutdownDuration": "1m"});
-        assert_eq!(decoded.unwrap().to_string(), expected.to_string());
-    }
-}
+mod tests;

@@ -281,3 +281,25 @@ fn callers_add_functions_and_replace_them() {
         Template::parse("t", "{{ env `A` `d` }} {{ env `B` `d` }} {{ len . }}", Delims::BRACES, &functions).unwrap();
     assert_eq!(template.render(&Value::Missing, &mut Budget::default()).unwrap(), "1 d 42");
 }
+
+#[test]
+fn results_of_expressions_are_paid_for_before_they_are_made() {
+    let much = Json::from("x".repeat(2 << 20));
+    for text in [
+        "{{ regexReplaceAll `x` . . }}",
+        "{{ regexReplaceAllLiteral `x` . . }}",
+        "{{ regexReplaceAll `x+` . (repeat 4096 `$0`) }}",
+        "{{ regexFindAll `x` . -1 }}",
+        "{{ regexSplit `x` . -1 }}",
+    ] {
+        let limits = Limits { steps: u64::MAX, ..Limits::default() };
+        assert_eq!(
+            failure(text, &Value::json(&much), limits).reason,
+            Reason::Exceeded(Exceeded::Bytes(limits.bytes)),
+            "{text}"
+        );
+    }
+    let compiling = "{{ range until 2000 }}{{ $_ := regexMatch `a` `b` }}{{ end }}";
+    let limits = Limits::default();
+    assert_eq!(failure(compiling, &Value::Missing, limits).reason, Reason::Exceeded(Exceeded::Steps(limits.steps)));
+}

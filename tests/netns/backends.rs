@@ -116,14 +116,17 @@ fn others_tables() {
 fn at_once(conf: &Value) {
     for _ in 0..4 {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+        let mut lines = Vec::new();
         std::thread::scope(|scope| {
             let calls: Vec<_> = (0..8).map(|_| scope.spawn(|| pod.call("ADD", conf))).collect();
             for call in calls {
                 let answer = call.join().unwrap();
                 assert_eq!(answer.code, 0, "{answer:?}");
+                lines.push(answer.stderr);
             }
         });
-        assert_eq!(pod.call("CHECK", conf).code, 0);
+        let checked = pod.call("CHECK", conf);
+        assert_eq!(checked.code, 0, "{checked:?} after {lines:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pods that are made to keep a reviewer busy: what users control, each much larger or more numerous than in any real pod.
 //!
-//! The bench and the fuzz target `review_time` draw them.
+//! The bench draws them.
 
 use serde_json::{Map, Value, json};
 

@@ -53,11 +53,11 @@ pub struct Outcome {
     pub ipv6: bool,
     /// What had to be changed.
     pub change: Change,
-    /// What is not redirected though somebody may believe so.
+    /// Traffic that stays unredirected although the pod's settings or addresses suggest otherwise.
     pub warnings: Vec<Warning>,
 }
 
-/// Traffic that is not redirected though somebody may believe so.
+/// Traffic that stays unredirected although the pod's settings or addresses suggest otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// What was asked for and is not among the rules.
@@ -216,26 +216,32 @@ impl View {
     pub fn check(self, redirect: &Redirect) -> Result<Vec<Deviation>, Error> {
         let Self { options, .. } = self;
         let (netns, mut seen) = self.of(redirect)?;
-        let presumed = seen.session.backend();
-        let mut found = match view::compare(redirect, &netns, &mut seen) {
-            Err(error) if error.is_of_backend() => fallbacks(&error, presumed, options)?
-                .into_iter()
-                .map(|backend| view::compare(redirect, &netns, &mut Seen::nothing(backend)))
-                .find(|compared| !matches!(compared, Err(error) if error.is_of_backend()))
-                .unwrap_or(Err(error))?,
-            compared => compared?,
-        };
-        // Where the presumed backend has nothing, what `apply` fell back to counts.
-        if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
-            found = view::compare(redirect, &netns, &mut Seen::nothing(*fallback))?;
-        }
-        let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
-        let mut deviations = deviations(&difference, &found.former);
-        let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
-        deviations.extend(bypasses.into_iter().map(Deviation::Rule));
-        deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
-        Ok(deviations)
+        settled(|| examine(redirect, &netns, &mut seen, options))
     }
+}
+
+/// How the netns is not as asked for, by the backend that [`View::apply`] would leave it with.
+fn examine(redirect: &Redirect, netns: &Netns, seen: &mut Seen, options: Options) -> Result<Vec<Deviation>, Error> {
+    let presumed = seen.session.backend();
+    let mut found = match view::compare(redirect, netns, seen) {
+        Err(error) if error.is_of_backend() => fallbacks(&error, presumed, options)?
+            .into_iter()
+            .map(|backend| view::compare(redirect, netns, &mut Seen::nothing(backend)))
+            .find(|compared| !matches!(compared, Err(error) if error.is_of_backend()))
+            .unwrap_or(Err(error))?,
+        compared => compared?,
+    };
+    // Where the presumed backend has nothing, what `apply` fell back to counts.
+    if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
+        found = view::compare(redirect, netns, &mut Seen::nothing(*fallback))?;
+    }
+    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
+    view::confirm(&found.live, &difference)?;
+    let mut deviations = deviations(&difference, &found.former);
+    let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
+    deviations.extend(bypasses.into_iter().map(Deviation::Rule));
+    deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
+    Ok(deviations)
 }
 
 /// What an earlier call fell back to is compared instead where the presumed backend, which nobody insists on, has no rules.
@@ -255,7 +261,7 @@ fn unless_fallen_back(
 
 /// The backends that are left where the presumed one turns out not to work here.
 fn fallbacks(lacking: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
-    // nf_tables' own match of owners goes by the netns' user namespace, whoever writes it.
+    // nf_tables reads the ids of its native owner match in the netns' user namespace, whichever namespace the writer is in.
     if matches!(lacking, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
         return Ok(options.forced.is_none().then_some(Backend::NativeFallback).into_iter().collect());
     }
@@ -275,6 +281,7 @@ fn bring(
     let brought = settled(|| {
         let Comparison { ipv6, built, live, former } = view::compare(redirect, netns, seen)?;
         let plan = netfilter::diff(&built.rules, &live)?;
+        view::confirm(&live, &plan.difference)?;
         let mut deviations = deviations(&plan.difference, &former);
         let fresh = plan.difference == Difference::Absent && former.is_empty();
         if on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {

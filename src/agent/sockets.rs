@@ -45,8 +45,9 @@ const AGENT: Limits = Limits {
 const LOG: Limits = Limits { body: 1 << 20, connections: 64, ..AGENT };
 
 impl Sockets {
-    /// Takes the names over in `run_dir`, which is made if need be. `agent.sock` comes last: where it fails, whoever answers there
-    /// goes on, and what `log.sock` fails with leaves `agent.sock` alone.
+    /// Binds both sockets and renames them into `run_dir`, which is created if it is missing.
+    ///
+    /// `agent.sock` is renamed last: an error of either socket leaves the agent that listens there in place.
     pub fn bind(run_dir: &Path) -> Result<Self, Error> {
         let bind = |name: &str| PrivateSocket::bind(&run_dir.join(name));
         let log = bind(contract::LOG_SOCKET)?;

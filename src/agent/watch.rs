@@ -1,4 +1,4 @@
-//! The watch of this node's pods: it fills the cache, and feeds whoever else looks at the node's pods.
+//! The watch of this node's pods, which fills the plugin's cache and feeds the repair controller.
 //!
 //! A pod is decoded straight into what is kept of it. Nothing ends this but the wish to end: the API server may be away for
 //! as long as it likes.
@@ -21,7 +21,7 @@ use crate::pod::watched::{Feed, Kept, Seen, Views, Watched};
 use crate::pod::{ApiPod, PodFacts, PodName};
 use crate::serve::shutdown::Shutdown;
 
-/// Keeps the cache like the API server's pods of this node, and passes each event on to `feed`, until the end is wished.
+/// Watches the pods of this node, applies each event to the cache and passes it to `feed`, until shutdown is requested.
 pub async fn watch<T>(
     client: Client,
     node: &str,

@@ -13,7 +13,7 @@ use crate::serve::log::Log;
 use crate::serve::shutdown::{Shutdown, Trigger};
 use crate::serve::watch::Watch;
 
-/// Between two looks at the names, where no event tells of a change.
+/// The interval at which the sockets' names are compared where inotify reports no change.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What answers the plugin.

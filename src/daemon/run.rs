@@ -130,8 +130,8 @@ impl Daemon {
         }
     }
 
-    /// Alternates between being the node's agent and standing by for another one, until the end is wished. `taken`: no other
-    /// agent had the sockets, and this one has them now.
+    /// Serves the node or stands by for the agent that does, in turn, until shutdown is requested. `taken` says that this
+    /// agent holds the sockets already.
     async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) {
         let (mut taken, mut was_ready) = (taken, false);
         if !taken {

@@ -9,19 +9,24 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use istio_cni::inject::dapr::Glob;
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 
+#[path = "../support/go.rs"]
+mod go;
+
+const MODULE: &str = "gomatch";
+
 fn main() {
     let args = Arguments::from_args();
-    let missing = Command::new("go").arg("version").output().err();
+    let missing = go::missing(MODULE);
     let name = match &missing {
         None => "globs_match_what_gos_match".to_owned(),
-        Some(error) => format!("globs_match_what_gos_match (needs Go: {error})"),
+        Some(reason) => format!("globs_match_what_gos_match ({reason})"),
     };
     let trial = Trial::test(name, globs).with_ignored_flag(missing.is_some());
     libtest_mimic::run(&args, vec![trial]).exit();
@@ -39,16 +44,8 @@ struct Go {
 impl Go {
     /// The program is built outside of the repository.
     fn start(directory: &Path) -> Result<Self> {
-        let program = directory.join("gomatch");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/gomatch");
-        let output = Command::new("go")
-            .args(["build", "-o"])
-            .arg(&program)
-            .arg(".")
-            .current_dir(source)
-            .envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=mod"), ("GOPROXY", "off")])
-            .output()?;
-        ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+        let program = directory.join(MODULE);
+        go::build(MODULE, &program)?;
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);

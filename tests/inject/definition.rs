@@ -3,22 +3,23 @@
 //! A small Go program prints it; without Go the trial is ignored.
 
 use std::path::Path;
-use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
+use crate::go;
+
+const MODULE: &str = "gomesh";
 const NAME: &str = "the table of the mesh's configuration is the published definition";
 
 pub(crate) fn trial() -> Trial {
-    let missing = Command::new("go").arg("version").output().err();
-    let name = missing.as_ref().map_or_else(|| NAME.to_owned(), |error| format!("{NAME} [needs Go: {error}]"));
+    let missing = go::missing(MODULE);
+    let name = missing.as_ref().map_or_else(|| NAME.to_owned(), |reason| format!("{NAME} [{reason}]"));
     Trial::test(name, table).with_ignored_flag(missing.is_some())
 }
 
 fn table() -> Result<(), Failed> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = root.join("tests/support/gomesh");
-    let printed = Command::new("go").args(["run", "."]).current_dir(source).env("GOTOOLCHAIN", "local").output()?;
+    let printed = go::command(MODULE).args(["run", "."]).output()?;
     if !printed.status.success() {
         return Err(format!("go run: {}", String::from_utf8_lossy(&printed.stderr)).into());
     }

@@ -1,7 +1,7 @@
 //! Kubernetes' own types as a process: reads and writes documents by them, and prints the table of them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
@@ -9,6 +9,8 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
+
+use crate::go;
 
 /// A document as Go writes it, or why Go does not read it.
 #[derive(Debug, Deserialize)]
@@ -19,22 +21,11 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-/// Why Go cannot be asked here: it, or the modules that the program wants, are not to be had.
-pub(crate) fn missing() -> Option<String> {
-    static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    let look = || match go().args(["mod", "download"]).output() {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!("needs modules of Go: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Some(format!("needs Go: {error}")),
-    };
-    MISSING.get_or_init(look).clone()
-}
+const MODULE: &str = "kubetypes";
 
-fn go() -> Command {
-    let mut go = Command::new("go");
-    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/kubetypes"));
-    go.env("GOTOOLCHAIN", "local");
-    go
+/// The reason why the program cannot be built here.
+pub(crate) fn missing() -> Option<String> {
+    go::missing(MODULE)
 }
 
 /// The program, built outside of the repository.
@@ -46,9 +37,8 @@ struct Program {
 impl Program {
     fn build() -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let path = directory.path().join("kubetypes");
-        let output = go().args(["build", "-o"]).arg(&path).arg(".").output()?;
-        ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+        let path = directory.path().join(MODULE);
+        go::build(MODULE, &path)?;
         Ok(Self { _directory: directory, path })
     }
 }

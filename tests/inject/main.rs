@@ -11,6 +11,8 @@ mod definition;
 mod differences;
 mod documents;
 mod equal;
+#[path = "../support/go.rs"]
+mod go;
 mod kube_inject;
 mod kubernetes;
 mod legacy;

@@ -1,14 +1,15 @@
 //! Go's text/template as a process: one request a line, one answer a line.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use istio_cni::inject::template::{Budget, Delims, Error, Functions, Template, Value, write_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+
+use crate::module;
 
 /// A template with its data.
 #[derive(Debug, Clone, Serialize)]
@@ -84,22 +85,11 @@ struct Process {
     stdout: BufReader<ChildStdout>,
 }
 
-/// Why Go cannot be asked here: it, or the modules that the program wants, are not to be had.
-pub(crate) fn missing() -> Option<String> {
-    static MISSING: OnceLock<Option<String>> = OnceLock::new();
-    let look = || match go().args(["mod", "download"]).output() {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(format!("needs modules of Go: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Some(format!("needs Go: {error}")),
-    };
-    MISSING.get_or_init(look).clone()
-}
+const MODULE: &str = "gotemplate";
 
-fn go() -> Command {
-    let mut go = Command::new("go");
-    go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/gotemplate"));
-    go.env("GOTOOLCHAIN", "local");
-    go
+/// The reason why the program cannot be built here.
+pub(crate) fn missing() -> Option<String> {
+    module::missing(MODULE)
 }
 
 /// Go's, with the words of its error.
@@ -127,9 +117,8 @@ pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
 /// The program is built outside of the repository. It ends with its stdin, that is with this process.
 fn start() -> Result<Process> {
     let built = tempfile::tempdir()?;
-    let program = built.path().join("gotemplate");
-    let output = go().args(["build", "-o"]).arg(&program).arg(".").output()?;
-    ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));
+    let program = built.path().join(MODULE);
+    module::build(MODULE, &program)?;
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdin = child.stdin.take().context("stdin is piped")?;
     let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);

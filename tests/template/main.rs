@@ -8,6 +8,8 @@
 mod corpus;
 mod go;
 mod gtmpl;
+#[path = "../support/go.rs"]
+mod module;
 mod random;
 mod sprig;
 mod table;

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
-use crate::words::{Level, causes};
+use crate::diagnostics::{Level, causes};
 use crate::{converge, netfilter, netns, pod, redirect};
 
 /// What the process is to leave behind.

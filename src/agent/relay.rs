@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::serve::log::{PLUGIN_SCOPE, Record};
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// Lines of one request, at most.
 const LINES: usize = 1000;

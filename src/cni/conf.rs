@@ -14,7 +14,7 @@ use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
 use crate::contract;
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// The most that is read of standard input for a verb that needs the configuration, in bytes.
 ///

@@ -13,7 +13,7 @@ use crate::converge::{self, Change, OnDifference, Options, Outcome};
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
 use crate::redirect::Redirect;
-use crate::words::chain;
+use crate::diagnostics::chain;
 use crate::{contract, rules, validate};
 
 /// All that a run knows of the world, the netns that its thread is in aside.

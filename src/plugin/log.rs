@@ -16,7 +16,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::contract;
 use crate::pod;
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::netns::Netns;
 use crate::pod::PodName;
 use crate::pod::lookup::{LookupBudget, Question};
 use crate::redirect::Redirect;
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// What became of a pod.
 enum Done<T> {

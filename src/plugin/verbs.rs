@@ -6,12 +6,12 @@ use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::converge::{self, OnDifference, View};
+use crate::diagnostics::Level;
 use crate::netfilter::{self, Forced};
 use crate::netns::Netns;
 use crate::pod::PodName;
 use crate::pod::lookup::{LookupBudget, Question};
 use crate::redirect::Redirect;
-use crate::diagnostics::Level;
 
 /// What became of a pod.
 enum Done<T> {

@@ -1,7 +1,7 @@
-//! The CNI protocol as data: what a runtime asks (environment, standard input) and what it is answered.
+//! The CNI protocol's requests (environment, standard input) and replies as types.
 //!
-//! `plugin` hands in values and prints what comes back; nothing here reads the environment, a file or a clock.
-//! Error codes are assigned in `error` and nowhere else.
+//! `plugin` passes values in and prints the replies; this module reads no environment, file or clock.
+//! Only `error` assigns error codes.
 //! Sources: CNI specification 1.1.0, and `pkg/skel` of `containernetworking/cni` 1.3 where the specification is silent.
 
 mod args;

@@ -1,66 +1,66 @@
-//! Every name that another program also spells: annotations, labels, containers, ports, ids, exit codes, paths.
+//! Names and numbers shared with other programs: annotations, labels, containers, ports, ids, exit codes, paths.
 //!
-//! All rooms read it, it knows none. A change here breaks clusters, so it holds names and numbers and no logic.
+//! Every module may use this one; it uses none. It holds no logic. A changed value breaks running clusters.
 
 /// Annotations and labels that pods carry (Istio's `annotation` package).
 pub mod annotation {
-    /// Written by the injector; a pod without it has no sidecar to redirect to.
+    /// Set by the injector; a pod without it has no sidecar and is not redirected.
     pub const STATUS: &str = "sidecar.istio.io/status";
-    /// Label, else annotation, by which a pod declines.
+    /// Label, or else annotation, that disables injection for a pod.
     pub const INJECT: &str = "sidecar.istio.io/inject";
     /// `REDIRECT`, `TPROXY` or `NONE`.
     pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
     /// `*` or CIDRs whose outbound traffic is redirected.
     pub const INCLUDE_OUTBOUND_CIDRS: &str = "traffic.sidecar.istio.io/includeOutboundIPRanges";
-    /// CIDRs whose outbound traffic is left alone.
+    /// CIDRs whose outbound traffic is not redirected.
     pub const EXCLUDE_OUTBOUND_CIDRS: &str = "traffic.sidecar.istio.io/excludeOutboundIPRanges";
     /// `*` or ports whose inbound traffic is redirected.
     pub const INCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeInboundPorts";
-    /// Ports whose inbound traffic is left alone.
+    /// Ports whose inbound traffic is not redirected.
     pub const EXCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
-    /// Ports redirected whatever their destination.
+    /// Ports whose outbound traffic is redirected whatever its destination.
     pub const INCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeOutboundPorts";
-    /// Ports whose outbound traffic is left alone.
+    /// Ports whose outbound traffic is not redirected.
     pub const EXCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeOutboundPorts";
-    /// Interfaces whose traffic is left alone.
+    /// Interfaces whose traffic is not redirected.
     pub const EXCLUDE_INTERFACES: &str = "traffic.sidecar.istio.io/excludeInterfaces";
-    /// Interfaces of virtual machines, whose inbound traffic counts as outbound.
+    /// Interfaces of virtual machines; their inbound traffic is handled as outbound traffic.
     pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
-    /// The older name of the former, read only where the former is absent.
+    /// The former name of [`REROUTE_VIRTUAL_INTERFACES`], read only if that one is absent.
     pub const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
-    /// Comma list of templates instead of the default ones.
+    /// Comma-separated list of templates that replace the default ones.
     pub const TEMPLATES: &str = "inject.istio.io/templates";
-    /// YAML over the mesh's proxy configuration.
+    /// YAML merged over the mesh's proxy configuration.
     pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
-    /// What the pod itself says about injected containers, kept for injecting again.
+    /// The pod's own definition of injected containers, saved so that the pod can be injected again.
     pub const OVERRIDES: &str = "proxy.istio.io/overrides";
-    /// `true` or `false`: the sidecar is an init container that keeps running, whatever the cluster can do.
+    /// `true` or `false`: overrides whether the sidecar is an init container with `restartPolicy: Always`.
     pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
-    /// Whether HTTP probes go to the agent.
+    /// Whether the agent takes over the pod's HTTP probes.
     pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
     /// The agent's port for probes and metrics.
     pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
     /// Whether the agent serves the application's metrics beside its own.
     pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
-    /// `port:path,…` that the agent scrapes.
+    /// `port:path,…` list of targets that the agent scrapes.
     pub const SCRAPE_TARGETS: &str = "prometheus.istio.io/scrape-targets";
-    /// Port of metrics over TLS.
+    /// Port that serves metrics over TLS.
     pub const SECURE_METRICS_PORT: &str = "prometheus.istio.io/secure-port";
-    /// Variant of the proxy's image.
+    /// Variant of the proxy image.
     pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
-    /// Label: the network that the pod is in.
+    /// Label that names the pod's network.
     pub const NETWORK: &str = "topology.istio.io/network";
 }
 
-/// What pods of Dapr carry.
+/// Names that Dapr's injector uses in pods.
 pub mod dapr {
-    /// Annotation by which a pod asks for the sidecar.
+    /// Annotation that enables the sidecar.
     pub const ENABLED: &str = "dapr.io/enabled";
-    /// The sidecar's container.
+    /// Name of the sidecar container.
     pub const SIDECAR: &str = "daprd";
-    /// Label of pods that the injector gave a sidecar.
+    /// Label that the injector sets on pods with a sidecar.
     pub const INJECTED: &str = "dapr.io/sidecar-injected";
-    /// Label of pods that Dapr's own watchdog has seen to be well.
+    /// Label that Dapr's own watchdog sets on pods that it found healthy.
     pub const WATCHED: &str = "dapr.io/watchdog-patched";
 }
 
@@ -68,11 +68,11 @@ pub mod dapr {
 pub mod container {
     /// The sidecar, as a container or as a native sidecar among the init containers.
     pub const PROXY: &str = "istio-proxy";
-    /// The init container that programs the pod by itself: nothing is left to do.
+    /// The init container that programs the rules itself; the plugin leaves such a pod alone.
     pub const INIT: &str = "istio-init";
-    /// The init container that proves redirection.
+    /// The init container that verifies redirection.
     pub const VALIDATION: &str = "istio-validation";
-    /// The init container that makes core dumps possible.
+    /// The init container that enables core dumps.
     pub const CORE_DUMP: &str = "enable-core-dump";
 }
 
@@ -80,25 +80,25 @@ pub mod container {
 pub mod proxy_env {
     /// True: DNS is captured.
     pub const DNS_CAPTURE: &str = "ISTIO_META_DNS_CAPTURE";
-    /// True: the pod has both families.
+    /// True: the pod is redirected in both families.
     pub const DUAL_STACK: &str = "ISTIO_DUAL_STACK";
-    /// True: packets that conntrack calls invalid are dropped.
+    /// True: packets in conntrack state INVALID are dropped.
     pub const INVALID_DROP: &str = "INVALID_DROP";
-    /// True: there is no Envoy to redirect to.
+    /// True: the pod runs no Envoy, so nothing is redirected.
     pub const DISABLE_ENVOY: &str = "DISABLE_ENVOY";
     /// Groups whose traffic is redirected (`*` or a list).
     pub const OWNER_GROUPS: &str = "ISTIO_OUTBOUND_OWNER_GROUPS";
-    /// Groups whose traffic is left alone.
+    /// Groups whose traffic is not redirected.
     pub const OWNER_GROUPS_EXCLUDE: &str = "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE";
-    /// The part of 127.0.0.0/8 that counts as loopback.
+    /// The range within 127.0.0.0/8 that is treated as loopback.
     pub const LOOPBACK_CIDR: &str = "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR";
 }
 
 /// Ports of the sidecar.
 pub mod port {
-    /// Outbound traffic goes here.
+    /// Outbound traffic is redirected to this port.
     pub const OUTBOUND: u16 = 15001;
-    /// Inbound traffic goes here.
+    /// Inbound traffic is redirected to this port.
     pub const INBOUND: u16 = 15006;
     /// HBONE, never redirected.
     pub const TUNNEL: u16 = 15008;
@@ -108,41 +108,41 @@ pub mod port {
     pub const NEVER_INBOUND: [u16; 3] = [15020, 15021, 15090];
     /// The agent's probes and merged metrics.
     pub const STATUS: u16 = 15020;
-    /// Validation connects here.
+    /// Validation connects to this port.
     pub const PROBE: u16 = 15002;
 }
 
-/// uid and gid of the sidecar where the pod names none.
+/// uid and gid of the sidecar if the pod sets none.
 pub const PROXY_ID: u32 = 1337;
 /// Packet mark of TPROXY.
 pub const TPROXY_MARK: u32 = 1337;
 /// Routing table of TPROXY.
 pub const TPROXY_TABLE: u32 = 133;
-/// Packet mark by which the proxy's own loopback traffic is told apart in TPROXY mode.
+/// Packet mark of the proxy's own loopback traffic in TPROXY mode.
 pub const OUTBOUND_MARK: u32 = 1338;
 
-/// Exit code of validation; the repair controller looks for it.
+/// Exit code of a failed validation; the repair controller matches it.
 pub const EXIT_VALIDATION: u8 = 126;
 /// Exit code for flags that cannot be parsed.
 pub const EXIT_USAGE: u8 = 255;
 
 /// The plugin's name in a conflist, and its file name.
 pub const PLUGIN_NAME: &str = "istio-cni";
-/// The DaemonSet of the agent, in the agent's namespace.
+/// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
-/// The agent's own pods start with this, in the agent's namespace.
+/// Name prefix of the agent's own pods, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
-/// Label of the agent's evictions, by which an admission policy selects them.
+/// Label on the agent's evictions, for admission policies to select.
 pub const EVICTION_LABEL: &str = "istio-cni.io/agent";
 /// Default run directory on the node.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
 /// The agent's socket, in the run directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
-/// Where the plugin sends its log lines, in the run directory.
+/// Socket that receives the plugin's log lines, in the run directory.
 pub const LOG_SOCKET: &str = "log.sock";
 /// The plugin's log file, in the run directory.
 pub const LOG_FILE: &str = "istio-cni.log";
 /// The plugin's kubeconfig, in the run directory.
 pub const KUBECONFIG: &str = "istio-cni-kubeconfig";
-/// Capability by which containerd hands the pod's annotations to a plugin, and their key in `runtimeConfig`.
+/// Capability with which containerd passes the pod's annotations to a plugin, and their key in `runtimeConfig`.
 pub const POD_ANNOTATIONS_CAPABILITY: &str = "io.kubernetes.cri.pod-annotations";

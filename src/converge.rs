@@ -150,10 +150,10 @@ pub enum Error {
 
 impl Error {
     /// The same may pass next time.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Netns(netns::Error::Netlink(error)) => error.is_passing(),
-            Self::Netfilter(error) => error.is_passing(),
+            Self::Netns(netns::Error::Netlink(error)) => error.is_temporary(),
+            Self::Netfilter(error) => error.is_temporary(),
             _ => false,
         }
     }
@@ -163,7 +163,7 @@ impl Error {
         use netfilter::Error::{Netlink, NoProgram, OtherUserNamespace, Program};
         match self {
             Self::Lacking(_) => true,
-            Self::Netfilter(error) if error.is_passing() => false,
+            Self::Netfilter(error) if error.is_temporary() => false,
             Self::Netfilter(error) => {
                 matches!(error, Netlink(_) | NoProgram { .. } | OtherUserNamespace { .. } | Program { .. })
             }
@@ -384,12 +384,12 @@ mod tests {
         let program = |passing| netfilter::Error::Program { program: "x", what: String::new(), passing };
         for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(true)] {
             let error = Error::from(error);
-            assert!(error.is_passing() && !error.is_of_backend(), "{error}");
+            assert!(error.is_temporary() && !error.is_of_backend(), "{error}");
         }
         for error in [open(Errno::EPROTONOSUPPORT).into(), program(false), netfilter::Error::NoProgram { program: "x" }]
         {
             let error = Error::from(error);
-            assert!(!error.is_passing() && error.is_of_backend(), "{error}");
+            assert!(!error.is_temporary() && error.is_of_backend(), "{error}");
         }
     }
 }

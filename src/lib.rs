@@ -9,11 +9,11 @@
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!
-//! A room knows only the rooms above it in this list. The plugin is built without those of the daemons.
+//! A module imports only modules above it in this list. The plugin is built without the modules behind the feature `daemons`.
 
 pub mod contract;
 
-pub mod words;
+pub mod diagnostics;
 
 pub mod cni;
 pub mod pod;

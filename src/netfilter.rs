@@ -144,12 +144,12 @@ pub enum Error {
 
 impl Error {
     /// The same may pass next time.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
             Self::Restless => true,
-            Self::Netlink(error) => error.is_passing(),
+            Self::Netlink(error) => error.is_temporary(),
             Self::Program { passing, .. } => *passing,
-            Self::Refused { refusal, .. } => refusal.is_passing(),
+            Self::Refused { refusal, .. } => refusal.is_temporary(),
             Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
                 false
             }

@@ -17,7 +17,7 @@ pub use socket::{Dumped, Protocol, Socket};
 pub struct Malformed(pub &'static str);
 
 /// Whether the kernel may answer otherwise next time: it was busy, interrupted, or short of memory or descriptors.
-fn is_passing(errno: nix::errno::Errno) -> bool {
+fn is_temporary(errno: nix::errno::Errno) -> bool {
     use nix::errno::Errno;
     matches!(
         errno,
@@ -74,10 +74,10 @@ pub enum Error {
 
 impl Error {
     /// The same may pass next time.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Open { source, .. } | Self::Io { source, .. } => is_passing(*source),
-            Self::Refused { refusal, .. } => refusal.is_passing(),
+            Self::Open { source, .. } | Self::Io { source, .. } => is_temporary(*source),
+            Self::Refused { refusal, .. } => refusal.is_temporary(),
             Self::Malformed { .. } | Self::TooLong { .. } => false,
         }
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
-use crate::words::{Level, causes};
+use crate::diagnostics::{Level, causes};
 use crate::{converge, netfilter, netns, pod, redirect};
 
 /// What the process is to leave behind.
@@ -86,10 +86,10 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
-            Self::Kernel(error) if error.is_passing() => Code::TryAgainLater,
+            Self::Kernel(error) if error.is_temporary() => Code::TryAgainLater,
             Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
-            Self::Lookup(error) if error.is_passing() => Code::TryAgainLater,
-            Self::Converge { error, .. } if error.is_passing() => Code::TryAgainLater,
+            Self::Lookup(error) if error.is_temporary() => Code::TryAgainLater,
+            Self::Converge { error, .. } if error.is_temporary() => Code::TryAgainLater,
             Self::Lookup(_)
             | Self::Annotation { .. }
             | Self::Netns(_)

@@ -1,7 +1,7 @@
-//! What is known of a pod, and where it is learned: the agent's socket, else the API server.
+//! A pod's facts and their sources: the agent's socket, else the API server.
 //!
-//! `plugin` calls [`lookup`]; `redirect` and `plugin` read the facts. Nothing here decides what a pod gets, and no
-//! host name is ever resolved: static binaries would load the host's NSS modules for that.
+//! `plugin` calls [`lookup`]; `redirect` and `plugin` read the facts. This module makes no decision about the pod. It
+//! never resolves a host name: a static binary would load the host's NSS modules for that.
 
 pub mod agent;
 pub mod api;

@@ -1,7 +1,7 @@
-//! What a pod asks for, as types: the one value from which all rules follow.
+//! A pod's redirection settings as types: the one value that determines its rules.
 //!
-//! Filled by `annotations` (the plugin: pod facts) and by `flags` (`istio-iptables`: command line and environment);
-//! read by `rules`. Parsing happens here and nowhere later: what is in a [`Redirect`] can be put into a rule.
+//! `annotations` builds a [`Redirect`] from pod facts (for the plugin), `iptables` from command line and environment;
+//! `rules` reads it. All parsing happens before: every [`Redirect`] can be expressed as rules.
 
 pub mod annotations;
 mod cidr;
@@ -23,38 +23,31 @@ use crate::contract;
 /// How inbound connections reach the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InterceptionMode {
-    /// NAT: the proxy sees 127.0.0.6 as source.
+    /// NAT: the proxy sees 127.0.0.6 as the source address.
     #[default]
     Redirect,
-    /// Transparent proxying: the source address is kept.
+    /// Transparent proxying: the proxy sees the client's address.
     Tproxy,
 }
 
-/// Which DNS traffic goes to the agent's DNS proxy.
+/// The DNS traffic that is redirected to the agent's DNS proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DnsCapture {
-    /// None.
     #[default]
     Off,
-    /// Only what goes to these resolvers (those of `/etc/resolv.conf`); both lists empty is the same as `Off`.
-    Servers {
-        /// IPv4 resolvers.
-        v4: Vec<Ipv4Addr>,
-        /// IPv6 resolvers.
-        v6: Vec<Ipv6Addr>,
-    },
-    /// All of port 53.
+    /// Traffic to these resolvers (those of `/etc/resolv.conf`); with both lists empty the same as `Off`.
+    Servers { v4: Vec<Ipv4Addr>, v6: Vec<Ipv6Addr> },
+    /// All traffic to port 53.
     All,
 }
 
-/// Everything that decides a pod's rules, apart from what its netns looks like.
+/// The settings that determine a pod's rules, apart from its netns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirect {
-    /// How inbound connections reach the proxy.
     pub mode: InterceptionMode,
-    /// Where outbound traffic goes.
+    /// Outbound traffic is redirected to this port.
     pub proxy_port: Port,
-    /// Where inbound traffic goes.
+    /// Inbound traffic is redirected to this port.
     pub inbound_capture_port: Port,
     /// HBONE's port, never redirected.
     pub inbound_tunnel_port: Port,
@@ -64,38 +57,34 @@ pub struct Redirect {
     pub proxy_gids: Vec<Owner>,
     /// Inbound ports that are redirected.
     pub inbound_ports: PortSelector,
-    /// Inbound ports that are not; used only where `inbound_ports` is `All`.
+    /// Inbound ports that are not redirected; used only if `inbound_ports` is `All`.
     pub inbound_ports_exclude: Vec<Port>,
     /// Outbound ports that are redirected whatever their destination.
     pub outbound_ports_include: Vec<Port>,
-    /// Outbound ports that are left alone.
+    /// Outbound ports that are not redirected.
     pub outbound_ports_exclude: Vec<Port>,
     /// Outbound destinations that are redirected.
     pub outbound_cidrs: CidrSelector,
-    /// Outbound destinations that are left alone.
+    /// Outbound destinations that are not redirected.
     pub outbound_cidrs_exclude: Vec<IpNet>,
-    /// Interfaces whose traffic is left alone.
+    /// Interfaces whose traffic is not redirected.
     pub exclude_interfaces: Vec<Interface>,
-    /// Interfaces whose inbound traffic counts as outbound (virtual machines).
+    /// Interfaces of virtual machines; their inbound traffic is handled as outbound.
     pub virtual_interfaces: Vec<Interface>,
-    /// DNS capture.
     pub dns: DnsCapture,
-    /// Look for an address of each family instead of letting the first decide.
+    /// Redirect each family that has an address, not only that of the first address.
     pub dual_stack: bool,
-    /// Drop packets that conntrack calls invalid.
+    /// Drop packets in conntrack state INVALID.
     pub drop_invalid: bool,
-    /// Groups whose outbound traffic is redirected.
     pub owner_groups: OwnerGroups,
-    /// The part of 127.0.0.0/8 that counts as loopback destination.
+    /// The range within 127.0.0.0/8 that is treated as loopback.
     pub loopback_v4: Ipv4Net,
-    /// Packet mark of TPROXY.
     pub tproxy_mark: u32,
-    /// Routing table of TPROXY.
     pub tproxy_table: u32,
 }
 
 impl Default for Redirect {
-    /// Istio's base configuration (`istio-iptables` with no flags): nothing but the proxy's own ports and ids.
+    /// Istio's base configuration (`istio-iptables` without flags): the proxy's ports and ids, no redirected traffic.
     fn default() -> Self {
         let id = vec![Owner::Id(contract::PROXY_ID)];
         Self {
@@ -124,23 +113,23 @@ impl Default for Redirect {
     }
 }
 
-/// Why a value cannot become part of a [`Redirect`].
+/// A value that no [`Redirect`] can hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {value:?} is not allowed: {allowed}")]
 pub struct Error {
-    /// Annotation key, flag or environment name.
+    /// Annotation key, flag or environment variable.
     pub key: String,
-    /// What was given, cut to a length that a log can hold.
+    /// The value, truncated for logs.
     pub value: String,
-    /// What would have been allowed.
+    /// The valid values.
     pub allowed: &'static str,
 }
 
 impl Error {
-    /// The longest part of a value that an error repeats, in characters.
-    const SHOWN: usize = 120;
+    /// Maximum length of [`Self::value`], in characters.
+    const MAX_VALUE: usize = 120;
 
     pub(crate) fn new(key: &str, value: &str, allowed: &'static str) -> Self {
-        Self { key: key.to_owned(), value: value.chars().take(Self::SHOWN).collect(), allowed }
+        Self { key: key.to_owned(), value: value.chars().take(Self::MAX_VALUE).collect(), allowed }
     }
 }

@@ -1,7 +1,7 @@
-//! From a [`Redirect`](crate::redirect::Redirect) and what the netns looks like to the rules that a kernel is to hold.
+//! Builds the rules of a pod from its [`Redirect`](crate::redirect::Redirect) and the families of its netns.
 //!
-//! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. The order of
-//! rules is the product: Istio's, rule for rule.
+//! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. Rules and order
+//! are exactly Istio's.
 
 mod chains;
 mod dns;
@@ -22,24 +22,22 @@ use crate::redirect::{DnsCapture, InterceptionMode, Owner, Port, Redirect};
 
 const DNS_PORT: Port = Port(53);
 
-/// The rules, and what was asked for but is not among them.
+/// Rules, with warnings about settings that have none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Built {
-    /// The rules.
     pub rules: RuleSet,
-    /// For the log.
     pub warnings: Vec<Warning>,
 }
 
-/// Something asked for that no rule does.
+/// A setting without effect on the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// DNS capture by resolver, and not one resolver.
+    /// DNS capture by resolver, but no resolver.
     #[error("DNS is not captured: /etc/resolv.conf names no resolver (capture all DNS to be independent of it)")]
     NoResolver,
 }
 
-/// The rules for what a pod asks for; `ipv6` says whether the pod has IPv6. Whatever is in a [`Redirect`] has rules.
+/// Builds the rules; `ipv6` is whether the pod has IPv6. Every [`Redirect`] has rules.
 pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
     let nobody = matches!(&redirect.dns, DnsCapture::Servers { v4, v6 } if v4.is_empty() && v6.is_empty());
     let dns = redirect.dns != DnsCapture::Off && !nobody;
@@ -60,7 +58,7 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
     Built { rules: RuleSet { ipv6, rules }, warnings }
 }
 
-/// A user or a group that the proxy runs as.
+/// A user or group of the proxy.
 enum ProxyOwner<'a> {
     User(&'a Owner),
     Group(&'a Owner),
@@ -83,18 +81,18 @@ impl ProxyOwner<'_> {
     }
 }
 
-/// Users, then groups.
+/// Returns users, then groups.
 fn proxy_owners(redirect: &Redirect) -> impl Iterator<Item = ProxyOwner<'_>> {
     let users = redirect.proxy_uids.iter().map(ProxyOwner::User);
     users.chain(redirect.proxy_gids.iter().map(ProxyOwner::Group))
 }
 
-/// A rule with an address, for each family.
-fn twins(rule: impl Fn(Family) -> Rule) -> [Rule; 2] {
+/// Builds a rule that contains an address once for each family.
+fn per_family(rule: impl Fn(Family) -> Rule) -> [Rule; 2] {
     [rule(Family::V4).only(Families::V4), rule(Family::V6).only(Families::V6)]
 }
 
-/// What counts as loopback destination.
+/// The loopback destinations of a family.
 fn loopback(redirect: &Redirect, family: Family) -> IpNet {
     match family {
         Family::V4 => redirect.loopback_v4.into(),
@@ -102,7 +100,7 @@ fn loopback(redirect: &Redirect, family: Family) -> IpNet {
     }
 }
 
-/// The proxy's source address towards the application.
+/// The proxy's source address for connections to the application.
 fn passthrough(family: Family) -> IpNet {
     match family {
         Family::V4 => Ipv4Net::from(Ipv4Addr::new(127, 0, 0, 6)).into(),

@@ -6,7 +6,7 @@
 use istio_cni::contract::{annotation, proxy_env};
 use istio_cni::netfilter::{self, Backend, Live, restore};
 use istio_cni::pod::{PodFacts, ProxyContainer};
-use istio_cni::redirect::annotations::{Asked, from_pod};
+use istio_cni::redirect::annotations::{Interception, from_pod};
 use istio_cni::rules::{self, Family};
 use libfuzzer_sys::fuzz_target;
 
@@ -46,8 +46,8 @@ fn pod(input: &[u8]) -> PodFacts {
 fuzz_target!(|input: &[u8]| {
     let redirect = match from_pod(&pod(input)) {
         Err(error) => return assert!(error.to_string().len() < 2000, "{error}"),
-        Ok(Asked::Nothing) => return,
-        Ok(Asked::Redirect { redirect, .. }) => redirect,
+        Ok(Interception::None) => return,
+        Ok(Interception::Redirect { redirect, .. }) => redirect,
     };
     let rules = rules::build(&redirect, true).rules;
     for family in [Family::V4, Family::V6] {

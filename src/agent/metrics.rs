@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::cache::{Cache, Lookup};
 use super::relay::Sample;
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// From half a millisecond, which is an ADD without difficulties, to the plugin's patience with the API server.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0];

@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::diagnostics::Level;
 use crate::serve::log::{PLUGIN_SCOPE, Record};
-use crate::words::Level;
 
 /// Lines of one request, at most.
 const LINES: usize = 1000;

@@ -1,9 +1,9 @@
-//! `CNI_ARGS`: how a Kubernetes runtime says which pod the container belongs to.
+//! `CNI_ARGS`, in which a Kubernetes runtime names the container's pod.
 
 use super::Error;
 use super::version::error_excerpt;
 
-/// The pod that a runtime names. Every part may be missing: other users of CNI have no pods.
+/// The pod named by the runtime. Every field is optional: other users of CNI have no pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodArgs {
     /// `K8S_POD_NAME`
@@ -14,13 +14,13 @@ pub struct PodArgs {
     pub uid: Option<String>,
     /// `K8S_POD_INFRA_CONTAINER_ID`
     pub infra_container_id: Option<String>,
-    /// Keys of others, in their order, which `IgnoreUnknown=1` has let pass.
+    /// Unknown keys in their order, accepted because of `IgnoreUnknown=1`.
     pub unknown: Vec<String>,
 }
 
 impl PodArgs {
-    /// `K=V;K2=V2`, in any order (containerd's order is random). An empty text and empty values are no error; a pair
-    /// without exactly one `=` is one, and so is an unknown key without `IgnoreUnknown`. The last of equal keys counts.
+    /// Parses `K=V;K2=V2` in any order (containerd's order is random). Empty text and empty values are valid. A pair
+    /// without exactly one `=`, or an unknown key without `IgnoreUnknown`, is an error. The last of equal keys counts.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut args = Self::default();
         let mut ignore_unknown = false;
@@ -49,7 +49,7 @@ fn split_pair(pair: &str) -> Result<(&str, &str), Error> {
     }
 }
 
-/// The spellings of the Go library's `UnmarshallableBool`.
+/// Accepts the spellings of the Go library's `UnmarshallableBool`.
 fn parse_bool(value: &str) -> Result<bool, Error> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" => Ok(true),
@@ -60,8 +60,8 @@ fn parse_bool(value: &str) -> Result<bool, Error> {
     }
 }
 
-/// A name that becomes one segment of a URL path: what the API server refuses there is refused here, so that no
-/// request for another resource can be built from it.
+/// Validates a name that becomes one segment of a URL path. Values that the API server refuses are refused, so that no
+/// request for another resource can be built from them.
 fn path_segment(key: &'static str, value: &str) -> Result<Option<String>, Error> {
     if value == "." || value == ".." || value.contains(['/', '%']) || value.len() > 253 {
         let allowed = "a Kubernetes name of at most 253 bytes without `/` and `%`";
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_containerd_sends_in_any_order() {
+    fn containerds_args_parse_in_any_order() {
         let expected = PodArgs {
             name: Some("web-0".into()),
             namespace: Some("shop".into()),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_empty_values_name_no_pod() {
+    fn empty_args_and_empty_values_name_no_pod() {
         assert_eq!(PodArgs::parse("").unwrap(), PodArgs::default());
         assert_eq!(PodArgs::parse("K8S_POD_NAME=;K8S_POD_UID=").unwrap(), PodArgs::default());
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_leave_their_place_in_a_url_path() {
+    fn a_name_stays_one_segment_of_a_url_path() {
         for bad in [".", "..", "a/b", "a%2fb", &"a".repeat(254)] {
             assert!(message(&format!("K8S_POD_NAMESPACE={bad}")).contains("K8S_POD_NAMESPACE="), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! The request: a verb, and the container that it is about, as the runtime's environment says.
+//! The request that the runtime's environment describes: a verb and the container it applies to.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,20 +8,13 @@ use serde::Deserialize;
 use super::version::error_excerpt;
 use super::{Error, PodArgs, Version};
 
-/// The verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Attach a container.
     Add,
-    /// Is it still attached as it was?
     Check,
-    /// Detach it.
     Del,
-    /// Remove what belongs to no container any more.
     Gc,
-    /// Could ADD be served?
     Status,
-    /// Which versions are spoken?
     Version,
 }
 
@@ -39,7 +32,7 @@ impl Command {
         }
     }
 
-    /// The specification that introduced the verb.
+    /// The first version of the specification that has the verb.
     pub const fn since(self) -> Version {
         match self {
             Self::Add | Self::Del | Self::Version => Version::V0_1_0,
@@ -48,12 +41,12 @@ impl Command {
         }
     }
 
-    /// [`Error::Verb`] where a configuration of this version does not have the verb.
+    /// Returns [`Error::Verb`] if a configuration of this version does not have the verb.
     pub fn allowed_by(self, version: Version) -> Result<(), Error> {
         if version < self.since() { Err(Error::Verb { command: self, version }) } else { Ok(()) }
     }
 
-    /// Variables that must be there and not empty, besides `CNI_COMMAND`, in the order in which errors list them.
+    /// Required variables besides `CNI_COMMAND`, in the order in which errors list them.
     const fn required(self) -> &'static [&'static str] {
         match self {
             Self::Add | Self::Check => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],
@@ -70,57 +63,47 @@ impl fmt::Display for Command {
     }
 }
 
-/// A container's interface on a network: the protocol's unit of work.
+/// A container's interface on a network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 pub struct Attachment {
-    /// Sandbox id of the runtime.
+    /// The runtime's sandbox id.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// The interface in the container.
+    /// The interface's name in the container.
     pub ifname: String,
 }
 
-/// What ADD and CHECK are about.
+/// The container, netns and pod of an ADD or CHECK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The container and its interface.
     pub attachment: Attachment,
     /// `CNI_NETNS`
     pub netns: PathBuf,
     /// `CNI_NETNS_OVERRIDE`: the netns may be the plugin's own.
     pub netns_override: bool,
-    /// The pod.
     pub pod: PodArgs,
 }
 
-/// A request that has all that its verb needs.
+/// A request with everything that its verb requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
-    /// Attach.
     Add(Target),
-    /// Verify.
     Check(Target),
-    /// Detach. Whatever is missing or malformed here without being required is dropped in silence: a DEL that fails
-    /// leaks the pod's address.
+    /// Missing or malformed optional values are ignored: a DEL that fails leaks the pod's address.
     Del {
-        /// The container and its interface.
         attachment: Attachment,
-        /// The netns, unless it is gone.
+        /// None if the netns is already gone.
         netns: Option<PathBuf>,
-        /// The pod, as far as it is named.
         pod: PodArgs,
     },
-    /// Clean up.
     Gc,
-    /// Report.
     Status,
-    /// List the versions.
     Version,
 }
 
 impl Call {
-    /// Reads the request from the `CNI_*` variables; `env` answers what a variable holds. An empty value counts as
-    /// missing. [`Error::NoCommand`] means that no runtime has started this process.
+    /// Parses the `CNI_*` variables; `env` returns a variable's value. An empty value counts as missing.
+    /// [`Error::NoCommand`] means that the process was not started by a runtime.
     pub fn parse(env: &impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let get = |name: &str| env(name).filter(|value| !value.is_empty());
         let verb = get("CNI_COMMAND").ok_or(Error::NoCommand)?;
@@ -145,7 +128,6 @@ impl Call {
         }
     }
 
-    /// The verb.
     pub const fn command(&self) -> Command {
         match self {
             Self::Add(_) => Command::Add,
@@ -180,13 +162,13 @@ fn attachment(get: &impl Fn(&str) -> Option<String>) -> Result<Attachment, Error
     }
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`: container ids and network names.
+/// Whether a container id or network name matches `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
 pub(super) fn is_identifier(text: &str) -> bool {
     let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
     text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric()) && text.bytes().all(rest)
 }
 
-/// What the kernel would refuse (`dev_valid_name`).
+/// Returns the reason for which the kernel would refuse an interface name (`dev_valid_name`).
 fn interface_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("is empty")

@@ -1,4 +1,4 @@
-//! The network configuration on standard input: the protocol's keys, Istio's, and ours.
+//! The network configuration on standard input: the keys of the protocol, of Istio and of this project.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,22 +14,22 @@ use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
 use crate::contract;
-use crate::words::Level;
+use crate::diagnostics::Level;
 
-/// The most that is read of standard input for a verb that needs the configuration, in bytes.
+/// The size limit of standard input for verbs that use the configuration, in bytes.
 ///
-/// All annotations of a pod come with it: 256 KiB at most, of which Go's JSON encoder makes six times as much where each
-/// byte has to be escaped (`<` is `\u003c`).
+/// The configuration includes all annotations of the pod: at most 256 KiB, which Go's JSON encoder expands sixfold if
+/// it escapes each byte (`<` becomes `\u003c`).
 pub const MAX_STDIN: usize = 8 << 20;
 
-/// Reads a configuration to its end, or fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
+/// Reads a configuration to its end; fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::with_capacity(4 << 10);
     from.take(MAX_STDIN as u64 + 1).read_to_end(&mut bytes).map_err(Error::Read)?;
     if bytes.len() > MAX_STDIN { Err(Error::TooLarge) } else { Ok(bytes) }
 }
 
-/// Reads a JSON object of any size to its end and keeps nothing of it, for a verb that must not fail on a large one.
+/// Reads a JSON object of any size to its end and discards it, for verbs that must not fail on a large one.
 pub fn skip(from: impl Read) -> Result<(), Error> {
     struct Fields;
     impl<'de> Visitor<'de> for Fields {
@@ -49,55 +49,52 @@ pub fn skip(from: impl Read) -> Result<(), Error> {
     skipped.map_err(|error| if error.is_io() { Error::Read(error.into()) } else { Error::Json(error) })
 }
 
-/// A configuration. Keys that are not listed here are ignored.
+/// A network configuration. Unknown keys are ignored.
 #[derive(Debug)]
 pub struct NetConf<'a> {
-    /// `cniVersion`, which runtimes set to the list's.
+    /// `cniVersion`, which runtimes copy from the list.
     pub version: Version,
-    /// The network's name.
     pub name: String,
-    /// What the plugin before this one has answered, byte for byte and unchecked: DEL must not stumble over it.
+    /// The previous plugin's result, byte for byte and unchecked: an invalid one must not make DEL fail.
     pub prev_result: Option<&'a RawValue>,
-    /// All annotations of the pod, where the chain entry declares the capability
-    /// [`contract::POD_ANNOTATIONS_CAPABILITY`] and the runtime has it.
+    /// All annotations of the pod, if the chain entry declares [`contract::POD_ANNOTATIONS_CAPABILITY`] and the runtime
+    /// supports it.
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// GC: the attachments that are still in use.
+    /// `cni.dev/valid-attachments`, sent with GC: the attachments that are still in use.
     pub valid_attachments: Option<Vec<Attachment>>,
-    /// Istio's keys.
     pub settings: Settings,
 }
 
-/// What the installer writes into the chain entry (Istio's `PluginConfig`, and `force_iptables_binary`).
+/// The keys that the installer writes into the chain entry: Istio's `PluginConfig`, and `force_iptables_binary`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `plugin_log_level`. A level is no reason to fail a pod: an unknown one means `info`.
+    /// `plugin_log_level`. An unknown level means `info`: a log level must not fail a pod.
     pub log_level: Level,
     /// `cni_agent_run_dir`: the directory of sockets, log file and kubeconfig.
     pub run_dir: PathBuf,
-    /// `exclude_namespaces`: pods there are passed through.
+    /// `exclude_namespaces`: pods in these namespaces are not redirected.
     pub exclude_namespaces: Vec<String>,
-    /// `pod_namespace`: where the agent's own pods are.
+    /// `pod_namespace`: the namespace of the agent's own pods.
     pub agent_namespace: Option<String>,
-    /// `native_nftables`: tables of their own instead of iptables' tables.
+    /// `native_nftables`: program separate tables instead of the iptables tables.
     pub native_nftables: bool,
     /// `ambient_enabled`
     pub ambient_enabled: bool,
-    /// `force_iptables_binary`: use this one whatever the netns looks like.
+    /// `force_iptables_binary`: use this implementation whatever rules the netns already has.
     pub iptables_binary: Option<IptablesBinary>,
 }
 
-/// The two implementations of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IptablesBinary {
-    /// `iptables-legacy`: x_tables.
+    /// `iptables-legacy`, over x_tables.
     Legacy,
-    /// `iptables-nft`: nf_tables.
+    /// `iptables-nft`, over nf_tables.
     Nft,
 }
 
 impl<'a> NetConf<'a> {
-    /// Reads a configuration. Its version must be one of [`Version::ALL`]; a key of another type is
-    /// [`Error::Key`], `null` is the same as absence.
+    /// Parses a configuration. Its version must be one of [`Version::ALL`]. A key of the wrong type is [`Error::Key`];
+    /// `null` is the same as an absent key.
     pub fn parse(json: &'a [u8]) -> Result<Self, Error> {
         let keys = Keys(serde_json::from_slice(json).map_err(Error::Json)?);
         let name: String = keys.get("name")?.unwrap_or_default();
@@ -150,7 +147,7 @@ impl IptablesBinary {
     }
 }
 
-/// The top-level object.
+/// The configuration's top-level object.
 struct Keys<'a>(Object<'a>);
 
 impl<'a> Keys<'a> {
@@ -159,8 +156,7 @@ impl<'a> Keys<'a> {
         raw.map(|raw| serde_json::from_str(raw.get()).map_err(|error| Error::Key { key, error })).transpose()
     }
 
-    /// A runtime's business, so never an error: whatever has another shape counts as not given, and the pod is
-    /// looked up.
+    /// Never fails: the runtime writes this value. With any other shape it counts as absent, and the pod is looked up.
     fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let raw = self.0.get("runtimeConfig")?;
         let capabilities: Object<'_> = serde_json::from_str(raw.get()).ok()?;

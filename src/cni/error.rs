@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and the one place that knows the protocol's error codes.
+//! Errors of a request, and their mapping to the protocol's error codes.
 
 use std::io;
 
@@ -10,47 +10,46 @@ use super::{Command, Version, conf::MAX_STDIN};
 pub enum Code {
     /// The configuration's version is not supported, or does not have the verb.
     IncompatibleVersion = 1,
-    /// A field of the configuration asks for something that this plugin does not do.
+    /// A field of the configuration requests an unsupported feature.
     UnsupportedField = 2,
-    /// The container is not known, or is gone.
+    /// The container is unknown or gone.
     UnknownContainer = 3,
     /// An environment variable is missing or malformed.
     InvalidEnvironment = 4,
     /// Reading or writing failed.
     Io = 5,
-    /// Something is not the JSON that it should be.
+    /// A value is not JSON, or not of the expected type.
     Decode = 6,
     /// The configuration is JSON, but not a valid configuration.
     InvalidConfig = 7,
     /// The netns is the plugin's own (`ErrInvalidNetNS` of the Go library).
     InvalidNetns = 8,
-    /// A passing condition: the runtime may repeat the request.
+    /// A temporary condition: the runtime should try the request again.
     TryAgainLater = 11,
     /// STATUS: the plugin cannot serve ADD.
     Unavailable = 50,
-    /// STATUS: it cannot, and the pods that exist have limited connectivity.
+    /// STATUS: the plugin cannot serve ADD, and existing pods have limited connectivity.
     LimitedConnectivity = 51,
-    /// Everything that only this plugin can say; Istio's plugin uses this number.
+    /// Any other failure; Istio's plugin uses the same number.
     Plugin = 999,
 }
 
 impl Code {
-    /// The number on the wire.
+    /// The code's number in the protocol.
     pub const fn number(self) -> u32 {
         self as u32
     }
 }
 
-/// Why a request cannot be understood.
+/// An invalid request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody asks anything: a person has started the plugin. Not a failure, see [`about`](super::reply::about).
+    /// No runtime started the process: a person did. Not a failure, see [`about`](super::reply::about).
     #[error("required env variables [CNI_COMMAND] missing")]
     NoCommand,
-    /// Variables that the verb needs, all that are missing or empty.
+    /// All variables that the verb requires and that are missing or empty.
     #[error("required env variables [{}] missing", .0.join(","))]
     MissingEnv(Vec<&'static str>),
-    /// A verb that no specification has.
     #[error("unknown CNI_COMMAND: {0}")]
     UnknownCommand(String),
     /// The container id does not match `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
@@ -59,76 +58,59 @@ pub enum Error {
     /// The kernel would refuse this interface name.
     #[error("invalid CNI_IFNAME: interface name {0}")]
     InterfaceName(&'static str),
-    /// `CNI_ARGS` holds something else than pairs.
+    /// An element of `CNI_ARGS` is not a `key=value` pair.
     #[error("CNI_ARGS: invalid pair {0:?}: expected key=value, separated by `;`")]
     ArgsPair(String),
-    /// `CNI_ARGS` holds keys that this plugin does not know, and no `IgnoreUnknown=1`.
+    /// `CNI_ARGS` has unknown keys and no `IgnoreUnknown=1`.
     #[error("CNI_ARGS: unknown args {0:?}; set IgnoreUnknown=1 to pass keys that are not for this plugin")]
     ArgsUnknown(Vec<String>),
-    /// A value of `CNI_ARGS` that cannot be what its key says.
+    /// A value in `CNI_ARGS` is not valid for its key.
     #[error("CNI_ARGS: {key}={value:?} is not allowed: expected {allowed}")]
     ArgsValue {
-        /// The key.
         key: &'static str,
-        /// What was given, cut.
+        /// The value, truncated.
         value: String,
-        /// What would have been allowed.
+        /// The valid values.
         allowed: &'static str,
     },
-    /// Standard input broke off.
     #[error("error reading from stdin: {0}")]
     Read(io::Error),
-    /// Standard input is larger than any configuration.
     #[error("the network config on stdin is larger than {} bytes", MAX_STDIN)]
     TooLarge,
-    /// Standard input is no JSON object.
     #[error("error unmarshall network config: {0}")]
     Json(serde_json::Error),
-    /// A key has a value of another type.
     #[error("network config: cannot decode {key:?}: {error}")]
-    Key {
-        /// The key.
-        key: &'static str,
-        /// What the decoder says.
-        error: serde_json::Error,
-    },
-    /// No `name`, or an empty one.
+    Key { key: &'static str, error: serde_json::Error },
+    /// `name` is missing or empty.
     #[error("missing network name")]
     MissingName,
-    /// The name does not match `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
+    /// The network name does not match `^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`.
     #[error("invalid characters found in network name")]
     NetworkName(String),
-    /// A key has a value that it cannot have.
     #[error("network config: {key}={value:?} is not allowed: expected {allowed}")]
     Value {
-        /// The key.
         key: &'static str,
-        /// What was given, cut.
+        /// The value, truncated.
         value: String,
-        /// What would have been allowed.
+        /// The valid values.
         allowed: &'static str,
     },
-    /// A version that this plugin does not speak.
+    /// The version is not supported.
     #[error("incompatible CNI versions")]
     Version(String),
     /// The configuration's version is older than the verb.
     #[error("config version does not allow {command}")]
-    Verb {
-        /// The verb.
-        command: Command,
-        /// The configuration's version.
-        version: Version,
-    },
-    /// `prevResult` is no JSON object.
+    Verb { command: Command, version: Version },
+    /// `prevResult` is not a JSON object.
     #[error("cannot decode prevResult, the answer of the plugin before this one: {0}")]
     PrevResult(serde_json::Error),
-    /// `prevResult` is of a version that this plugin does not speak.
+    /// `prevResult` has an unsupported version.
     #[error("prevResult has the unsupported cniVersion {0:?}")]
     PrevResultVersion(String),
 }
 
 impl Error {
-    /// The code on the wire.
+    /// The error's code in the protocol.
     pub fn code(&self) -> Code {
         match self {
             Self::NoCommand
@@ -148,7 +130,7 @@ impl Error {
         }
     }
 
-    /// What goes into `details` beside the message; empty where the message says all.
+    /// The reply's `details` beside its message; empty if the message is complete.
     pub fn details(&self) -> String {
         match self {
             Self::ContainerId(text) | Self::NetworkName(text) => text.clone(),

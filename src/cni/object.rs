@@ -1,6 +1,6 @@
-//! A JSON object whose values are not read yet, so that an error can name the key, and nothing is copied.
+//! A JSON object with undecoded values, for `conf` and `reply`.
 //!
-//! For `conf` and `reply`.
+//! Decoding one value at a time lets an error name the key, and copies nothing.
 
 use std::borrow::{Borrow, Cow};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Values by key. Of a key that comes twice the last counts.
+/// Values by key. The last of equal keys counts.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Object<'a>(#[serde(borrow)] BTreeMap<Key<'a>, &'a RawValue>);
@@ -24,7 +24,7 @@ impl Borrow<str> for Key<'_> {
 }
 
 impl<'a> Object<'a> {
-    /// The text of a value.
+    /// Returns the JSON text of a value.
     pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.0.get(key).copied()
     }
@@ -35,14 +35,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_a_key_however_it_is_written() {
+    fn a_key_is_found_however_it_is_escaped() {
         let object: Object<'_> = serde_json::from_str(r#"{"a":1,"\u0062":[2],"a":3}"#).unwrap();
         let text = |key| object.get(key).map(RawValue::get);
         assert_eq!([text("a"), text("b"), text("c")], [Some("3"), Some("[2]"), None]);
     }
 
     #[test]
-    fn is_no_list() {
+    fn a_list_is_not_an_object() {
         let error = serde_json::from_str::<Object<'_>>("[]").unwrap_err().to_string();
         assert!(error.starts_with("invalid type: sequence, expected a map"), "{error}");
     }

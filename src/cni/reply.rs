@@ -1,5 +1,4 @@
-//! What the runtime is answered: JSON for standard output, one value and a newline. DEL, CHECK, GC and STATUS
-//! succeed in silence.
+//! Replies for standard output: one JSON value and a newline. DEL, CHECK, GC and STATUS reply nothing on success.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,17 +7,17 @@ use super::object::Object;
 use super::version::error_excerpt;
 use super::{Code, Error, NetConf, Version};
 
-/// Answer to ADD: prevResult as it came, or an empty result of the configuration's version.
+/// Builds the reply to ADD: `prevResult` unchanged, or an empty result of the configuration's version.
 ///
-/// A prevResult that is no object, or of an unknown version, is an error: it would be this plugin's answer. So ask
-/// for the reply before anything is done to the pod.
+/// Fails if `prevResult` is not an object or has an unknown version, because it becomes this plugin's own reply. Call
+/// this before changing the pod.
 pub fn add(conf: &NetConf<'_>) -> Result<String, Error> {
     match conf.prev_result {
         Some(raw) => {
             check_prev_result(raw)?;
             Ok(format!("{}\n", raw.get()))
         }
-        // All versions have this shape in common: addresses, routes and interfaces are what may be left out.
+        // All versions accept this: addresses, routes and interfaces are optional in each.
         None => Ok(format!("{{\"cniVersion\":\"{}\",\"dns\":{{}}}}\n", conf.version)),
     }
 }
@@ -33,7 +32,7 @@ fn check_prev_result(raw: &RawValue) -> Result<(), Error> {
     Err(Error::PrevResultVersion(error_excerpt(&version)))
 }
 
-/// Answer to VERSION.
+/// Builds the reply to VERSION.
 pub fn versions() -> String {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -44,20 +43,18 @@ pub fn versions() -> String {
     line(&Versions { cni_version: Version::NEWEST.as_str(), supported_versions: Version::ALL.map(Version::as_str) })
 }
 
-/// What a person reads on standard error who starts the plugin by hand.
+/// The text on standard error for a person who starts the plugin by hand.
 pub fn about(plugin_version: &str) -> String {
     let versions = Version::ALL.map(Version::as_str).join(", ");
     format!("CNI plugin istio-cni {plugin_version}\nCNI protocol versions supported: {versions}\n")
 }
 
-/// An answer that says what went wrong.
+/// An error reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Its kind.
     pub code: Code,
-    /// One sentence.
     pub msg: String,
-    /// More, or nothing.
+    /// Empty if the message is complete.
     pub details: String,
 }
 
@@ -68,7 +65,7 @@ impl From<&Error> for Failure {
 }
 
 impl Failure {
-    /// The JSON; `version` is the configuration's, or none where it could not be read.
+    /// Formats the reply as JSON; `version` is the configuration's, or none if it could not be read.
     pub fn to_json(&self, version: Option<Version>) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -88,7 +85,7 @@ impl Failure {
     }
 }
 
-/// These values hold strings and numbers only, so that serialising cannot fail.
+/// Formats a value as a line of JSON. The values hold only strings and numbers, so serialising them cannot fail.
 fn line(value: &impl Serialize) -> String {
     let mut text = serde_json::to_string(value).unwrap_or_default();
     text.push('\n');
@@ -122,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn add_refuses_to_repeat_garbage() {
+    fn add_refuses_an_invalid_prev_result() {
         for garbage in ["[]", "\"x\"", "7", "false", r#"{"cniVersion":1}"#] {
             let (code, message) = add_to(&format!(r#"{{"name":"n","prevResult":{garbage}}}"#)).unwrap_err();
             assert_eq!(code, 6, "{garbage}");
@@ -150,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_tells_code_message_and_details() {
+    fn a_failure_has_code_message_and_details() {
         let failure = Failure::from(&Error::ContainerId("a/b".into()));
         assert_eq!(
             failure.to_json(Some(Version::V0_4_0)),

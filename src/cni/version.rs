@@ -4,33 +4,27 @@ use std::fmt;
 
 use super::Error;
 
-/// A version of the specification that this plugin speaks, oldest first.
+/// A supported version of the specification, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// 0.1.0, also what a configuration without `cniVersion` means.
+    /// Also the meaning of a configuration without `cniVersion`.
     V0_1_0,
-    /// 0.2.0
     V0_2_0,
-    /// 0.3.0
     V0_3_0,
-    /// 0.3.1
     V0_3_1,
-    /// 0.4.0: CHECK, and prevResult on DEL.
+    /// Adds CHECK, and prevResult on DEL.
     V0_4_0,
-    /// 1.0.0
     V1_0_0,
-    /// 1.1.0: GC and STATUS.
+    /// Adds GC and STATUS.
     V1_1_0,
 }
 
 impl Version {
-    /// All of them, in the order in which VERSION prints them.
+    /// All versions, in the order in which VERSION lists them.
     pub const ALL: [Self; 7] =
         [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
-    /// The newest.
     pub const NEWEST: Self = Self::V1_1_0;
 
-    /// As it is written in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -43,7 +37,7 @@ impl Version {
         }
     }
 
-    /// The `cniVersion` of a configuration; an empty one means 0.1.0. Unknown versions are [`Error::Version`].
+    /// Parses a configuration's `cniVersion`; an empty one means 0.1.0. Unknown versions are [`Error::Version`].
     pub fn of_config(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Ok(Self::V0_1_0);
@@ -62,7 +56,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The part of a foreign value that an error repeats: enough to recognise it, bounded for logs and events.
+/// The start of a foreign value for an error message, limited because logs and events repeat it.
 pub(super) fn error_excerpt(text: &str) -> String {
     text.chars().take(120).collect()
 }
@@ -84,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_version_names_itself_and_what_is_supported() {
+    fn an_unknown_version_is_reported_with_the_supported_ones() {
         let error = Version::of_config("0.9.9").unwrap_err();
         assert_eq!(error.code().number(), 1);
         assert_eq!(

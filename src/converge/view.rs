@@ -136,7 +136,7 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
 /// A kernel without nf_tables answers with an error, and has none of its tables. A passing error says nothing of it.
 fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
     match observed {
-        Err(error) if !error.is_passing() => Ok(None),
+        Err(error) if !error.is_temporary() => Ok(None),
         observed => observed.map(Some),
     }
 }

@@ -74,7 +74,7 @@ mod tests {
 
         let skip = Account { ca: None, ..account };
         let read = parse(text(&endpoint("10.96.0.1"), &skip).as_bytes()).unwrap();
-        assert_eq!(read.trust, Trust::Anybody);
+        assert_eq!(read.trust, Trust::SkipVerify);
     }
 
     #[test]

@@ -10,10 +10,10 @@ use std::path::Path;
 
 use super::{Action, Error, Etc, Flags, Settings};
 use crate::converge::{self, Change, OnDifference, Options, Outcome};
+use crate::diagnostics::chain;
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
 use crate::redirect::Redirect;
-use crate::words::chain;
 use crate::{contract, rules, validate};
 
 /// All that a run knows of the world, the netns that its thread is in aside.

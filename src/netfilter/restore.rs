@@ -193,7 +193,7 @@ mod tests {
     use crate::contract::annotation;
     use crate::netfilter::nft;
     use crate::pod::PodFacts;
-    use crate::redirect::annotations::{Asked, from_pod};
+    use crate::redirect::annotations::{Interception, from_pod};
     use crate::redirect::{DnsCapture, Redirect};
     use crate::rules;
 
@@ -239,7 +239,7 @@ mod tests {
             });
         (facts(), dns, any::<bool>(), any::<u32>()).prop_filter_map("refused", |(facts, dns, drop_invalid, mark)| {
             match from_pod(&facts) {
-                Ok(Asked::Redirect { redirect, .. }) => {
+                Ok(Interception::Redirect { redirect, .. }) => {
                     Some(Redirect { dns, drop_invalid, tproxy_mark: mark, ..*redirect })
                 }
                 _ => None,

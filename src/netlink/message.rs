@@ -203,8 +203,8 @@ pub struct Refusal {
 
 impl Refusal {
     /// The same may pass next time.
-    pub fn is_passing(&self) -> bool {
-        super::is_passing(self.errno)
+    pub fn is_temporary(&self) -> bool {
+        super::is_temporary(self.errno)
     }
 }
 

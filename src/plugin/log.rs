@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::contract;
+use crate::diagnostics::Level;
 use crate::pod;
-use crate::words::Level;
 
 /// Lines of one invocation, written out once at its end.
 #[derive(Debug)]

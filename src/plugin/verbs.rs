@@ -6,12 +6,12 @@ use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::converge::{self, OnDifference, View};
+use crate::diagnostics::Level;
 use crate::netfilter::{self, Forced};
 use crate::netns::Netns;
 use crate::pod::PodName;
-use crate::pod::lookup::{LookupBudget, Question};
+use crate::pod::lookup::{Lookup, LookupBudget};
 use crate::redirect::Redirect;
-use crate::words::Level;
 
 /// What became of a pod.
 enum Done<T> {
@@ -102,18 +102,18 @@ fn visit<T>(
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
         Early::Ask(pod) => pod,
     };
-    let question = Question::put(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
+    let lookup = Lookup::start(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
     let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
     if !target.netns_override && netns.is(&own)? {
         return Err(Error::OwnNetns(target.netns.clone()));
     }
     netns.join()?;
     let mut view = View::take(options);
-    let found = match question.answer() {
+    let found = match lookup.response() {
         Ok(found) => found,
         Err(unanswered) => {
             own.join()?;
-            let found = unanswered.insist().map_err(|error| Error::Lookup(Box::new(error)))?;
+            let found = unanswered.fall_back_to_api().map_err(|error| Error::Lookup(Box::new(error)))?;
             netns.join()?;
             view = View::take(options);
             found

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::cni::{NetConf, PodArgs};
 use crate::contract::{self, annotation, proxy_env};
 use crate::pod::{PodFacts, PodName};
-use crate::redirect::annotations::{self, Asked};
+use crate::redirect::annotations::{self, Interception};
 use crate::redirect::{self, Redirect};
 
 /// What becomes of a pod.
@@ -108,8 +108,8 @@ pub fn of_pod(facts: &PodFacts) -> Result<Verdict, redirect::Error> {
         return Ok(Verdict::Skip(reason));
     }
     Ok(match annotations::from_pod(facts)? {
-        Asked::Nothing => Verdict::Skip(SkipReason::InterceptionNone),
-        Asked::Redirect { redirect, warnings } => Verdict::Redirect { redirect, warnings },
+        Interception::None => Verdict::Skip(SkipReason::InterceptionNone),
+        Interception::Redirect { redirect, warnings } => Verdict::Redirect { redirect, warnings },
     })
 }
 

@@ -1,7 +1,7 @@
-//! Asks the node's agent for a pod's facts, over its Unix socket: one connection, one write, usually one read.
+//! The client of the node's agent: a pod's facts over the agent's Unix socket.
 //!
-//! `GET /pod?namespace=…&name=…&uid=…` → 200 with [`PodFacts`], 404 where the agent knows no such pod.
-//! This is the way of every ADD; whatever goes wrong here leaves the API server.
+//! `GET /pod?namespace=…&name=…&uid=…` → 200 with [`PodFacts`], or 404 if the agent knows no such pod. Every ADD takes
+//! this path: one connection, one write, usually one read. After any failure here the plugin asks the API server.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -16,109 +16,91 @@ use super::deadline::{Deadline, Timed};
 use super::http::{self, Limits};
 use super::{PodFacts, PodName};
 
-/// The most that an agent may answer: annotations of 256 KiB take six times as much where JSON has to escape each byte, and
-/// the sidecar's environment comes on top.
+/// Size limits of the agent's response: annotations of up to 256 KiB, expanded sixfold if JSON escapes each byte, and
+/// the sidecar's environment.
 pub const LIMITS: Limits = Limits { head: 8 << 10, body: 4 << 20 };
 
-/// The least time to read an answer in.
+/// The minimum time for reading a response.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What the agent says.
+/// The agent's response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// It knows the pod.
+pub enum Response {
     Known(PodFacts),
-    /// It does not.
     Unknown,
 }
 
-/// Why the agent says nothing that can be used.
+/// The agent gave no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens: the agent is not installed, or is being replaced.
+    /// No process listens: the agent is not installed, or is being replaced.
     #[error("no agent listens on {path}: {error}")]
     Absent {
-        /// The socket.
         path: PathBuf,
         /// `ENOENT` or `ECONNREFUSED`.
         error: Errno,
     },
-    /// Somebody may be there, but cannot be reached.
+    /// A process may listen, but the connection failed.
     #[error("cannot connect to the agent on {path}: {error}")]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// What the kernel says; `EAGAIN`: the agent accepts no connections in time.
-        error: Errno,
-    },
-    /// The exchange failed: slow, oversized, broken off or no HTTP.
+    Connect { path: PathBuf, error: Errno },
+    /// The exchange failed: too slow, too large, interrupted, or not HTTP.
     #[error("the agent on {path}: {error}")]
-    Exchange {
-        /// The socket.
-        path: PathBuf,
-        /// How.
-        error: http::Error,
-    },
-    /// The agent answers with a failure of its own.
+    Exchange { path: PathBuf, error: http::Error },
+    /// The agent responded with a failure.
     #[error("the agent on {path} answers {status}: {message}")]
     Status {
-        /// The socket.
         path: PathBuf,
-        /// 503 where its cache is not filled yet.
+        /// 503 until the agent's cache is filled.
         status: u16,
-        /// The start of what it says.
+        /// The start of the body.
         message: String,
     },
-    /// The agent answers something else than facts.
+    /// The body does not hold pod facts.
     #[error("the agent on {path} answers no pod facts: {error}")]
-    Facts {
-        /// The socket.
-        path: PathBuf,
-        /// What the decoder says.
-        error: serde_json::Error,
-    },
+    Facts { path: PathBuf, error: serde_json::Error },
 }
 
-/// A question that is on its way.
+/// A request whose response has not been read.
 #[derive(Debug)]
-pub struct Asked {
+pub struct Pending {
     path: PathBuf,
     stream: Timed<UnixStream>,
 }
 
-/// Asks for a pod; `uid` lets the agent tell a pod from its namesake. Question and answer take at most `limit`,
-/// connecting included.
-pub fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Asked, Error> {
+/// Requests a pod's facts; `uid` excludes another pod of the same name. Connecting, request and response together take
+/// at most `limit`.
+pub fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Pending, Error> {
     let deadline = Deadline::after(limit);
     let mut stream = Timed { stream: connect_to(path, limit)?, deadline };
     let request = http::get(&target(pod, uid), "agent", "");
     let path = path.to_owned();
     match http::send(&mut stream, request.as_bytes()) {
-        Ok(()) => Ok(Asked { path, stream }),
+        Ok(()) => Ok(Pending { path, stream }),
         Err(error) => Err(Error::Exchange { path, error }),
     }
 }
 
-impl Asked {
-    /// Waits for the answer; one that has arrived is read even if the asker comes late for it. The connection is there already, so it may be read in any netns.
-    pub fn answer(self) -> Result<Answer, Error> {
+impl Pending {
+    /// Waits for the response. One that has already arrived is read even after the deadline. Uses only the open
+    /// connection, so the thread may be in any netns.
+    pub fn response(self) -> Result<Response, Error> {
         let Self { path, mut stream } = self;
-        stream.deadline = stream.deadline.not_within(GRACE);
+        stream.deadline = stream.deadline.no_earlier_than(GRACE);
         let response = match http::receive(&mut stream, LIMITS) {
             Ok(response) => response,
             Err(error) => return Err(Error::Exchange { path, error }),
         };
         match response.status {
-            200 => {
-                serde_json::from_slice(&response.body).map(Answer::Known).map_err(|error| Error::Facts { path, error })
-            }
-            404 => Ok(Answer::Unknown),
+            200 => serde_json::from_slice(&response.body)
+                .map(Response::Known)
+                .map_err(|error| Error::Facts { path, error }),
+            404 => Ok(Response::Unknown),
             status => Err(Error::Status { path, status, message: http::excerpt(&response.body) }),
         }
     }
 }
 
-/// Whether somebody takes connections there within `limit`.
+/// Checks that a process accepts connections on the socket, within `limit`.
 pub fn listens(path: &Path, limit: Duration) -> Result<(), Error> {
     connect_to(path, limit).map(drop)
 }
@@ -140,8 +122,8 @@ fn target(pod: &PodName, uid: Option<&str>) -> String {
     target
 }
 
-/// Connects within a time: a full backlog would block the standard library's `connect` for ever, while the kernel
-/// lets a send timeout end it (`unix_stream_connect`). The timeout holds for writes to the stream, too.
+/// Connects within `limit`: with a full backlog the standard library's `connect` would block forever, while a send
+/// timeout ends it (`unix_stream_connect`). The timeout also applies to later writes.
 pub fn dial(path: &Path, limit: Duration) -> Result<UnixStream, Errno> {
     let address = UnixAddr::new(path)?;
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
@@ -164,18 +146,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_has_arrived_is_read_after_the_deadline() {
+    fn a_response_that_has_arrived_is_read_after_the_deadline() {
         let (mut agent, stream) = UnixStream::pair().unwrap();
         agent.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").unwrap();
         let stream = Timed { stream, deadline: Deadline::after(Duration::ZERO) };
-        assert_eq!(Asked { path: "/run/x".into(), stream }.answer().unwrap(), Answer::Unknown);
+        assert_eq!(Pending { path: "/run/x".into(), stream }.response().unwrap(), Response::Unknown);
     }
 
     #[test]
-    fn an_answer_that_has_not_arrived_is_not_waited_for_after_the_deadline() {
+    fn after_the_deadline_no_response_is_waited_for() {
         let (_agent, stream) = UnixStream::pair().unwrap();
         let stream = Timed { stream, deadline: Deadline::after(Duration::ZERO) };
-        let error = Asked { path: "/run/x".into(), stream }.answer().unwrap_err();
+        let error = Pending { path: "/run/x".into(), stream }.response().unwrap_err();
         assert!(matches!(error, Error::Exchange { error: http::Error::TimedOut, .. }), "{error}");
     }
 }

@@ -1,7 +1,7 @@
-//! Reads one Pod from the API server: the way to a pod's facts where no agent answers.
+//! The client of the API server: reads one Pod, if no agent responds.
 //!
-//! Blocking rustls over one connection, no pool, no runtime: a plugin asks once and ends. The token appears in the
-//! request and nowhere else.
+//! Blocking rustls over one connection, without pool or async runtime: a plugin sends one request and exits. The token
+//! appears only in the request.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -17,80 +17,54 @@ use super::{ExtractError, PodFacts, PodName};
 
 mod tls;
 
-/// The most that the API server may answer; etcd holds objects of 1.5 MiB.
+/// Size limits of the API server's response; etcd stores objects of up to 1.5 MiB.
 pub const LIMITS: Limits = Limits { head: 16 << 10, body: 4 << 20 };
 
-/// Why the API server gives no facts.
+/// The API server gave no facts.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plugin does not know how to reach it.
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::Error),
-    /// The kubeconfig's authorities are no certificates.
     #[error("kubeconfig: cluster.certificate-authority-data holds no usable certificate: {0}")]
     Authorities(String),
-    /// No connection.
     #[error("cannot connect to the API server at {server}: {error}")]
-    Connect {
-        /// Its address.
-        server: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// A connection, but not to whom the kubeconfig's authorities have certified.
+    Connect { server: SocketAddr, error: io::Error },
+    /// The certificate is not from one of the kubeconfig's authorities, or the handshake failed otherwise.
     #[error("TLS with the API server at {server}: {error}")]
-    Tls {
-        /// Its address.
-        server: SocketAddr,
-        /// Why.
-        error: rustls::Error,
-    },
-    /// The exchange failed: slow, oversized, broken off or no HTTP.
+    Tls { server: SocketAddr, error: rustls::Error },
+    /// The exchange failed: too slow, too large, interrupted, or not HTTP.
     #[error("the API server at {server}: {error}")]
-    Exchange {
-        /// Its address.
-        server: SocketAddr,
-        /// How.
-        error: http::Error,
-    },
-    /// It answers, but not with a Pod.
+    Exchange { server: SocketAddr, error: http::Error },
+    /// The response is not a Pod.
     #[error("the API server at {server} answers {status}: {message}{}", .refusal.advice())]
     Refused {
-        /// Its address.
         server: SocketAddr,
-        /// What that means.
         refusal: Refusal,
-        /// The HTTP status.
         status: u16,
-        /// The `message` of its Status, or the start of what it sends.
+        /// The `message` of the Status object, or the start of the body.
         message: String,
     },
-    /// It answers with a Pod that gives no facts.
+    /// The response is a Pod without usable facts.
     #[error("the API server at {server}: {error}")]
-    Facts {
-        /// Its address.
-        server: SocketAddr,
-        /// Why.
-        error: ExtractError,
-    },
+    Facts { server: SocketAddr, error: ExtractError },
 }
 
-/// What a status means for the pod that is waiting.
+/// The meaning of a failed response's status for the lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// 401: the token is not valid, or not yet.
+    /// 401: the token is not valid, or not valid yet.
     Unauthorized,
-    /// 403: the token's owner may not read pods.
+    /// 403: the token's account may not read pods.
     Forbidden,
-    /// 404: there is no such pod.
+    /// 404: the pod does not exist.
     NotFound,
     /// 409
     Conflict,
-    /// 429: come back later.
+    /// 429.
     Throttled,
     /// 5xx
     Server,
-    /// Nothing that a GET should be answered.
+    /// A status that no GET should have.
     Other,
 }
 
@@ -116,7 +90,7 @@ impl Refusal {
     }
 }
 
-/// Reads a pod with what a kubeconfig says. Takes at most `limit`, connecting included.
+/// Reads a pod with the credentials of a kubeconfig, within `limit` including the connection.
 pub fn get(kubeconfig: &Path, pod: &PodName, limit: Duration) -> Result<PodFacts, Error> {
     let config = kubeconfig::load(kubeconfig)?;
     let server = config.server;
@@ -139,11 +113,12 @@ fn fetch(config: &Kubeconfig, pod: &PodName, limit: Duration) -> Result<http::Re
 
     let connect = |error| Error::Connect { server, error };
     let stream = deadline.left().and_then(|left| TcpStream::connect_timeout(&server, left)).map_err(connect)?;
-    // The handshake's last flight and the request are two writes: Nagle's algorithm would wait for an ACK in between.
+    // The handshake's last flight and the request are two writes; Nagle's algorithm would delay the second until an
+    // ACK.
     stream.set_nodelay(true).map_err(connect)?;
     let mut stream = StreamOwned::new(connection, Timed { stream, deadline });
     let request = request(config, pod);
-    http::exchange(&mut stream, request.as_bytes(), LIMITS).map_err(|error| tell_apart(server, error))
+    http::exchange(&mut stream, request.as_bytes(), LIMITS).map_err(|error| classify(server, error))
 }
 
 fn request(config: &Kubeconfig, pod: &PodName) -> String {
@@ -152,8 +127,8 @@ fn request(config: &Kubeconfig, pod: &PodName) -> String {
     http::get(&target, &config.server.to_string(), &headers)
 }
 
-/// rustls hands its errors through `io::Error`.
-fn tell_apart(server: SocketAddr, error: http::Error) -> Error {
+/// Separates TLS failures, which rustls returns inside an `io::Error`, from others.
+fn classify(server: SocketAddr, error: http::Error) -> Error {
     let tls = match &error {
         http::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).cloned(),
         _ => None,
@@ -164,7 +139,7 @@ fn tell_apart(server: SocketAddr, error: http::Error) -> Error {
     }
 }
 
-/// The `message` of a Kubernetes Status object, cut; else the start of the body.
+/// Returns the truncated `message` of a Kubernetes Status object, or the start of the body.
 fn status_message(body: &[u8]) -> String {
     #[derive(serde::Deserialize)]
     struct Status {

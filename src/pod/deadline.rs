@@ -1,5 +1,5 @@
-//! A point in time by which an exchange must be over, and streams that keep to it: each read and write may only
-//! take what is left, so that a peer that sends a byte now and then cannot hold up a pod.
+//! Deadlines, and streams that keep to one: each read and write is limited to the remaining time, so that a peer that
+//! sends single bytes cannot delay a pod.
 #![expect(clippy::disallowed_methods, reason = "this file owns the clock and the pauses of the pod room")]
 
 use std::io::{self, Read, Write};
@@ -7,7 +7,6 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// When to stop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline(Instant);
 
@@ -16,19 +15,18 @@ impl Deadline {
         Self(Instant::now() + limit)
     }
 
-    /// The same, but not before `grace` from now.
-    pub(super) fn not_within(self, grace: Duration) -> Self {
+    /// Moves the deadline to at least `grace` from now.
+    pub(super) fn no_earlier_than(self, grace: Duration) -> Self {
         Self(self.0.max(Instant::now() + grace))
     }
 
-    /// What is left; an error once nothing is.
+    /// Returns the remaining time, or `TimedOut` if none remains.
     pub(super) fn left(self) -> io::Result<Duration> {
         let left = self.0.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// Measures from its creation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stopwatch(Instant);
 
@@ -42,12 +40,12 @@ impl Stopwatch {
     }
 }
 
-/// Waits before another attempt at a server that has just failed: there is nothing to be notified by.
+/// Sleeps before the next attempt at a server that has failed; it has no event to wait for.
 pub(super) fn pause(length: Duration) {
     std::thread::sleep(length);
 }
 
-/// Sockets whose blocking calls can be limited.
+/// A socket with time limits on its blocking calls.
 pub(super) trait Limited {
     fn limit_reads(&self, limit: Duration) -> io::Result<()>;
     fn limit_writes(&self, limit: Duration) -> io::Result<()>;
@@ -71,7 +69,7 @@ impl Limited for TcpStream {
     }
 }
 
-/// A stream with a deadline for everything that happens on it.
+/// A stream with a deadline for all reads and writes.
 #[derive(Debug)]
 pub(super) struct Timed<S> {
     pub(super) stream: S,
@@ -96,7 +94,7 @@ impl<S: Limited + Write> Write for Timed<S> {
     }
 }
 
-/// The kernel says EAGAIN for a socket's time limit.
+/// Maps EAGAIN, with which the kernel reports a socket's timeout, to `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }

@@ -1,6 +1,6 @@
-//! A whole Pod as the API server sends it → [`PodFacts`].
+//! Extracts [`PodFacts`] from a Pod in the API server's JSON.
 //!
-//! Used by the API fallback and by whoever fills the agent's cache. Pure; what decides nothing is not even decoded.
+//! For the API fallback and the agent's cache. Pure; fields that do not matter are not decoded.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use super::{PodFacts, PodName, ProxyContainer};
 use crate::contract::{annotation, container, proxy_env};
 
-/// Written by the kubelet into the API's copy of a static pod: the UID by which the node knows the pod.
+/// Annotation that the kubelet sets on a static pod's mirror pod: the UID by which the node knows the pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 const ANNOTATIONS: [&str; 12] = [
@@ -40,30 +40,28 @@ const ENVIRONMENT: [&str; 7] = [
     proxy_env::LOOPBACK_CIDR,
 ];
 
-/// Why a Pod gives no facts.
+/// A Pod without usable facts.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not the JSON of a Pod.
     #[error("not a Pod: {0}")]
     Json(serde_json::Error),
-    /// Linux has no such id.
+    /// The value is outside Linux's range of ids.
     #[error("container istio-proxy: securityContext.{field}={value} is not an id: expected 0 to 4294967295")]
     Id {
         /// `runAsUser` or `runAsGroup`.
         field: &'static str,
-        /// What it says.
         value: i64,
     },
 }
 
 impl PodFacts {
-    /// The facts of a Pod in the API's JSON.
+    /// Extracts the facts from a Pod's JSON.
     pub fn from_pod_json(json: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice::<ApiPod>(json).map_err(Error::Json)?.into_facts()
     }
 }
 
-/// A Pod as the API server sends it, alone or within something else, as far as it matters here.
+/// The fields of a Pod that the lookup and the agent's watch need.
 #[derive(Deserialize)]
 pub struct ApiPod {
     metadata: Metadata,
@@ -79,7 +77,6 @@ struct Status {
 }
 
 impl ApiPod {
-    /// Namespace and name.
     pub fn name(&self) -> PodName {
         let Metadata { namespace, name, .. } = &self.metadata;
         PodName { namespace: namespace.clone().unwrap_or_default(), name: name.clone().unwrap_or_default() }
@@ -90,13 +87,13 @@ impl ApiPod {
         self.metadata.resource_version.as_deref()
     }
 
-    /// Whether it has failed or succeeded as a whole: it gets no sandbox any more.
+    /// Whether the pod has failed or succeeded: it gets no new sandbox.
     pub fn has_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }
 
-    /// The facts. Init containers are read before containers and the later `istio-proxy` counts, so that a native
-    /// sidecar and an ordinary one are the same to everybody after this.
+    /// Converts to facts. Init containers come before containers and the last `istio-proxy` counts, so that later code
+    /// need not distinguish native from ordinary sidecars.
     pub fn into_facts(self) -> Result<PodFacts, Error> {
         let Self { metadata, spec, .. } = self;
         let mut given = metadata.annotations;
@@ -133,10 +130,10 @@ fn inject_label<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, S
     from.deserialize_any(Entries(|key| key == annotation::INJECT))
 }
 
-/// A map of texts, of which only such keys are kept: others may have values of many kilobytes, and nobody reads those.
+/// Decodes a map of strings and keeps only the keys that match: other values may be large and are never read.
 struct Entries(fn(&str) -> bool);
 
-/// Borrowed, where the text is there as it stands.
+/// A key, borrowed if it has no escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -209,7 +206,7 @@ impl Container {
         })
     }
 
-    /// The last of equal names counts; one with a `valueFrom` has no value that could be known here.
+    /// The last of equal names counts; one with a `valueFrom` has no known value.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut known = BTreeMap::new();
         for variable in self.env.iter().flatten().filter(|v| ENVIRONMENT.contains(&v.name.as_str())) {
@@ -241,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_what_decides_and_nothing_else() {
+    fn only_facts_that_matter_are_kept() {
         let facts = facts(&json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
@@ -309,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_from_elsewhere_has_no_value_and_hides_an_earlier_one() {
+    fn a_variable_with_value_from_has_no_value_and_hides_an_earlier_one() {
         let name = proxy_env::DNS_CAPTURE;
         let from = json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "x"}}});
         let literal = json!({"name": name, "value": "true"});
@@ -338,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_linux_does_not_have_is_named() {
+    fn an_id_out_of_range_is_reported() {
         for (field, value) in [("runAsUser", -1), ("runAsGroup", 4_294_967_296_i64)] {
             let proxy = json!({"name": "istio-proxy", "securityContext": {field: value}});
             let pod = json!({"metadata": {}, "spec": {"containers": [proxy]}});
@@ -348,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pod_has_the_uid_that_its_node_knows() {
+    fn a_static_pod_has_the_nodes_uid() {
         let pod = json!({"metadata": {"uid": "api", "annotations": {MIRROR: "node"}}, "spec": {}});
         assert_eq!(facts(&pod), PodFacts { uid: "node".into(), ..PodFacts::default() });
     }
@@ -361,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_no_pod() {
+    fn other_json_is_not_a_pod() {
         for json in [&b"{}"[..], b"[]", b"", b"{\"metadata\":{},\"spec\":{\"containers\":[{}]}}"] {
             assert!(matches!(PodFacts::from_pod_json(json), Err(Error::Json(_))));
         }

@@ -1,4 +1,4 @@
-//! The facts of a pod that decide its redirection, and no others.
+//! The facts of a pod that determine its redirection.
 //!
 //! The agent sends them as JSON (camelCase) over its socket; the API fallback extracts them from a whole Pod.
 
@@ -7,12 +7,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Namespace and name of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodName {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
@@ -22,7 +19,7 @@ impl fmt::Display for PodName {
     }
 }
 
-/// What of a pod decides its redirection.
+/// The parts of a pod that determine its redirection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
@@ -42,7 +39,7 @@ pub struct PodFacts {
     pub proxy: Option<ProxyContainer>,
 }
 
-/// What of the `istio-proxy` container decides the rules.
+/// The parts of the `istio-proxy` container that determine the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyContainer {

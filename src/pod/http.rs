@@ -1,5 +1,5 @@
-//! One HTTP/1.1 exchange over a stream that is closed afterwards: the client that the agent's socket and the API
-//! server share. Bounded in time by the stream's deadline, in memory by [`Limits`].
+//! An HTTP/1.1 client for one exchange per connection, shared by the agent's and the API server's clients. The stream's
+//! deadline bounds its time, [`Limits`] its memory.
 
 use std::io::{self, Read, Write};
 
@@ -7,39 +7,37 @@ mod response;
 
 pub use response::{Response, parse};
 
-/// The most that an answer may hold, in bytes.
+/// Size limits of a response, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Status line and header fields.
+    /// Limit of status line and header fields.
     pub head: usize,
-    /// The content, after decoding.
+    /// Limit of the decoded content.
     pub body: usize,
 }
 
-/// Why there is no answer.
+/// No usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not within the time that it had.
     #[error("no complete answer within the time limit")]
     TimedOut,
-    /// The peer closed the connection in the middle of its answer, or before it.
+    /// The peer closed the connection before the response was complete.
     #[error("connection closed after {received} bytes of an answer")]
     Closed {
-        /// How much had come.
+        /// Number of bytes received before.
         received: usize,
     },
-    /// More than [`Limits`] allow.
     #[error("the answer's {part} is larger than {limit} bytes")]
     TooLarge {
         /// `head` or `body`.
         part: &'static str,
-        /// The limit that it exceeds.
+        /// In bytes.
         limit: usize,
     },
-    /// Not HTTP, or not of the kind that was asked for.
+    /// The response is not HTTP, or not a valid response to the request.
     #[error("not an HTTP/1.1 answer: {0}")]
     Malformed(&'static str),
-    /// The stream failed. TLS failures come as this, with their reason.
+    /// The stream failed; TLS failures are inside the `io::Error`.
     #[error("{0}")]
     Io(io::Error),
 }
@@ -53,19 +51,18 @@ impl From<io::Error> for Error {
     }
 }
 
-/// A peer that goes away shows as any of these.
+/// Whether the error means that the peer closed the connection.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// Sends one request and reads the answer to its end.
+/// Sends one request and reads the complete response.
 pub(super) fn exchange(stream: &mut (impl Read + Write), request: &[u8], limits: Limits) -> Result<Response, Error> {
     send(stream, request)?;
     receive(stream, limits)
 }
 
-/// Sends one request.
 pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error> {
     stream
         .write_all(request)
@@ -73,10 +70,10 @@ pub(super) fn send(stream: &mut impl Write, request: &[u8]) -> Result<(), Error>
         .map_err(|error| if is_closed(&error) { Error::Closed { received: 0 } } else { error.into() })
 }
 
-/// Reads the answer to its end. An agent's usually comes with the first read.
+/// Reads a complete response. An agent's usually comes with the first read.
 pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response, Error> {
     let mut received = Vec::new();
-    // An agent's answer has about 1 KiB; a larger buffer would only touch more of a stack that nobody has used yet.
+    // An agent's response has about 1 KiB; a larger buffer would touch unused pages of the stack.
     let mut chunk = [0; 2 << 10];
     loop {
         let count = match stream.read(&mut chunk) {
@@ -95,12 +92,12 @@ pub(super) fn receive(stream: &mut impl Read, limits: Limits) -> Result<Response
     }
 }
 
-/// One GET whose connection ends with the answer. `headers` are complete lines.
+/// Formats a GET request with `Connection: close`. `headers` are complete lines.
 pub(super) fn get(target: &str, host: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// Percent-encodes a text as one path segment or one query value: everything but RFC 3986's unreserved characters.
+/// Percent-encodes text as one path segment or query value: all bytes except RFC 3986's unreserved characters.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -116,7 +113,7 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
-/// What of a foreign body an error repeats.
+/// Returns the start of a foreign body for an error message, on one line.
 pub(super) fn excerpt(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(800)]);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect::<String>().trim().to_owned()
@@ -127,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_can_leave_its_segment() {
+    fn encoded_text_stays_in_its_segment() {
         assert_eq!(encode("web-0.x_y~"), "web-0.x_y~");
         assert_eq!(encode("a/b?c#d e&f=g%\r\n"), "a%2Fb%3Fc%23d%20e%26f%3Dg%25%0D%0A");
         assert_eq!(encode("é"), "%C3%A9");

@@ -1,6 +1,6 @@
-//! The kubeconfig that the installer writes for the plugin: where the API server is, and how to be let in.
+//! The kubeconfig that the installer writes for the plugin: the API server's address and the credentials.
 //!
-//! Read anew for each request, for its token is replaced every hour. Errors name file and field; no error, log or
+//! Read again for each request, because the token is replaced every hour. Errors name file and field; no error, log or
 //! `Debug` output shows a token.
 #![expect(clippy::disallowed_methods, reason = "this file owns the reading of the kubeconfig and of its token file")]
 
@@ -15,29 +15,26 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
-/// The most that is read of a kubeconfig or a token file, in bytes.
+/// Size limit of a kubeconfig or a token file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// What a request needs.
+/// The parts of a kubeconfig that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
-    /// The API server.
     pub server: SocketAddr,
-    /// The name in its certificate: `tls-server-name`, or else its address.
+    /// The name to verify in the server's certificate: `tls-server-name`, or else its address.
     pub server_name: ServerName<'static>,
-    /// How it proves itself.
     pub trust: Trust,
-    /// How the plugin does.
     pub token: Token,
 }
 
-/// Whom to believe to be the API server.
+/// The authentication of the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever has a certificate of one of these authorities (PEM).
+    /// A certificate of one of these authorities (PEM).
     Authorities(Vec<u8>),
-    /// Anybody: `insecure-skip-tls-verify`, the operator's explicit wish.
-    Anybody,
+    /// `insecure-skip-tls-verify`, which the operator must set: any certificate.
+    SkipVerify,
 }
 
 /// A bearer token, free of white space and control characters.
@@ -45,7 +42,7 @@ pub enum Trust {
 pub struct Token(String);
 
 impl Token {
-    /// For the `Authorization` header, and nothing else.
+    /// Returns the token for the `Authorization` header; use it nowhere else.
     pub fn secret(&self) -> &str {
         &self.0
     }
@@ -57,68 +54,54 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why a kubeconfig cannot be used.
+/// An unusable kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file, or the token file that it names.
+    /// The kubeconfig, or the token file that it names, cannot be read.
     #[error("cannot read {path}: {error}; is the istio-cni node agent running?")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// Something in it.
+    Read { path: PathBuf, error: io::Error },
     #[error("kubeconfig {path}: {fault}")]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        fault: Fault,
-    },
+    Content { path: PathBuf, fault: Fault },
 }
 
-/// What is wrong with a kubeconfig's content.
+/// A fault in a kubeconfig's content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Neither YAML nor JSON of that shape. What stands there is not repeated: it may be a token.
+    /// Not YAML or JSON of the right shape. The text is omitted: it may be a token.
     #[error("not a kubeconfig: line {line}, column {column}")]
     Syntax {
-        /// From 1; 0 where the parser does not say.
+        /// From 1; 0 if the parser does not report it.
         line: u64,
-        /// From 1; 0 where the parser does not say.
+        /// From 1; 0 if the parser does not report it.
         column: u64,
     },
-    /// A field, or the entry that another field names.
+    /// A field is missing, or the entry that another field names.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// No server that the plugin would speak to.
+    /// The URL is not one that the plugin connects to.
     #[error("cluster.server {url:?} is not allowed: {allowed}")]
     Server {
-        /// What it says.
         url: String,
-        /// What would have been allowed.
+        /// The valid URLs.
         allowed: &'static str,
     },
-    /// Neither a DNS name nor an address.
     #[error("cluster.tls-server-name is neither a DNS name nor an IP address")]
     ServerName,
-    /// Not base64.
     #[error("cluster.certificate-authority-data is not base64")]
     Authority,
-    /// A token with characters that no header field can carry, or an empty one.
+    /// The token is empty or has characters that a header field cannot have.
     #[error("user.token is empty or has characters that a token cannot have")]
     Token,
 }
 
-/// Reads a kubeconfig and, where it names one, its token file.
+/// Reads a kubeconfig and the token file that it may name.
 pub fn load(path: &Path) -> Result<Kubeconfig, Error> {
     let content = |fault| Error::Content { path: path.to_owned(), fault };
     let parsed = parse(&read(path)?).map_err(content)?;
     let token = match parsed.credential {
         Credential::Token(token) => token,
         Credential::File(file) => {
-            // Relative to the kubeconfig, as client-go resolves it.
+            // A relative path starts at the kubeconfig, as in client-go.
             let text = read(&path.parent().unwrap_or(Path::new("/")).join(file))?;
             Token::parse(&String::from_utf8_lossy(&text)).map_err(content)?
         }
@@ -136,29 +119,23 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// A kubeconfig whose token may still be in another file.
+/// A kubeconfig whose token may be in another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parsed {
-    /// The API server.
     pub server: SocketAddr,
-    /// The name in its certificate.
     pub server_name: ServerName<'static>,
-    /// How it proves itself.
     pub trust: Trust,
-    /// How the plugin does.
     pub credential: Credential,
 }
 
-/// A token, or where it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// `token`
     Token(Token),
-    /// `tokenFile`, which counts before `token`.
+    /// `tokenFile`, which takes precedence over `token`.
     File(PathBuf),
 }
 
-/// Follows `current-context` to its cluster and its user.
+/// Parses the cluster and user of `current-context`.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
     let config: Config = serde_saphyr::from_slice(bytes).map_err(|error| {
         let at = error.location();
@@ -185,7 +162,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
 }
 
 impl Token {
-    /// White space around a token belongs to the file that it is in.
+    /// Trims white space, which belongs to the file that holds the token.
     fn parse(text: &str) -> Result<Self, Fault> {
         let token = text.trim();
         let visible = token.bytes().all(|b| b.is_ascii_graphic());
@@ -193,7 +170,7 @@ impl Token {
     }
 }
 
-/// `https://` and an address: plain HTTP would show the token to the network, and a name would have to be resolved.
+/// Accepts `https://` and an address: plain HTTP would expose the token, and a name would have to be resolved.
 fn parse_server(url: &str) -> Result<SocketAddr, Fault> {
     let fault = |allowed| Fault::Server { url: url.chars().take(120).collect(), allowed };
     let rest = url.strip_prefix("https://").ok_or_else(|| fault("it must start with https://"))?;
@@ -209,7 +186,7 @@ fn parse_server(url: &str) -> Result<SocketAddr, Fault> {
 
 fn parse_trust(skip: Option<bool>, authorities: Option<String>) -> Result<Trust, Fault> {
     if skip == Some(true) {
-        return Ok(Trust::Anybody);
+        return Ok(Trust::SkipVerify);
     }
     let data = authorities.filter(|data| !data.is_empty());
     let data = data.ok_or(Fault::Missing("cluster.certificate-authority-data (or insecure-skip-tls-verify)"))?;

@@ -1,7 +1,7 @@
-//! A pod as a watch carries it: what a daemon keeps of it, and the version from which the watch goes on.
+//! Pods as a watch delivers them: decoded into the views of the daemons, with the version at which the watch resumes.
 //!
 //! `agent` and `repair` keep different parts of a pod and share one watch: [`Views`] decodes both, a [`Feed`] passes
-//! events on. Nothing is asked here.
+//! events on. This file sends no request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,27 +14,26 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};
 
-/// One event of a list and watch of pods.
+/// An event of a list and watch of pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen<T> {
     /// A list begins.
     ListBegins,
-    /// A pod of the list, or one that is new or has changed.
+    /// A listed, new or changed pod.
     Pod(T),
-    /// The list has ended: pods that it did not name are gone.
+    /// The list has ended: pods that it did not contain are gone.
     ListEnds,
-    /// A pod is gone, and what it was like last.
+    /// A deleted pod, in its last state.
     Gone(T),
-    /// The API server could not be asked; it is asked again.
+    /// A request to the API server failed; it is retried.
     Failed,
 }
 
-/// Where the events of a watch go.
+/// The receiver of a watch's events.
 #[derive(Debug, Clone)]
 pub struct Feed<T> {
-    /// Takes the events.
     pub seen: mpsc::Sender<Seen<T>>,
-    /// Notified when a new list is wanted.
+    /// Notified to request a new list.
     pub again: Arc<Notify>,
 }
 
@@ -57,17 +56,16 @@ impl<A: Kept, B: DeserializeOwned> Kept for Views<A, B> {
     }
 }
 
-/// What a daemon keeps of a pod, decoded from what the API server sends.
+/// The parts of a pod that a daemon keeps, decoded from the API server's JSON.
 pub trait Kept: DeserializeOwned {
     /// `metadata.resourceVersion`
     fn version(&self) -> Option<&str>;
 }
 
-/// A pod of a watch. Of its metadata, `kube` is shown the version: a watch cannot do without.
+/// A watched pod. Its metadata holds only the version, which `kube` needs for a watch.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "T", bound(deserialize = "T: Kept"))]
 pub struct Watched<T> {
-    /// What is kept of it.
     pub pod: T,
     metadata: ObjectMeta,
 }
@@ -124,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_is_shown_the_version_of_what_is_kept() {
+    fn a_watched_pod_has_its_resource_version() {
         for (json, version) in [(r#"{"version":"7"}"#, Some("7")), ("{}", None)] {
             let watched: Watched<Versioned> = serde_json::from_str(json).unwrap();
             assert_eq!(watched.meta().resource_version.as_deref(), version);

@@ -1,7 +1,7 @@
-//! Pod facts → [`Redirect`]: the annotations and the proxy's environment, read the way Istio's plugin reads them.
+//! Builds a [`Redirect`] from pod facts: annotations and the proxy's environment, as Istio's plugin reads them.
 //!
-//! Pure; called by the plugin, by repair and by whoever explains a pod. Annotations are written by whoever may create
-//! pods: each value is taken apart into types here, bounded in number, or refused with its key and what is allowed.
+//! Pure; for the plugin, repair and `explain`. Annotations come from anyone who may create pods: each value is parsed
+//! into types here and bounded in number, or refused with its key and the valid values.
 
 use std::net::Ipv4Addr;
 
@@ -14,60 +14,63 @@ use super::{
 use crate::contract::{PROXY_ID, annotation, port, proxy_env};
 use crate::pod::PodFacts;
 
-/// How long a list may be.
+/// The maximum length of a list.
 struct Bound {
-    most: usize,
-    said: &'static str,
+    max: usize,
+    allowed: &'static str,
 }
 
-/// Of ports, ranges or groups. Each becomes up to four rules that new connections of the pod are held against: more is
-/// a mistake or an attack, and the node would pay for it.
-const MANY: Bound = Bound { most: 1024, said: "at most 1024 elements" };
-/// Of interfaces; virtual ones are multiplied by the ranges.
-const SOME: Bound = Bound { most: 32, said: "at most 32 interfaces" };
-/// What is excluded where a pod names nothing: the proxy's merged metrics.
-const SPARED: &str = "15020";
+/// Bound of ports, ranges or groups. Each becomes up to four rules, which every new connection of the pod traverses; a
+/// longer list is a mistake or an attack on the node.
+const ELEMENTS: Bound = Bound { max: 1024, allowed: "at most 1024 elements" };
+/// Bound of interfaces; virtual ones are multiplied by the ranges.
+const INTERFACES: Bound = Bound { max: 32, allowed: "at most 32 interfaces" };
+/// The default exclusion, the proxy's merged metrics.
+const DEFAULT_EXCLUDED: &str = "15020";
 
-/// What a pod asks for.
+/// The interception that a pod requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Asked {
-    /// No rules: interception mode `NONE`.
-    Nothing,
-    /// These rules.
+pub enum Interception {
+    /// Interception mode `NONE`: no rules.
+    None,
     Redirect {
-        /// What decides the rules.
         redirect: Box<Redirect>,
-        /// Values that were passed over, as Istio does; for the log.
+        /// Values that were ignored as in Istio, for the log.
         warnings: Vec<Error>,
     },
 }
 
-/// What the pod's annotations and its proxy's environment and ids ask for.
+/// Builds the settings from the pod's annotations and from its proxy's environment and ids.
 ///
 /// # Errors
-/// A value that is not allowed. The pod must not start then: whoever wrote it believes that traffic is redirected.
-pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
+/// Returns a value that is not allowed. The pod must not start then: its author expects its traffic to be redirected.
+pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
     let pod = Pod(facts);
     let Some(mode) = pod.mode()? else {
-        return Ok(Asked::Nothing);
+        return Ok(Interception::None);
     };
     let (owner_groups, group_warning) = pod.owner_groups();
     let (loopback_v4, loopback_warning) = pod.loopback();
-    let switches = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| pod.switch(key));
+    let switches = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| pod.boolean(key));
     let [dns, dual_stack, drop_invalid] = switches.clone().map(|s| s.unwrap_or(false));
     let redirect = Redirect {
         mode,
         proxy_uids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_user))],
         proxy_gids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_group))],
-        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", &MANY, PortSelector::parse)?,
+        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", &ELEMENTS, PortSelector::parse)?,
         inbound_ports_exclude: pod.inbound_ports_exclude()?,
-        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", &MANY, Port::parse_list)?,
-        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, SPARED, &MANY, Port::parse_list)?,
-        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", &MANY, CidrSelector::parse)?,
-        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", &MANY, parse_cidrs)?,
-        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", &SOME, Interface::parse_list)?,
-        virtual_interfaces: pod.list(pod.virtual_key(), "", &SOME, Interface::parse_list)?,
-        // A plugin does not see the pod's /etc/resolv.conf: all DNS or none.
+        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", &ELEMENTS, Port::parse_list)?,
+        outbound_ports_exclude: pod.list(
+            annotation::EXCLUDE_OUTBOUND_PORTS,
+            DEFAULT_EXCLUDED,
+            &ELEMENTS,
+            Port::parse_list,
+        )?,
+        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", &ELEMENTS, CidrSelector::parse)?,
+        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", &ELEMENTS, parse_cidrs)?,
+        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", &INTERFACES, Interface::parse_list)?,
+        virtual_interfaces: pod.list(pod.virtual_key(), "", &INTERFACES, Interface::parse_list)?,
+        // The plugin cannot see the pod's /etc/resolv.conf, so it captures all DNS or none.
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
         drop_invalid,
@@ -76,10 +79,10 @@ pub fn from_pod(facts: &PodFacts) -> Result<Asked, Error> {
         ..Redirect::default()
     };
     let warnings = switches.into_iter().filter_map(Result::err).chain(group_warning).chain(loopback_warning).collect();
-    Ok(Asked::Redirect { redirect: Box::new(redirect), warnings })
+    Ok(Interception::Redirect { redirect: Box::new(redirect), warnings })
 }
 
-/// A boolean as Go's `strconv.ParseBool` reads one.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -88,12 +91,11 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// No user and user 0 are both "not said": the proxy never runs as root.
+/// Treats user 0 as unset: the proxy never runs as root.
 fn proxy_id(given: Option<u32>) -> Owner {
     Owner::Id(given.filter(|id| *id != 0).unwrap_or(PROXY_ID))
 }
 
-/// The facts, as they are asked here.
 struct Pod<'a>(&'a PodFacts);
 
 impl<'a> Pod<'a> {
@@ -105,20 +107,20 @@ impl<'a> Pod<'a> {
         self.0.proxy.as_ref()?.env.get(key).map(String::as_str)
     }
 
-    /// Nothing where the pod wants no interception.
+    /// Returns none for mode `NONE`.
     fn mode(&self) -> Result<Option<InterceptionMode>, Error> {
         let key = annotation::INTERCEPTION_MODE;
         match self.annotation(key) {
             None | Some("REDIRECT") => Ok(Some(InterceptionMode::Redirect)),
             Some("TPROXY") => Ok(Some(InterceptionMode::Tproxy)),
-            // Istio's plugin fails here, though its injector writes it.
+            // Istio's plugin fails here, although its injector writes this value.
             Some("NONE") => Ok(None),
             Some(other) => Err(Error::new(key, other, "REDIRECT, TPROXY or NONE")),
         }
     }
 
-    /// An annotation that holds a list. Istio refuses an empty element here (it does not on the command line), and so
-    /// do we: it is what a template leaves behind that lost a value.
+    /// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): it
+    /// is the trace of a template that lost a value.
     fn list<T>(
         &self,
         key: &str,
@@ -134,10 +136,10 @@ impl<'a> Pod<'a> {
         parse(key, text)
     }
 
-    /// What the pod excludes, then the ports that are always excluded, each once.
+    /// The pod's exclusions, followed by the ports that are always excluded, without duplicates.
     fn inbound_ports_exclude(&self) -> Result<Vec<Port>, Error> {
         let mut ports = Vec::new();
-        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, SPARED, &MANY, Port::parse_list)?;
+        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, &ELEMENTS, Port::parse_list)?;
         for port in given.into_iter().chain(port::NEVER_INBOUND.map(Port)) {
             if !ports.contains(&port) {
                 ports.push(port);
@@ -146,7 +148,7 @@ impl<'a> Pod<'a> {
         Ok(ports)
     }
 
-    /// The older name counts only where the newer is absent, not where it is empty.
+    /// The former name counts only if the current one is absent, even if the current one is empty.
     fn virtual_key(&self) -> &'static str {
         match self.annotation(annotation::REROUTE_VIRTUAL_INTERFACES) {
             Some(_) => annotation::REROUTE_VIRTUAL_INTERFACES,
@@ -154,22 +156,22 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// A boolean of the proxy's environment, as Go reads one; `Err` is to be logged and taken as false.
-    fn switch(&self, key: &str) -> Result<bool, Error> {
+    /// Parses a boolean of the proxy's environment as Go does. The caller logs an `Err` and uses false.
+    fn boolean(&self, key: &str) -> Result<bool, Error> {
         let Some(text) = self.env(key) else { return Ok(false) };
         parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; taken as false"))
     }
 
-    /// From the pod's own proxy. Istio's plugin looks into the environment of the container runtime instead, so that no
-    /// value of the pod's keeps it from starting. What cannot be taken is passed over in the way that redirects more.
+    /// Reads the groups from the pod's own proxy. Istio's plugin reads the container runtime's environment instead, so
+    /// no pod's value makes it fail. An invalid value is therefore ignored in the way that redirects more.
     fn owner_groups(&self) -> (OwnerGroups, Option<Error>) {
         const NUMBERS: &str =
             "1 to 64 group ids, or `*` (nobody can resolve the names of a pod's image here); taken as `*`";
-        const SPARED: &str = "at most 1024 group ids (nobody can resolve the names of a pod's image here); what is none is \
+        const EXCLUDED: &str = "at most 1024 group ids (nobody can resolve the names of a pod's image here); what is none is \
                               redirected";
         let [include, exclude] = [(proxy_env::OWNER_GROUPS, "*"), (proxy_env::OWNER_GROUPS_EXCLUDE, "")]
             .map(|(key, default)| (key, self.env(key).unwrap_or(default)));
-        let passed_over = |(key, text): (&str, &str), said| Some(Error::new(key, text, said));
+        let invalid = |(key, text): (&str, &str), allowed| Some(Error::new(key, text, allowed));
         let is_id = |owner: &Owner| matches!(owner, Owner::Id(_));
         if include.1.trim() != "*" {
             return match OwnerGroups::parse(include, ("", "")) {
@@ -177,22 +179,23 @@ impl<'a> Pod<'a> {
                 Ok(OwnerGroups::Only(groups)) if !groups.is_empty() && groups.iter().all(is_id) => {
                     (OwnerGroups::Only(groups), None)
                 }
-                _ => (OwnerGroups::default(), passed_over(include, NUMBERS)),
+                _ => (OwnerGroups::default(), invalid(include, NUMBERS)),
             };
         }
-        match bounded(exclude.0, exclude.1, &MANY).and_then(|()| Owner::parse_list(exclude.0, exclude.1)) {
+        match bounded(exclude.0, exclude.1, &ELEMENTS).and_then(|()| Owner::parse_list(exclude.0, exclude.1)) {
             Ok(groups) if groups.iter().all(is_id) => (OwnerGroups::AllBut(groups), None),
             Ok(mut groups) => {
                 groups.retain(is_id);
-                (OwnerGroups::AllBut(groups), passed_over(exclude, SPARED))
+                (OwnerGroups::AllBut(groups), invalid(exclude, EXCLUDED))
             }
-            Err(_) => (OwnerGroups::default(), passed_over(exclude, SPARED)),
+            Err(_) => (OwnerGroups::default(), invalid(exclude, EXCLUDED)),
         }
     }
 
-    /// From the pod's own proxy, as the groups are.
+    /// Reads the range from the pod's own proxy, like the groups.
     fn loopback(&self) -> (Ipv4Net, Option<Error>) {
-        /// Validation connects to it, from every image of Istio's: where it is loopback, that fails for ever.
+        /// The address that every Istio image's validation connects to: treated as loopback, validation would always
+        /// fail.
         const PROBED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
         const ALLOWED: &str = "a CIDR within 127.0.0.0/8 that does not hold 127.0.0.6, which validation connects to; taken \
                                as 127.0.0.1/32";
@@ -206,8 +209,8 @@ impl<'a> Pod<'a> {
 }
 
 fn bounded(key: &str, text: &str, bound: &Bound) -> Result<(), Error> {
-    let fits = text.split(',').count() <= bound.most;
-    if fits { Ok(()) } else { Err(Error::new(key, text, bound.said)) }
+    let fits = text.split(',').count() <= bound.max;
+    if fits { Ok(()) } else { Err(Error::new(key, text, bound.allowed)) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Address ranges, and how addresses are printed.
+//! Address ranges, and the formatting of addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,20 +6,20 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
-/// None, all, or these ranges.
+/// No, all or listed ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CidrSelector {
-    /// No range: an empty string.
+    /// An empty string.
     #[default]
     None,
-    /// Every destination: `*`.
+    /// `*`
     All,
-    /// These ranges, in the order in which they were written, host bits kept.
+    /// Ranges in the order of the input, with their host bits.
     List(Vec<IpNet>),
 }
 
 impl CidrSelector {
-    /// `*`, a list as [`parse_cidrs`] takes it, or nothing.
+    /// Parses `*`, an empty string, or a list as in [`parse_cidrs`].
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
         if text.trim() == "*" {
             return Ok(Self::All);
@@ -29,7 +29,7 @@ impl CidrSelector {
     }
 }
 
-/// A comma-separated list of CIDRs, spaces around elements and empty elements dropped. `*` is refused.
+/// Parses a comma-separated list of CIDRs; ignores spaces around elements and empty elements, refuses `*`.
 pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
     let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
     parts
@@ -37,14 +37,14 @@ pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
         .collect()
 }
 
-/// A part of 127.0.0.0/8, host bits kept.
+/// Parses a range within 127.0.0.0/8 and keeps its host bits.
 pub fn parse_loopback(key: &str, text: &str) -> Result<Ipv4Net, Error> {
     let net = text.trim().parse::<Ipv4Net>().ok().filter(|net| net.addr().is_loopback() && net.prefix_len() >= 8);
     net.ok_or_else(|| Error::new(key, text, "a CIDR within 127.0.0.0/8, such as 127.0.0.1/32"))
 }
 
-/// An address as `inet_ntop` of glibc prints it, which is what iptables prints: Rust's own form differs for
-/// IPv4-compatible addresses (`::127.0.0.53`).
+/// Formats an address as glibc's `inet_ntop` and so iptables do: Rust's own form differs for IPv4-compatible addresses
+/// (`::127.0.0.53`).
 pub fn fmt_addr(addr: IpAddr) -> String {
     match addr {
         IpAddr::V6(v6) if is_v4_compatible(v6) => {
@@ -55,7 +55,7 @@ pub fn fmt_addr(addr: IpAddr) -> String {
     }
 }
 
-/// A range as Istio writes it: the address of [`fmt_addr`], host bits kept, and the prefix length.
+/// Formats a range as Istio does: address as in [`fmt_addr`] with host bits, and prefix length.
 pub fn fmt_net(net: &IpNet) -> String {
     format!("{}/{}", fmt_addr(net.addr()), net.prefix_len())
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_a_part_of_127_8() {
+    fn loopback_ranges_are_within_127_8() {
         for text in ["127.0.0.1/32", "127.0.0.1/8", "127.1.2.3/24"] {
             assert_eq!(parse_loopback("key", text).map(|net| net.to_string()), Ok(text.to_owned()));
         }

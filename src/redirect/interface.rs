@@ -4,23 +4,21 @@ use std::fmt;
 
 use super::Error;
 
-/// An interface name that cannot be taken for anything else on a command line: 1 to 15 characters, a letter first,
-/// then letters, digits, `_`, `.` and `-`.
+/// A validated interface name: a letter, then up to 14 letters, digits, `_`, `.` and `-`. It cannot be mistaken for an
+/// option or another part of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Interface(String);
 
 impl Interface {
-    /// The loopback interface.
     pub fn lo() -> Self {
         Self("lo".to_owned())
     }
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// One name.
+    /// Parses one name.
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphabetic());
@@ -35,7 +33,7 @@ impl Interface {
         ))
     }
 
-    /// A comma-separated list; an empty text is an empty list, an empty element an error (Istio #58781).
+    /// Parses a comma-separated list; empty text is an empty list, an empty element an error (Istio #58781).
     pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
         if text.trim().is_empty() {
             return Ok(Vec::new());

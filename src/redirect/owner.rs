@@ -4,17 +4,16 @@ use std::fmt;
 
 use super::Error;
 
-/// A user or group, by number or by a name that the machine must resolve before a kernel can take it.
+/// A user or group: an id, or a name that must be resolved on this machine before the kernel can use it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Numeric id.
     Id(u32),
     /// A name of `/etc/passwd` or `/etc/group`.
     Name(String),
 }
 
 impl Owner {
-    /// A number, or a name of letters, digits, `_`, `.`, `-` that does not start with `-`.
+    /// Parses an id, or a name of letters, digits, `_`, `.`, `-` that starts with a letter or `_`.
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
         if let Ok(id) = text.parse::<u32>() {
             return Ok(Self::Id(id));
@@ -27,7 +26,7 @@ impl Owner {
         Err(Error::new(key, text, "a comma-separated list of numeric ids or of user or group names"))
     }
 
-    /// A comma-separated list, spaces around elements and empty elements dropped.
+    /// Parses a comma-separated list; ignores spaces around elements and empty elements.
     pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
         text.split(',').map(str::trim).filter(|p| !p.is_empty()).map(|p| Self::parse(key, p)).collect()
     }
@@ -42,26 +41,26 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Groups whose outbound traffic is redirected.
+/// The groups whose outbound traffic is redirected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OwnerGroups {
-    /// All but these: `*` and the exclude list.
+    /// All groups but these: `*` with the exclude list.
     AllBut(Vec<Owner>),
-    /// Only these; the exclude list is ignored.
+    /// Only these groups; the exclude list is ignored.
     Only(Vec<Owner>),
 }
 
 impl OwnerGroups {
-    /// The most groups that can be named, as in Istio: they are matches of one rule.
-    const MOST: usize = 64;
+    /// The maximum number of included groups, as in Istio: each is a match of the same rule.
+    const MAX: usize = 64;
 
-    /// Key and text of the groups that are redirected (`*`, or a list) and of those that are not.
+    /// Parses two pairs of key and text: the redirected groups (`*` or a list), and the others.
     pub fn parse(include: (&str, &str), exclude: (&str, &str)) -> Result<Self, Error> {
         if include.1.trim() == "*" {
             return Owner::parse_list(exclude.0, exclude.1).map(Self::AllBut);
         }
         let groups = Owner::parse_list(include.0, include.1)?;
-        if groups.len() > Self::MOST {
+        if groups.len() > Self::MAX {
             return Err(Error::new(include.0, include.1, "`*` or at most 64 groups"));
         }
         Ok(Self::Only(groups))
@@ -99,13 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_inclusion_is_no_group_and_ignores_the_exclusion() {
+    fn an_empty_inclusion_means_no_group_whatever_the_exclusion() {
         assert_eq!(groups("", "888"), Ok(OwnerGroups::Only(Vec::new())));
         assert_eq!(groups("*", ""), Ok(OwnerGroups::default()));
     }
 
     #[test]
-    fn a_name_cannot_be_taken_for_an_option() {
+    fn a_name_cannot_be_an_option() {
         assert_eq!(Owner::parse("key", "java_1.8"), Ok(Owner::Name("java_1.8".to_owned())));
         for text in ["-j", "a b", "a\n", "4294967296", "", ".", "a,b"] {
             assert_eq!(Owner::parse("key", text).unwrap_err().value, text);

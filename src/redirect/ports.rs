@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::Error;
 
-/// A TCP or UDP port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Port(pub u16);
 
@@ -14,20 +13,20 @@ impl fmt::Display for Port {
     }
 }
 
-/// None, all, or these ports.
+/// No, all or listed ports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PortSelector {
-    /// No port: an empty string.
+    /// An empty string.
     #[default]
     None,
-    /// Every port: `*`.
+    /// `*`
     All,
-    /// These ports, in the order in which they were written.
+    /// Ports in the order of the input.
     List(Vec<Port>),
 }
 
 impl Port {
-    /// A comma-separated list, spaces around elements and empty elements dropped. `*` is refused.
+    /// Parses a comma-separated list; ignores spaces around elements and empty elements, refuses `*`.
     pub fn parse_list(key: &str, text: &str) -> Result<Vec<Self>, Error> {
         let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
         parts
@@ -41,7 +40,7 @@ impl Port {
 }
 
 impl PortSelector {
-    /// `*`, a list as [`Port::parse_list`] takes it, or nothing.
+    /// Parses `*`, an empty string, or a list as in [`Port::parse_list`].
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
         if text.trim() == "*" {
             return Ok(Self::All);

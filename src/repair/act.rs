@@ -11,7 +11,7 @@ use super::netns;
 use super::pod::Pod;
 use super::settings::{Settings, Symptom};
 use super::step::{Outcome, Step};
-use crate::words::chain;
+use crate::diagnostics::chain;
 
 /// What acting needs.
 #[derive(Clone)]

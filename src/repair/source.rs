@@ -11,8 +11,8 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::pod::Pod;
 use super::settings::Settings;
+use crate::diagnostics::chain;
 use crate::pod::watched::{Feed, Seen, Watched};
-use crate::words::chain;
 
 /// Pods in a page of a list of all nodes' pods.
 const PAGE: u32 = 250;

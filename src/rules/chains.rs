@@ -1,37 +1,36 @@
-//! What each chain holds once all rules are in.
+//! The rules of each chain in their final order.
 //!
-//! The codecs that write whole chains (netlink) or compare them (observers, CHECK) read chains, not the order of
-//! application: an insert is resolved here, once, the way iptables and nft resolve it.
+//! Codecs that write whole chains (netlink) or compare them (observers, CHECK) need chains, not the order of
+//! application. Inserts are resolved here as iptables and nft resolve them.
 
 use std::collections::BTreeMap;
 
 use super::ruleset::{At, Chain, Family, Rule, RuleSet, Table};
 
-/// Every chain that a rule is in or jumps to, with its rules from first to last.
+/// The chains that contain rules or are jumped to, with their rules from first to last.
 ///
-/// A chain that is only jumped to is there with no rules: the kernel must have it all the same.
+/// A chain that is only jumped to has no rules; the kernel needs it nevertheless.
 pub type Chains<'a> = BTreeMap<(Table, Chain), Vec<&'a Rule>>;
 
 impl RuleSet {
-    /// The rules of one family in order of application; none for IPv6 where the pod has none.
+    /// The rules of one family in order of application; no IPv6 rules without `ipv6`.
     pub fn of(&self, family: Family) -> impl Iterator<Item = &Rule> {
         let there = family == Family::V4 || self.ipv6;
         self.rules.iter().filter(move |r| there && r.families.has(family))
     }
 
-    /// The rules that the pod has in at least one family, in order of application: what a table for both families
-    /// (nft's `inet`) takes. A rule of [`Families::Both`](super::Families::Both) is there once.
+    /// The rules of at least one of the pod's families in order of application, for a table of both families (nft's
+    /// `inet`). A rule of [`Families::Both`](super::Families::Both) appears once.
     pub fn merged(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|r| r.families.has(Family::V4) || self.ipv6)
     }
 
-    /// The chains of one family's tables.
     pub fn chains(&self, family: Family) -> Chains<'_> {
         resolve(self.of(family))
     }
 
-    /// The chains of tables that hold both families. The twins of a rule share a chain there, so that an insert at
-    /// one place puts the IPv6 twin, which comes later, before the IPv4 twin.
+    /// The chains of tables with both families. The two variants of a rule share a chain there; inserted at the same
+    /// position, the IPv6 variant, applied later, precedes the IPv4 one.
     pub fn merged_chains(&self) -> Chains<'_> {
         resolve(self.merged())
     }
@@ -51,7 +50,7 @@ fn resolve<'a>(rules: impl Iterator<Item = &'a Rule>) -> Chains<'a> {
 }
 
 impl At {
-    /// The index, counted from 0, that a rule gets in a chain of `len` rules; a place past the end is the end.
+    /// Returns the 0-based index of a rule in a chain of `len` rules; a position past the end is the end.
     pub fn index(self, len: usize) -> usize {
         match self {
             Self::End => len,
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn inserts_see_the_chain_as_earlier_rules_left_it() {
+    fn inserts_apply_to_the_chain_as_earlier_rules_left_it() {
         let rules = vec![
             rule("a", At::Place(1), Families::Both),
             rule("b", At::Place(1), Families::Both),
@@ -94,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_sees_only_its_own_rules() {
+    fn a_family_has_only_its_own_rules() {
         let rules = vec![
             rule("four", At::End, Families::V4),
             rule("six", At::End, Families::V6),
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn merged_twins_inserted_at_one_place_come_last_first() {
+    fn merged_variants_inserted_at_one_position_are_in_reverse_order() {
         let rules = vec![
             rule("old", At::End, Families::Both),
             rule("four", At::Place(1), Families::V4),

@@ -1,5 +1,5 @@
-//! DNS to the agent's DNS proxy, and the conntrack zones without which UDP port reuse between the application's and
-//! the agent's queries would mix up their connections.
+//! Redirection of DNS to the agent's DNS proxy, and conntrack zones: without them, reuse of a UDP port by queries of
+//! the application and of the agent would mix up their connections.
 
 use std::net::IpAddr;
 
@@ -10,12 +10,12 @@ use super::{DNS_PORT, proxy_owners};
 use crate::contract;
 use crate::redirect::{DnsCapture, Port, Redirect};
 
-/// The agent and its upstream resolvers.
+/// Zone of the traffic between the agent and its upstream resolvers.
 const ZONE_UPSTREAM: u16 = 1;
-/// The application and the agent.
+/// Zone of the traffic between the application and the agent.
 const ZONE_AGENT: u16 = 2;
 
-/// To whom captured DNS traffic was addressed: a resolver, or anyone.
+/// The original destination of captured DNS traffic: one resolver, or any.
 #[derive(Clone, Copy)]
 struct Resolver(Option<IpNet>);
 
@@ -34,7 +34,7 @@ impl Resolver {
     }
 }
 
-/// The rules of DNS capture; none where it is off or there is no resolver.
+/// The rules of DNS capture; none if it is off or there is no resolver.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let resolvers = resolvers(&redirect.dns);
     let Some(families) = families(&resolvers) else {
@@ -58,7 +58,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// What the agent itself sends: questions upstream, answers to the application.
+/// Zones of the agent's own packets: queries to upstream, responses to the application.
 fn own_zones(redirect: &Redirect) -> Vec<Rule> {
     let zone = |port, owner, zone| {
         let matches = [Match::Protocol(Proto::Udp), port, owner];
@@ -70,7 +70,7 @@ fn own_zones(redirect: &Redirect) -> Vec<Rule> {
         .collect()
 }
 
-/// What the application asks, and what the resolver answers the agent.
+/// Zones of the application's queries and of the resolver's responses to the agent.
 fn zones(resolver: Resolver) -> [Rule; 2] {
     let question = [Match::Protocol(Proto::Udp), Match::port(DNS_PORT)];
     let answer = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
@@ -91,7 +91,7 @@ fn resolvers(dns: &DnsCapture) -> Vec<Resolver> {
     }
 }
 
-/// The families in which there is someone to ask; nothing where there is no one.
+/// The families with a resolver; none without any.
 fn families(resolvers: &[Resolver]) -> Option<Families> {
     let all = resolvers.iter().map(|r| r.families());
     all.reduce(|a, b| if a == b { a } else { Families::Both })

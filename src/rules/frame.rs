@@ -1,15 +1,15 @@
-//! The part of the rules that no selector changes: exempt interfaces, invalid packets, and the chains that redirect.
+//! Rules that do not depend on selectors: exempt interfaces, invalid packets, and the redirecting chains.
 //!
-//! Comes first, for the rules of a chain are tried from first to last.
+//! They precede all others, because the first matching rule of a chain applies.
 
 use super::ruleset::{At, Chain, CtStates, Match, Rule, Table, Target};
 use crate::redirect::{InterceptionMode, Redirect};
 
-/// Everything that comes before inbound and outbound rules.
+/// The rules that precede inbound and outbound rules.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let mut rules = exempt_interfaces(redirect);
-    // What a virtual machine sends arrives in PREROUTING and is no inbound traffic. Jumps for redirected destinations
-    // are inserted before these later.
+    // Packets from a virtual machine arrive in PREROUTING but are not inbound traffic. The jumps for redirected
+    // destinations are later inserted before these rules.
     let exempt = |v| Rule::new(Table::Nat, Chain::Prerouting, [Match::InInterface(v)], Target::Return).at(At::Place(1));
     rules.extend(redirect.virtual_interfaces.iter().cloned().map(exempt));
     if redirect.drop_invalid {
@@ -22,7 +22,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
 }
 
 fn exempt_interfaces(redirect: &Redirect) -> Vec<Rule> {
-    // In TPROXY mode inbound traffic is taken in mangle, which nat's RETURN does not stop.
+    // TPROXY mode captures inbound traffic in mangle, which a RETURN in nat does not prevent.
     let tables: &[Table] = match redirect.mode {
         InterceptionMode::Redirect => &[Table::Nat],
         InterceptionMode::Tproxy => &[Table::Nat, Table::Mangle],
@@ -44,7 +44,7 @@ fn redirecting_chains(redirect: &Redirect) -> [Rule; 3] {
     let to_outbound = Target::RedirectTo(redirect.proxy_port);
     let to_inbound = Target::RedirectTo(redirect.inbound_capture_port);
     [
-        // HBONE arrives encrypted for the proxy itself.
+        // HBONE is encrypted for the proxy itself.
         Rule::new(Table::Nat, Chain::IstioInbound, tunnel, Target::Return),
         Rule::new(Table::Nat, Chain::IstioRedirect, [Match::tcp()], to_outbound),
         Rule::new(Table::Nat, Chain::IstioInRedirect, [Match::tcp()], to_inbound),

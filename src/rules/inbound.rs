@@ -1,11 +1,11 @@
-//! Which inbound connections go to the proxy.
+//! Rules that select the inbound connections to redirect.
 //!
-//! By NAT, or by TPROXY, which keeps the client's address and needs the same rules in mangle.
+//! Redirection uses NAT, or TPROXY, which preserves the client's address and needs the same rules in mangle.
 
 use super::ruleset::{Chain, CtStates, Match, Rule, Table, Target};
 use crate::redirect::{InterceptionMode, Port, PortSelector, Redirect};
 
-/// The rules of inbound interception; none where no port is selected.
+/// The rules of inbound interception; none if no port is selected.
 pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let table = match redirect.mode {
         InterceptionMode::Redirect => Table::Nat,
@@ -14,7 +14,7 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     let selected = match &redirect.inbound_ports {
         PortSelector::None => return Vec::new(),
         PortSelector::All => all_but(table, redirect),
-        // A list says it all: exclusions are for `*` alone.
+        // A list is complete: exclusions apply to `*` only.
         PortSelector::List(ports) => ports.iter().flat_map(|port| capture(table, redirect.mode, Some(*port))).collect(),
     };
     let enter = Rule::new(table, Chain::Prerouting, [Match::tcp()], Target::Jump(Chain::IstioInbound));
@@ -27,14 +27,14 @@ fn all_but(table: Table, redirect: &Redirect) -> Vec<Rule> {
     spared.chain(capture(table, redirect.mode, None)).collect()
 }
 
-/// Takes one port, or all that reach this rule.
+/// Captures one port, or all remaining ones.
 fn capture(table: Table, mode: InterceptionMode, port: Option<Port>) -> Vec<Rule> {
     let tcp: Vec<Match> = std::iter::once(Match::tcp()).chain(port.map(Match::port)).collect();
     let rule = |matches: Vec<Match>, to| Rule::new(table, Chain::IstioInbound, matches, Target::Jump(to));
     match mode {
         InterceptionMode::Redirect => vec![rule(tcp, Chain::IstioInRedirect)],
         InterceptionMode::Tproxy => {
-            // Packets of known connections have a socket already: their mark is enough to route them to it.
+            // Packets of existing connections already have a socket; marking them suffices to route them there.
             let mut known = tcp.clone();
             known.push(Match::CtState(CtStates::RelatedEstablished));
             vec![rule(known, Chain::IstioDivert), rule(tcp, Chain::IstioTproxy)]

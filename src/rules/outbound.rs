@@ -1,10 +1,10 @@
-//! Which outbound connections go to the proxy. The first rule that matches decides: what is exempt comes first, then
-//! what is redirected. UDP is never redirected, DNS aside.
+//! Rules that select the outbound connections to redirect. The first match applies, so exemptions precede redirection.
+//! UDP is never redirected, except for DNS.
 
 use ipnet::IpNet;
 
 use super::ruleset::{At, Chain, Families, Match, Proto, Rule, Table, Target};
-use super::{DNS_PORT, ProxyOwner, loopback, passthrough, proxy_owners, twins};
+use super::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, proxy_owners};
 use crate::redirect::{CidrSelector, Interface, Owner, OwnerGroups, Redirect};
 
 fn output(matches: impl Into<Vec<Match>>, target: Target) -> Rule {
@@ -15,16 +15,16 @@ fn on_lo() -> Match {
     Match::OutInterface(Interface::lo())
 }
 
-/// What is decided before DNS is looked at: exempt ports, the proxy's own traffic, exempt groups.
+/// The rules before those of DNS: exempt ports, the proxy's own traffic, exempt groups.
 pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
     let mut rules = vec![Rule::new(Table::Nat, Chain::Output, [], Target::Jump(Chain::IstioOutput))];
     for port in &redirect.outbound_ports_exclude {
-        // UDP too, so that a DNS server on an exempt port is left alone.
+        // Also UDP, so that a DNS server on an exempt port is not captured.
         let of = |proto| output([Match::Protocol(proto), Match::port(*port)], Target::Return);
         rules.extend([of(Proto::Tcp), of(Proto::Udp)]);
     }
-    // The proxy hands inbound connections to the application from this address.
-    rules.extend(twins(|family| output([on_lo(), Match::Source(passthrough(family))], Target::Return)));
+    // The proxy's source address for inbound connections that it forwards to the application.
+    rules.extend(per_family(|family| output([on_lo(), Match::Source(passthrough(family))], Target::Return)));
     let loopback_included = includes_loopback(&redirect.outbound_cidrs);
     for owner in proxy_owners(redirect) {
         rules.extend(proxy_traffic(redirect, &owner, dns, loopback_included));
@@ -33,22 +33,22 @@ pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
     rules
 }
 
-/// The traffic of one user or group that the proxy runs as.
+/// The rules for traffic of one user or group of the proxy.
 fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_included: bool) -> Vec<Rule> {
     let tunnel = redirect.inbound_tunnel_port;
-    // DNS of the proxy's user must reach the DNS rules. Istio does so for users and not for groups.
+    // DNS of the proxy's user must reach the DNS rules. Istio does this for users, not for groups.
     let ports = match owner {
         ProxyOwner::User(_) if dns => Match::NotDestinationPorts(vec![DNS_PORT, tunnel]),
         _ => Match::not_port(tunnel),
     };
-    // Proxy → own Service address → own pod: inbound again, as if it came from outside.
+    // From the proxy to its own pod through the Service address: handled as inbound traffic from outside.
     let to_self = |family| {
         let matches = [on_lo(), Match::not_to(loopback(redirect, family)), Match::tcp(), ports.clone(), owner.is()];
         output(matches, Target::Jump(Chain::IstioInRedirect))
     };
-    let mut rules = twins(to_self).to_vec();
+    let mut rules = per_family(to_self).to_vec();
     if !loopback_included {
-        // The application talking to itself over lo; its DNS is for the DNS rules to decide.
+        // The application connects to itself over lo; its DNS is left to the DNS rules.
         let mut matches = vec![on_lo()];
         if dns {
             matches.extend([Match::tcp(), Match::not_port(DNS_PORT)]);
@@ -56,7 +56,7 @@ fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_in
         matches.push(owner.is_not());
         rules.push(output(matches, Target::Return));
     }
-    // All other traffic of the proxy is its own: without this it would talk to itself for ever.
+    // All other traffic of the proxy passes: otherwise it would be redirected to itself forever.
     rules.push(output([owner.is()], Target::Return));
     rules
 }
@@ -65,14 +65,14 @@ fn groups(groups: &OwnerGroups) -> Vec<Rule> {
     let gid = |negated| move |group: &Owner| Match::Gid { owner: group.clone(), negated };
     match groups {
         OwnerGroups::AllBut(spared) => spared.iter().map(|g| output([gid(false)(g)], Target::Return)).collect(),
-        // One rule: who is in none of them. No group at all spares everyone.
+        // One rule matches owners outside all listed groups. An empty list exempts everyone.
         OwnerGroups::Only(taken) => vec![output(taken.iter().map(gid(true)).collect::<Vec<_>>(), Target::Return)],
     }
 }
 
-/// What is decided after DNS: loopback and exempt ranges, then what is redirected.
+/// The rules after those of DNS: loopback and exempt ranges, then redirection.
 pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
-    let mut rules = twins(|family| output([Match::to(loopback(redirect, family))], Target::Return)).to_vec();
+    let mut rules = per_family(|family| output([Match::to(loopback(redirect, family))], Target::Return)).to_vec();
     for net in v4_then_v6(&redirect.outbound_cidrs_exclude) {
         rules.push(output([Match::to(*net)], Target::Return).only(families_of(net)));
     }
@@ -95,7 +95,8 @@ pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// What virtual machines send to `net`, or to anywhere. Inserted, for their interfaces are exempt by now.
+/// Redirects the packets of virtual machines to `net`, or to any destination. Inserted first, because their interfaces
+/// are already exempt.
 fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule> {
     let rule = |nic: &Interface| {
         let matches: Vec<Match> =
@@ -107,7 +108,8 @@ fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule
     redirect.virtual_interfaces.iter().map(rule).collect()
 }
 
-/// A loopback range that is to be redirected must not be returned as "the application talking to itself".
+/// Whether a listed range includes loopback; then the rule for the application's own loopback connections must not
+/// exempt it.
 fn includes_loopback(cidrs: &CidrSelector) -> bool {
     matches!(cidrs, CidrSelector::List(nets) if nets.iter().any(|net| net.addr().to_canonical().is_loopback()))
 }

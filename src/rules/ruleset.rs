@@ -1,55 +1,49 @@
-//! The rules as data: what netfilter's codecs write and what its observers are compared with.
+//! Rules as data: the input of netfilter's codecs and the reference of its observers.
 
 use ipnet::IpNet;
 
 use crate::redirect::{Interface, Owner, Port};
 
-/// All rules of one pod, in the order in which they are applied.
+/// The rules of one pod in order of application.
 ///
-/// One list for both families and all tables: a codec picks what concerns it. `ipv6` says whether the pod has IPv6;
-/// where it has not, a rule of [`Families::Both`] is an IPv4 rule and one of [`Families::V6`] is not there at all.
+/// One list covers both families and all tables; each codec selects its part. Without `ipv6`, a rule of
+/// [`Families::Both`] is an IPv4 rule, and one of [`Families::V6`] is omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RuleSet {
-    /// The pod has IPv6.
     pub ipv6: bool,
-    /// Rules in order of application; inserts see the chain as the rules before them left it.
+    /// Rules in order of application; an insert applies to the chain as the rules before it left it.
     pub rules: Vec<Rule>,
 }
 
-/// One rule and where it goes.
+/// A rule and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Table.
     pub table: Table,
-    /// Chain, built in or Istio's.
     pub chain: Chain,
-    /// End of the chain, or a place from its start.
     pub at: At,
-    /// Families that have it.
     pub families: Families,
-    /// What a packet must be, in the order in which Istio writes it.
+    /// Matches in Istio's order.
     pub matches: Vec<Match>,
-    /// What happens to it.
     pub target: Target,
 }
 
 impl Rule {
-    /// A rule at the end of its chain, in both families.
+    /// Creates a rule at the end of its chain, in both families.
     pub fn new(table: Table, chain: Chain, matches: impl Into<Vec<Match>>, target: Target) -> Self {
         Self { table, chain, at: At::End, families: Families::Both, matches: matches.into(), target }
     }
 
-    /// The same at this place.
+    /// Moves the rule to a position.
     pub fn at(self, at: At) -> Self {
         Self { at, ..self }
     }
 
-    /// The same for these families alone.
+    /// Limits the rule to these families.
     pub fn only(self, families: Families) -> Self {
         Self { families, ..self }
     }
 
-    /// The transport protocol that a packet must have.
+    /// The transport protocol that the rule matches.
     pub fn protocol(&self) -> Option<Proto> {
         self.matches.iter().find_map(|m| match m {
             Match::Protocol(proto) => Some(*proto),
@@ -57,7 +51,6 @@ impl Rule {
         })
     }
 
-    /// The chain to which packets are sent on.
     pub fn jumps_to(&self) -> Option<Chain> {
         match self.target {
             Target::Jump(chain) => Some(chain),
@@ -66,37 +59,30 @@ impl Rule {
     }
 }
 
-/// Where in a chain.
+/// The position of a rule in its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Last.
     End,
-    /// At this place, the first being 1 as iptables counts.
+    /// 1-based, as in iptables.
     Place(u32),
 }
 
-/// One address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
 /// The families that have a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
-    /// IPv4 alone.
     V4,
-    /// IPv6 alone.
     V6,
     /// Each family that the pod has.
     Both,
 }
 
 impl Families {
-    /// Whether a rule with these families exists in `family`.
     pub fn has(self, family: Family) -> bool {
         match self {
             Self::Both => true,
@@ -106,19 +92,14 @@ impl Families {
     }
 }
 
-/// Tables, by iptables' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Table {
-    /// `mangle`
     Mangle,
-    /// `nat`
     Nat,
-    /// `raw`
     Raw,
 }
 
 impl Table {
-    /// The name that iptables gives it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mangle => "mangle",
@@ -128,33 +109,21 @@ impl Table {
     }
 }
 
-/// Chains, by iptables' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Chain {
-    /// Built in: what arrives.
     Prerouting,
-    /// Built in: what is sent.
     Output,
-    /// `ISTIO_INBOUND`
     IstioInbound,
-    /// `ISTIO_REDIRECT`
     IstioRedirect,
-    /// `ISTIO_IN_REDIRECT`
     IstioInRedirect,
-    /// `ISTIO_OUTPUT`
     IstioOutput,
-    /// `ISTIO_OUTPUT_DNS`
     IstioOutputDns,
-    /// `ISTIO_DIVERT`
     IstioDivert,
-    /// `ISTIO_TPROXY`
     IstioTproxy,
-    /// `ISTIO_DROP`
     IstioDrop,
 }
 
 impl Chain {
-    /// The name that iptables gives it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Prerouting => "PREROUTING",
@@ -170,23 +139,19 @@ impl Chain {
         }
     }
 
-    /// Whether the kernel has it without us: others may have rules in it too.
+    /// Whether the kernel provides the chain, which other programs' rules may share.
     pub fn is_builtin(self) -> bool {
         matches!(self, Self::Prerouting | Self::Output)
     }
 }
 
-/// Transport protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Proto {
-    /// TCP
     Tcp,
-    /// UDP
     Udp,
 }
 
 impl Proto {
-    /// The name that iptables and nft give it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -195,7 +160,7 @@ impl Proto {
     }
 }
 
-/// States of a connection that Istio's rules ask for.
+/// Connection states that Istio's rules match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CtStates {
     /// `INVALID`
@@ -204,7 +169,7 @@ pub enum CtStates {
     RelatedEstablished,
 }
 
-/// What a packet must be.
+/// A condition on a packet, documented as iptables' arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Match {
     /// `-i`
@@ -214,105 +179,69 @@ pub enum Match {
     /// `-s`
     Source(IpNet),
     /// `-d`, or `! -d`
-    Destination {
-        /// Range.
-        net: IpNet,
-        /// Everything but.
-        negated: bool,
-    },
+    Destination { net: IpNet, negated: bool },
     /// `-p`
     Protocol(Proto),
     /// `--dport`, or `! --dport`; follows a `Protocol`
-    DestinationPort {
-        /// Port.
-        port: Port,
-        /// Everything but.
-        negated: bool,
-    },
+    DestinationPort { port: Port, negated: bool },
     /// `-m multiport ! --dports`; follows a `Protocol`
     NotDestinationPorts(Vec<Port>),
     /// `--sport`; follows a `Protocol`
     SourcePort(Port),
     /// `-m owner --uid-owner`
-    Uid {
-        /// User.
-        owner: Owner,
-        /// Everyone but.
-        negated: bool,
-    },
+    Uid { owner: Owner, negated: bool },
     /// `-m owner --gid-owner`
-    Gid {
-        /// Group.
-        owner: Owner,
-        /// Everyone but.
-        negated: bool,
-    },
+    Gid { owner: Owner, negated: bool },
     /// `-m conntrack --ctstate`
     CtState(CtStates),
     /// `-m mark`
-    Mark {
-        /// Packet mark.
-        mark: u32,
-        /// Everything but.
-        negated: bool,
-    },
+    Mark { mark: u32, negated: bool },
     /// `-m connmark`
     ConnMark(u32),
 }
 
 impl Match {
-    /// TCP.
     pub fn tcp() -> Self {
         Self::Protocol(Proto::Tcp)
     }
 
-    /// To this port.
     pub fn port(port: Port) -> Self {
         Self::DestinationPort { port, negated: false }
     }
 
-    /// To any other port.
     pub fn not_port(port: Port) -> Self {
         Self::DestinationPort { port, negated: true }
     }
 
-    /// To this range.
     pub fn to(net: IpNet) -> Self {
         Self::Destination { net, negated: false }
     }
 
-    /// To anywhere else.
     pub fn not_to(net: IpNet) -> Self {
         Self::Destination { net, negated: true }
     }
 }
 
-/// What happens to a packet that matches.
+/// The action on a matching packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// Back to the calling chain.
+    /// Returns to the calling chain.
     Return,
-    /// Accepted.
     Accept,
-    /// Dropped.
     Drop,
-    /// On to another chain.
     Jump(Chain),
-    /// To this port of this host.
+    /// NAT to this port of this host.
     RedirectTo(Port),
-    /// To the transparent listener on this port, marked.
+    /// Sends to the transparent listener on this port and sets the mark.
     Tproxy {
-        /// Port.
         port: Port,
-        /// Packet mark.
         mark: u32,
     },
-    /// The packet's mark is set.
     SetMark(u32),
-    /// The packet's mark is kept in its connection.
+    /// Saves the packet's mark in its connection.
     SaveMark,
-    /// The packet gets its connection's mark.
+    /// Sets the packet's mark to its connection's.
     RestoreMark,
-    /// The connection is tracked in this zone.
+    /// Tracks the connection in this zone.
     CtZone(u16),
 }

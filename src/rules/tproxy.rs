@@ -1,12 +1,12 @@
-//! Transparent proxying of inbound connections: marks that policy routing sends to the local listener, and the way
-//! back of the proxy's own loopback traffic.
+//! Rules of transparent proxying: marks by which policy routing delivers inbound connections to the local listener, and
+//! the return path of the proxy's own loopback traffic.
 
 use super::ruleset::{At, Chain, Match, Rule, Table, Target};
-use super::{loopback, passthrough, proxy_owners, twins};
+use super::{loopback, passthrough, per_family, proxy_owners};
 use crate::contract;
 use crate::redirect::{Interface, PortSelector, Redirect};
 
-/// The chains that inbound rules jump to; none where no port is selected.
+/// The chains that inbound rules jump to; none if no port is selected.
 pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
     if redirect.inbound_ports == PortSelector::None {
         return Vec::new();
@@ -20,11 +20,11 @@ pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
         Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::SetMark(redirect.tproxy_mark)),
         Rule::new(Table::Mangle, Chain::IstioDivert, [], Target::Accept),
     ];
-    rules.extend(twins(take));
+    rules.extend(per_family(take));
     rules
 }
 
-/// Marks of connections, there even where no inbound port is selected.
+/// The rules that mark connections, needed even if no inbound port is selected.
 pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
     let on_lo = || Match::OutInterface(Interface::lo());
     let marked = |negated, mark| Match::Mark { mark, negated };
@@ -35,19 +35,20 @@ pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
         mangle(Chain::Output, &[Match::tcp(), on_lo(), marked(false, mark)], Target::Return),
     ];
     for owner in proxy_owners(redirect) {
-        // The proxy talks to the application over lo: this mark tells it from the application talking to itself.
+        // The proxy connects to the application over lo; this mark distinguishes it from the application's own
+        // connections.
         let own = |family| {
             let matches = [Match::not_to(loopback(redirect, family)), Match::tcp(), on_lo(), owner.is()];
             mangle(Chain::Output, &matches, Target::SetMark(contract::OUTBOUND_MARK))
         };
-        rules.extend(twins(own));
+        rules.extend(per_family(own));
     }
     rules.push(mangle(Chain::Output, &[Match::tcp(), Match::ConnMark(mark)], Target::RestoreMark));
 
     let from_lo = || Match::InInterface(Interface::lo());
     let first = |n, matches: &[Match]| mangle(Chain::IstioInbound, matches, Target::Return).at(At::Place(n));
     rules.push(first(1, &[Match::tcp(), marked(false, mark)]));
-    rules.extend(twins(|family| first(2, &[Match::tcp(), Match::Source(passthrough(family)), from_lo()])));
+    rules.extend(per_family(|family| first(2, &[Match::tcp(), Match::Source(passthrough(family)), from_lo()])));
     rules.push(first(3, &[Match::tcp(), from_lo(), marked(true, contract::OUTBOUND_MARK)]));
     rules
 }

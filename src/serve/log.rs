@@ -20,7 +20,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::words::chain;
+use crate::diagnostics::chain;
 
 pub use flags::Flags;
 pub use levels::Levels;

@@ -13,7 +13,7 @@ use std::path::Path;
 use istio_cni::contract::{annotation, proxy_env};
 use istio_cni::netfilter::{nft, restore};
 use istio_cni::pod::{PodFacts, ProxyContainer};
-use istio_cni::redirect::annotations::{self, Asked};
+use istio_cni::redirect::annotations::{self, Interception};
 use istio_cni::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
     parse_cidrs, parse_loopback,
@@ -85,8 +85,8 @@ fn pod(mode: &str) -> Redirect {
     let proxy = Some(ProxyContainer { env, ..ProxyContainer::default() });
     let facts = PodFacts { annotations, proxy, ..PodFacts::default() };
     match annotations::from_pod(&facts).expect("annotations") {
-        Asked::Redirect { redirect, .. } => *redirect,
-        Asked::Nothing => Redirect::default(),
+        Interception::Redirect { redirect, .. } => *redirect,
+        Interception::None => Redirect::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use istio_cni::contract::{annotation, proxy_env};
 use istio_cni::netfilter::restore;
 use istio_cni::pod::{PodFacts, ProxyContainer};
-use istio_cni::redirect::annotations::{self, Asked};
+use istio_cni::redirect::annotations::{self, Interception};
 use istio_cni::rules::{self, Family};
 use libtest_mimic::Failed;
 
@@ -20,7 +20,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
         return Err(Failed::from(format!("no configuration is known for the case {name:?}")));
     }
     for facts in facts {
-        let Asked::Redirect { redirect, .. } = annotations::from_pod(&facts)? else {
+        let Interception::Redirect { redirect, .. } = annotations::from_pod(&facts)? else {
             return Err(Failed::from("nothing was asked for"));
         };
         let text = restore::render(&rules::build(&redirect, false).rules, Family::V4);

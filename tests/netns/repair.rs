@@ -69,7 +69,9 @@ fn validate(pod: &TestNetns) -> (Option<i32>, String) {
 /// How the netns differs from what the plugin would have made of it.
 fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
-    let istio_cni::redirect::annotations::Asked::Redirect { redirect, .. } = redirect else { panic!("no redirection") };
+    let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
+        panic!("no redirection")
+    };
     let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
     pod.inside(|| View::take(options).and_then(|view| view.check(&redirect))).unwrap()
 }

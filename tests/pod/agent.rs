@@ -1,22 +1,22 @@
-//! The agent's socket.
+//! The client of the agent's socket, against scripted agents.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::pod::PodName;
-use istio_cni::pod::agent::{self, Answer, Error, LIMITS};
+use istio_cni::pod::agent::{self, Error, LIMITS, Response};
 use istio_cni::pod::http::Error as Http;
 
 use crate::servers::{Agent, Script, facts, web};
 
 const LIMIT: Duration = Duration::from_millis(300);
 
-fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Answer, Error> {
-    agent::ask(path, pod, uid, limit)?.answer()
+fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Response, Error> {
+    agent::request(path, pod, uid, limit)?.response()
 }
 
-fn ask_once(script: Script) -> Result<Answer, Error> {
+fn ask_once(script: Script) -> Result<Response, Error> {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(dir.path(), vec![script]);
     ask(&dir.path().join("agent.sock"), &web(), Some("u1"), LIMIT)
@@ -29,12 +29,12 @@ fn failure(script: Script) -> Http {
     }
 }
 
-fn known(answer: &Answer) -> bool {
-    matches!(answer, Answer::Known(facts) if facts.uid == "u1" && facts.proxy.is_some())
+fn known(answer: &Response) -> bool {
+    matches!(answer, Response::Known(facts) if facts.uid == "u1" && facts.proxy.is_some())
 }
 
 #[test]
-fn asks_for_one_pod_with_all_names_encoded() {
+fn the_request_names_one_pod_with_all_names_encoded() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), vec![Script::answer(200, facts("u1"))]);
     let pod = PodName { namespace: "a b".into(), name: "x&y".into() };
@@ -50,7 +50,7 @@ fn asks_for_one_pod_with_all_names_encoded() {
 }
 
 #[test]
-fn chunked_dripping_and_unframed_answers_are_read() {
+fn chunked_dripping_and_unframed_responses_are_read() {
     let body = facts("u1");
     let chunked = format!(
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}\r\n{:x}\r\n{}\r\n0\r\n\r\n",
@@ -72,11 +72,11 @@ fn chunked_dripping_and_unframed_answers_are_read() {
 
 #[test]
 fn not_found_means_unknown() {
-    assert_eq!(ask_once(Script::answer(404, "no such pod")).unwrap(), Answer::Unknown);
+    assert_eq!(ask_once(Script::answer(404, "no such pod")).unwrap(), Response::Unknown);
 }
 
 #[test]
-fn a_failure_of_the_agent_is_told_with_its_words() {
+fn the_agents_failure_is_reported_with_its_message() {
     let error = ask_once(Script::answer(503, "cache is not filled\n")).unwrap_err();
     assert!(matches!(error, Error::Status { status: 503, .. }), "{error:?}");
     assert!(error.to_string().ends_with("answers 503: cache is not filled"), "{error}");
@@ -98,14 +98,14 @@ fn without_a_listener_the_agent_is_absent() {
 }
 
 #[test]
-fn a_path_that_no_socket_can_have_is_an_error() {
+fn an_invalid_socket_path_is_an_error() {
     let long = format!("/{}", "x".repeat(200));
     let error = ask(Path::new(&long), &web(), None, LIMIT).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }) && error.to_string().contains("ENAMETOOLONG"), "{error:?}");
 }
 
 #[test]
-fn a_silent_agent_costs_no_more_than_the_limit() {
+fn a_silent_agent_takes_no_longer_than_the_limit() {
     for script in [Script::Hold(vec![]), Script::Hold(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())] {
         let start = Instant::now();
         assert!(matches!(failure(script), Http::TimedOut));
@@ -121,7 +121,7 @@ fn a_dripping_agent_cannot_extend_the_limit() {
 }
 
 #[test]
-fn an_agent_that_accepts_nobody_costs_no_more_than_the_limit() {
+fn an_agent_that_never_accepts_takes_no_longer_than_the_limit() {
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
     use std::os::fd::AsRawFd;
     let dir = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn an_agent_that_accepts_nobody_costs_no_more_than_the_limit() {
 }
 
 #[test]
-fn an_agent_that_dies_midway_is_not_a_slow_one() {
+fn an_interrupted_response_is_not_a_timeout() {
     for partial in ["", "HTTP/1.1 200", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"uid\""] {
         match failure(Script::Send(partial.into())) {
             Http::Closed { received } => assert_eq!(received, partial.len()),
@@ -147,7 +147,7 @@ fn an_agent_that_dies_midway_is_not_a_slow_one() {
 }
 
 #[test]
-fn an_oversized_answer_is_refused_as_soon_as_it_shows() {
+fn an_oversized_response_is_refused_as_soon_as_it_is_detected() {
     let announced = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LIMITS.body + 1);
     assert!(matches!(failure(Script::Hold(announced.into())), Http::TooLarge { part: "body", .. }));
     let head = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(LIMITS.head));
@@ -157,7 +157,7 @@ fn an_oversized_answer_is_refused_as_soon_as_it_shows() {
 }
 
 #[test]
-fn garbage_is_told() {
+fn malformed_responses_are_reported() {
     assert!(matches!(failure(Script::Send(b"SSH-2.0-x\r\n\r\n".to_vec())), Http::Malformed("no status line")));
     for body in ["", "[]", "{}", "{\"uid\":1}", "<html>"] {
         let error = ask_once(Script::answer(200, body)).unwrap_err();

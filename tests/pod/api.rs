@@ -1,4 +1,4 @@
-//! The API server.
+//! The client of the API server, against scripted servers.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn answer() -> Script {
 }
 
 #[test]
-fn reads_a_pod_with_the_token_of_the_kubeconfig() {
+fn a_pod_is_read_with_the_kubeconfigs_token() {
     let authority = Authority::new();
     let api = Api::start(&authority, vec![answer()]);
     let dir = run_dir(api.address, Some(&authority.pem));
@@ -38,7 +38,7 @@ fn reads_a_pod_with_the_token_of_the_kubeconfig() {
 }
 
 #[test]
-fn both_tls_versions_are_spoken() {
+fn both_tls_versions_are_supported() {
     for version in rustls::ALL_VERSIONS {
         let authority = Authority::new();
         let api = Api::start_as(&authority, "127.0.0.1", &[version], vec![answer()]);
@@ -63,19 +63,19 @@ fn a_large_chunked_pod_is_read() {
 }
 
 #[test]
-fn another_authority_is_not_believed() {
+fn another_authority_is_rejected() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let api = Api::start(&theirs, vec![answer()]);
     let dir = run_dir(api.address, Some(&ours.pem));
     let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
     assert!(matches!(error, Error::Tls { .. }), "{error:?}");
-    // Both are called alike, as the authorities of two clusters are.
+    // Both authorities have the same name, as those of two clusters do.
     assert!(error.to_string().contains("BadSignature"), "{error}");
     assert_eq!(api.requests(), [""; 0], "no token was sent");
 }
 
 #[test]
-fn a_certificate_for_another_address_is_not_believed() {
+fn a_certificate_for_another_address_is_rejected() {
     let authority = Authority::new();
     let api = Api::start_as(&authority, "127.0.0.2", rustls::ALL_VERSIONS, vec![answer()]);
     let dir = run_dir(api.address, Some(&authority.pem));
@@ -85,7 +85,7 @@ fn a_certificate_for_another_address_is_not_believed() {
 }
 
 #[test]
-fn a_certificate_for_the_name_that_the_kubeconfig_gives_is_believed() {
+fn a_certificate_for_tls_server_name_is_accepted() {
     let authority = Authority::new();
     let get = |name: &str| {
         let api = Api::start_as(&authority, "api.example.com", rustls::ALL_VERSIONS, vec![answer()]);
@@ -100,7 +100,7 @@ fn a_certificate_for_the_name_that_the_kubeconfig_gives_is_believed() {
 }
 
 #[test]
-fn an_authority_bundle_without_certificates_is_named() {
+fn an_authority_bundle_without_certificates_is_reported() {
     let dir = run_dir("127.0.0.1:1".parse().unwrap(), Some("no pem"));
     let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
     assert!(matches!(error, Error::Authorities(_)), "{error:?}");
@@ -108,7 +108,7 @@ fn an_authority_bundle_without_certificates_is_named() {
 }
 
 #[test]
-fn refusals_are_told_apart_with_the_servers_words() {
+fn each_refusal_is_reported_with_the_servers_message() {
     for (code, expected) in [
         (401, Refusal::Unauthorized),
         (403, Refusal::Forbidden),
@@ -132,7 +132,7 @@ fn refusals_are_told_apart_with_the_servers_words() {
 }
 
 #[test]
-fn nobody_listening_is_a_refused_connection() {
+fn without_a_listener_the_connection_is_refused() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let dir = run_dir(address, None);
     let error = get(&dir.path().join("istio-cni-kubeconfig"), &web(), LIMIT).unwrap_err();
@@ -141,7 +141,7 @@ fn nobody_listening_is_a_refused_connection() {
 }
 
 #[test]
-fn silence_costs_no_more_than_the_limit() {
+fn a_silent_server_takes_no_longer_than_the_limit() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = run_dir(mute.local_addr().unwrap(), None);
     let start = Instant::now();
@@ -156,7 +156,7 @@ fn silence_costs_no_more_than_the_limit() {
 }
 
 #[test]
-fn broken_and_oversized_answers_are_told() {
+fn broken_and_oversized_responses_are_reported() {
     let closed = get_once(Script::Send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())).unwrap_err();
     assert!(matches!(closed, Error::Exchange { error: Http::Closed { received: 39 }, .. }), "{closed:?}");
     let large = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", LIMITS.body + 1);
@@ -165,13 +165,13 @@ fn broken_and_oversized_answers_are_told() {
 }
 
 #[test]
-fn an_unframed_answer_without_close_notify_is_cut_off() {
+fn an_unframed_response_without_close_notify_is_truncated() {
     let error = get_once(Script::Send(format!("HTTP/1.1 200 OK\r\n\r\n{}", pod("u1")).into())).unwrap_err();
     assert!(matches!(error, Error::Exchange { error: Http::Closed { .. }, .. }), "{error:?}");
 }
 
 #[test]
-fn a_pod_that_is_none_is_told() {
+fn anything_but_a_pod_is_reported() {
     let error = get_once(Script::answer(200, "{}")).unwrap_err();
     assert!(matches!(error, Error::Facts { error: ExtractError::Json(_), .. }), "{error:?}");
     let mut bad = pod("u1");

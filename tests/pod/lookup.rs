@@ -1,17 +1,17 @@
-//! Agent and API server together.
+//! Lookups over agent and API server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use istio_cni::pod::http::Error as Http;
-use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, LookupBudget, Question, Source};
+use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, Lookup, LookupBudget, Source};
 use istio_cni::pod::{PodName, agent, api};
 use tempfile::TempDir;
 
 use crate::servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
 
 fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
-    Question::put(run_dir, pod, uid, budget).answer().or_else(|unanswered| unanswered.insist())
+    Lookup::start(run_dir, pod, uid, budget).response().or_else(|unanswered| unanswered.fall_back_to_api())
 }
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -21,7 +21,7 @@ const fn ms(milliseconds: u64) -> Duration {
 const BUDGET: LookupBudget =
     LookupBudget { agent: ms(200), per_request: ms(600), total: ms(3_000), doubtful: ms(500), backoff: ms(20) };
 
-/// A run directory, its API server, and the way in.
+/// A run directory with its API server and agent.
 struct Node {
     api: Api,
     dir: TempDir,
@@ -53,7 +53,7 @@ fn good() -> Script {
 }
 
 #[test]
-fn the_agent_is_asked_first_and_alone() {
+fn the_agent_is_asked_first() {
     let node = Node::new(vec![good()]);
     let agent = node.agent(vec![Script::answer(200, facts("u1"))]);
     let found = node.lookup().unwrap();
@@ -63,7 +63,7 @@ fn the_agent_is_asked_first_and_alone() {
 }
 
 #[test]
-fn the_api_server_answers_for_an_agent_that_cannot() {
+fn the_lookup_falls_back_to_the_api_server() {
     for script in [
         Script::answer(404, ""),
         Script::answer(503, "not yet"),
@@ -82,7 +82,7 @@ fn the_api_server_answers_for_an_agent_that_cannot() {
 }
 
 #[test]
-fn passing_and_doubtful_failures_are_asked_again() {
+fn temporary_and_doubtful_failures_are_retried() {
     for code in [401, 403, 404, 409, 429, 500] {
         let found = Node::new(vec![status(code, "x"), status(code, "x"), good()]).lookup().unwrap();
         assert_eq!((found.source, found.attempts), (Source::Api, 3), "{code}");
@@ -92,7 +92,7 @@ fn passing_and_doubtful_failures_are_asked_again() {
 }
 
 #[test]
-fn an_agent_that_comes_back_is_asked_again() {
+fn an_agent_that_comes_back_is_used() {
     let node = Node::new(vec![status(500, "x")]);
     let _agent = node.agent(vec![Script::answer(503, ""), Script::answer(200, facts("u1"))]);
     let found = node.lookup().unwrap();
@@ -100,7 +100,7 @@ fn an_agent_that_comes_back_is_asked_again() {
 }
 
 #[test]
-fn a_namesake_is_asked_again_and_then_refused() {
+fn another_pod_of_the_name_is_retried_and_then_refused() {
     let replaced = Node::new(vec![Script::answer(200, pod("old").to_string()), good()]);
     assert_eq!(replaced.lookup().unwrap().attempts, 2);
 
@@ -115,13 +115,13 @@ fn a_namesake_is_asked_again_and_then_refused() {
 }
 
 #[test]
-fn without_a_uid_the_name_suffices() {
+fn without_a_uid_the_name_is_enough() {
     let node = Node::new(vec![Script::answer(200, pod("any").to_string())]);
     assert_eq!(lookup(node.dir.path(), &web(), None, BUDGET).unwrap().facts.uid, "any");
 }
 
 #[test]
-fn refusals_that_stay_are_given_up_early() {
+fn persistent_refusals_are_given_up_early() {
     for code in [401, 403, 404] {
         let start = Instant::now();
         let error = Node::new(vec![status(code, "because")]).lookup().unwrap_err();
@@ -132,7 +132,7 @@ fn refusals_that_stay_are_given_up_early() {
 }
 
 #[test]
-fn a_pod_with_an_impossible_id_is_asked_for_once() {
+fn a_pod_with_an_invalid_id_is_not_retried() {
     let mut bad = pod("u1");
     bad["spec"]["containers"][1]["securityContext"] = serde_json::json!({"runAsUser": -2});
     let error = Node::new(vec![Script::answer(200, bad.to_string())]).lookup().unwrap_err();
@@ -163,7 +163,7 @@ fn a_kubeconfig_that_appears_in_time_is_used() {
     let missing = look_in(node.dir.path()).unwrap_err();
     assert!(missing.to_string().contains("is the istio-cni node agent running?"), "{missing}");
 
-    // The agent is asked in each round: its first request shows that a round has begun.
+    // Each round asks the agent: its first request shows that a round has begun.
     let agent = node.agent(vec![Script::answer(404, "")]);
     let patient = LookupBudget { doubtful: BUDGET.total, ..BUDGET };
     let found = std::thread::scope(|scope| {

@@ -2,7 +2,7 @@
 //!
 //! Needs nothing but loopback; every test has its own directory and ports.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(clippy::disallowed_methods, reason = "files, clocks and slow servers are what these tests are made of")]
+#![expect(clippy::disallowed_methods, reason = "these tests use files, clocks and slow servers")]
 
 mod agent;
 mod api;

@@ -1,5 +1,5 @@
-//! Doubles of the agent and of the API server. A connection runs the next script of a list, the last one again and
-//! again, and what was asked is kept. Threads end when their double is dropped.
+//! Doubles of the agent and of the API server. Each connection runs the next script of a list; the last one repeats. A
+//! double records its requests. Its thread ends when it is dropped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,12 +18,12 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// What happens on one connection after the request has come.
+/// The behaviour of one connection after its request.
 #[derive(Clone)]
 pub(crate) enum Script {
     /// Send these bytes, then close.
     Send(Vec<u8>),
-    /// Send these bytes, then keep the connection open until the client is gone.
+    /// Send these bytes, then keep the connection open until the client closes it.
     Hold(Vec<u8>),
     /// Send these bytes one by one with this pause before each.
     Drip(Vec<u8>, Duration),
@@ -66,7 +66,7 @@ fn read_request(stream: &mut impl Read) -> String {
     String::from_utf8_lossy(&request).into_owned()
 }
 
-/// The scripts of a double and the requests that it has seen.
+/// The scripts of a double and the requests that it received.
 #[derive(Clone)]
 struct Play {
     scripts: Arc<Vec<Script>>,
@@ -96,7 +96,7 @@ impl Play {
     }
 }
 
-/// An agent that listens in a run directory.
+/// An agent's socket in a run directory.
 pub(crate) struct Agent {
     play: Play,
     path: PathBuf,
@@ -164,7 +164,7 @@ impl Authority {
     }
 }
 
-/// An API server with a certificate.
+/// An API server with its certificate.
 pub(crate) struct Api {
     play: Play,
     pub(crate) address: SocketAddr,
@@ -218,7 +218,7 @@ pub(crate) fn run_dir(server: SocketAddr, ca: Option<&str>) -> TempDir {
     run_dir_named(server, ca, None)
 }
 
-/// The same; the server's certificate has this name.
+/// Like `kubeconfig`, with this name in the server's certificate.
 pub(crate) fn run_dir_named(server: SocketAddr, ca: Option<&str>, name: Option<&str>) -> TempDir {
     let name = name.map(|name| format!("\n    tls-server-name: {name}")).unwrap_or_default();
     let dir = tempfile::tempdir().unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn pod(uid: &str) -> Value {
     })
 }
 
-/// What the agent answers about it.
+/// The agent's response for that pod.
 pub(crate) fn facts(uid: &str) -> String {
     let facts = istio_cni::pod::PodFacts::from_pod_json(pod(uid).to_string().as_bytes()).unwrap();
     serde_json::to_string(&facts).unwrap()

@@ -1,4 +1,4 @@
-//! What the environment of each verb must and may hold.
+//! Required, optional and invalid variables of each verb.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn every_verb_is_known_by_its_name() {
 }
 
 #[test]
-fn without_a_command_nobody_asks() {
+fn no_command_is_its_own_error() {
     assert!(matches!(parse(&Env::new()), Err(Error::NoCommand)));
     assert!(matches!(parse(&env("")), Err(Error::NoCommand)));
 }
@@ -112,7 +112,7 @@ fn a_container_id_has_no_path_in_it() {
 }
 
 #[test]
-fn an_interface_name_is_one_that_the_kernel_takes() {
+fn an_interface_name_must_be_valid_for_the_kernel() {
     let mut bad = env("DEL");
     for (name, fault) in [
         ("sixteen-bytes-ab", "too long"),

@@ -1,4 +1,4 @@
-//! Which configurations are taken, and what is said of the others.
+//! Valid configurations, and the errors of invalid ones.
 
 use std::io;
 
@@ -14,7 +14,7 @@ fn failure(json: &str) -> (u32, String) {
 }
 
 #[test]
-fn a_name_is_all_that_is_needed() {
+fn only_the_name_is_required() {
     let conf = parse(r#"{"name":"n"}"#);
     assert_eq!(conf.version, Version::V0_1_0);
     assert_eq!(conf.name, "n");
@@ -32,7 +32,7 @@ fn a_name_is_all_that_is_needed() {
 }
 
 #[test]
-fn reads_what_the_installer_writes() {
+fn the_installers_keys_are_read() {
     let conf = parse(
         r#"{"cniVersion":"1.0.0","name":"k8s-pod-network","type":"istio-cni","plugin_log_level":"debug",
             "cni_agent_run_dir":"/run/x","ambient_enabled":false,"enablement_selectors":[],
@@ -98,7 +98,7 @@ fn a_key_of_another_type_is_named() {
 }
 
 #[test]
-fn what_is_no_json_object_is_a_decoding_failure() {
+fn anything_but_a_json_object_is_a_decoding_failure() {
     let whole = r#"{"cniVersion":"1.0.0","name":"n","prevResult":{"a":[1]}}"#;
     for json in (0..whole.len()).map(|end| &whole[..end]).chain(["[]", "1", "{} x"]) {
         let (code, message) = failure(json);
@@ -128,7 +128,7 @@ fn only_the_two_iptables_can_be_forced() {
 }
 
 #[test]
-fn log_levels_are_istios_and_never_an_error() {
+fn log_levels_are_istios_and_unknown_ones_mean_info() {
     for (text, level) in [("warn", Level::Warn), ("none", Level::None), ("loud", Level::Info)] {
         let json = format!(r#"{{"name":"n","plugin_log_level":"{text}"}}"#);
         assert_eq!(parse(&json).settings.log_level, level);
@@ -136,7 +136,7 @@ fn log_levels_are_istios_and_never_an_error() {
 }
 
 #[test]
-fn annotations_come_from_the_runtime_config_where_they_have_the_right_shape() {
+fn annotations_of_the_right_shape_come_from_the_runtime_config() {
     let with = |config: &str| {
         let json = format!(r#"{{"name":"n","runtimeConfig":{config}}}"#);
         parse(&json).pod_annotations.map(|all| all.into_iter().collect::<Vec<_>>())
@@ -164,7 +164,7 @@ fn gc_lists_the_attachments_in_use() {
 }
 
 #[test]
-fn stdin_is_read_to_its_end_but_not_without_end() {
+fn stdin_is_read_to_its_end_within_a_limit() {
     assert_eq!(read(&b"{}"[..]).unwrap(), b"{}");
     assert_eq!(read(&vec![b' '; MAX_STDIN][..]).unwrap().len(), MAX_STDIN);
     let error = read(io::repeat(b' ')).unwrap_err();

@@ -1,4 +1,4 @@
-//! Whom to believe: the client's side of TLS for one [`Trust`].
+//! The TLS client configuration for one [`Trust`].
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::Error;
 use crate::pod::kubeconfig::Trust;
 
-/// TLS 1.2 and 1.3, no client certificate. No trust store of the machine is read.
+/// Builds a configuration for TLS 1.2 and 1.3 without client certificate. The machine's trust store is not read.
 pub(super) fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -19,14 +19,14 @@ pub(super) fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, Error> {
         .map_err(|error| Error::Authorities(error.to_string()))?;
     let config = match trust {
         Trust::Authorities(pem) => builder.with_root_certificates(roots(pem)?).with_no_client_auth(),
-        Trust::Anybody => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))).with_no_client_auth()
+        Trust::SkipVerify => {
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(SkipVerify(provider))).with_no_client_auth()
         }
     };
     Ok(Arc::new(config))
 }
 
-/// All certificates of a bundle that can be an authority; one that cannot does not spoil the others.
+/// Collects the usable authorities of a bundle; others are skipped.
 fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let mut reason = "no PEM certificate in it".to_owned();
@@ -43,11 +43,11 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     if roots.is_empty() { Err(Error::Authorities(reason)) } else { Ok(roots) }
 }
 
-/// `insecure-skip-tls-verify`: any certificate will do, but its owner must have the key.
+/// `insecure-skip-tls-verify`: accepts any certificate whose key the server proves to have.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct SkipVerify(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for SkipVerify {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,25 +1,25 @@
-//! Bytes → [`Response`]: pure, incremental, bounded.
+//! A pure, incremental, bounded parser of HTTP/1.1 responses.
 
 use super::{Error, Limits};
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
-    /// The status code, 200 to 599.
+    /// 200 to 599.
     pub status: u16,
-    /// The content, decoded.
+    /// The decoded content.
     pub body: Vec<u8>,
 }
 
-/// How the end of a body is known (RFC 9112, section 6.3).
+/// The framing of a body (RFC 9112, section 6.3).
 enum Framing {
     Length(usize),
     Chunked,
     UntilClose,
 }
 
-/// The answer that `received` holds, or none where more must come. `closed` says that no more will come: then a body
-/// without a length is complete.
+/// Parses `received`; returns none if the response is incomplete. `closed` means that no more bytes will come: a body
+/// without a length is then complete.
 pub fn parse(received: &[u8], closed: bool, limits: Limits) -> Result<Option<Response>, Error> {
     let Some(head_length) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
         return if received.len() > limits.head { Err(too_large("head", limits.head)) } else { Ok(None) };
@@ -80,7 +80,7 @@ fn parse_length(text: &str) -> Result<usize, Error> {
     digits.then(|| text.parse().ok()).flatten().ok_or(Error::Malformed("a length that is no number"))
 }
 
-/// The longest chunk head and the longest trailer line that are accepted, in bytes.
+/// The longest accepted chunk head or trailer line, in bytes.
 const LINE: usize = 256;
 
 fn decode_chunks(mut rest: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Error> {
@@ -114,7 +114,7 @@ fn parse_chunk_size(line: &[u8]) -> Result<usize, Error> {
     text.and_then(|text| usize::from_str_radix(text, 16).ok()).ok_or(Error::Malformed("a chunk without size"))
 }
 
-/// Whether the empty line that ends the trailers has come.
+/// Whether the empty line after the trailers has been received.
 fn skip_trailers(mut rest: &[u8]) -> Result<bool, Error> {
     for _ in 0..32 {
         match split_line(rest)? {
@@ -126,7 +126,7 @@ fn skip_trailers(mut rest: &[u8]) -> Result<bool, Error> {
     Err(Error::Malformed("too many trailer fields"))
 }
 
-/// A line, and what follows it.
+/// A line and the bytes after it.
 type Line<'a> = (&'a [u8], &'a [u8]);
 
 fn split_line(bytes: &[u8]) -> Result<Option<Line<'_>>, Error> {

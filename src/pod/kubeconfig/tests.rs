@@ -1,4 +1,4 @@
-//! The installer's file, and what is said of files that are not like it.
+//! The installer's kubeconfig, and faults in others.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn fault(from: &str, to: &str) -> Fault {
 }
 
 #[test]
-fn reads_what_the_installer_writes() {
+fn the_installers_kubeconfig_is_read() {
     let expected = Parsed {
         server: "10.96.0.1:443".parse().unwrap(),
         server_name: "10.96.0.1".try_into().unwrap(),
@@ -39,7 +39,7 @@ fn reads_what_the_installer_writes() {
 }
 
 #[test]
-fn json_is_yaml() {
+fn a_kubeconfig_may_be_json() {
     let json = serde_json::json!({
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "l", "user": "u"}}],
@@ -48,7 +48,7 @@ fn json_is_yaml() {
     });
     let parsed = parse(json.to_string().as_bytes()).unwrap();
     assert_eq!(parsed.server, "[fd00::1]:6443".parse().unwrap());
-    assert_eq!(parsed.trust, Trust::Anybody);
+    assert_eq!(parsed.trust, Trust::SkipVerify);
     assert_eq!(parsed.credential, Credential::File("token".into()));
 }
 
@@ -76,7 +76,7 @@ fn servers_are_addresses() {
 }
 
 #[test]
-fn a_certificates_name_can_be_given() {
+fn tls_server_name_replaces_the_address() {
     let with = |name: &str| {
         let line = format!("    server: https://10.96.0.1:443\n    tls-server-name: {name}\n");
         parse(ISTIO.replace("    server: https://10.96.0.1:443\n", &line).as_bytes()).map(|parsed| parsed.server_name)
@@ -88,7 +88,7 @@ fn a_certificates_name_can_be_given() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_fields_are_named() {
     for (from, to, missing) in [
         ("current-context: istio-cni-context\n", "", "current-context"),
         ("  name: istio-cni-context", "  name: other", "the context that current-context names"),
@@ -104,7 +104,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn malformed_values_are_told_apart() {
+fn each_malformed_value_has_its_fault() {
     assert_eq!(fault("UEVN", "'%%'"), Fault::Authority);
     assert_eq!(fault("s3cret.token", "''"), Fault::Token);
     assert_eq!(fault("s3cret.token", "\"a\\r\\nX: y\""), Fault::Token);
@@ -112,7 +112,7 @@ fn malformed_values_are_told_apart() {
 }
 
 #[test]
-fn nothing_shows_the_token() {
+fn no_output_shows_the_token() {
     let parsed = format!("{:?}", parse(ISTIO.as_bytes()).unwrap());
     assert!(!parsed.contains("s3cret"), "{parsed}");
     for broken in [
@@ -138,7 +138,7 @@ fn a_token_file_is_relative_to_its_kubeconfig() {
 }
 
 #[test]
-fn an_unreadable_or_endless_file_is_named() {
+fn an_unreadable_or_oversized_file_is_named() {
     let missing = load(Path::new("/nonexistent/kubeconfig")).unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/kubeconfig") && missing.contains("No such file"), "{missing}");
     let endless = load(Path::new("/dev/zero")).unwrap_err().to_string();

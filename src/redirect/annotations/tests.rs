@@ -1,4 +1,4 @@
-//! What each annotation and variable becomes, and what is refused.
+//! The setting that each annotation and variable becomes, and the values that are refused.
 
 use super::*;
 use crate::pod::ProxyContainer;
@@ -11,8 +11,8 @@ fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
 
 fn asked(facts: &PodFacts) -> (Redirect, Vec<Error>) {
     match from_pod(facts).unwrap() {
-        Asked::Redirect { redirect, warnings } => (*redirect, warnings),
-        Asked::Nothing => panic!("nothing was asked for"),
+        Interception::Redirect { redirect, warnings } => (*redirect, warnings),
+        Interception::None => panic!("nothing was asked for"),
     }
 }
 
@@ -40,7 +40,7 @@ const PORT_LISTS: [&str; 4] = [
 ];
 
 #[test]
-fn a_pod_that_says_nothing_has_all_its_tcp_redirected() {
+fn without_annotations_all_tcp_is_redirected() {
     let (redirect, warnings) = asked(&PodFacts::default());
     let expected = Redirect {
         inbound_ports: PortSelector::All,
@@ -87,9 +87,9 @@ fn included_ranges_are_all_none_or_a_list() {
 }
 
 #[test]
-fn mode_none_asks_for_nothing_and_an_unknown_mode_is_refused() {
+fn mode_none_has_no_redirect_and_an_unknown_mode_is_refused() {
     let mode = |value| from_pod(&facts(&[(annotation::INTERCEPTION_MODE, value)], &[]));
-    assert_eq!(mode("NONE"), Ok(Asked::Nothing));
+    assert_eq!(mode("NONE"), Ok(Interception::None));
     assert_eq!(annotated(annotation::INTERCEPTION_MODE, "REDIRECT").mode, InterceptionMode::Redirect);
     assert_eq!(annotated(annotation::INTERCEPTION_MODE, "TPROXY").mode, InterceptionMode::Tproxy);
     for value in ["", "tproxy", "REDIRECT,TPROXY"] {
@@ -98,7 +98,7 @@ fn mode_none_asks_for_nothing_and_an_unknown_mode_is_refused() {
 }
 
 #[test]
-fn the_older_name_of_virtual_interfaces_counts_only_where_the_newer_is_absent() {
+fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
     let (newer, older) = (annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES);
     let nics = |pairs: &[(&str, &str)]| {
         let (redirect, _) = asked(&facts(pairs, &[]));
@@ -123,7 +123,7 @@ fn proxy_ids_come_from_the_container_unless_zero() {
 }
 
 #[test]
-fn switches_are_read_as_go_reads_booleans() {
+fn booleans_are_parsed_as_in_go() {
     for (text, on) in [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)] {
         let env = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| (key, text));
         let (redirect, warnings) = asked(&facts(&[], &env));
@@ -134,7 +134,7 @@ fn switches_are_read_as_go_reads_booleans() {
 }
 
 #[test]
-fn a_switch_that_cannot_be_read_is_off_and_said() {
+fn an_invalid_boolean_is_false_with_a_warning() {
     for text in ["yes", "", "tRUE", "on\u{1b}[2J"] {
         let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
         assert!(!redirect.dual_stack);
@@ -153,9 +153,9 @@ fn groups_and_loopback_come_from_the_proxy_container() {
     assert_eq!((redirect.owner_groups, warnings), (OwnerGroups::Only(vec![Owner::Id(202)]), Vec::new()));
 }
 
-/// Istio's plugin knows nothing of these variables, so that no pod fails to start for them there.
+/// Istio's plugin ignores these variables, so no pod fails to start because of them there.
 #[test]
-fn what_cannot_be_taken_of_groups_and_loopback_is_passed_over_in_the_way_that_redirects_more() {
+fn invalid_groups_and_loopback_are_ignored_in_the_way_that_redirects_more() {
     let many = vec!["7"; 65].join(",");
     for include in ["java,202", "202,-j ACCEPT", &many, "", " ", ","] {
         let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
@@ -176,7 +176,7 @@ fn what_cannot_be_taken_of_groups_and_loopback_is_passed_over_in_the_way_that_re
 }
 
 #[test]
-fn a_star_is_refused_where_it_would_be_no_port() {
+fn a_star_is_refused_where_it_is_not_a_port() {
     for key in &PORT_LISTS[1..] {
         for value in ["*", "80,*"] {
             let error = refused(key, value);
@@ -198,7 +198,7 @@ fn an_empty_element_is_refused() {
 }
 
 #[test]
-fn values_that_are_more_than_a_list_are_refused() {
+fn values_that_break_out_of_a_list_are_refused() {
     let arguments = "80 -j ACCEPT";
     for key in PORT_LISTS {
         assert_eq!(refused(key, arguments).value, arguments);
@@ -215,7 +215,7 @@ fn values_that_are_more_than_a_list_are_refused() {
 }
 
 #[test]
-fn long_lists_are_refused_with_their_bound() {
+fn lists_over_the_bound_are_refused() {
     let list = |n: usize| vec!["80"; n].join(",");
     assert_eq!(annotated(annotation::INCLUDE_OUTBOUND_PORTS, &list(1024)).outbound_ports_include.len(), 1024);
     for key in PORT_LISTS {

@@ -1,7 +1,7 @@
 //! Istio's flags of logging.
 
 use super::{AGENT_SCOPE, Levels, PLUGIN_SCOPE};
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// How the daemon logs.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]

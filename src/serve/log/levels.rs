@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 impl From<&tracing::Level> for Level {
     fn from(level: &tracing::Level) -> Self {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::words::Level;
+use crate::diagnostics::Level;
 
 /// What one line says.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! Answers in all framings, whole, cut at every byte, oversized and malformed.
+//! Responses in all framings: complete, cut at every byte, oversized and malformed.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn the_three_framings_give_the_same_body() {
 }
 
 #[test]
-fn a_prefix_is_never_an_answer() {
+fn a_prefix_is_never_a_response() {
     for text in [WITH_LENGTH, CHUNKED, UNTIL_CLOSE] {
         for end in 0..text.len() {
             assert_eq!(parse(&text.as_bytes()[..end], false, LIMITS).unwrap(), None, "{:?}", &text[..end]);
@@ -61,7 +61,7 @@ fn every_status_is_read() {
 }
 
 #[test]
-fn oversized_parts_are_named_before_they_have_come() {
+fn oversized_parts_are_refused_before_they_are_received() {
     let head = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(300));
     let long_head = parse(head.as_bytes(), false, LIMITS);
     assert!(matches!(long_head, Err(Error::TooLarge { part: "head", limit: 256 })), "{long_head:?}");
@@ -81,7 +81,7 @@ fn oversized_parts_are_named_before_they_have_come() {
 }
 
 #[test]
-fn what_is_not_http_is_told() {
+fn malformed_responses_are_reported() {
     let chunked = |rest: &str| malformed(&format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{rest}"));
     assert_eq!(malformed("SSH-2.0-OpenSSH\r\n\r\n"), "no status line");
     assert_eq!(malformed("HTTP/2 200 OK\r\n\r\n"), "no status line");

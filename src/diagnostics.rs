@@ -1,31 +1,27 @@
-//! The words in which all programs of the house report: Istio's levels, and an error with what caused it.
+//! Istio's log levels, and errors with their causes on one line.
 //!
-//! `plugin`, `iptables`, `repair` and the daemons' log write them. Pure; who reads them, and where, is not known here.
+//! `plugin`, `iptables`, `repair` and the daemons' logs share them. Pure.
 
 use std::error::Error;
 
-/// Levels of Istio's logging, silent last.
+/// A level of Istio's logging, from the most to the least verbose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// Everything.
     Debug,
-    /// The default.
     #[default]
     Info,
-    /// Oddities.
     Warn,
-    /// Failures.
     Error,
-    /// Nothing that is said here.
+    /// Accepted as a threshold; this project logs nothing at it.
     Fatal,
-    /// Silence.
+    /// No output.
     None,
 }
 
 impl Level {
     const ALL: [Self; 6] = [Self::Debug, Self::Info, Self::Warn, Self::Error, Self::Fatal, Self::None];
 
-    /// Istio's word.
+    /// The level's name in Istio's flags and log lines.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -37,18 +33,17 @@ impl Level {
         }
     }
 
-    /// The level of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.as_str() == name)
     }
 }
 
-/// An error and all that caused it, on one line.
+/// Formats an error and its causes on one line: `error: cause: cause of the cause`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     joined(Some(error))
 }
 
-/// What an error's own words do not repeat: the causes below it, on one line.
+/// Formats only an error's causes on one line; empty if the error has none.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     joined(error.source())
 }
@@ -74,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_known_by_its_word() {
+    fn every_level_is_found_by_its_name() {
         assert_eq!(Level::ALL.map(|level| Level::named(level.as_str())), Level::ALL.map(Some));
         assert_eq!(Level::named("loud"), None);
     }

@@ -13,6 +13,7 @@ mod documents;
 mod equal;
 #[path = "../support/go.rs"]
 mod go;
+mod kept;
 mod kube_inject;
 mod kubernetes;
 mod legacy;

@@ -1,12 +1,12 @@
 //! Random manifests of each kind through `kube-inject`: written as Go writes them, and outside of what injection adds as they
 //! were.
 
-use istio_cni::inject::read;
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;
 use serde_json::{Value, json};
 
+use super::kept::changes;
 use super::kube_inject::kube_inject;
 use super::kubernetes::{self, written};
 use super::random::Types;
@@ -38,14 +38,17 @@ const LISTS: [&str; 4] = ["containers", "initContainers", "volumes", "imagePullS
 const MAPS: [&str; 2] = ["annotations", "labels"];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "manifests/are written as Go writes them";
-    let as_go = match kubernetes::missing() {
-        Some(missing) => Trial::test(format!("{name} [{missing}]"), || Ok(())).with_ignored_flag(true),
-        None => Trial::test(name, || all(written_as_go)),
+    let checks: [(&str, Check); 2] =
+        [("are written as Go writes them", written_as_go), ("keep all values outside of what injection adds", kept)];
+    let trial = |(name, check): (&str, Check)| match kubernetes::missing() {
+        Some(missing) => Trial::test(format!("manifests/{name} [{missing}]"), || Ok(())).with_ignored_flag(true),
+        None => Trial::test(format!("manifests/{name}"), move || all(check)),
     };
-    let outside = Trial::test("manifests/are outside of what injection adds as they were", || all(same_outside));
-    vec![as_go, outside]
+    checks.into_iter().map(trial).collect()
 }
+
+/// Fails where the output of kube-inject for a manifest is wrong.
+type Check = fn(&Manifest, &Types, output: &str) -> Result<(), Failed>;
 
 struct Manifest {
     of: &'static str,
@@ -55,13 +58,14 @@ struct Manifest {
     document: Value,
 }
 
-fn all(check: impl Fn(&Manifest, &str) -> Result<(), Failed>) -> Result<(), Failed> {
-    let (types, mut rng) = (Types::committed(), rng());
+fn all(check: Check) -> Result<(), Failed> {
+    // Go's own types: the committed table may lack some.
+    let (types, mut rng) = (Types::parse(kubernetes::table()?), rng());
     let mut failures = Vec::new();
     for at in 0..MANIFESTS {
         let manifest = Manifest::random(KINDS[at % KINDS.len()], &types, &mut rng);
         let output = kube_inject(&["--builtIn"], manifest.document.to_string().as_bytes());
-        if let Err(failed) = output.and_then(|output| check(&manifest, &output)) {
+        if let Err(failed) = output.and_then(|output| check(&manifest, &types, &output)) {
             failures.push(format!("{}\n{}", manifest.document, failed.message().unwrap_or_default()));
         }
     }
@@ -117,7 +121,7 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
 }
 
 /// The output is what Go makes of it, and of a manifest that declines.
-fn written_as_go(manifest: &Manifest, output: &str) -> Result<(), Failed> {
+fn written_as_go(manifest: &Manifest, _: &Types, output: &str) -> Result<(), Failed> {
     let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
     let injected = text.contains("name: istio-proxy");
     if injected == manifest.declines {
@@ -134,10 +138,10 @@ fn written_as_go(manifest: &Manifest, output: &str) -> Result<(), Failed> {
     equal(&answer.yaml, text).map_err(|line| format!("{line}\n{text}").into())
 }
 
-/// All that was there is there, and only what injection adds has been added.
-fn same_outside(manifest: &Manifest, output: &str) -> Result<(), Failed> {
+/// All values of the manifest are there, and only what injection adds has been added. Production's types read neither side.
+fn kept(manifest: &Manifest, types: &Types, output: &str) -> Result<(), Failed> {
     let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
-    let (before, mut after) = (read(&manifest.document.to_string())?, read(text)?);
+    let (before, mut after) = (&manifest.document, serde_saphyr::from_str::<Value>(text)?);
     if let Some(spec) = after.pointer_mut(&format!("{}/spec", manifest.pod)) {
         let old = before.pointer(&format!("{}/spec", manifest.pod)).ok_or("it had a pod")?;
         let added = |list: &str, item: &Value| {
@@ -146,9 +150,6 @@ fn same_outside(manifest: &Manifest, output: &str) -> Result<(), Failed> {
         for list in LISTS {
             if let Some(items) = spec.get_mut(list).and_then(Value::as_array_mut) {
                 items.retain(|item| !added(list, item));
-            }
-            if old.get(list).is_none() && spec[list].as_array().is_some_and(Vec::is_empty) {
-                spec.as_object_mut().and_then(|spec| spec.shift_remove(list));
             }
         }
     }
@@ -159,5 +160,6 @@ fn same_outside(manifest: &Manifest, output: &str) -> Result<(), Failed> {
             entries.retain(|key, _| old.contains_key(key));
         }
     }
-    (before == after).then_some(()).ok_or_else(|| format!("before {before}\nafter  {after}").into())
+    let changes = changes(types, manifest.of, before, &after);
+    changes.is_empty().then_some(()).ok_or_else(|| changes.join("\n").into())
 }

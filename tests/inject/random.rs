@@ -9,20 +9,34 @@ use serde_json::{Map, Value, json};
 /// The committed table.
 pub(crate) const TABLE: &str = include_str!("../../src/inject/typed/table.txt");
 
-/// Structs by name, with keys and types of their fields.
-pub(crate) struct Types(BTreeMap<&'static str, Vec<(&'static str, &'static str)>>);
+/// A field of a struct.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Field {
+    pub(crate) key: &'static str,
+    /// The Go type.
+    pub(crate) of: &'static str,
+    /// Whether Go does not write the zero of the type.
+    pub(crate) omits_zero: bool,
+}
+
+/// Structs by name, with their fields.
+pub(crate) struct Types(BTreeMap<&'static str, Vec<Field>>);
 
 /// How many values an object has, about.
 const VALUES: usize = 150;
 
 impl Types {
-    pub(crate) fn committed() -> Self {
+    /// The types of a table in the form of [`TABLE`].
+    pub(crate) fn parse(table: &'static str) -> Self {
         let mut types = BTreeMap::<_, Vec<_>>::new();
         let mut current = "";
-        for line in TABLE.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
+        for line in table.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
             let mut words = line.split_whitespace();
             match (line.starts_with(' '), words.next(), words.next()) {
-                (true, Some(key), Some(of)) => types.entry(current).or_default().push((key, of)),
+                (true, Some(key), Some(of)) => {
+                    let omits_zero = words.next().is_some();
+                    types.entry(current).or_default().push(Field { key, of, omits_zero });
+                }
                 (_, Some(name), _) => {
                     current = name;
                     types.entry(name).or_default();
@@ -31,6 +45,11 @@ impl Types {
             }
         }
         Self(types)
+    }
+
+    /// The fields of a struct of this name.
+    pub(crate) fn fields(&self, name: &str) -> &[Field] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
@@ -62,10 +81,9 @@ impl Draw<'_> {
     }
 
     fn object(&mut self, name: &str, depth: u32) -> Value {
-        let fields = &self.types.0[name];
         let rare = 2 + depth.min(3);
         let mut members = Map::new();
-        for (key, of) in fields {
+        for Field { key, of, .. } in self.types.fields(name) {
             // sigs.k8s.io/yaml gives a volume of this source an `image: {}` as well: it takes the keys below a field of an embedded
             // struct for fields of that struct. Ours does not.
             if (name, *key) == ("core.Volume", "rbd") {

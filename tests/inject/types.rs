@@ -6,6 +6,7 @@ use libtest_mimic::{Failed, Trial};
 use proptest::test_runner::{TestRng, TestRunner};
 use serde_json::Value;
 
+use super::kept::changes;
 use super::kubernetes::{self, written};
 use super::random::{TABLE, Types};
 
@@ -15,10 +16,11 @@ type Check = fn() -> Result<(), Failed>;
 const OBJECTS: usize = 12;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 4] = [
+    let checks: [(&str, Check); 5] = [
         ("the committed table is what the program prints", committed),
         ("random objects of each type are written as Go writes them", objects),
         ("random objects with faults are refused where Go refuses them", faults),
+        ("no value of a random object of any type is lost", kept),
         ("scalars of YAML are read as Go reads them", scalars),
     ];
     let trial = |(name, check): (&str, Check)| match kubernetes::missing() {
@@ -89,7 +91,7 @@ pub(crate) fn equal(theirs: &str, ours: &str) -> Result<(), String> {
 }
 
 fn all(faults: Option<u32>) -> Result<(), Failed> {
-    let (types, mut rng) = (Types::committed(), rng());
+    let (types, mut rng) = (Types::parse(TABLE), rng());
     for name in types.names() {
         for _ in 0..OBJECTS {
             same(name, &types.object(name, &mut rng, faults).to_string())?;
@@ -104,6 +106,21 @@ fn objects() -> Result<(), Failed> {
 
 fn faults() -> Result<(), Failed> {
     all(Some(15))
+}
+
+fn kept() -> Result<(), Failed> {
+    let (types, mut rng) = (Types::parse(kubernetes::table()?), rng());
+    for name in types.names() {
+        let of = Struct::named(name).ok_or_else(|| format!("the committed table has no {name}"))?;
+        for _ in 0..OBJECTS {
+            let before = types.object(name, &mut rng, None);
+            let changes = changes(&types, name, &before, &of.canonical(before.clone())?);
+            if !changes.is_empty() {
+                return Err(format!("{name} {before}\n{}", changes.join("\n")).into());
+            }
+        }
+    }
+    Ok(())
 }
 
 fn scalars() -> Result<(), Failed> {

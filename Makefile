@@ -45,8 +45,9 @@ demo: build programs
 	cargo run --quiet --example demo
 
 test: build programs cnitool helm kube containerd2
-	cargo test --quiet --lib --bins
-	cargo test --quiet $(SUITES:%=--test %)
+	cargo test --quiet --workspace --lib --bins
+	cargo test --quiet --workspace --doc
+	cargo test --quiet --workspace $(SUITES:%=--test %)
 
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
@@ -77,10 +78,10 @@ programs: setup
 	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy --example istio_installer
 
 lint: fmt deny
-	cargo clippy --quiet --all-targets -- -D warnings
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
 
 fmt:
-	cargo fmt --check
+	cargo fmt --all --check
 
 deny: $(HOME)/.cargo/bin/cargo-deny
 	cargo deny --log-level error check licenses bans sources

@@ -3,12 +3,10 @@
 //! `webhook` and `istio-cnictl` call it. It neither reads files nor asks an API server; pods stay ordered JSON.
 //! What is here every profile shares; `istio` and `dapr` own what their injection means.
 
-pub mod template;
 pub mod yaml;
 
 mod document;
 mod gojson;
-mod member;
 mod merge;
 mod patch;
 mod pod;

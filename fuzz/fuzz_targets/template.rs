@@ -1,13 +1,15 @@
 //! Any template: refused, or rendered within its limits, with data of every kind.
 #![no_main]
 
-use istio_cni::inject::template::{Budget, Delims, Functions, Limits, Record, Template, Value, mesh, pod};
+use gotemplate::{Budget, Delims, Limits, Record, Template, Value};
+use istio_cni::inject::istio::functions;
+use istio_cni::inject::istio::shapes::{mesh, pod};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { steps: 20_000, bytes: 1 << 20, depth: 250 };
 
 fuzz_target!(|input: &str| {
-    let functions = Functions::go().with_sprig().with_istio().with_render();
+    let functions = functions::all(Default::default()).with_render();
     let Ok(template) = Template::parse("fuzz", input, Delims::BRACES, &functions) else { return };
     let data = serde_json::json!({
         "metadata": { "labels": { "app": "a" } },

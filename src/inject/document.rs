@@ -2,9 +2,9 @@
 //!
 //! Cutting parses nothing: a document that nobody injects passes as the very text that it was.
 
+use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
 
-use super::template::{self, Budget, Limits, write_yaml};
 use super::workload::{self, Invalid};
 use super::yaml;
 
@@ -68,7 +68,7 @@ pub fn read(text: &str) -> Result<Value, ReadError> {
 pub fn write(document: Value) -> Result<String, WriteError> {
     let document = workload::canonical(document)?;
     let mut budget = Budget::new(Limits { bytes: yaml::LIMIT, ..Limits::default() });
-    let text = write_yaml(&template::Value::yaml(&document), &mut budget)?;
+    let text = write_yaml(&gotemplate::Value::yaml(&document), &mut budget)?;
     Ok(format!("{text}---\n"))
 }
 
@@ -88,7 +88,7 @@ pub enum ReadError {
 pub enum WriteError {
     /// It is larger than what is read as one.
     #[error("the injected document cannot be written: {0}")]
-    Oversized(#[from] template::Reason),
+    Oversized(#[from] gotemplate::Reason),
     /// A template put a value of another type into a field.
     #[error("the injected document is not valid: {0}")]
     Type(#[from] Invalid),

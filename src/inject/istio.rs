@@ -13,6 +13,7 @@ mod builtin;
 mod data;
 mod documents;
 mod error;
+pub mod functions;
 mod legacy;
 mod mesh;
 mod openshift;
@@ -27,11 +28,13 @@ mod prometheus;
 mod proto;
 mod proxy_config;
 mod settings;
+pub mod shapes;
 mod status;
 mod values;
 
 use std::collections::BTreeMap;
 
+use gotemplate::Budget;
 use serde_json::Value;
 
 pub use builtin::BuiltIn;
@@ -44,7 +47,6 @@ pub use settings::Settings;
 pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
-use crate::inject::template::Budget;
 use overlay::Overlays;
 use pipeline::Subject;
 use settings::Program;

@@ -9,9 +9,9 @@ mod schema;
 
 use std::collections::HashSet;
 
+use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
-use super::template::{Budget, Exceeded};
 use directive::Directive;
 use schema::{Schema, Strategy};
 

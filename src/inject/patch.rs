@@ -6,10 +6,9 @@
 use std::borrow::Borrow;
 use std::iter::Peekable;
 
+use gotemplate::member;
 use serde::Serialize;
 use serde_json::{Map, Value, map};
-
-use super::member::member;
 
 /// One step of a patch, with values of its own or of the document that it leads to.
 #[derive(Debug, Clone, PartialEq, Serialize)]

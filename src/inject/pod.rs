@@ -5,12 +5,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use gotemplate::{member, member_of};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use super::member::{member, member_of};
 use crate::contract::container;
 
 /// The two lists of containers that injection touches.

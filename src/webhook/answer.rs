@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gotemplate::{Budget, Limits, Stop};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::sync::Semaphore;
@@ -17,7 +18,6 @@ use super::metrics::Metrics;
 use super::path;
 use super::review::{Outcome, Profile, Review, Verdict};
 use super::warnings::clipped;
-use crate::inject::template::{Budget, Limits, Stop};
 use crate::serve::http::{Request, Response, content, text};
 
 /// Characters of a reason, in the log and in the answer: pods may hold annotations of 256 KiB.

@@ -6,10 +6,9 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use gotemplate::{Budget, Exceeded};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
-
-use crate::inject::template::{Budget, Exceeded};
 
 /// A member that nobody decides by.
 const PASSED_OVER: [&[&str]; 2] = [&["request", "object", "metadata", "managedFields"], &["request", "oldObject"]];
@@ -136,10 +135,10 @@ impl<'de> Visitor<'de> for Metered<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use gotemplate::Limits;
     use serde_json::json;
 
     use super::*;
-    use crate::inject::template::Limits;
 
     fn read(text: &str) -> Result<Value, serde_json::Error> {
         super::read(text.as_bytes(), &mut Budget::default()).map(|(value, exceeded)| {

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gotemplate::{Budget, Exceeded};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::{body, warnings};
-use crate::inject::template::{Budget, Exceeded};
 use crate::inject::{or_default, record};
 
 const V1: &str = "admission.k8s.io/v1";

@@ -21,6 +21,7 @@ mod property;
 mod random;
 mod review;
 mod seeds;
+mod templates;
 mod types;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ fn main() {
     trials.push(definition::trial());
     trials.extend(seeds::trials());
     trials.extend(differences::trials());
+    trials.extend(templates::trials(&corpus));
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

@@ -2,12 +2,12 @@
 //!
 //! What a template splices into YAML must not be able to become more than one scalar there.
 
+use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
 use super::Error;
 use crate::contract::annotation;
 use crate::inject::quantity::is_quantity;
-use crate::inject::template::{Budget, Exceeded};
 use crate::inject::{pod, yaml};
 use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
 

@@ -1,16 +1,13 @@
 //! What templates are rendered with: the names of Istio's `SidecarTemplateData` over the pod and the configuration.
 
-mod functions;
-
+use gotemplate::{Record, Value};
 use serde_json::Value as Json;
 
 use super::Config;
 use super::pipeline::Subject;
+use super::shapes::{mesh, pod as shapes};
 use crate::contract::{PROXY_ID, annotation};
 use crate::inject::pod;
-use crate::inject::template::{Record, Value, mesh, pod as shapes};
-
-pub(super) use functions::functions;
 
 /// The data of all templates of one pod.
 #[derive(Debug)]

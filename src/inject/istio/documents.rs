@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use gotemplate::Budget;
 use serde_json::Value;
 
 use super::pipeline::{self, Subject};
@@ -11,7 +12,6 @@ use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::{Error, Injector, Owner, legacy};
 use crate::inject::pod;
-use crate::inject::template::Budget;
 use crate::inject::workload::{self, Kind};
 
 /// A workload that stays as it is, and why; for the person who asked.

@@ -1,7 +1,7 @@
 //! Why a configuration is refused, or a pod cannot get its sidecar.
 
 use super::proto::Mistyped;
-use crate::inject::{Mismatch, merge, patch, template, yaml};
+use crate::inject::{Mismatch, merge, patch, yaml};
 
 /// What goes wrong in injection. Texts about pods reach whoever made the pod, through the API server.
 #[derive(Debug, thiserror::Error)]
@@ -39,10 +39,10 @@ pub enum Error {
     NoTemplates,
     /// A template does not compile, or cannot be rendered for this pod.
     #[error(transparent)]
-    Template(#[from] template::Error),
-    /// The review spends more than its budget; see [`template::Budget`].
+    Template(#[from] gotemplate::Error),
+    /// The review spends more than its budget; see [`gotemplate::Budget`].
     #[error("this pod cannot be injected: {0}")]
-    Exceeded(#[from] template::Exceeded),
+    Exceeded(#[from] gotemplate::Exceeded),
     /// The pod asks for a template that there is not.
     #[error("requested template {name:?} not found; have {have}")]
     UnknownTemplate {
@@ -119,8 +119,8 @@ impl Error {
     pub fn is_exceeded(&self) -> bool {
         match self {
             Self::Exceeded(_) => true,
-            Self::Template(template::Error::Render(failure)) => {
-                matches!(failure.reason, template::Reason::Exceeded(_) | template::Reason::TooDeep(_))
+            Self::Template(gotemplate::Error::Render(failure)) => {
+                matches!(failure.reason, gotemplate::Reason::Exceeded(_) | gotemplate::Reason::TooDeep(_))
             }
             Self::Merge { error, .. } | Self::Reapply { error, .. } => matches!(error, merge::Error::Exceeded(_)),
             _ => false,

@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::HashSet;
 
+use gotemplate::{Budget, Delims, Functions, Template};
 use serde_json::{Map, Value, json};
 
 use super::pipeline::Subject;
@@ -16,7 +17,6 @@ use super::{Config, Error, Owner, Values, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Budget, Delims, Functions, Template};
 use crate::redirect::annotations::parse_bool;
 use render::Parts;
 

@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::functions::PROXY_DEFAULTS;
 use super::{Error, proto, proxy_config};
 use crate::contract::{annotation, port};
-use crate::inject::template::PROXY_DEFAULTS;
 use crate::inject::{pod, yaml};
 
 /// The mesh's configuration over Istio's defaults.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::Error;
@@ -10,7 +11,6 @@ use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::Budget;
 
 /// The image that means: the one of the template.
 const AUTO: &str = "auto";

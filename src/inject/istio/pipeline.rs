@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use gotemplate::{Budget, Template};
 use serde_json::{Map, Value};
 
 use super::data::Data;
@@ -16,7 +17,6 @@ use super::{Config, Error, annotations, order, probes, prometheus, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Budget, Template};
 use crate::redirect::annotations::parse_bool;
 
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
@@ -272,11 +272,11 @@ fn finish(
 
 #[cfg(test)]
 mod tests {
+    use gotemplate::Limits;
     use serde_json::json;
 
     use super::*;
     use crate::inject::istio::{BuiltIn, Injector, Outcome, Request, Settings};
-    use crate::inject::template::Limits;
 
     /// The labels of a pod that asks for these templates, within so many steps.
     fn labels(names: &str, steps: u64) -> Result<Value, Error> {

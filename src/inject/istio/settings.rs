@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use gotemplate::{Delims, Functions, Template};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::data::functions;
 use super::policy::{self, Era, Policy};
-use super::{Error, legacy};
+use super::{Error, functions, legacy};
 use crate::inject::selector::Selector;
-use crate::inject::template::{Delims, Functions, Template};
 use crate::inject::yaml;
 
 /// The template that is meant where nothing else is said.
@@ -125,7 +124,7 @@ impl Settings {
     }
 
     fn new(document: Document, era: Option<Era>, environment: BTreeMap<String, String>) -> Result<Self, Error> {
-        let functions = functions(environment);
+        let functions = functions::all(environment);
         let mut warnings = Vec::new();
         let mut selectors = |name: &str, selectors: Option<Vec<Value>>| {
             let parse = |selector: &Value| Selector::parse(selector);

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use gotemplate::{Budget, member_of};
 use serde_json::Value;
 
 use super::directive::Directive;
 use super::schema::Schema;
 use super::{Error, fresh, merge_map};
-use crate::inject::member::member_of;
-use crate::inject::template::Budget;
 
 /// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
 pub(super) fn merge_keyed(

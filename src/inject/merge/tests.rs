@@ -1,9 +1,9 @@
 //! Merging, place by place and directive by directive.
 
+use gotemplate::Limits;
 use serde_json::json;
 
 use super::*;
-use crate::inject::template::Limits;
 
 fn merged(pod: Value, overlay: Value) -> Value {
     let mut pod = pod;

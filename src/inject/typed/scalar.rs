@@ -1,11 +1,11 @@
 //! Scalars as Go's decoders take them: sigs.k8s.io/yaml turns numbers and booleans into text where the field is text.
 
+use gotemplate::{general_float, json_number};
 use jiff::Timestamp;
 use serde_json::{Number, Value};
 
 use super::Mismatch;
 use crate::inject::quantity as amount;
-use crate::inject::template::{general_float, json_number};
 
 /// The length of `2006-01-02T15:04:05`.
 const SECONDS: usize = 19;

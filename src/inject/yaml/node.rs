@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use gotemplate::general_float;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-
-use crate::inject::template::general_float;
 
 /// Any value.
 pub(super) struct Node(pub(super) Value);

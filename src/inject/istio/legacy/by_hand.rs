@@ -3,6 +3,7 @@
 //! Containers and volumes go behind those of the pod; secrets of the template do not reach it, nor do metrics' annotations. From
 //! 1.4 on what the CNI plugin reads at ADD (`podRedirectAnnot`) is written into the pod's annotations.
 
+use gotemplate::Budget;
 use serde_json::Value;
 
 use super::{GROUP, Program, render, rewritten_probes, takes_group};
@@ -11,7 +12,6 @@ use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error, Owner, annotations};
 use crate::inject::patch;
 use crate::inject::pod::{self, CONTAINERS};
-use crate::inject::template::Budget;
 use crate::redirect::annotations::parse_bool;
 
 /// Whether a pod has a sidecar beside its own containers already.

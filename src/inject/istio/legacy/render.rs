@@ -1,5 +1,6 @@
 //! What a legacy template renders, as the types that Go reads it into.
 
+use gotemplate::{Budget, Template};
 use serde_json::{Map, Value, json};
 
 use crate::contract::container;
@@ -7,7 +8,6 @@ use crate::inject::istio::data::Data;
 use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error, values};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
-use crate::inject::template::{Budget, Template};
 use crate::inject::yaml;
 
 use super::{PULL_SECRETS, VOLUMES};

@@ -1,9 +1,10 @@
 //! What of the definition is decoded, kept and refused.
 
+use gotemplate::{Kind, Shape};
 use serde_json::json;
 
 use super::*;
-use crate::inject::template::{Kind, Shape, mesh};
+use crate::inject::istio::shapes::mesh;
 
 fn proxy(fields: Value) -> Result<Value, String> {
     let Value::Object(fields) = fields else { panic!("a map is decoded") };

@@ -1,0 +1,114 @@
+//! Calls of functions.
+
+use super::Run;
+use crate::error::Reason;
+use crate::function::{Args, Function, FunctionBody};
+use crate::node::{Operand, Span};
+use crate::parse;
+use crate::value::{List, Text, Value};
+
+impl<'t, 'a> Run<'t, 'a, '_> {
+    /// A function with its arguments, the last of which may come from the pipeline.
+    pub(super) fn call(
+        &mut self,
+        function: &'t Function,
+        span: Span,
+        arguments: &'t [Operand],
+        last: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, Reason> {
+        self.span = span;
+        let got = arguments.len() + usize::from(last.is_some());
+        if got < function.least || got > function.most {
+            return Err(Reason::Arity { function: function.name.clone(), got });
+        }
+        match &function.body {
+            FunctionBody::Undefined => Err(Reason::Undefined(function.name.clone())),
+            FunctionBody::And => self.until(false, arguments, last, dot),
+            FunctionBody::Or => self.until(true, arguments, last, dot),
+            FunctionBody::Render => {
+                match arguments.first().map(|text| self.argument(text, dot)).transpose()?.or(last) {
+                    Some(Value::Text(text)) => self.nested(|run| run.again(text.as_str())),
+                    other => Err(other.unwrap_or_default().type_error("string")),
+                }
+            }
+            FunctionBody::Call(body) => {
+                let mut values = Vec::with_capacity(got);
+                for argument in arguments {
+                    values.push(self.argument(argument, dot)?);
+                }
+                values.extend(last);
+                self.span = span;
+                self.budget.step(1 + values.iter().map(reading).sum::<usize>())?;
+                let result = body(self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
+                self.budget.bytes(making(&result))?;
+                Ok(result)
+            }
+        }
+    }
+
+    /// Text as a template of its own, with the data of the whole rendering and what is left of its budget.
+    fn again(&mut self, text: &str) -> Result<Value<'a>, Reason> {
+        self.budget.step(1 + text.len())?;
+        let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
+        let data = self.variables.first().cloned().unwrap_or_default();
+        let mut inner = Run {
+            tree: &tree,
+            budget: &mut *self.budget,
+            out: String::new(),
+            variables: vec![data.clone()],
+            base: 0,
+            depth: self.depth,
+            span: self.span,
+        };
+        match inner.walk(&tree.root, &data) {
+            Ok(_) => Ok(Value::from(inner.out)),
+            Err(limit @ (Reason::Exceeded(_) | Reason::TooDeep(_))) => Err(limit),
+            Err(_) => Ok(Value::from("")),
+        }
+    }
+
+    /// The first argument that is so, or the last one; those behind it are not evaluated.
+    fn until(
+        &mut self,
+        truth: bool,
+        arguments: &'t [Operand],
+        last: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Value<'a>, Reason> {
+        let mut value = Value::Missing;
+        for argument in arguments {
+            value = self.argument(argument, dot)?;
+            if value.is_true() == truth {
+                return Ok(value);
+            }
+        }
+        Ok(last.unwrap_or(value))
+    }
+}
+
+/// Steps for a look at an argument.
+fn reading(value: &Value<'_>) -> usize {
+    match value {
+        Value::Text(text) => text.as_str().len() / 64,
+        Value::List(list) => list.len(),
+        Value::Map(map) => map.len(),
+        _ => 0,
+    }
+}
+
+/// Bytes for a result that is not part of the data.
+fn making(value: &Value<'_>) -> usize {
+    match value {
+        Value::Text(Text::Shared(text)) => text.len(),
+        Value::List(List::Made(items, _)) => items.len() * size_of::<Value<'_>>(),
+        _ => 0,
+    }
+}
+
+fn named(reason: Reason, function: &Function) -> Reason {
+    match reason {
+        Reason::Refused(why) => Reason::Call { function: function.name.clone(), why },
+        reason => reason,
+    }
+}

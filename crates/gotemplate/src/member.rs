@@ -1,0 +1,35 @@
+//! Members of JSON maps: found by looking, where there are few of them.
+
+use serde_json::{Map, Value};
+
+/// With so many members a key is found sooner by comparing it than by hashing it.
+const FEW: usize = 16;
+
+/// The member under a key.
+pub fn member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    if map.len() > FEW {
+        return map.get(key);
+    }
+    map.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
+}
+
+/// The member under a key of what may be a map.
+pub fn member_of<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    member(value.as_object()?, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_members_are_found_alike() {
+        for count in [0, 1, FEW, FEW + 1, 3 * FEW] {
+            let map: Map<String, Value> = (0..count).map(|number| (format!("k{number}"), number.into())).collect();
+            for key in ["k0", "k7", "k15", "k16", "k40", "k", ""] {
+                assert_eq!(member(&map, key), map.get(key), "{key} of {count}");
+            }
+        }
+        assert_eq!(member_of(&Value::from(vec![1]), "k"), None);
+    }
+}

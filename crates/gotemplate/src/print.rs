@@ -1,0 +1,153 @@
+//! How values look: Go's `%v`.
+//!
+//! `exec` prints what a pipeline yields with it; `printf` and functions that turn values into text call it too.
+
+use super::budget::Budget;
+use super::error::Reason;
+use super::shape::Struct;
+use super::value::{List, Map, Value};
+
+/// How deep values may nest that are written out.
+const MAX_NESTING: usize = 200;
+
+/// From which power of ten on `%v` and `%g` write an exponent.
+const SCIENTIFIC: i32 = 6;
+
+/// Text that grows within a budget.
+#[derive(Debug)]
+pub(super) struct Sink<'b> {
+    out: &'b mut String,
+    budget: &'b mut Budget,
+    depth: usize,
+}
+
+impl<'b> Sink<'b> {
+    pub(super) fn new(out: &'b mut String, budget: &'b mut Budget) -> Self {
+        Self { out, budget, depth: 0 }
+    }
+
+    pub(super) fn push(&mut self, text: &str) -> Result<(), Reason> {
+        self.budget.bytes(text.len())?;
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    /// So many times the same character of one byte.
+    pub(super) fn fill(&mut self, with: char, times: usize) -> Result<(), Reason> {
+        self.budget.bytes(times)?;
+        self.out.extend(std::iter::repeat_n(with, times));
+        Ok(())
+    }
+
+    /// How many characters the current line has.
+    pub(super) fn column(&self) -> usize {
+        let start = self.out.rfind('\n').map_or(0, |newline| newline + 1);
+        self.out[start..].chars().count()
+    }
+
+    /// Whether nothing was written since the last line break.
+    pub(super) fn ends_line(&self) -> bool {
+        self.out.ends_with('\n')
+    }
+
+    /// One level of a value deeper; each costs a step.
+    pub(super) fn nested(&mut self, write: impl FnOnce(&mut Self) -> Result<(), Reason>) -> Result<(), Reason> {
+        if self.depth == MAX_NESTING {
+            return Err(Reason::TooDeep(MAX_NESTING));
+        }
+        self.budget.step(1)?;
+        self.depth += 1;
+        let written = write(self);
+        self.depth -= 1;
+        written
+    }
+}
+
+/// What a pipeline yields, as it is rendered.
+pub(super) fn value(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
+    match value {
+        Value::Missing => sink.push("<no value>"),
+        value => verb_v(sink, value),
+    }
+}
+
+/// As `fmt.Sprint` writes one value.
+///
+/// # Errors
+/// The budget is spent, or the value nests too deep.
+pub fn sprint(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
+    let mut out = String::new();
+    verb_v(&mut Sink::new(&mut out, budget), value)?;
+    Ok(out)
+}
+
+/// `%v`
+pub(super) fn verb_v(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
+    match value {
+        Value::Missing | Value::Nil => sink.push("<nil>"),
+        Value::Bool(truth) => sink.push(if *truth { "true" } else { "false" }),
+        Value::Int(number) => sink.push(&number.to_string()),
+        Value::Float(number) => sink.push(&float(*number)),
+        Value::Text(text) => sink.push(text.as_str()),
+        Value::Enum { name, .. } => sink.push(name),
+        Value::List(items) => sink.nested(|sink| list(sink, items)),
+        Value::Map(entries) => sink.nested(|sink| map(sink, entries)),
+        Value::Struct(shaped) if shaped.is_nil() => sink.push("<nil>"),
+        Value::Struct(shaped) => sink.nested(|sink| fields(sink, shaped)),
+        Value::Record(record) if let Some(Value::Text(text)) = record.get("String") => sink.push(text.as_str()),
+        Value::Record(record) => sink.nested(|sink| {
+            sink.push("{")?;
+            for (index, (_, value)) in record.fields.iter().enumerate() {
+                sink.push(if index > 0 { " " } else { "" })?;
+                verb_v(sink, value)?;
+            }
+            sink.push("}")
+        }),
+    }
+}
+
+fn list(sink: &mut Sink<'_>, items: &List<'_>) -> Result<(), Reason> {
+    sink.push("[")?;
+    for (index, item) in items.iter().enumerate() {
+        sink.push(if index > 0 { " " } else { "" })?;
+        verb_v(sink, &item)?;
+    }
+    sink.push("]")
+}
+
+fn map(sink: &mut Sink<'_>, entries: &Map<'_>) -> Result<(), Reason> {
+    sink.push("map[")?;
+    for (index, (key, value)) in entries.sorted().into_iter().enumerate() {
+        sink.push(if index > 0 { " " } else { "" })?;
+        sink.push(key.as_str())?;
+        sink.push(":")?;
+        verb_v(sink, &value)?;
+    }
+    sink.push("]")
+}
+
+fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
+    sink.push("{")?;
+    for (index, (_, value)) in shaped.fields().enumerate() {
+        sink.push(if index > 0 { " " } else { "" })?;
+        verb_v(sink, &value)?;
+    }
+    sink.push("}")
+}
+
+/// A number as `%v` writes it: the shortest that reads back, with an exponent below 1e-4 and from 1e6 on.
+pub fn float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    match !(-4..SCIENTIFIC).contains(&exponent) {
+        true => format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+        false => format!("{number}"),
+    }
+}

@@ -1,0 +1,46 @@
+//! Arithmetic on decimal numbers, without the rounding of binary ones on the way.
+
+use std::str::FromStr as _;
+
+use bigdecimal::{BigDecimal, RoundingMode, ToPrimitive as _, Zero as _};
+
+use super::numbers::float;
+use crate::error::Reason;
+use crate::function::{ANY, Args, Functions};
+use crate::value::Value;
+
+/// Digits behind the point that a quotient has.
+const QUOTIENT: i64 = 16;
+
+type Operation = fn(&BigDecimal, &BigDecimal) -> Result<BigDecimal, Reason>;
+
+pub(super) fn register(functions: Functions) -> Functions {
+    let add: Operation = |left, right| Ok(left + right);
+    functions
+        .with("add1f", 1, 1, move |_, args| folded(decimal(&Value::Int(1)), args, add))
+        .with("addf", 0, ANY, move |_, args| folded(BigDecimal::zero(), args, add))
+        .with("subf", 1, ANY, |_, args| from_first(args, |left, right| Ok(left - right)))
+        .with("mulf", 1, ANY, |_, args| from_first(args, |left, right| Ok(left * right)))
+        .with("divf", 1, ANY, |_, args| from_first(args, divided))
+}
+
+/// The shortest decimal number that is read as the same binary one.
+fn decimal(value: &Value<'_>) -> BigDecimal {
+    BigDecimal::from_str(&format!("{:e}", float(value))).unwrap_or_default()
+}
+
+fn from_first<'a>(args: Args<'_, 'a>, operation: Operation) -> Result<Value<'a>, Reason> {
+    folded(decimal(args.any(0)), Args(&args.all()[1..]), operation)
+}
+
+fn folded<'a>(first: BigDecimal, args: Args<'_, 'a>, operation: Operation) -> Result<Value<'a>, Reason> {
+    let result = args.all().iter().map(decimal).try_fold(first, |left, right| operation(&left, &right))?;
+    Ok(Value::Float(result.to_f64().unwrap_or_default()))
+}
+
+fn divided(left: &BigDecimal, right: &BigDecimal) -> Result<BigDecimal, Reason> {
+    if right.is_zero() {
+        return Err(Reason::Refused("decimal division by 0".to_owned()));
+    }
+    Ok((left / right).with_scale_round(QUOTIENT, RoundingMode::HalfUp))
+}

@@ -1,0 +1,77 @@
+//! Arithmetic, on integers unless said otherwise.
+
+use crate::error::Reason;
+use crate::function::{ANY, Args, Functions};
+use crate::value::Value;
+
+type Result<'a> = std::result::Result<Value<'a>, Reason>;
+
+pub(super) fn register(functions: Functions) -> Functions {
+    let functions = ["int", "int64", "atoi"]
+        .iter()
+        .fold(functions, |functions, name| functions.with(name, 1, 1, |_, args| Ok(Value::Int(integer(args.any(0))))));
+    functions
+        .with("float64", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)))))
+        .with("add", 0, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).fold(0, i64::wrapping_add))))
+        .with("add1", 1, 1, |_, args| Ok(Value::Int(integer(args.any(0)).wrapping_add(1))))
+        .with("sub", 2, 2, |_, args| Ok(Value::Int(integer(args.any(0)).wrapping_sub(integer(args.any(1))))))
+        .with("mul", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).fold(1, i64::wrapping_mul))))
+        .with("div", 2, 2, |_, args| divided(args, i64::wrapping_div))
+        .with("mod", 2, 2, |_, args| divided(args, i64::wrapping_rem))
+        .with("max", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).max().unwrap_or_default())))
+        .with("min", 1, ANY, |_, args| Ok(Value::Int(args.all().iter().map(integer).min().unwrap_or_default())))
+        .with("maxf", 1, ANY, |_, args| {
+            Ok(Value::Float(args.all().iter().map(float).fold(f64::NEG_INFINITY, f64::max)))
+        })
+        .with("minf", 1, ANY, |_, args| Ok(Value::Float(args.all().iter().map(float).fold(f64::INFINITY, f64::min))))
+        .with("round", 2, 3, |_, args| Ok(Value::Float(rounded(args)?)))
+        .with("toDecimal", 1, 1, |budget, args| {
+            let digits = crate::print::sprint(args.any(0), budget)?;
+            Ok(Value::Int(i64::from_str_radix(&digits, 8).unwrap_or_default()))
+        })
+        .alias("biggest", "max")
+        .with("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor())))
+        .with("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil())))
+}
+
+/// To so many digits behind the point, up from one half on, or from where it is said.
+fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
+    let on = match args.any(2) {
+        Value::Float(on) => *on,
+        Value::Missing => 0.5,
+        other => return Err(other.type_error("float64")),
+    };
+    let power = 10_f64.powf(float(args.any(1)));
+    args.int(1)?;
+    let digits = power * float(args.any(0));
+    let whole = if digits - digits.trunc() >= on { digits.ceil() } else { digits.floor() };
+    Ok(whole / power)
+}
+
+/// What cannot be read is 0.
+#[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
+pub(super) fn integer(value: &Value<'_>) -> i64 {
+    match value {
+        Value::Int(number) | Value::Enum { number, .. } => *number,
+        Value::Float(number) => *number as i64,
+        Value::Bool(truth) => i64::from(*truth),
+        Value::Text(text) => text.as_str().parse().unwrap_or_default(),
+        _ => 0,
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "as in Go")]
+pub(super) fn float(value: &Value<'_>) -> f64 {
+    match value {
+        Value::Float(number) => *number,
+        Value::Text(text) => text.as_str().parse().unwrap_or_default(),
+        other => integer(other) as f64,
+    }
+}
+
+fn divided<'a>(args: Args<'_, 'a>, divide: fn(i64, i64) -> i64) -> Result<'a> {
+    match integer(args.any(1)) {
+        0 => Err(Reason::Refused("integer divide by zero".to_owned())),
+        divisor => Ok(Value::Int(divide(integer(args.any(0)), divisor))),
+    }
+}

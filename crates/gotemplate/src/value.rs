@@ -1,0 +1,336 @@
+//! What a template works on: values borrowed from JSON and text, with Go's notions of missing, nil, truth and type.
+//!
+//! `exec` and the functions read them; callers build the data of a rendering with them. Of all of them, a template can change the maps that it has made itself.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use super::budget::Budget;
+use super::error::Reason;
+pub use super::map::Map;
+use super::shape::{Kind, Shape, Struct};
+
+/// How deep lists and maps that a template makes may nest.
+pub(super) const MAX_NESTING: usize = 100;
+
+/// Text that is borrowed from the data, or was made on the way.
+#[derive(Debug, Clone)]
+pub enum Text<'a> {
+    /// Part of the data.
+    Borrowed(&'a str),
+    /// A literal of the template, or what a function made.
+    Shared(Arc<str>),
+}
+
+impl Text<'_> {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Borrowed(text) => text,
+            Self::Shared(text) => text,
+        }
+    }
+}
+
+impl PartialEq for Text<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Text<'_> {}
+
+impl PartialOrd for Text<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Text<'_> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.as_str().cmp(other.as_str())
+    }
+}
+
+impl std::borrow::Borrow<str> for Text<'_> {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+/// A value as Go's templates see it. Cheap to clone: no variant copies what it holds.
+#[derive(Debug, Clone, Default)]
+pub enum Value<'a> {
+    /// Nothing at all: an absent key of a map. Fields of it are missing too; it prints `<no value>`.
+    #[default]
+    Missing,
+    /// A null that is there. It ends a chain of fields with an error.
+    Nil,
+    /// A boolean.
+    Bool(bool),
+    /// An integer: a literal, a length, a typed field. JSON's numbers are [`Value::Float`], as in Go.
+    Int(i64),
+    /// A number that came from JSON or YAML without a type.
+    Float(f64),
+    /// Text.
+    Text(Text<'a>),
+    /// A list.
+    List(List<'a>),
+    /// A map from text.
+    Map(Map<'a>),
+    /// JSON seen through a [`Shape`]: unknown fields are errors, absent ones zero.
+    Struct(Struct<'a>),
+    /// Fields that the caller computed; any other name is an error.
+    Record(Rc<Record<'a>>),
+    /// A constant that prints its name and compares as its number.
+    Enum {
+        /// Its number.
+        number: i64,
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+/// A struct of computed fields, such as the data of a whole rendering.
+#[derive(Debug, Clone)]
+pub struct Record<'a> {
+    /// What errors call it.
+    pub name: &'static str,
+    /// Fields by name; few enough to be searched one by one.
+    pub fields: Vec<(&'static str, Value<'a>)>,
+}
+
+impl<'a> Record<'a> {
+    /// As a value.
+    pub fn value(name: &'static str, fields: Vec<(&'static str, Value<'a>)>) -> Value<'a> {
+        Value::Record(Rc::new(Self { name, fields }))
+    }
+
+    /// A field by its name.
+    pub fn get(&self, name: &str) -> Option<&Value<'a>> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+}
+
+/// A list: JSON's, whose elements are of a kind, or one that a function made.
+#[derive(Debug, Clone)]
+pub enum List<'a> {
+    /// Part of the data.
+    Json(&'a [Json], Kind),
+    /// Made on the way; the number is how deep it nests.
+    Made(Rc<[Value<'a>]>, usize),
+}
+
+impl<'a> List<'a> {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Json(items, _) => items.len(),
+            Self::Made(items, _) => items.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One element.
+    pub fn get(&self, index: usize) -> Option<Value<'a>> {
+        match self {
+            Self::Json(items, of) => items.get(index).map(|item| of.view(Some(item))),
+            Self::Made(items, _) => items.get(index).cloned(),
+        }
+    }
+
+    /// All elements.
+    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        match self {
+            Self::Json(..) => 1,
+            Self::Made(_, depth) => *depth,
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Untyped JSON: what Go has after decoding into `any`.
+    pub fn json(json: &'a Json) -> Self {
+        Kind::Any.view(Some(json))
+    }
+
+    /// The same with integers as such: what Go has after decoding YAML into `any`.
+    pub fn yaml(json: &'a Json) -> Self {
+        Kind::Yaml.view(Some(json))
+    }
+
+    /// JSON seen through a shape.
+    pub fn shaped(json: &'a Json, shape: &'static Shape) -> Self {
+        Kind::Struct(shape).view(Some(json))
+    }
+
+    /// A map from text to text, such as labels; nothing is an empty one.
+    pub fn texts(json: Option<&'a Json>) -> Self {
+        Kind::TEXTS.view(json)
+    }
+
+    /// A copy of JSON, whose maps a template may change.
+    ///
+    /// # Errors
+    /// The budget is spent, or the JSON nests too deep.
+    pub fn copied(json: &Json, budget: &mut Budget) -> Result<Self, Reason> {
+        budget.step(1)?;
+        budget.bytes(size_of::<Self>())?;
+        Ok(match json {
+            Json::Null => Self::Nil,
+            Json::Bool(truth) => Self::Bool(*truth),
+            Json::Number(number) => Self::Float(number.as_f64().unwrap_or_default()),
+            Json::String(text) => Self::made(text.as_str()),
+            Json::Array(items) => {
+                Self::list(items.iter().map(|item| Self::copied(item, budget)).collect::<Result<_, _>>()?)?
+            }
+            Json::Object(entries) => {
+                let mut map = BTreeMap::new();
+                for (key, value) in entries {
+                    map.insert(Text::Shared(key.as_str().into()), Self::copied(value, budget)?);
+                }
+                Self::Map(Map::made(map, Kind::Any)?)
+            }
+        })
+    }
+
+    /// Text that was made on the way.
+    pub fn made(text: impl Into<Arc<str>>) -> Self {
+        Self::Text(Text::Shared(text.into()))
+    }
+
+    /// A list that was made on the way.
+    pub fn list(items: Vec<Value<'a>>) -> Result<Self, Reason> {
+        let depth = nesting(items.iter())?;
+        Ok(Self::List(List::Made(items.into(), depth)))
+    }
+
+    /// The text, where it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    /// What a Go programmer calls its type; for error messages, `%T` and `typeOf`.
+    pub fn type_name(&self) -> String {
+        match self {
+            Self::Missing | Self::Nil => "<nil>".to_owned(),
+            Self::Bool(_) => "bool".to_owned(),
+            Self::Int(_) => "int".to_owned(),
+            Self::Float(_) => "float64".to_owned(),
+            Self::Text(_) => "string".to_owned(),
+            Self::List(List::Json(_, of)) => format!("[]{}", of.go_name()),
+            Self::List(List::Made(..)) => "[]interface {}".to_owned(),
+            Self::Map(map) => format!("map[string]{}", map.of().go_name()),
+            Self::Struct(shaped) => shaped.type_name(),
+            Self::Record(record) => record.name.to_owned(),
+            Self::Enum { .. } => "int32".to_owned(),
+        }
+    }
+
+    /// Whether `if` takes it: not the zero of its type.
+    pub fn is_true(&self) -> bool {
+        match self {
+            Self::Missing | Self::Nil => false,
+            Self::Bool(truth) => *truth,
+            Self::Int(number) | Self::Enum { number, .. } => *number != 0,
+            Self::Float(number) => *number != 0.0,
+            Self::Text(text) => !text.as_str().is_empty(),
+            Self::List(list) => !list.is_empty(),
+            Self::Map(map) => !map.is_empty(),
+            Self::Struct(shaped) => !shaped.is_nil(),
+            Self::Record(_) => true,
+        }
+    }
+
+    /// Whether there is nothing: no value, a null, a pointer to nothing.
+    pub fn is_nil(&self) -> bool {
+        match self {
+            Self::Missing | Self::Nil => true,
+            Self::Struct(shaped) => shaped.is_nil(),
+            _ => false,
+        }
+    }
+
+    /// What a pipeline hands on: a null is no value there.
+    pub(super) fn out_of_pipeline(self) -> Self {
+        match self {
+            Self::Nil => Self::Missing,
+            value => value,
+        }
+    }
+
+    /// The error of a function that takes another type.
+    pub fn type_error(&self, expected: &'static str) -> Reason {
+        Reason::Type { expected, got: self.type_name() }
+    }
+
+    /// The value of a field or the entry of a map, with Go's rules.
+    ///
+    /// # Errors
+    /// The value is null, or has no such field.
+    pub fn field(&self, name: &str) -> Result<Value<'a>, Reason> {
+        let unknown = || Reason::UnknownField { field: name.to_owned(), of: self.type_name() };
+        match self {
+            Self::Missing => Ok(Self::Missing),
+            Self::Nil => Err(Reason::NilPointer { field: name.to_owned(), of: "interface {}".to_owned() }),
+            Self::Map(map) => Ok(map.get(name).unwrap_or_default()),
+            Self::Struct(shaped) => shaped.field(name),
+            Self::Record(record) => record.get(name).cloned().ok_or_else(unknown),
+            Self::Enum { name: constant, .. } if name == "String" => Ok(Self::Text(Text::Borrowed(constant))),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(Text::Borrowed(text))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(text: String) -> Self {
+        Self::made(text)
+    }
+}
+
+impl From<bool> for Value<'_> {
+    fn from(truth: bool) -> Self {
+        Self::Bool(truth)
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+/// How deep something of these elements nests; an error where that is too deep to be walked safely.
+pub(super) fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
+    let below = items
+        .map(|item| match item {
+            Value::List(list) => list.depth(),
+            Value::Map(map) => map.depth(),
+            _ => 0,
+        })
+        .max();
+    match below.unwrap_or(0) + 1 {
+        depth if depth > MAX_NESTING => Err(Reason::TooDeep(MAX_NESTING)),
+        depth => Ok(depth),
+    }
+}

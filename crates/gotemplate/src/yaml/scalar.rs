@@ -1,0 +1,221 @@
+//! Text in YAML: plain, quoted or as a block.
+
+mod resolve;
+
+use crate::error::Reason;
+use crate::print::Sink;
+
+/// Lines are folded at the first space behind this column.
+const WIDTH: usize = 80;
+
+/// How long a key may be that is written in one piece.
+const MAX_KEY: usize = 128;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+}
+
+/// What a text holds that limits how it may be written.
+#[derive(Debug, Default)]
+struct Traits {
+    indicator: bool,
+    breaks: bool,
+    special: bool,
+    edge: bool,
+    trailing_space: bool,
+    break_space: bool,
+    space_break: bool,
+}
+
+/// Whether a text is written as a block, behind which a line ends already where the text's last one does.
+pub(super) fn is_literal(text: &str) -> bool {
+    text.contains('\n') && style(text, false) == Style::Literal
+}
+
+/// The key of a mapping. False where it is too long, or has lines, and stands behind a `?`.
+pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool, Reason> {
+    if text.len() <= MAX_KEY && !text.contains(is_break) {
+        write(sink, text, style(text, true), indent, false)?;
+        return Ok(true);
+    }
+    sink.push("? ")?;
+    write(sink, text, style(text, false), indent + 2, true)?;
+    sink.push(if sink.ends_line() { "" } else { "\n" })?;
+    sink.fill(' ', indent)?;
+    Ok(false)
+}
+
+/// A value; what is folded goes on with so many spaces.
+pub(super) fn value(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
+    write(sink, text, style(text, false), indent, true)
+}
+
+fn style(text: &str, key: bool) -> Style {
+    let traits = traits(text);
+    if text.contains('\n') {
+        let block = !traits.trailing_space && !traits.space_break && !traits.special && !key;
+        return if block { Style::Literal } else { Style::Double };
+    }
+    if !resolve::is_text(text) {
+        return Style::Double;
+    }
+    let quotable = !traits.break_space && !traits.space_break && !traits.special;
+    let plain = quotable && !traits.indicator && !traits.breaks && !traits.edge;
+    match (plain, quotable) {
+        (true, _) => Style::Plain,
+        (false, true) if !(key && traits.breaks) => Style::Single,
+        _ => Style::Double,
+    }
+}
+
+fn traits(text: &str) -> Traits {
+    let mut traits = Traits { indicator: text.starts_with("---") || text.starts_with("..."), ..Traits::default() };
+    let (mut after_space, mut after_break, mut after_blank) = (false, false, true);
+    for (at, next) in text.char_indices() {
+        let behind = &text[at + next.len_utf8()..];
+        let last = behind.is_empty();
+        let before_blank = last || behind.starts_with([' ', '\t']);
+        traits.indicator |= match next {
+            '#' if at > 0 => after_blank,
+            '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => at == 0,
+            '?' | '-' => at == 0 && before_blank,
+            ':' => before_blank,
+            _ => false,
+        };
+        traits.special |= !is_printable(next);
+        let (space, line) = (next == ' ', is_break(next));
+        traits.breaks |= line;
+        traits.edge |= (space || line) && (at == 0 || last);
+        traits.trailing_space |= space && last;
+        traits.break_space |= space && after_break;
+        traits.space_break |= line && after_space;
+        (after_space, after_break) = (space, line);
+        after_blank = space || line || next == '\t' || next == '\0';
+    }
+    traits
+}
+
+fn is_break(next: char) -> bool {
+    matches!(next, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+fn is_printable(next: char) -> bool {
+    matches!(next, '\n' | ' '..='~' | '\u{a0}'..='\u{fffd}') && next != '\u{feff}'
+}
+
+fn write(sink: &mut Sink<'_>, text: &str, style: Style, indent: usize, folds: bool) -> Result<(), Reason> {
+    match style {
+        Style::Plain if !folds || !text.contains(' ') => sink.push(text),
+        Style::Literal => literal(sink, text, indent),
+        style => {
+            let start = sink.column();
+            let mut out = String::with_capacity(text.len() + 2);
+            quoted(&mut out, text, style, Fold { start, indent, folds });
+            sink.push(&out)
+        }
+    }
+}
+
+/// Where a scalar starts, and how it may go on in the next line.
+#[derive(Clone, Copy)]
+struct Fold {
+    start: usize,
+    indent: usize,
+    folds: bool,
+}
+
+fn quoted(out: &mut String, text: &str, style: Style, fold: Fold) {
+    let quote = match style {
+        Style::Single => "'",
+        Style::Double => "\"",
+        _ => "",
+    };
+    out.push_str(quote);
+    let mut column = fold.start + quote.len();
+    let mut after_space = false;
+    for (at, next) in text.char_indices() {
+        let behind = &text[at + next.len_utf8()..];
+        let inner = quote.is_empty() || at > 0 && at + 1 < text.len();
+        let before_space = next == ' ' && behind.starts_with(' ');
+        if next == ' '
+            && fold.folds
+            && !after_space
+            && column > WIDTH
+            && inner
+            && (style == Style::Double || !before_space)
+        {
+            out.push('\n');
+            out.extend(std::iter::repeat_n(' ', fold.indent));
+            column = fold.indent;
+            if before_space {
+                out.push('\\');
+                column += 1;
+            }
+        } else {
+            let length = out.len();
+            push(out, next, style);
+            column += out[length..].chars().count();
+        }
+        after_space = next == ' ';
+    }
+    out.push_str(quote);
+}
+
+fn push(out: &mut String, next: char, style: Style) {
+    match style {
+        Style::Single if next == '\'' => out.push_str("''"),
+        Style::Double => escape(out, next),
+        _ => out.push(next),
+    }
+}
+
+fn escape(out: &mut String, next: char) {
+    let short = match next {
+        '\0' => "\\0",
+        '\x07' => "\\a",
+        '\x08' => "\\b",
+        '\t' => "\\t",
+        '\n' => "\\n",
+        '\x0b' => "\\v",
+        '\x0c' => "\\f",
+        '\r' => "\\r",
+        '\x1b' => "\\e",
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{85}' => "\\N",
+        '\u{2028}' => "\\L",
+        '\u{2029}' => "\\P",
+        next if is_printable(next) => return out.push(next),
+        next => {
+            let code = u32::from(next);
+            return out.push_str(&match code {
+                0..=0xff => format!("\\x{code:02X}"),
+                0x100..=0xffff => format!("\\u{code:04X}"),
+                _ => format!("\\U{code:08X}"),
+            });
+        }
+    };
+    out.push_str(short);
+}
+
+/// A block that keeps its lines; how many line breaks end it stands in its first line.
+fn literal(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
+    sink.push("|")?;
+    sink.push(if text.starts_with(' ') || text.starts_with(is_break) { "2" } else { "" })?;
+    let mut backwards = text.chars().rev();
+    sink.push(match (backwards.next().is_some_and(is_break), backwards.next().is_none_or(is_break)) {
+        (false, _) => "-",
+        (true, true) => "+",
+        (true, false) => "",
+    })?;
+    sink.push("\n")?;
+    for line in text.split_inclusive('\n') {
+        sink.fill(' ', if line == "\n" { 0 } else { indent })?;
+        sink.push(line)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Lists of ports.
+
+use gotemplate::{Args, Budget, Functions, List, Reason, Value, sprint};
+
+/// The sidecar, whose ports are no application's.
+const PROXY: &str = "istio-proxy";
+
+pub(super) fn register(functions: Functions) -> Functions {
+    functions
+        .with("excludeInboundPort", 2, 2, exclude)
+        .with("includeInboundPorts", 1, 1, |budget, args| ports(budget, args, true))
+        .with("applicationPorts", 1, 1, |budget, args| ports(budget, args, false))
+}
+
+/// A list with one more port, unless that is none or among them.
+fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
+    let port = sprint(args.any(0), budget)?;
+    let (port, list) = (port.trim(), args.text(1)?);
+    let present = list.as_str().split(',').any(|present| present == port);
+    if port.is_empty() || port == "0" || present {
+        return Ok(Value::Text(list.clone()));
+    }
+    let ports = list.as_str().split(',').map(str::trim).filter(|port| !port.is_empty()).chain([port]);
+    Ok(Value::from(ports.collect::<Vec<_>>().join(",")))
+}
+
+/// What containers listen on with TCP.
+fn ports<'a>(budget: &mut Budget, args: Args<'_, 'a>, proxy: bool) -> Result<Value<'a>, Reason> {
+    let containers = list(args.any(0))?;
+    let mut ports = Vec::new();
+    for container in containers.iter().flat_map(List::iter) {
+        if !proxy && container.field("Name")?.as_str() == Some(PROXY) {
+            continue;
+        }
+        for port in list(&container.field("Ports")?)?.iter().flat_map(List::iter) {
+            if !matches!(port.field("Protocol")?.as_str(), Some("UDP" | "SCTP")) {
+                ports.push(sprint(&port.field("ContainerPort")?, budget)?);
+            }
+        }
+    }
+    Ok(Value::from(ports.join(",")))
+}
+
+fn list<'a>(value: &Value<'a>) -> Result<Option<List<'a>>, Reason> {
+    match value {
+        Value::List(list) => Ok(Some(list.clone())),
+        Value::Missing | Value::Nil => Ok(None),
+        other => Err(other.type_error("list")),
+    }
+}

@@ -32,7 +32,11 @@ DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
 SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
-.PHONY: help demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
+# Each phase is a line with its time; on a terminal cargo shows its progress, too.
+PHASE    := @tests/support/make/phase
+QUIET    := $(shell [ -t 2 ] || echo --quiet)
+
+.PHONY: help require-demo require-test demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
@@ -41,13 +45,19 @@ help:
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make lint    format, clippy, licences and bans'
 
-demo: build programs
-	cargo run --quiet --example demo
+require-demo require-test: require-%:
+	@tests/support/make/require $*
 
-test: build programs cnitool helm kube containerd2
-	cargo test --quiet --workspace --lib --bins
-	cargo test --quiet --workspace --doc
-	cargo test --quiet --workspace $(SUITES:%=--test %)
+demo: require-demo build programs
+	$(PHASE) 'build the demo' cargo build $(QUIET) --example demo
+	@cargo run --quiet --example demo
+
+test: require-test build programs cnitool helm kube containerd2
+	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --bins $(SUITES:%=--test %)
+	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib --bins
+	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
+	@for suite in $(SUITES); do \
+	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite || exit 1; done
 
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
@@ -61,8 +71,8 @@ bench: build programs helm kube
 
 # What runs on a node is static: it must not ask for a library that the host lacks.
 build: setup
-	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --bins
-	cargo build --quiet --release --target $(MUSL) $(DAEMONS:%=--bin %)
+	$(PHASE) 'build the plugin' cargo build $(QUIET) --profile plugin --target $(MUSL) --no-default-features --bins
+	$(PHASE) 'build the daemons' cargo build $(QUIET) --release --target $(MUSL) $(DAEMONS:%=--bin %)
 
 IMAGE      ?= localhost/install-cni:0.1.0
 IMAGE_ARCH := $(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))
@@ -74,8 +84,9 @@ image: build
 
 # What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
 programs: setup
-	cargo build --quiet --example answer --example ask --example installer --example repair
-	cargo build --quiet --target $(MUSL) --no-default-features --example pod_app --example pod_proxy --example istio_installer
+	$(PHASE) 'build programs for tests' cargo build $(QUIET) --example answer --example ask --example installer --example repair
+	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) --no-default-features \
+	  --example pod_app --example pod_proxy --example istio_installer
 
 lint: fmt deny
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -92,8 +103,9 @@ $(HOME)/.cargo/bin/cargo-deny:
 FUZZ_SECONDS ?= 20
 FUZZ_TARGETS  = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
-	for target in $(FUZZ_TARGETS); do \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 || exit 1; done
+	@for target in $(FUZZ_TARGETS); do mkdir -p fuzz/corpus/$$target && tests/support/make/phase "fuzz: $$target" \
+	  cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 \
+	  -verbosity=0 || exit 1; done
 
 nightly:
 	@rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
@@ -104,8 +116,7 @@ $(HOME)/.cargo/bin/cargo-fuzz:
 setup: packages target
 
 packages:
-	@dpkg-query -W -f '$${Status}\n' $(PACKAGES) 2>/dev/null | grep -c 'ok installed' | grep -qx $(words $(PACKAGES)) \
-	  || (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES))
+	@tests/support/make/packages target/packages.log $(PACKAGES)
 
 target:
 	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
@@ -132,6 +143,7 @@ types:
 # Five minutes from nothing. The version is what the API server and the kubelet say that they are.
 kube: $(KUBE)
 $(KUBE):
+	@echo '· build Kubernetes for the cluster tier, once: five minutes'
 	@if [ "$$(printf '%s\n' go1.26 "$$(go env GOVERSION 2>/dev/null)" | sort -V | head -n1)" = go1.26 ]; then \
 	  cd $(KUBE_DIR) && mkdir -p $(@D) && CGO_ENABLED=0 go build -trimpath -o $@.new -ldflags "-s -w \
 	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
@@ -141,6 +153,7 @@ $(KUBE):
 unpacked = $$(go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')
 containerd2: $(CONTAINERD2)/bin/containerd
 $(CONTAINERD2)/bin/containerd:
+	@echo '· build containerd 2 for the cluster tier, once: two minutes'
 	@if command -v go >/dev/null; then export CGO_ENABLED=0 GOFLAGS=-trimpath && \
 	  cd "$(call unpacked,$(lastword $(CONTAINERD2_MODULES)))" && \
 	  go build -ldflags '-s -w' -o $(CONTAINERD2)/cni/ ./plugins/main/ptp ./plugins/main/loopback ./plugins/ipam/host-local && \

@@ -8,6 +8,7 @@ mod api;
 
 mod cnictl;
 mod dapr;
+mod documents;
 mod layers;
 mod plugin;
 mod sources;

@@ -1,4 +1,4 @@
-//! What differs from Istio's injection on purpose: one trial for each, under the name that ARCHITECTURE.md lists it by.
+//! What differs from Istio's injection on purpose: one trial for each, under the name that docs/webhook.md lists it by.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn listed() -> Result<(), Failed> {
-    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md"))?;
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhook.md"))?;
     let section = text.split("## What differs from Istio's injection on purpose").nth(1).ok_or("no such section")?;
     let section = section.split("\n## ").next().unwrap_or_default();
     let bullets = section.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));

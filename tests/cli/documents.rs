@@ -1,0 +1,85 @@
+//! The documents: links and anchors resolve, and ARCHITECTURE.md lists the modules within its length.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Documents of the repository, in the directories that hold any.
+fn documents() -> Vec<PathBuf> {
+    let entries = [".", "docs", "docs/decisions", "install"].iter().flat_map(|dir| fs::read_dir(dir).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// Text outside code blocks.
+fn prose(text: &str) -> String {
+    let mut code = false;
+    let lines = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        !fence && !code
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Targets of `[text](target)`.
+fn links(text: &str) -> Vec<String> {
+    let parts = text.split("](").skip(1).filter_map(|part| part.split_once(')'));
+    parts.map(|(target, _)| target.to_owned()).collect()
+}
+
+/// The anchor that a heading gets on code hosts: lower case, spaces as hyphens, punctuation dropped.
+fn anchor(heading: &str) -> String {
+    let kept = heading.to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn has_anchor(text: &str, wanted: &str) -> bool {
+    let headings = text.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
+    headings.map(anchor).any(|found| found == wanted)
+}
+
+/// A sentence about a link that leads nowhere.
+fn broken(document: &Path, target: &str) -> Option<String> {
+    if target.contains("://") {
+        return None;
+    }
+    let (file, wanted) = target.split_once('#').unwrap_or((target, ""));
+    let path = if file.is_empty() { document.to_owned() } else { document.parent().unwrap().join(file) };
+    if !path.exists() {
+        return Some(format!("{}: {target} does not exist", document.display()));
+    }
+    let missing = !wanted.is_empty() && !has_anchor(&prose(&fs::read_to_string(path).unwrap()), wanted);
+    missing.then(|| format!("{}: {target} has no such heading", document.display()))
+}
+
+#[test]
+fn links_resolve() {
+    let documents = documents();
+    assert!(documents.len() > 15, "found {documents:?}");
+    let check = |document: &PathBuf| {
+        let text = prose(&fs::read_to_string(document).unwrap());
+        links(&text).into_iter().filter_map(|target| broken(document, &target)).collect::<Vec<_>>()
+    };
+    let broken: Vec<String> = documents.iter().flat_map(check).collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_named() {
+    let readme = Path::new("./README.md");
+    assert_eq!(broken(readme, "docs/none.md").unwrap(), "./README.md: docs/none.md does not exist");
+    assert_eq!(broken(readme, "docs/node.md#none").unwrap(), "./README.md: docs/node.md#none has no such heading");
+    assert_eq!(broken(readme, "docs/node.md#identities"), None);
+}
+
+#[test]
+fn the_architecture_lists_each_module_in_order_within_1200_words() {
+    let text = fs::read_to_string("ARCHITECTURE.md").unwrap();
+    let words = text.split_whitespace().count();
+    assert!(words <= 1200, "{words} words; details belong in docs/");
+    let lib = fs::read_to_string("src/lib.rs").unwrap();
+    let modules: Vec<&str> = lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    let listed: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("| `")?.split('`').next()).collect();
+    assert_eq!(listed, modules);
+}

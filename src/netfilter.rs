@@ -1,8 +1,8 @@
-//! Rule sets ⇄ kernel.
+//! Reads and programs rule sets in the kernel.
 //!
-//! `converge` observes what a netns holds, compares it with what is wanted and applies the difference, by one of three
-//! backends. Deciding ([`choose`], [`diff`], [`removal`]) is pure; [`probe`] and a [`Session`] act on the netns that the
-//! calling thread is in, which they never change.
+//! `converge` observes the rules of a netns, compares them with the desired ones and applies the difference with one of
+//! three backends. Decisions ([`choose`], [`diff`], [`removal`]) are pure; [`probe`] and a [`Session`] act on the
+//! calling thread's netns and never change it.
 
 mod batch;
 mod bypass;
@@ -38,22 +38,22 @@ use image::{Image, TableFamily};
 use crate::netlink::{self, Malformed, Refusal};
 use crate::rules::RuleSet;
 
-/// By which way rules get into the kernel.
+/// An implementation through which rules are programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// nf_tables, as iptables-nft writes it.
+    /// nf_tables with the expressions of iptables-nft.
     IptablesNft,
-    /// nf_tables, as Istio's native nftables mode writes it.
+    /// nf_tables with the tables of Istio's native nftables mode.
     NativeNft,
-    /// The tables of [`NativeNft`](Self::NativeNft), for the redirected families alone: what stands in for iptables'
-    /// rules where the kernel does not take those.
+    /// The tables of [`NativeNft`](Self::NativeNft), only for the redirected families: the fallback if the kernel does
+    /// not accept iptables' rules.
     NativeFallback,
     /// The programs of iptables-legacy.
     IptablesLegacy,
 }
 
 impl Backend {
-    /// For logs.
+    /// The backend's name in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::IptablesNft => "iptables-nft",
@@ -62,88 +62,74 @@ impl Backend {
         }
     }
 
-    /// Whether its tables are Istio's own.
+    /// Whether the backend uses Istio's own tables.
     fn is_native(self) -> bool {
         matches!(self, Self::NativeNft | Self::NativeFallback)
     }
 }
 
-/// Why a rule cannot be put into the kernel's words.
+/// A rule that cannot be encoded for the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unencodable {
-    /// The kernel knows numbers only.
+    /// The kernel accepts only numeric ids.
     #[error("user or group {0:?} is a name: give its number, or run where the name can be resolved")]
     Name(String),
-    /// More ports than one match holds.
+    /// A match has more ports than it can hold.
     #[error("{given} ports in one match, where iptables takes {limit}")]
-    Ports {
-        /// Ports given.
-        given: usize,
-        /// Ports taken.
-        limit: usize,
-    },
+    Ports { given: usize, limit: usize },
 }
 
-/// What a fuzzer calls: reads a rule's list of expressions, and says how many there are.
+/// Decodes a rule's list of expressions and returns their number; for fuzzing.
 pub fn read_rule(list: &[u8]) -> Result<usize, Malformed> {
     wire::read_all(list).map(|exprs| exprs.len())
 }
 
-/// Why the kernel's rules could not be read or changed.
+/// The rules could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The conversation failed.
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// A rule that the kernel has no words for.
     #[error(transparent)]
     Unencodable(#[from] Unencodable),
-    /// The kernel refused a change, and with it all others of the transaction.
+    /// The kernel refused a change and so the whole transaction.
     #[error("{change}: {refusal}; nothing has been changed")]
     Refused {
-        /// The change, as a sentence.
+        /// The change, for messages.
         change: String,
-        /// The kernel's reason.
         refusal: Refusal,
     },
-    /// A rule that asks for a socket's owner, in a netns of another user namespace (`xt_owner.c`, `owner_check`).
+    /// A rule matches a socket's owner in a netns of another user namespace (`xt_owner.c`, `owner_check`).
     #[error(
         "{change}: {refusal}: the network namespace belongs to another user namespace (a pod with hostUsers: false), \
          from where alone the kernel takes owner matches of iptables; native nftables mode has no such limit; nothing \
          has been changed"
     )]
     OtherUserNamespace {
-        /// The change, as a sentence.
+        /// The change, for messages.
         change: String,
-        /// The kernel's reason.
         refusal: Refusal,
     },
-    /// The ruleset was changed by another process meanwhile.
+    /// Another process changed the ruleset between our read and our write.
     #[error("the ruleset changed while it was read or compared; try again")]
     Restless,
-    /// A program of iptables-legacy is needed and not there.
+    /// A required program of iptables-legacy is not installed.
     #[error("{program} is needed, and is neither in PATH nor in the usual sbin directories")]
-    NoProgram {
-        /// The program.
-        program: &'static str,
-    },
-    /// A program of iptables-legacy failed.
+    NoProgram { program: &'static str },
     #[error("{program}: {what}")]
     Program {
-        /// The program.
         program: &'static str,
-        /// How, with its own words.
+        /// The failure, with the program's own message.
         what: String,
-        /// It may pass next time: a lock was held, or its time was over.
+        /// Whether a retry may succeed: a lock was held, or the time limit passed.
         passing: bool,
     },
-    /// A message outgrew its bounds.
+    /// A message exceeded its size limit.
     #[error("writing netlink messages: {0}")]
     Encoding(#[source] Malformed),
 }
 
 impl Error {
-    /// The same may pass next time.
+    /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Restless => true,
@@ -157,10 +143,9 @@ impl Error {
     }
 }
 
-/// What is to be done to a netns, and why.
+/// The changes for a netns, and their reason.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// How the netns differs from what is wanted.
     pub difference: Difference,
     action: Action<'a>,
 }
@@ -168,19 +153,19 @@ pub struct Plan<'a> {
 #[derive(Debug)]
 enum Action<'a> {
     Nothing,
-    /// One nf_tables transaction, good for one generation of the ruleset.
+    /// One nf_tables transaction, valid for one generation of the ruleset.
     Transaction(Vec<Change<'a>>, Option<u32>),
-    /// Input for the restore programs of both families; empty text is not restored.
+    /// Input for the restore programs of both families; empty text is skipped.
     Restore([String; 2]),
 }
 
 impl Plan<'_> {
-    /// Nothing is to be done.
+    /// Whether the plan has no changes.
     pub fn is_empty(&self) -> bool {
         matches!(self.action, Action::Nothing)
     }
 
-    /// The netlink messages that carry it out; none where it is empty or goes by iptables-legacy.
+    /// Encodes the plan as netlink messages; empty without changes or with iptables-legacy.
     pub fn messages(&self) -> Result<Vec<u8>, Error> {
         match &self.action {
             Action::Transaction(changes, generation) => Ok(encode(changes, *generation)?.bytes),
@@ -189,36 +174,34 @@ impl Plan<'_> {
     }
 }
 
-/// What came of a plan.
+/// The outcome of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was empty: nothing was sent.
+    /// The plan was empty; nothing was sent.
     Unchanged,
-    /// It was carried out.
+    /// The plan was applied.
     Changed,
-    /// The kernel lacks an expression or an extension of iptables that a rule needs. Nothing has been changed; another
-    /// backend may do.
+    /// The kernel lacks an expression or an iptables extension that a rule needs. Nothing was changed; another backend
+    /// may work.
     Unsupported {
-        /// The change that was refused, as a sentence.
+        /// The refused change, for messages.
         change: String,
-        /// The kernel's reason.
         refusal: Refusal,
     },
 }
 
-/// How a netns differs from what is wanted, with the changes that mend it. Owners must be numbers.
+/// Compares a netns with the desired rules and plans the changes. Owners must be numeric ids.
 pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, live);
     Ok(Plan { difference, action: action(wanted, wanted, live, changes) })
 }
 
-/// Rules of others by which packets pass Istio's jumps by.
+/// Finds other programs' rules that make packets skip Istio's jumps.
 pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencodable> {
     Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
 
-/// What takes our rules out of a netns. `former` says which rules of built-in chains are ours, besides those that lead
-/// to our chains.
+/// Plans the removal of our rules. `former` identifies our rules in built-in chains that do not jump to our chains.
 pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let nothing = RuleSet::default();
     let changes = removal::changes(&image(former, live.backend)?, live);

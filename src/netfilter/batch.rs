@@ -1,7 +1,7 @@
-//! Changes of the kernel's tables, written as one nf_tables transaction.
+//! Encodes changes as one nf_tables transaction.
 //!
-//! The last message alone asks for an acknowledgement; each has its own sequence number, so that a refusal names the
-//! change that it concerns.
+//! Only the last message requests an acknowledgement. Each has its own sequence number, so that a refusal identifies
+//! its change.
 
 use std::fmt;
 
@@ -25,36 +25,33 @@ const DELRULE: u16 = 8;
 const NEWSET: u16 = 9;
 const NEWSETELEM: u16 = 12;
 
-/// One step of a transaction.
+/// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change<'a> {
-    /// Make the table, or wake it.
+    /// Creates a table, or clears its dormant flag.
     AddTable(TableId),
-    /// Make the chain; one of our own must not be there yet.
+    /// Creates a chain; without a hook it must not exist yet.
     AddChain(TableId, &'static str, Option<Hook>),
-    /// Make the rule.
     AddRule(TableId, &'static str, Rule<'a>, Position),
-    /// Delete one rule.
+    /// Deletes the rule with this handle.
     DeleteRule(TableId, &'a str, u64),
-    /// Delete a chain's rules.
+    /// Deletes all rules of a chain.
     Flush(TableId, &'a str),
-    /// Delete an empty chain.
+    /// Deletes an empty chain.
     DeleteChain(TableId, &'a str),
-    /// Delete a table with all that is in it.
+    /// Deletes a table with its content.
     DeleteTable(TableId),
 }
 
-/// Where in a chain.
+/// The position of a new rule in its chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Position {
     /// Before the rule with this handle.
     Before(u64),
-    /// After all others.
     Last,
 }
 
 impl Change<'_> {
-    /// The table that it changes.
     pub(super) fn table(&self) -> TableId {
         match self {
             Self::AddTable(table) | Self::DeleteTable(table) => *table,
@@ -82,27 +79,25 @@ impl fmt::Display for Change<'_> {
     }
 }
 
-/// A transaction, ready to be sent.
+/// An encoded transaction.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Its messages.
     pub(super) bytes: Vec<u8>,
-    /// The sequence number of the message that is acknowledged.
+    /// The sequence number of the acknowledged message.
     pub(super) last: u32,
-    /// For each change, the sequence number of its last message.
+    /// The sequence number of each change's last message.
     ends: Vec<u32>,
 }
 
 impl Batch {
-    /// The place, among the changes, of the one that a message belongs to.
+    /// Returns the index of the change to which a message belongs.
     pub(super) fn change_of(&self, seq: u32) -> Option<usize> {
         let i = self.ends.partition_point(|end| *end < seq);
         (seq > 0 && i < self.ends.len()).then_some(i)
     }
 }
 
-/// Writes the transaction. With a `generation` the kernel refuses it (`ERESTART`) if anything has changed since that
-/// was read.
+/// Encodes a transaction. With a `generation` the kernel refuses it (`ERESTART`) if the ruleset has changed since.
 pub(super) fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Malformed> {
     let mut out = Out::new(changes.len());
     out.begin(generation);
@@ -120,13 +115,13 @@ pub(super) fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<
 struct Out {
     w: Writer,
     seq: u32,
-    /// Where the newest message starts.
+    /// The offset of the newest message.
     start: usize,
     sets: SetIds,
 }
 
 impl Out {
-    /// Bytes that a rule takes, about.
+    /// The approximate size of an encoded rule, in bytes.
     const RULE: usize = 256;
 
     fn new(changes: usize) -> Self {
@@ -216,7 +211,7 @@ impl Out {
         });
     }
 
-    /// An anonymous set of ports, as nft writes it; the user data tells `nft list` how to print its elements.
+    /// Appends an anonymous set of ports as nft does; the key type tells `nft list` how to print its elements.
     fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
         /// `NFT_SET_ANONYMOUS | NFT_SET_CONSTANT`
         const FLAGS: u32 = 3;

@@ -1,6 +1,6 @@
-//! Rules of others by which packets pass Istio's jump by: an ACCEPT or a RETURN before it in a built-in chain.
+//! Finds other programs' rules that make packets skip Istio's jump: an ACCEPT or RETURN before it in a built-in chain.
 //!
-//! They are left alone, for they may be meant; CHECK names them. Pure.
+//! They are not changed, because they may be intended; CHECK reports them. Pure.
 
 use super::describe;
 use super::diff::{is_own, leads_to_own};
@@ -9,7 +9,7 @@ use super::image::{Body, Image};
 use super::live::Live;
 use super::mismatch::{Mismatch, Wrong};
 
-/// One for each such rule; none in chains without a jump of Istio's.
+/// Returns one mismatch for each such rule; none in chains without a jump to Istio's chains.
 pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for table in &live.tables {
@@ -29,7 +29,7 @@ pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
     found
 }
 
-/// Whether a packet that matches is seen by no later rule of the chain, and goes on.
+/// Whether the rule ends the traversal of its chain without dropping the packet.
 fn ends(body: &Body) -> bool {
     match body {
         Body::Saved(line) => line.ends_with(" -j ACCEPT") || line.ends_with(" -j RETURN"),

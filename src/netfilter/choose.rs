@@ -1,4 +1,4 @@
-//! Which backend: what the kernel and the netns are like, and what follows.
+//! Selects the backend from facts about the kernel and the netns.
 
 use nix::errno::Errno;
 
@@ -6,43 +6,39 @@ use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
 use crate::rules::Family;
 
-/// What decides the backend.
+/// The facts that determine the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelFacts {
-    /// iptables-legacy has tables in this netns, of either family.
+    /// The netns has iptables-legacy tables of either family.
     pub legacy_in_use: bool,
-    /// The programs of iptables-legacy are installed, under names that say so.
+    /// The programs of iptables-legacy are installed under their `-legacy` names.
     pub legacy_programs: bool,
-    /// Programs of iptables-legacy are installed as plain `iptables-restore` and `iptables-save`.
+    /// The programs of iptables-legacy are installed as plain `iptables-restore` and `iptables-save`.
     pub plain_programs: bool,
-    /// The kernel has nf_tables.
+    /// The kernel supports nf_tables.
     pub nf_tables: bool,
-    /// nf_tables takes what all rules need of iptables' extensions (`CONFIG_NFT_COMPAT`): owner match, nat's REDIRECT.
+    /// nf_tables supports the iptables extensions that every rule set needs (`CONFIG_NFT_COMPAT`): owner match and
+    /// nat's REDIRECT.
     pub compat: bool,
 }
 
-/// A backend that the user insists on.
+/// A backend that the user requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forced {
-    /// iptables-nft's rules.
     Nft,
-    /// iptables-legacy.
     Legacy,
 }
 
-/// No backend can do what is asked.
+/// No usable backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// Asked for, or the only one left.
+    /// The backend was required, or no other is left.
     #[error("the kernel has no nf_tables: load the module nf_tables")]
     NfTables,
-    /// Asked for.
     #[error("the kernel's nf_tables has no iptables extensions: load the modules nft_compat, xt_owner and xt_REDIRECT")]
     Compat,
-    /// Asked for.
     #[error("iptables-legacy-restore is not installed")]
     LegacyPrograms,
-    /// Neither way is open.
     #[error(
         "the kernel has no nf_tables (module nf_tables), and neither iptables-legacy-restore nor iptables-restore is \
          installed: load the former or install one of the latter"
@@ -50,14 +46,14 @@ pub enum Unavailable {
     All,
 }
 
-/// The backend to use: the first of the [`candidates`].
+/// Selects the first of the [`candidates`].
 pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Backend, Unavailable> {
     candidates(native, forced, facts)?.first().copied().ok_or(Unavailable::All)
 }
 
-/// The backends that may do, the best first. What is forced has no second. Else, as Istio chooses: legacy where it is in
-/// use, nf_tables, legacy; then native tables, which Istio does not fall back to, and last the plain programs, which may
-/// be of any age.
+/// Lists the usable backends, the preferred one first. A required backend has no alternative. Otherwise the order is
+/// Istio's: legacy if in use, nf_tables, legacy; then native tables, which Istio does not fall back to, and last the
+/// plain programs, which may be of any age.
 pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Vec<Backend>, Unavailable> {
     let plain = facts.plain_programs.then_some(Backend::IptablesLegacy);
     let legacy = facts.legacy_programs.then_some(Backend::IptablesLegacy);
@@ -84,8 +80,8 @@ pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> 
     if found.is_empty() { Err(Unavailable::All) } else { Ok(found) }
 }
 
-/// The backend that a usual kernel has, without a question to the kernel. Where it turns out to lack something, [`probe`]
-/// and [`candidates`] say what is left.
+/// Selects the backend of a typical kernel without querying it. If the kernel lacks a feature, [`probe`] and
+/// [`candidates`] give the alternatives.
 pub fn presume(native: bool, forced: Option<Forced>, legacy_in_use: bool) -> Backend {
     match forced {
         _ if native => Backend::NativeNft,
@@ -96,14 +92,14 @@ pub fn presume(native: bool, forced: Option<Forced>, legacy_in_use: bool) -> Bac
     }
 }
 
-/// Whether iptables-legacy has tables of this family in the calling thread's netns: a look at a file.
+/// Whether the calling thread's netns has iptables-legacy tables of this family, according to a file in `/proc`.
 pub fn legacy_in_use(family: Family) -> bool {
     let mut families = legacy::FAMILIES.iter().filter(|f| f.family == family);
     families.any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
-/// The facts of the calling thread's netns. Changes nothing; where iptables-legacy has no programs of that name, runs
-/// `iptables-restore --version`.
+/// Collects the facts of the calling thread's netns without changing it. Runs `iptables-restore --version` if no
+/// program has a `-legacy` name.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
     let legacy_in_use = [Family::V4, Family::V6].into_iter().any(legacy_in_use);
@@ -112,13 +108,13 @@ pub fn probe() -> Result<KernelFacts, Error> {
     Ok(KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, compat })
 }
 
-/// Whether the kernel has nf_tables, and with it the extensions of iptables without which no rule set of ours is.
+/// Whether the kernel supports nf_tables, and the iptables extensions that every rule set needs.
 fn nf_tables() -> Result<(bool, bool), Error> {
     /// `NFNL_SUBSYS_NFTABLES`, `NFT_MSG_GETGEN`
     const GETGEN: u16 = 10 << 8 | 16;
     /// `NFNL_SUBSYS_NFT_COMPAT`, `NFNL_MSG_COMPAT_GET`
     const COMPAT_GET: u16 = 11 << 8;
-    /// Name, revision and kind (match or target, the `type` of `NFTA_COMPAT_TYPE`) of an extension.
+    /// Name, revision and type (`NFTA_COMPAT_TYPE`: 0 match, 1 target) of an extension.
     const OWNER: (&str, u32, u32) = ("owner", 1, 0);
     const REDIRECT: (&str, u32, u32) = ("REDIRECT", 0, 1);
     const NFPROTO_IPV4: u8 = 2;
@@ -141,7 +137,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             Err(error) => Err(Error::from(error)),
         }
     };
-    // Who answers this has the other.
+    // A kernel that supports the extensions also supports nf_tables.
     let mut extension = |(name, revision, kind)| {
         has(&mut socket, COMPAT_GET, NFPROTO_IPV4, &|w| {
             w.text(1, name);
@@ -166,7 +162,7 @@ mod tests {
     };
 
     #[test]
-    fn legacy_only_where_it_is_in_use_or_nothing_else_is_there() {
+    fn legacy_is_chosen_only_if_in_use_or_as_a_fallback() {
         assert_eq!(choose(false, None, &NODE), Ok(Backend::IptablesNft));
         let in_use = KernelFacts { legacy_in_use: true, ..NODE };
         assert_eq!(choose(false, None, &in_use), Ok(Backend::IptablesLegacy));
@@ -179,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn native_tables_stand_in_where_neither_iptables_is_and_plain_programs_come_last() {
+    fn native_tables_precede_plain_programs_as_fallback() {
         use Backend::{IptablesLegacy, IptablesNft, NativeFallback};
         let all = |facts| candidates(false, None, &facts).unwrap();
         assert_eq!(all(NODE), [IptablesNft, IptablesLegacy, NativeFallback]);
@@ -194,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forced_has_no_fallback() {
+    fn a_forced_backend_has_no_fallback() {
         let old = KernelFacts { nf_tables: false, compat: false, ..NODE };
         assert_eq!(choose(false, Some(Forced::Nft), &old), Err(Unavailable::NfTables));
         assert_eq!(choose(true, Some(Forced::Legacy), &old), Err(Unavailable::NfTables));

@@ -1,8 +1,8 @@
-//! Rules in the words of iptables-nft 1.8.9: after our batch its `iptables-save` prints what it would print had it
-//! loaded the rules itself.
+//! Encodes rules as iptables-nft 1.8.9 does: its `iptables-save` prints the same text as for rules that it loaded
+//! itself.
 //!
-//! The order of expressions is iptables': interfaces, protocol, source, destination, then the other matches as they
-//! were written, the counter, the target.
+//! The order of expressions is iptables': interfaces, protocol, source, destination, the other matches in the rule's
+//! order, counter, target.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::xt::{self, Id};
 use crate::redirect::{Interface, Owner, Port};
 use crate::rules::{self, Family, Match, Proto, RuleSet, Target};
 
-/// The tables `mangle`, `nat` and `raw` of both families.
+/// Encodes the tables `mangle`, `nat` and `raw` of both families.
 pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
     let mut tables = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -30,7 +30,7 @@ pub(super) fn image(rules: &RuleSet) -> Result<Image<'_>, Unencodable> {
     Ok(Image { tables })
 }
 
-/// Adds a chain to its table; chains come sorted by table.
+/// Adds a chain to its table; chains must be sorted by table.
 pub(super) fn push<'a>(tables: &mut Vec<Table<'a>>, id: TableId, chain: Chain<'a>) {
     match tables.last_mut() {
         Some(table) if table.id == id => table.chains.push(chain),
@@ -73,7 +73,7 @@ fn is_destination(m: &Match) -> bool {
     matches!(m, Match::Destination { .. })
 }
 
-/// What iptables keeps in `struct ipt_ip` and not in an extension.
+/// Encodes a match that iptables stores in `struct ipt_ip` instead of an extension.
 fn write_header(m: &Match, exprs: &mut Vec<Expr>) {
     match m {
         Match::InInterface(name) => interface(Meta::InInterface, name, exprs),
@@ -124,7 +124,7 @@ fn target(target: &Target, family: Family) -> Expr {
     }
 }
 
-/// Names are resolved before the kernel is asked.
+/// Returns the numeric id; names must be resolved before.
 pub(super) fn id(owner: &Owner) -> Result<u32, Unencodable> {
     match owner {
         Owner::Id(id) => Ok(*id),
@@ -147,7 +147,7 @@ pub(super) fn compare(load: Expr, op: Op, value: Value, exprs: &mut Vec<Expr>) {
     exprs.extend([load, Expr::Cmp(op, value)]);
 }
 
-/// The name with its final zero byte: longer names that start so are others.
+/// Compares the name including its final zero byte, to exclude longer names with this prefix.
 fn interface(key: Meta, name: &Interface, exprs: &mut Vec<Expr>) {
     let mut bytes = [0; 16];
     let text = name.as_str().as_bytes();
@@ -158,20 +158,19 @@ fn interface(key: Meta, name: &Interface, exprs: &mut Vec<Expr>) {
     exprs.extend([Some(Expr::Meta(key)), value.map(|v| Expr::Cmp(Op::Equal, v))].into_iter().flatten());
 }
 
-/// Source or destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Source,
     Destination,
 }
 
-/// A port of TCP or UDP.
+/// Compares a TCP or UDP port.
 pub(super) fn ports(side: Side, port: Port, op: Op, exprs: &mut Vec<Expr>) {
     let offset = if side == Side::Source { 0 } else { 2 };
     compare(Expr::Payload { base: Base::Transport, offset, length: 2 }, op, Value::port(port), exprs);
 }
 
-/// Where an address is in its header, and its network's bytes and mask.
+/// Returns the offset of an address in its header, and the bytes of the network and of its mask.
 pub(super) fn network(side: Side, net: IpNet) -> (u8, Value, Value) {
     let (source, destination) = match net {
         IpNet::V4(_) => (12, 16),
@@ -186,8 +185,7 @@ pub(super) fn network(side: Side, net: IpNet) -> (u8, Value, Value) {
     (offset, network.unwrap_or(Value::u8(0)), mask.unwrap_or(Value::u8(0)))
 }
 
-/// Whole bytes are compared as they are, other prefixes through a mask; a prefix of 0 matches everything and is left
-/// out.
+/// Compares an address with a range; omits a prefix length of 0, which matches everything.
 fn address(side: Side, net: IpNet, op: Op, exprs: &mut Vec<Expr>) {
     let (offset, network, mask) = network(side, net);
     let prefix = net.prefix_len();
@@ -197,7 +195,7 @@ fn address(side: Side, net: IpNet, op: Op, exprs: &mut Vec<Expr>) {
     masked(offset, prefix, network, mask, op, exprs);
 }
 
-/// A comparison with a network's bytes: as many as the prefix fills, or all of them through a mask.
+/// Compares with a network: a prefix of whole bytes directly, any other through a mask.
 pub(super) fn masked(offset: u8, prefix: u8, network: Value, mask: Value, op: Op, exprs: &mut Vec<Expr>) {
     let whole = prefix.is_multiple_of(8) && prefix > 0;
     let bytes = network.as_bytes();

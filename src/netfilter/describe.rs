@@ -1,11 +1,10 @@
-//! Tables, hooks and rules as operators know them.
+//! Formats tables, hooks and rules for messages.
 
 use super::image::{Body, Hook, Rule, TableFamily, TableId};
 use super::live::{LiveHook, LiveRule};
 use super::{print, restore};
 use crate::rules::Family;
 
-/// A table and its family.
 pub(super) fn table(table: TableId) -> String {
     match table.family {
         TableFamily::Ip => format!("IPv4 table {}", table.name),
@@ -14,13 +13,13 @@ pub(super) fn table(table: TableId) -> String {
     }
 }
 
-/// A wanted rule, as `iptables-save` prints it.
+/// Formats a desired rule as `iptables-save` prints it.
 pub(super) fn wanted(table: TableId, rule: &Rule<'_>) -> String {
     let family = if table.family == TableFamily::Ip6 { Family::V6 } else { Family::V4 };
     restore::save_form(rule.source, family)
 }
 
-/// A rule of the kernel in this chain, as `iptables-save` prints it.
+/// Formats a rule of the kernel as `iptables-save` prints it.
 pub(super) fn live(id: TableId, chain: &str, known: &[Rule<'_>], rule: &LiveRule) -> String {
     match (&rule.body, known.iter().find(|k| k.body == rule.body)) {
         (Body::Saved(line), _) => line.clone(),
@@ -29,12 +28,12 @@ pub(super) fn live(id: TableId, chain: &str, known: &[Rule<'_>], rule: &LiveRule
     }
 }
 
-/// Where a base chain should be called.
+/// Formats the desired hook of a base chain.
 pub(super) fn hook(hook: Option<Hook>) -> String {
     hook.map_or_else(none, |h| text(h.kind, h.number, h.priority))
 }
 
-/// Where a base chain is called.
+/// Formats the observed hook of a base chain.
 pub(super) fn live_hook(hook: Option<&LiveHook>) -> String {
     hook.map_or_else(none, |h| text(&h.kind, h.number, h.priority))
 }

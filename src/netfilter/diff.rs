@@ -1,8 +1,8 @@
-//! What is wanted against what is there: the differences, and the least changes that mend them.
+//! Compares desired and observed tables: the differences, and the minimal changes that resolve them.
 //!
-//! Istio's own chains are compared exactly. In chains that others use too, our rules must be there in their order;
-//! what stands between them is none of our business, unless it leads to a chain of ours. A rule there that an earlier
-//! configuration wanted and that leads nowhere of ours cannot be told from anyone else's, and stays. Pure.
+//! Istio's own chains must match exactly. Shared chains must contain our rules in order; rules between them are ignored
+//! unless they jump to our chains. A rule in a shared chain that an earlier configuration needed and that jumps to no
+//! chain of ours is indistinguishable from other programs' rules, and stays. Pure.
 
 use std::borrow::Cow;
 
@@ -13,25 +13,24 @@ use super::live::{Live, LiveChain, LiveRule, LiveTable};
 use super::mismatch::{Mismatch, Wrong};
 use crate::rules::At;
 
-/// How a kernel differs from what is wanted.
+/// The difference between observed and desired tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
-    /// Nothing of ours is there.
+    /// None of our rules or chains exists.
     Absent,
-    /// All is as wanted.
+    /// Everything is as desired.
     Same,
-    /// Something of ours is there, and not as wanted.
+    /// Some of our rules or chains exist, but not as desired.
     Differs(Vec<Mismatch>),
 }
 
-/// The difference, and what mends it.
+/// The difference, with the changes that resolve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Comparison<'a> {
     pub(super) difference: Difference,
     pub(super) changes: Vec<Change<'a>>,
 }
 
-/// Compares all tables.
 pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::default();
     for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
@@ -46,12 +45,12 @@ pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
     work.finish()
 }
 
-/// Whether a chain is ours alone.
+/// Whether a chain belongs to Istio alone.
 pub(super) fn is_own(table: TableId, chain: &str) -> bool {
     table.is_native() || chain.starts_with("ISTIO_")
 }
 
-/// Whether a rule leads to a chain of ours.
+/// Whether a rule jumps to one of our chains.
 pub(super) fn leads_to_own(table: TableId, rule: &LiveRule) -> bool {
     rule.body.jumps_to().is_some_and(|chain| is_own(table, chain))
 }
@@ -59,7 +58,7 @@ pub(super) fn leads_to_own(table: TableId, rule: &LiveRule) -> bool {
 #[derive(Default)]
 struct Work<'a> {
     mismatches: Vec<Mismatch>,
-    /// Something of ours is there.
+    /// Whether any of our rules or chains exists.
     seen: bool,
     deleted_rules: Vec<Change<'a>>,
     deleted_chains: Vec<Change<'a>>,
@@ -129,7 +128,7 @@ impl<'a> Work<'a> {
         self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
     }
 
-    /// Rules that lead to us from a chain where we want none.
+    /// Deletes rules that jump to our chains from a chain in which none is desired.
     fn strays(&mut self, table: TableId, chain: &'a LiveChain) {
         for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r)) {
             self.seen = true;
@@ -169,7 +168,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What is between two rules that are as wanted.
+    /// Handles the rules between two matching ones.
     fn gap(&mut self, gap: &Gap<'_, 'a>) {
         let Gap { table, wanted, live, own, .. } = *gap;
         for (i, rule) in gap.missing.iter().enumerate() {
@@ -184,7 +183,7 @@ impl<'a> Work<'a> {
             self.added_rules.push(Change::AddRule(table, wanted.name, rule.clone(), position));
         }
         for (i, (place, rule)) in gap.extra.iter().enumerate() {
-            // In a chain of others, a second rule like one of ours may be theirs.
+            // In a shared chain, a duplicate of one of our rules may be another program's.
             let replaced = gap.replaces(rule);
             if !own && !leads_to_own(table, rule) && !replaced {
                 continue;
@@ -202,34 +201,34 @@ struct Gap<'g, 'a> {
     wanted: &'g Chain<'a>,
     live: &'a LiveChain,
     own: bool,
-    /// Index of the first missing rule.
+    /// The index of the first missing rule.
     first: usize,
     missing: &'g [Rule<'a>],
     extra: &'g [(usize, &'a LiveRule)],
-    /// Handle of the kept rule that follows.
+    /// The handle of the following kept rule.
     next: Option<u64>,
-    /// All pairs of wanted and kept rules.
+    /// All index pairs of desired and kept rules.
     kept: &'g [(usize, usize)],
 }
 
 impl Gap<'_, '_> {
-    /// Whether a live rule is one of ours that will be added again at its place.
+    /// Whether the rule equals one of ours that will be added again at its position.
     fn replaces(&self, rule: &LiveRule) -> bool {
         let is_kept = |i: usize| self.kept.iter().any(|(w, _)| *w == i);
         self.wanted.rules.iter().enumerate().any(|(i, w)| w.body == rule.body && !is_kept(i))
     }
 
-    /// Before the first rule that stays.
+    /// The position before the first rule that stays.
     fn before_others(&self, live: &LiveChain) -> Position {
         let stays = |r: &&LiveRule| !leads_to_own(self.table, r) && !self.replaces(r);
         live.rules.iter().find(stays).map_or(Position::Last, |r| Position::Before(r.handle))
     }
 }
 
-/// The largest number of comparisons that alignment takes; past it all between common ends counts as different.
+/// Maximum number of comparisons in an alignment; beyond it, all rules between common ends count as different.
 const ALIGN_LIMIT: usize = 4_000_000;
 
-/// Pairs of indices of equal rules, in order: a longest common subsequence.
+/// Returns the index pairs of a longest common subsequence.
 pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(usize, usize)> {
     let equal =
         |w: usize, l: usize| matches!((wanted.get(w), live.get(l)), (Some(w), Some((_, l))) if w.body == l.body);
@@ -244,13 +243,13 @@ pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(us
     pairs
 }
 
-/// The longest common subsequence of two runs that differ at both ends.
+/// Returns a longest common subsequence of two runs without common ends.
 fn middle(rows: usize, columns: usize, equal: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     if rows.saturating_mul(columns) > ALIGN_LIMIT {
         return Vec::new();
     }
     let width = columns + 1;
-    // lengths[w * width + l]: the longest in what follows w and l.
+    // lengths[w * width + l] is the longest subsequence of the rules from w and l on.
     let mut lengths = vec![0_u32; (rows + 1) * width];
     let at = |lengths: &[u32], w: usize, l: usize| lengths.get(w * width + l).copied().unwrap_or_default();
     for w in (0..rows).rev() {
@@ -286,7 +285,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    /// A longest common subsequence, by trying everything.
+    /// Finds the length of a longest common subsequence by brute force.
     fn longest(wanted: &[u8], live: &[u8]) -> usize {
         match (wanted, live) {
             ([w, rest_w @ ..], [l, rest_l @ ..]) if w == l => 1 + longest(rest_w, rest_l),
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_wanted_and_nothing_there_is_the_same() {
+    fn no_desired_and_no_observed_rules_are_the_same() {
         let live = Live::fresh(crate::netfilter::Backend::IptablesNft);
         let comparison = compare(Image::default(), &live);
         assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));

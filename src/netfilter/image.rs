@@ -1,30 +1,27 @@
-//! What the kernel's tables are to hold: a [`RuleSet`](crate::rules::RuleSet) put into the words of nf_tables.
+//! The desired content of the kernel's tables: a [`RuleSet`](crate::rules::RuleSet) encoded for a backend.
 //!
-//! Made by the encoders (`compat`, `native`), compared with a dump by `diff`, written out by `batch`.
+//! The encoders (`compat`, `native`, `legacy`) create it, `diff` compares it with a dump, `batch` encodes it.
 
 use super::expr::Expr;
 use crate::rules::{self, Family, Proto};
 
-/// Family of a table (`NFPROTO_*`).
+/// A table's family (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum TableFamily {
-    /// IPv4 and IPv6.
     Inet = 1,
-    /// IPv4.
     Ip = 2,
-    /// IPv6.
     Ip6 = 10,
 }
 
 impl TableFamily {
-    /// The family with this number, if a table of ours can have it.
+    /// Returns the family with this number, if one of our tables can have it.
     pub(super) fn from_number(number: u8) -> Option<Self> {
         [Self::Inet, Self::Ip, Self::Ip6].into_iter().find(|f| *f as u8 == number)
     }
 }
 
-/// `struct nfgenmsg`, with which each message starts.
+/// Encodes `struct nfgenmsg`, the header of each message.
 pub(super) fn family_header(family: Option<TableFamily>) -> [u8; 4] {
     [family.map_or(0, |f| f as u8), 0, 0, 0]
 }
@@ -38,17 +35,15 @@ impl From<Family> for TableFamily {
     }
 }
 
-/// A table, by what identifies it.
+/// The identity of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct TableId {
-    /// Family.
     pub(super) family: TableFamily,
-    /// Name.
     pub(super) name: &'static str,
 }
 
 impl TableId {
-    /// Whether it is one of Istio's native tables, in which nothing belongs to anyone else.
+    /// Whether it is one of Istio's native tables, which no other program shares.
     pub(super) fn is_native(self) -> bool {
         self.name.starts_with("istio-proxy-")
     }
@@ -57,38 +52,33 @@ impl TableId {
 /// All tables that a rule set needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Image<'a> {
-    /// Tables that hold something.
+    /// Tables with at least one chain.
     pub(super) tables: Vec<Table<'a>>,
 }
 
-/// One table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table<'a> {
-    /// Which.
     pub(super) id: TableId,
-    /// Chains, those of the kernel's hooks first.
+    /// Base chains first.
     pub(super) chains: Vec<Chain<'a>>,
 }
 
-/// One chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain<'a> {
-    /// Name.
     pub(super) name: &'static str,
-    /// Where the kernel calls it, if it does.
+    /// None for a chain that is not a base chain.
     pub(super) hook: Option<Hook>,
-    /// Rules from first to last.
+    /// In order.
     pub(super) rules: Vec<Rule<'a>>,
 }
 
-/// Where the kernel calls a base chain.
+/// The hook of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hook {
-    /// Type of chain: `filter`, `nat`, `route`.
+    /// Chain type: `filter`, `nat` or `route`.
     pub(super) kind: &'static str,
-    /// Hook number (`NF_INET_*`).
+    /// `NF_INET_*`
     pub(super) number: u32,
-    /// Priority.
     pub(super) priority: i32,
 }
 
@@ -98,7 +88,7 @@ pub(super) const PREROUTING: u32 = 0;
 pub(super) const OUTPUT: u32 = 3;
 
 impl Hook {
-    /// The hook of a table's built-in chain, if the chain is one. iptables and Istio's nft tables agree on it.
+    /// Returns the hook of a built-in chain; iptables and Istio's nft tables use the same.
     pub(super) fn of(table: rules::Table, chain: rules::Chain) -> Option<Self> {
         let number = match chain {
             rules::Chain::Prerouting => PREROUTING,
@@ -115,17 +105,16 @@ impl Hook {
     }
 }
 
-/// What a rule consists of, in its backend's words.
+/// A rule's content in its backend's representation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Body {
-    /// nf_tables.
     Exprs(Vec<Expr>),
-    /// The line of `iptables-legacy-save`.
+    /// A line of `iptables-legacy-save`.
     Saved(String),
 }
 
 impl Body {
-    /// Expressions; a saved line has none.
+    /// The expressions; none of a saved line.
     pub(super) fn exprs(&self) -> &[Expr] {
         match self {
             Self::Exprs(exprs) => exprs,
@@ -133,7 +122,7 @@ impl Body {
         }
     }
 
-    /// The chain to which the rule sends packets on, or, in a saved line, whatever it jumps to.
+    /// The chain of a jump; for a saved line its target of any kind.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Exprs(exprs) => exprs.iter().find_map(Expr::jumps_to),
@@ -142,13 +131,11 @@ impl Body {
     }
 }
 
-/// One rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule<'a> {
-    /// What it consists of.
     pub(super) body: Body,
-    /// Its protocol, which extensions of iptables ask for.
+    /// The protocol, which iptables extensions require.
     pub(super) protocol: Option<Proto>,
-    /// The rule that it stands for.
+    /// The encoded rule.
     pub(super) source: &'a rules::Rule,
 }

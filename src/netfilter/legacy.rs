@@ -1,8 +1,7 @@
-//! iptables-legacy, which is reached by its programs: `iptables-legacy-save` says what is there, one
-//! `iptables-legacy-restore` a family mends it.
+//! The iptables-legacy backend: `iptables-legacy-save` observes, one `iptables-legacy-restore` for each family applies.
 //!
-//! A restore is atomic within a table, not across tables. Chains of ours that differ are written anew as a whole. A
-//! netns that never had legacy tables is known as such without running anything.
+//! A restore is atomic for a table, not across tables. Own chains that differ are rewritten completely. For a netns
+//! that never had legacy tables no program is run.
 
 mod run;
 
@@ -15,13 +14,13 @@ use crate::rules::{Family, RuleSet};
 
 pub(super) use run::{is_installed, is_installed_plainly, tables_in_use};
 
-/// What differs between the families.
+/// The programs and files of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Programs {
     pub(super) family: Family,
     pub(super) save: &'static str,
     pub(super) restore: &'static str,
-    /// Where the kernel names the tables that the netns has.
+    /// The file in which the kernel lists the netns's tables.
     pub(super) names: &'static str,
 }
 
@@ -40,7 +39,7 @@ pub(super) const FAMILIES: [Programs; 2] = [
     },
 ];
 
-/// The rules as lines that a save would print.
+/// Encodes rules as the lines that a save prints.
 pub(super) fn image(rules: &RuleSet) -> Image<'_> {
     let mut tables = Vec::new();
     for family in [Family::V4, Family::V6] {
@@ -57,7 +56,7 @@ pub(super) fn image(rules: &RuleSet) -> Image<'_> {
     Image { tables }
 }
 
-/// What the calling thread's netns holds.
+/// Reads the calling thread's netns.
 pub(super) fn observe() -> Result<Live, Error> {
     let mut tables = Vec::new();
     for programs in FAMILIES.iter().filter(|p| !tables_in_use(p.names).is_empty()) {
@@ -67,7 +66,7 @@ pub(super) fn observe() -> Result<Live, Error> {
     Ok(Live { tables, ..Live::fresh(Backend::IptablesLegacy) })
 }
 
-/// The tables of a save's output that concern us.
+/// Parses a save's output; ignores tables that Istio does not use.
 fn parse(saved: &str, family: Family) -> Vec<LiveTable> {
     let number = TableFamily::from(family) as u8;
     let mut tables: Vec<LiveTable> = Vec::new();
@@ -85,7 +84,7 @@ fn parse(saved: &str, family: Family) -> Vec<LiveTable> {
     tables
 }
 
-/// `:CHAIN POLICY [0:0]` or `-A CHAIN …`
+/// Parses `:CHAIN POLICY [0:0]` or `-A CHAIN …`.
 fn add_line(table: &mut LiveTable, line: &str) {
     let mut words = line.split(' ');
     match (words.next(), words.next()) {
@@ -105,8 +104,8 @@ fn add_line(table: &mut LiveTable, line: &str) {
     }
 }
 
-/// Input for each family's restore that makes these tables hold what is wanted; empty where a family has none of them.
-/// Rules of `former` go, wherever they are.
+/// Formats the input of each family's restore that gives these tables their desired content; empty for a family without
+/// them. Deletes the rules of `former` wherever they are.
 pub(super) fn mend(wanted: &RuleSet, former: &RuleSet, live: &Live, tables: &[TableId]) -> [String; 2] {
     let (wanted_image, former) = (image(wanted), image(former));
     FAMILIES.map(|programs| {
@@ -133,7 +132,7 @@ fn mend_table(
     let own = chains.iter().map(|c| c.name).filter(|name| diff::is_own(id, name));
 
     let mut text = format!("*{}\n", id.name);
-    // Declaring a chain empties it.
+    // A chain declaration also flushes the chain.
     for name in own.chain(leftovers.iter().copied()) {
         let _ = writeln!(text, ":{name} - [0:0]");
     }
@@ -147,13 +146,13 @@ fn mend_table(
     text + "COMMIT\n"
 }
 
-/// Chains of ours that are not wanted.
+/// Our chains that are no longer desired.
 fn leftovers<'a>(table: &'a LiveTable, wanted: &[Chain<'_>]) -> Vec<&'a str> {
     let names = table.chains.iter().map(|c| c.name.as_str());
     names.filter(|n| diff::is_own(table.id, n) && wanted.iter().all(|w| w.name != *n)).collect()
 }
 
-/// Our rules in chains that others use too.
+/// Deletes our rules in shared chains.
 fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], text: &mut String) {
     for chain in table.chains.iter().filter(|c| !diff::is_own(table.id, &c.name)) {
         let rules = wanted.iter().find(|w| w.name == chain.name).map_or(&[][..], |w| &w.rules);
@@ -166,7 +165,7 @@ fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], text: &mut String) {
     }
 }
 
-/// Feeds each family's restore with its text, if it has one.
+/// Runs each family's restore with its text, unless that is empty.
 pub(super) fn restore(texts: &[String; 2]) -> Result<(), Error> {
     for (programs, text) in FAMILIES.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
         run::run(programs.restore, &["--noflush", run::WAIT], text)?;
@@ -183,7 +182,7 @@ mod tests {
         -A OUTPUT -j ISTIO_OUTPUT\n-A ISTIO_OUTPUT -j RETURN\nCOMMIT\n";
 
     #[test]
-    fn reads_the_tables_that_concern_us() {
+    fn tables_of_istio_are_read() {
         let tables = parse(SAVED, Family::V4);
         let chains: Vec<_> = tables[0].chains.iter().map(|c| (c.name.as_str(), c.rules.len())).collect();
         assert_eq!((tables.len(), tables[0].id.name), (1, "nat"));
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn removal_deletes_ours_and_leaves_theirs() {
+    fn removal_deletes_only_our_rules() {
         let live = Live { tables: parse(SAVED, Family::V4), ..Live::fresh(Backend::IptablesLegacy) };
         let nothing = RuleSet::default();
         let [text, v6] = mend(&nothing, &nothing, &live, &[live.tables[0].id]);

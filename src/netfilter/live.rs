@@ -1,7 +1,7 @@
-//! What the kernel holds in the tables that concern us, read by dumps.
+//! Reads the kernel's tables with dumps.
 //!
-//! A fresh netns costs one dump. All that is read belongs to one generation of the ruleset; a change in between starts
-//! the reading anew.
+//! A fresh netns needs one dump. All parts are of one generation of the ruleset; after a change in between, reading
+//! starts again.
 
 use super::diff::is_own;
 use super::expr::{Expr, Meta, Op, Set, Value};
@@ -17,40 +17,38 @@ const GETCHAIN: u16 = NFTABLES | 4;
 const GETRULE: u16 = NFTABLES | 7;
 const GETSETELEM: u16 = NFTABLES | 13;
 const GETGEN: u16 = NFTABLES | 16;
-/// How often the reading starts anew before it gives up.
+/// Maximum number of attempts at a consistent read.
 const ATTEMPTS: usize = 8;
 
-/// What a netns holds in a backend's tables.
+/// The observed tables of a backend in a netns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// By which way it was read.
     pub backend: Backend,
-    /// The ruleset's generation, where the backend has one and there is a table to read.
+    /// The ruleset's generation; none with iptables-legacy or without tables.
     pub(super) generation: Option<u32>,
-    /// Tables.
     pub(super) tables: Vec<LiveTable>,
-    /// There are nf_tables tables in which another backend has its rules.
+    /// Whether the netns has nf_tables tables that another backend uses.
     pub(super) others: bool,
 }
 
 impl Live {
-    /// What a fresh netns holds.
+    /// The tables of a fresh netns.
     pub fn fresh(backend: Backend) -> Self {
         Self { backend, generation: None, tables: Vec::new(), others: false }
     }
 
-    /// The other backend of nf_tables, where this netns has tables that may hold its rules.
+    /// The other nf_tables backend, if the netns has tables that may hold its rules.
     pub fn other(&self) -> Option<Backend> {
         self.others.then_some(other(self.backend))
     }
 
-    /// Whether rules of Istio's are there.
+    /// Whether the tables contain chains of Istio.
     pub fn is_programmed(&self) -> bool {
         let own = |t: &LiveTable| t.chains.iter().any(|c| is_own(t.id, &c.name));
         self.tables.iter().any(own)
     }
 
-    /// Whether rules of Istio's apply to IPv6 as they do where the pod's IPv6 traffic is redirected.
+    /// Whether Istio's rules redirect IPv6.
     pub fn covers_ipv6(&self) -> bool {
         self.tables.iter().any(|table| {
             let of_ipv6 = |rule: &LiveRule| table.id.family == TableFamily::Ip6 || names_ipv6(&rule.body);
@@ -60,59 +58,49 @@ impl Live {
     }
 }
 
-/// Whether a rule of a table for both families is for IPv6 alone.
+/// Whether a rule of a table for both families matches only IPv6.
 fn names_ipv6(body: &Body) -> bool {
     const IPV6: Expr = Expr::Cmp(Op::Equal, Value::u8(TableFamily::Ip6 as u8));
     body.exprs().windows(2).any(|pair| *pair == [Expr::Meta(Meta::Family), IPV6])
 }
 
-/// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveTable {
-    /// Which.
     pub(super) id: TableId,
-    /// The kernel skips it (`NFT_TABLE_F_DORMANT`).
+    /// `NFT_TABLE_F_DORMANT`: the kernel skips the table.
     pub(super) dormant: bool,
-    /// Things in it: chains, sets, objects.
+    /// `NFTA_TABLE_USE`: number of chains, sets and objects.
     pub(super) uses: u32,
-    /// Chains.
     pub(super) chains: Vec<LiveChain>,
 }
 
-/// A chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveChain {
-    /// Name.
     pub(super) name: String,
-    /// Where the kernel calls it, if it does.
+    /// None for a chain that is not a base chain.
     pub(super) hook: Option<LiveHook>,
-    /// Rules from first to last.
+    /// In order.
     pub(super) rules: Vec<LiveRule>,
 }
 
-/// Where the kernel calls a base chain.
+/// The hook of a base chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveHook {
-    /// Type of chain.
     pub(super) kind: String,
-    /// Hook number.
     pub(super) number: u32,
-    /// Priority.
     pub(super) priority: i32,
-    /// What gets to its end is accepted.
+    /// Whether the policy is accept.
     pub(super) accepts: bool,
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveRule {
-    /// The kernel's number for it, unique in its table; a saved line's place in its chain.
+    /// The kernel's number, unique in its table; for a saved line its position in the chain, from 1.
     pub(super) handle: u64,
-    /// What it consists of.
     pub(super) body: Body,
 }
 
-/// The table of this family and name, if the backend has one.
+/// Returns the id of a table that the backend uses.
 pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<TableId> {
     let native = backend.is_native();
     let ours = |t: Table| if native { nft::table_name(t) } else { t.as_str() };
@@ -121,7 +109,7 @@ pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<Table
     Some(TableId { family, name })
 }
 
-/// The backend of nf_tables that has other tables.
+/// Returns the nf_tables backend with other tables.
 fn other(backend: Backend) -> Backend {
     if backend.is_native() { Backend::IptablesNft } else { Backend::NativeFallback }
 }
@@ -136,7 +124,7 @@ pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Err
     Err(Error::Restless)
 }
 
-/// `None` where the ruleset changed while it was read.
+/// Returns none if the ruleset changed during the read.
 fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
     let mut reader = Reader { live: Live::fresh(backend), generation: None, steady: true };
     reader.dump(socket, "listing tables", GETTABLE, |_| (), Reader::table)?;
@@ -168,7 +156,7 @@ fn generation(socket: &mut Socket) -> Result<u32, Error> {
     generation.ok_or(Error::Restless)
 }
 
-/// The first attribute of this type.
+/// Returns the first attribute of this type.
 fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malformed> {
     let body = message.body.get(4..).ok_or(Malformed("a message has no family header"))?;
     Attrs::new(body).find(|a| a.as_ref().map_or(true, |a| a.kind == kind)).transpose()
@@ -176,9 +164,9 @@ fn attr<'a>(message: &Message<'a>, kind: u16) -> Result<Option<Attr<'a>>, Malfor
 
 struct Reader {
     live: Live,
-    /// The lower half of the generation, which each message carries.
+    /// The lower half of the generation, from `nfgenmsg.res_id`.
     generation: Option<[u8; 2]>,
-    /// All messages so far are of one generation.
+    /// Whether all messages so far are of one generation.
     steady: bool,
 }
 
@@ -273,7 +261,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Puts the ports of anonymous sets in the place of their names.
+    /// Replaces the names of anonymous sets by their ports.
     fn sets(&mut self, socket: &mut Socket) -> Result<(), Error> {
         for table in &mut self.live.tables {
             let rules = table.chains.iter_mut().flat_map(|c| &mut c.rules);
@@ -307,7 +295,7 @@ fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {
     Ok((number, priority))
 }
 
-/// The ports in a set, sorted; `None` if it holds anything but ports.
+/// Returns the sorted ports of a set; none if it has other elements.
 fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec<Port>>, Error> {
     let mut w = Writer::with_capacity(128);
     w.message(GETSETELEM, flag::REQUEST | flag::DUMP, 1, |w| {
@@ -332,7 +320,7 @@ fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec
     Ok(ports)
 }
 
-/// An element that is a port and nothing else.
+/// Returns an element that is just a port.
 fn port_of(elem: Attr<'_>) -> Option<Port> {
     let key = wire::only(elem, 1)?;
     let value = wire::only(key, wire::DATA_VALUE)?.value;

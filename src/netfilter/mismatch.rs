@@ -1,4 +1,4 @@
-//! How a kernel's rules differ from what is wanted, as sentences for people.
+//! Differences between observed and desired rules, formatted as sentences.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,11 +6,10 @@ use std::fmt;
 use super::describe;
 use super::image::TableId;
 
-/// One difference; prints as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     table: TableId,
-    /// One of ours is not copied: in a fresh netns all chains are missing, and nobody asks for the sentences.
+    /// Our own names are borrowed: in a fresh netns all chains are missing, and the sentences are not used.
     chain: Cow<'static, str>,
     wrong: Wrong,
 }
@@ -21,45 +20,38 @@ impl Mismatch {
     }
 }
 
-/// What is wrong in a chain.
+/// The kind of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
     /// The kernel skips the table.
     Dormant,
-    /// The table is Istio's, and not wanted.
+    /// One of Istio's tables is not desired.
     UnwantedTable,
-    /// The chain is not there.
+    /// A chain is missing.
     NoChain,
-    /// The chain is one of ours, and not wanted.
+    /// One of our chains is not desired.
     Leftover,
-    /// The chain is not called where it should be.
-    Hook {
-        /// Where it should be called.
-        wanted: String,
-        /// Where it is.
-        found: String,
-    },
-    /// A rule is not at its place.
+    /// A base chain has another hook.
+    Hook { wanted: String, found: String },
+    /// A rule is not at its position.
     Missing {
-        /// Its place, the first being 1, among our rules of the chain.
+        /// 1-based position among our rules of the chain.
         place: usize,
-        /// The rule, as `iptables-save` prints it.
+        /// As `iptables-save` prints it.
         rule: String,
-        /// What is at its place.
+        /// The rule at its position.
         instead: Option<String>,
     },
-    /// A rule that is not wanted.
+    /// A rule is not desired.
     Unwanted {
-        /// Its place in the chain, the first being 1.
+        /// 1-based position in the chain.
         place: usize,
-        /// The rule.
         rule: String,
     },
-    /// A rule of someone else's, by which packets pass Istio's jump by.
+    /// Another program's rule makes packets skip Istio's jump.
     Bypass {
-        /// Its place in the chain, the first being 1.
+        /// 1-based position in the chain.
         place: usize,
-        /// The rule.
         rule: String,
     },
 }

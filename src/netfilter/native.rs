@@ -1,5 +1,5 @@
-//! Rules in the words of nft 1.0.6 given Istio's native text: after our batch `nft list ruleset` prints what it would
-//! print had nft loaded [`nft::render`](super::nft::render).
+//! Encodes rules as nft 1.0.6 does with Istio's native text: `nft list ruleset` prints the same as if nft had loaded
+//! [`nft::render`](super::nft::render).
 
 use std::borrow::Cow;
 
@@ -14,8 +14,8 @@ use super::wire::nfproto;
 use crate::redirect::{Interface, Port};
 use crate::rules::{self, CtStates, Families, Family, Match, RuleSet, Target};
 
-/// Istio's native tables in this family, chains in the order in which Istio declares them. Istio's own family is `inet`,
-/// in which a rule without an address applies to IPv6 even where the pod has IPv4 rules alone.
+/// Encodes Istio's native tables in this family, chains in Istio's order. Istio's own family is `inet`, in which a rule
+/// without address applies to IPv6 even if the pod has only IPv4 rules.
 pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, Unencodable> {
     let mut chains = rules.merged_chains();
     let mut tables = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, U
 }
 
 fn rule(source: &rules::Rule, family: TableFamily) -> Result<Rule<'_>, Unencodable> {
-    // The table's family is established, unless it holds both.
+    // A table of one family needs no match on it.
     let family = [Family::V4, Family::V6].into_iter().find(|f| TableFamily::from(*f) == family);
     let mut out = Out { exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
     let mut matches: Vec<&Match> = source.matches.iter().collect();
@@ -43,7 +43,7 @@ fn rule(source: &rules::Rule, family: TableFamily) -> Result<Rule<'_>, Unencodab
     Ok(Rule { body: Body::Exprs(out.exprs), protocol: source.protocol(), source })
 }
 
-/// Expressions so far, and what they have established: nft states a family or protocol once.
+/// The expressions so far, and the family and protocol that they already match: nft matches each once.
 struct Out {
     exprs: Vec<Expr>,
     family: Option<Family>,
@@ -57,7 +57,7 @@ impl Out {
             Match::OutInterface(name) => self.interface(Meta::OutInterface, name),
             Match::Source(net) => self.address(Side::Source, *net, Op::Equal),
             Match::Destination { net, negated } => self.address(Side::Destination, *net, op(*negated)),
-            // Where a port follows and Istio does not spell the protocol out, the port brings it.
+            // A port match implies the protocol, unless Istio writes it explicitly.
             Match::Protocol(_) if !nft::spells_protocol(rule) => (),
             Match::Protocol(p) => self.protocol(compat::number(*p)),
             Match::DestinationPort { port, negated } => {
@@ -117,7 +117,7 @@ impl Out {
         }
     }
 
-    /// Unlike iptables, nft compares with a prefix of 0 too.
+    /// Unlike iptables, nft also compares with a prefix length of 0.
     fn address(&mut self, side: Side, net: IpNet, op: Op) {
         self.family(match net {
             IpNet::V4(_) => Family::V4,
@@ -137,7 +137,7 @@ impl Out {
         ]);
     }
 
-    /// Bits of `nf_ct_state`: invalid, established, related.
+    /// Tests bits of `nf_ct_state`: invalid, established, related.
     fn state(&mut self, states: CtStates) {
         let bits = match states {
             CtStates::Invalid => {
@@ -149,7 +149,7 @@ impl Out {
         self.exprs.extend([Expr::Ct(Ct::State), Expr::Mask(Value::u32(bits)), Expr::Cmp(Op::Unequal, Value::u32(0))]);
     }
 
-    /// The counter stands before the verdict; Istio puts it behind what TPROXY sets.
+    /// The counter precedes the verdict; with TPROXY Istio puts it after the statements.
     fn target(&mut self, rule: &rules::Rule) {
         let jump = |chain: &rules::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
         if let Target::Tproxy { port, mark } = &rule.target {

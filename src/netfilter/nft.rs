@@ -1,8 +1,8 @@
-//! Rules as nft's text: what Istio's native nftables mode feeds to `nft -f -`, in its words.
+//! Formats rules as nft text: the input of `nft -f -` in Istio's native nftables mode.
 //!
-//! Called for dry runs and by whoever compares with Istio. Tables are of family `inet` and hold both families, so a rule
-//! is written once where it names no address, and as two twins, IPv4 first, where it does. A jump that only one family
-//! needs is written for both: what it leads to names addresses of that family alone.
+//! For dry runs and comparisons with Istio. Tables have family `inet` for both families: a rule without address is
+//! written once, a rule with one as an IPv4 and an IPv6 variant, in this order. A jump that only one family needs is
+//! written for both; the chain's rules contain addresses of that family only.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use crate::redirect::{Port, fmt_net};
 use crate::rules::{At, Chain, CtStates, Families, Match, Proto, Rule, RuleSet, Table, Target};
 
-/// Tables in the order in which Istio writes them, with their chains in the order in which it declares them.
+/// Istio's tables with their chains, in Istio's order.
 pub(super) const TABLES: [(Table, &[Chain]); 3] = [
     (
         Table::Nat,
@@ -40,7 +40,7 @@ pub(super) const TABLES: [(Table, &[Chain]); 3] = [
     (Table::Raw, &[Chain::Prerouting, Chain::Output, Chain::IstioInbound, Chain::IstioOutputDns]),
 ];
 
-/// One transaction that leaves Istio's tables with these rules and no others.
+/// Formats one transaction after which Istio's tables hold exactly these rules.
 pub fn render(rules: &RuleSet) -> String {
     let chains = rules.merged_chains();
     let mut text = String::new();
@@ -65,7 +65,7 @@ pub fn render(rules: &RuleSet) -> String {
     text
 }
 
-/// The table's name, in family `inet`.
+/// The table's name in family `inet`.
 pub fn table_name(table: Table) -> &'static str {
     match table {
         Table::Mangle => "istio-proxy-mangle",
@@ -74,7 +74,7 @@ pub fn table_name(table: Table) -> &'static str {
     }
 }
 
-/// The chain's name; built-in chains have base chains of Istio's own tables in their place.
+/// The chain's name; built-in chains map to base chains of Istio's own tables.
 pub fn chain_name(chain: Chain) -> &'static str {
     match chain {
         Chain::Prerouting => "prerouting",
@@ -90,7 +90,7 @@ pub fn chain_name(chain: Chain) -> &'static str {
     }
 }
 
-/// Where a base chain is attached; nothing for the others.
+/// The hook of a base chain; none for other chains.
 fn hook(table: Table, chain: Chain) -> Option<String> {
     let hook = match chain {
         Chain::Prerouting => "prerouting",
@@ -99,7 +99,7 @@ fn hook(table: Table, chain: Chain) -> Option<String> {
     };
     let kind = match (table, chain) {
         (Table::Nat, _) => "nat",
-        // A new mark changes the route of what is sent.
+        // A changed mark must change the route of outbound packets.
         (Table::Mangle, Chain::Output) => "route",
         _ => "filter",
     };
@@ -111,7 +111,7 @@ fn hook(table: Table, chain: Chain) -> Option<String> {
     Some(format!("type {kind} hook {hook} priority {priority}"))
 }
 
-/// `len` is how many rules the chain has by now: nft inserts only before a rule that is there.
+/// Formats a rule; `len` is the chain's current length, because nft inserts only before an existing rule.
 fn line(rule: &Rule, len: usize) -> String {
     let place = format!("inet {} {}", table_name(rule.table), chain_name(rule.chain));
     let mut words = vec![match (rule.at, rule.at.index(len)) {
@@ -125,7 +125,7 @@ fn line(rule: &Rule, len: usize) -> String {
     words.join(" ")
 }
 
-/// Istio writes matches in an order of its own here; in raw, ports come before addresses.
+/// The order of matches in Istio's native text; in raw, ports precede addresses.
 pub(super) fn rank(m: &Match, table: Table) -> u8 {
     match m {
         Match::InInterface(_) | Match::OutInterface(_) => 0,
@@ -138,11 +138,11 @@ pub(super) fn rank(m: &Match, table: Table) -> u8 {
     }
 }
 
-/// `None` for a protocol that is not spelled out.
+/// Returns none for a protocol that is not written.
 fn match_text(m: &Match, rule: &Rule) -> Option<String> {
     let not = |negated: bool| if negated { "!= " } else { "" };
     let proto = rule.protocol().map_or("tcp", Proto::as_str);
-    // Istio qualifies owners in raw; nft reads both alike.
+    // Istio qualifies owners in raw; nft reads both forms alike.
     let meta = if rule.table == Table::Raw { "meta " } else { "" };
     Some(match m {
         Match::InInterface(nic) => format!("iifname {nic}"),
@@ -159,7 +159,7 @@ fn match_text(m: &Match, rule: &Rule) -> Option<String> {
         Match::SourcePort(port) => format!("{proto} sport {port}"),
         Match::Uid { owner, negated } => format!("{meta}skuid {}{owner}", not(*negated)),
         Match::Gid { owner, negated } => format!("{meta}skgid {}{owner}", not(*negated)),
-        // Unlike its iptables mode, Istio's native mode drops invalid packets of TCP alone.
+        // Unlike its iptables mode, Istio's native mode drops only invalid TCP packets.
         Match::CtState(CtStates::Invalid) => "meta l4proto tcp ct state invalid".to_owned(),
         Match::CtState(CtStates::RelatedEstablished) => "ct state related,established".to_owned(),
         Match::Mark { mark, negated } => format!("mark {}{mark}", not(*negated)),
@@ -167,8 +167,8 @@ fn match_text(m: &Match, rule: &Rule) -> Option<String> {
     })
 }
 
-/// A port implies its protocol. Istio spells the protocol out all the same, but not in DNS rules and not where an
-/// outbound port is all that a rule asks for.
+/// Whether Istio writes the protocol although the port implies it: always, except in DNS rules and in outbound rules
+/// that match only a port.
 pub(super) fn spells_protocol(rule: &Rule) -> bool {
     let dns = rule.table == Table::Raw || rule.chain == Chain::IstioOutputDns;
     let port_alone = matches!(rule.matches[..], [Match::Protocol(_), Match::DestinationPort { .. }]);
@@ -182,7 +182,7 @@ fn family(net: &IpNet) -> &'static str {
     }
 }
 
-/// The verdict, with the counter that every rule of Istio's has.
+/// Formats the verdict with the counter that all Istio rules have.
 fn target_text(rule: &Rule) -> String {
     match &rule.target {
         Target::Return => "counter return".to_owned(),

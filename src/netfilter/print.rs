@@ -1,13 +1,12 @@
-//! Rules of the kernel as `iptables-save` prints them, whoever wrote them.
+//! Formats any rule of the kernel as `iptables-save` prints it.
 //!
-//! For people. What iptables has no words for is named in brackets, and no more of it is told. Pure.
+//! For messages. An expression without iptables syntax is printed as its name in brackets. Pure.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
 use crate::redirect::{Port, fmt_addr};
 
-/// One rule of this chain.
 pub(super) fn rule(chain: &str, exprs: &[Expr]) -> String {
     let mut printer = Printer::default();
     exprs.iter().for_each(|expr| printer.read(expr));
@@ -16,7 +15,7 @@ pub(super) fn rule(chain: &str, exprs: &[Expr]) -> String {
     std::iter::once(format!("-A {chain}")).chain(parts).collect::<Vec<_>>().join(" ")
 }
 
-/// What has been read, in the order in which it is printed.
+/// The parts of a rule in the order in which they are printed.
 #[derive(Default)]
 struct Printer<'a> {
     addresses: Vec<String>,
@@ -24,9 +23,9 @@ struct Printer<'a> {
     protocol: Option<String>,
     matches: Vec<String>,
     target: Option<String>,
-    /// The name of the protocol, which the extension with its ports has too.
+    /// The protocol's name, which is also that of the extension for its ports.
     ports_of: Option<&'static str>,
-    /// What is in the register, and which bits of it count.
+    /// The register's content, and the mask applied to it.
     loaded: Option<&'a Expr>,
     mask: Option<Value>,
 }
@@ -113,8 +112,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// By the place of the field, which differs between the families: source and destination of IPv4 are at 12 and 16,
-    /// of IPv6 at 8 and 24.
+    /// Formats an address; its offset tells the family and the direction: IPv4 has source and destination at 12 and 16,
+    /// IPv6 at 8 and 24.
     fn address(&self, offset: u8, value: Value) -> Option<String> {
         let bytes = value.as_bytes();
         let bits = match &self.mask {
@@ -140,7 +139,7 @@ fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
     Some(all)
 }
 
-/// A number in the host's order.
+/// Reads a number in host byte order.
 fn native(value: Value) -> u32 {
     padded(value.as_bytes()).map_or(0, u32::from_ne_bytes)
 }
@@ -149,14 +148,14 @@ fn port(value: Value) -> u16 {
     padded(value.as_bytes()).map_or(0, u16::from_be_bytes)
 }
 
-/// A name without its final zero byte is the start of many.
+/// Formats an interface name; one without its final zero byte is a prefix.
 fn interface(value: Value) -> String {
     let bytes = value.as_bytes();
     let name: String = bytes.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
     if bytes.contains(&0) { name } else { name + "+" }
 }
 
-/// The protocol's name, and that of the extension for its ports.
+/// Returns the protocol's name, and that of the extension for its ports.
 fn protocol(value: Value) -> (String, Option<&'static str>) {
     match value.as_bytes() {
         [6] => ("tcp".to_owned(), Some("tcp")),
@@ -168,7 +167,7 @@ fn protocol(value: Value) -> (String, Option<&'static str>) {
     }
 }
 
-/// Bits of a connection's state, in the order in which iptables names them.
+/// Formats the bits of a connection state in iptables' order.
 fn states(bits: u32) -> String {
     let names = [(1, "INVALID"), (8, "NEW"), (4, "RELATED"), (2, "ESTABLISHED"), (64, "UNTRACKED")];
     names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect::<Vec<_>>().join(",")
@@ -178,12 +177,12 @@ fn list(ports: &[Port]) -> String {
     ports.iter().map(Port::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// A number in an extension's structure.
+/// Reads a field of an extension's structure.
 fn field<const N: usize>(xt: &Xt, at: usize) -> [u8; N] {
     xt.bytes.get(at..at + N).and_then(|b| b.try_into().ok()).unwrap_or([0; N])
 }
 
-/// The structures are those of `xt.rs`.
+/// Formats a match of iptables; for its structure see `xt.rs`.
 fn xt_match(xt: &Xt) -> String {
     match (&*xt.name, xt.revision) {
         ("owner", 1) => owner(xt),
@@ -211,7 +210,7 @@ fn xt_match(xt: &Xt) -> String {
     }
 }
 
-/// Users, groups, or both.
+/// Formats users, groups, or both.
 fn owner(xt: &Xt) -> String {
     let [which, inverted] = field(xt, 16);
     let id = |bit: u8, at: usize, name: &str| {

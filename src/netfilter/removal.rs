@@ -1,14 +1,14 @@
-//! What takes our rules out of a kernel and leaves everyone else's.
+//! Plans the removal of our rules and of nothing else.
 //!
-//! Chains and tables go where nothing but ours was in them. Pure.
+//! Chains and tables are deleted if they contained only our rules. Pure.
 
 use super::batch::Change;
 use super::diff::{align, is_own, leads_to_own};
 use super::image::{Image, Rule};
 use super::live::{Live, LiveChain, LiveTable};
 
-/// The changes, in order; none where nothing of ours is there. `image` says which rules of built-in chains are ours
-/// besides those that lead to our chains.
+/// Returns the changes in order; none without rules of ours. `image` identifies our rules in built-in chains that do
+/// not jump to our chains.
 pub(super) fn changes<'a>(image: &Image<'_>, live: &'a Live) -> Vec<Change<'a>> {
     live.tables.iter().flat_map(|table| from_table(image, table)).collect()
 }
@@ -43,7 +43,7 @@ fn from_table<'a>(image: &Image<'_>, table: &'a LiveTable) -> Vec<Change<'a>> {
     }
 }
 
-/// Handles of our rules in a chain that others use too.
+/// Returns the handles of our rules in a shared chain.
 pub(super) fn ours(table: &LiveTable, chain: &LiveChain, wanted: &[Rule<'_>]) -> Vec<u64> {
     let candidates: Vec<_> = chain.rules.iter().enumerate().collect();
     let matched = align(wanted, &candidates);

@@ -1,19 +1,19 @@
-//! Rules as iptables' text: what `iptables-restore` reads, in Istio's own words, and what `iptables-save` prints.
+//! Formats rules as iptables text: Istio's input of `iptables-restore`, and the output of `iptables-save`.
 //!
-//! Called for dry runs, by the legacy backend (which feeds `iptables-legacy-restore` and compares with the output of
-//! `-save`) and by whoever shows a rule to people. Writes text and nothing else. Every word comes from a number or from
-//! a type that holds no spaces, so that no value can become a second argument.
+//! For dry runs, for the legacy backend (which runs `iptables-legacy-restore` and compares with `-save`) and for
+//! messages. Only produces text. Every word comes from a number or from a type without spaces, so no value can become a
+//! second argument.
 
 use std::fmt::Write as _;
 
 use crate::redirect::{Port, fmt_net};
 use crate::rules::{At, Chain, CtStates, Family, Match, Proto, Rule, RuleSet, Table, Target};
 
-/// Tables in the order in which Istio writes them.
+/// Istio's order of tables.
 const TABLES: [Table; 3] = [Table::Mangle, Table::Nat, Table::Raw];
 
-/// Input for `iptables-restore --noflush` (`ip6tables-restore` for IPv6): for each table that has rules its new chains,
-/// its rules and `COMMIT`. Empty where the family has no rules.
+/// Formats the input of `iptables-restore --noflush` (`ip6tables-restore` for IPv6): new chains, rules and `COMMIT` for
+/// each table with rules. Empty if the family has no rules.
 pub fn render(rules: &RuleSet, family: Family) -> String {
     let mut text = String::new();
     for table in TABLES {
@@ -33,27 +33,27 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
     text
 }
 
-/// What `istio-iptables --dry-run` prints: the commands that read the present state, and the input of the restores
-/// between them.
+/// Formats the output of `istio-iptables --dry-run`: the commands that read the current rules, and the input of the
+/// restores between them.
 pub fn dry_run(rules: &RuleSet) -> String {
     let after = if rules.ipv6 { "iptables-save\nip6tables-save\n" } else { "iptables-save\n" };
     let [v4, v6] = [Family::V4, Family::V6].map(|family| render(rules, family));
-    // Before, IPv6 is read even where the pod has none: rules could be left there.
+    // IPv6 is read before even if the pod has none: it may have leftover rules.
     format!("iptables-save\nip6tables-save\n{v4}{v6}{after}")
 }
 
-/// The rule as a line for `iptables-restore`, in Istio's words.
+/// Formats a rule for `iptables-restore` as Istio does.
 pub(super) fn istio_form(rule: &Rule, family: Family) -> String {
     line(rule, family, Style::Istio)
 }
 
-/// The rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. Owners must be
-/// numbers to be told from what a kernel holds: the kernel knows no names.
+/// Formats a rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. Owners must
+/// be numeric ids for comparison with the kernel, which knows no names.
 pub fn save_form(rule: &Rule, family: Family) -> String {
     line(rule, family, Style::Save)
 }
 
-/// Chains to create: those that rules are in, then those that are only jumped to.
+/// Returns the chains to create: first those with rules, then those that are only jumped to.
 fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
     let mut chains = Vec::new();
     for chain in rules.iter().map(|r| r.chain).chain(rules.iter().filter_map(|r| r.jumps_to())) {
@@ -64,12 +64,12 @@ fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
     chains
 }
 
-/// Whose words.
+/// The syntax variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Matches in the order of the rule, numbers as given.
+    /// Matches in the rule's order, numbers as given.
     Istio,
-    /// iptables' fixed order and defaults spelled out.
+    /// iptables' fixed order, with explicit defaults.
     Save,
 }
 
@@ -121,7 +121,7 @@ fn istio_match(m: &Match) -> String {
     }
 }
 
-/// Addresses, interfaces and protocol have a fixed place; the rest stays in the order in which it was given.
+/// Orders addresses, interfaces and protocol; the rest keeps the rule's order.
 fn save_rank(m: &Match) -> u8 {
     match m {
         Match::Source(_) => 0,
@@ -133,7 +133,7 @@ fn save_rank(m: &Match) -> u8 {
     }
 }
 
-/// `None` where nothing is printed, as for a range that holds every address.
+/// Returns none if nothing is printed, as for a range of all addresses.
 fn save_match(m: &Match, proto: Option<Proto>) -> Option<String> {
     Some(match m {
         Match::Source(net) | Match::Destination { net, negated: false } if net.prefix_len() == 0 => return None,
@@ -150,7 +150,7 @@ fn save_match(m: &Match, proto: Option<Proto>) -> Option<String> {
 
 fn istio_target(target: &Target, proto: Option<Proto>) -> String {
     match target {
-        // Only DNS is redirected over UDP, and there Istio writes the abbreviated option.
+        // Istio redirects UDP only for DNS, and abbreviates the option there.
         Target::RedirectTo(port) if proto == Some(Proto::Udp) => format!("-j REDIRECT --to-port {port}"),
         Target::RedirectTo(port) => format!("-j REDIRECT --to-ports {port}"),
         Target::Tproxy { port, mark } => format!("-j TPROXY --tproxy-mark {mark}/0xffffffff --on-port {port}"),
@@ -197,7 +197,7 @@ mod tests {
     use crate::redirect::{DnsCapture, Redirect};
     use crate::rules;
 
-    /// Lists that fit their annotation, and noise: what of it gets past the parsers is in a rule.
+    /// Valid lists for their annotation, and noise; any noise that passes the parsers becomes part of a rule.
     fn annotated() -> impl Strategy<Value = (String, String)> {
         let port = any::<u16>().prop_map(|p| p.to_string());
         let v4 = (any::<[u8; 4]>(), 0..=32u8).prop_map(|(a, p)| format!("{}/{p}", Ipv4Addr::from(a)));
@@ -230,7 +230,7 @@ mod tests {
             .prop_map(|pairs| PodFacts { annotations: pairs.into_iter().collect(), ..PodFacts::default() })
     }
 
-    /// A pod's wishes, and those that only the command line can have.
+    /// Settings of a pod, with some that only the command line has.
     fn redirects() -> impl Strategy<Value = Redirect> {
         let dns =
             (vec(any::<[u8; 4]>(), 0..3), vec(any::<[u8; 16]>(), 0..3)).prop_map(|(v4, v6)| DnsCapture::Servers {
@@ -260,7 +260,7 @@ mod tests {
                 let rule_lines = text.lines().filter(|l| l.starts_with("-A ") || l.starts_with("-I ")).count();
                 prop_assert_eq!(rule_lines, rules.of(family).count());
                 for rule in rules.of(family) {
-                    // As many words as the same rule has when its values are known to be one word each.
+                    // The number of words if each value is one word.
                     let words = |style| line(rule, family, style).split(' ').count();
                     let expected = 2
                         + usize::from(rule.at != At::End)

@@ -1,7 +1,6 @@
-//! A conversation with one backend in the calling thread's netns: what its tables hold, and what is to be changed.
+//! A session with one backend in the calling thread's netns: observes its tables and applies plans.
 //!
-//! `converge` leads it. nf_tables is spoken to over one socket from the first question to the transaction;
-//! iptables-legacy is its programs.
+//! For `converge`. nf_tables uses one socket from the first query to the transaction; iptables-legacy runs programs.
 
 use nix::errno::Errno;
 
@@ -11,7 +10,6 @@ use super::image::Rule;
 use super::{Action, Backend, Error, Live, Outcome, Plan, encode, legacy, live};
 use crate::netlink::{self, Protocol, Socket};
 
-/// See the [module](self).
 #[derive(Debug)]
 pub struct Session {
     backend: Backend,
@@ -19,17 +17,16 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session in which nothing has been asked yet. It belongs to the netns in which it is first used.
+    /// Creates a session; it belongs to the netns in which it is first used.
     pub fn new(backend: Backend) -> Self {
         Self { backend, socket: None }
     }
 
-    /// The backend that it speaks to.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// What the backend's tables hold.
+    /// Reads the backend's tables.
     pub fn observe(&mut self) -> Result<Live, Error> {
         match self.backend {
             Backend::IptablesNft | Backend::NativeNft | Backend::NativeFallback => {
@@ -39,7 +36,7 @@ impl Session {
         }
     }
 
-    /// Carries a plan out. An empty plan touches nothing.
+    /// Applies a plan. An empty plan changes nothing.
     pub fn apply(&mut self, plan: &Plan<'_>) -> Result<Outcome, Error> {
         match &plan.action {
             Action::Nothing => Ok(Outcome::Unchanged),
@@ -47,7 +44,7 @@ impl Session {
             Action::Transaction(changes, generation) => {
                 let outcome = transact(self.socket()?, changes, *generation);
                 if !matches!(outcome, Ok(Outcome::Changed)) {
-                    // The kernel may have more to say of a batch that it refused.
+                    // More messages about a refused batch may follow on this socket.
                     self.socket = None;
                 }
                 outcome
@@ -76,13 +73,14 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
     let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
     let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
     match (change, refusal.errno) {
-        // All chains that a rule names are there by then: what is not is one of its expressions. Of a chain it is the type
-        // (`nat` is a module of its own), of a table the family.
+        // All chains that a rule names exist by then, so it is one of the expressions that is missing. For a chain it
+        // is the type (`nat` is a separate module), for a table the family.
         (Some(Change::AddRule(..) | Change::AddChain(_, _, Some(_))), Errno::ENOENT)
         | (Some(Change::AddTable(_) | Change::AddChain(..)), Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
             Ok(Outcome::Unsupported { change: sentence, refusal })
         }
-        // The chain was not there when the tables were read. In a netns without tables there is no generation to notice.
+        // The chain was created since the tables were read. A netns without tables has no generation that would show
+        // it.
         (Some(Change::AddChain(_, _, None)), Errno::EEXIST) => Err(Error::Restless),
         (Some(Change::AddRule(_, _, rule, _)), Errno::EINVAL) if asks_for_owner(rule) => {
             Err(Error::OtherUserNamespace { change: sentence, refusal })

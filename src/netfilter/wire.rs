@@ -1,6 +1,6 @@
-//! Expressions ⇄ netlink attributes.
+//! Encodes expressions as netlink attributes and decodes them.
 //!
-//! Decoding what the kernel dumps of an encoded expression gives the same value back.
+//! Decoding the kernel's dump of an encoded expression yields the same value.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ const DATA_VERDICT: u16 = 2;
 const REG: u32 = 1;
 /// `NFT_REG_VERDICT`
 const REG_VERDICT: u32 = 0;
-/// `NF_NAT_RANGE_PROTO_SPECIFIED`: the kernel adds it wherever a port is given.
+/// `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel adds whenever a port is given.
 const PORT_GIVEN: u32 = 2;
 /// `NFT_LOOKUP_F_INV`
 const INVERTED: u32 = 1;
@@ -29,14 +29,14 @@ const DROP: u32 = 0;
 const JUMP: u32 = -3_i32 as u32;
 const RETURN: u32 = -5_i32 as u32;
 
-/// The name of an anonymous set in the batch that makes it.
+/// The name of an anonymous set within the batch that creates it.
 pub(super) const ANONYMOUS: &str = "__set%d";
 
-/// Numbers the anonymous sets of a batch, in the order in which lookups name them.
+/// Numbers the anonymous sets of a batch in the order of their lookups.
 #[derive(Debug, Default)]
 pub(super) struct SetIds(pub(super) u32);
 
-/// Writes one expression as an element of a rule's list.
+/// Encodes an expression as an element of a rule's list.
 pub(super) fn write(expr: &Expr, w: &mut Writer, sets: &mut SetIds) {
     w.nested(ELEM, |w| {
         let name = match expr {
@@ -152,7 +152,7 @@ pub(super) fn nfproto(family: Family) -> u32 {
     }
 }
 
-/// The expressions in a rule's list (`NFTA_RULE_EXPRESSIONS`).
+/// Decodes the expressions of a rule (`NFTA_RULE_EXPRESSIONS`).
 pub(super) fn read_all(list: &[u8]) -> Result<Vec<Expr>, Malformed> {
     Attrs::new(list).map(|elem| read(elem?)).collect()
 }
@@ -173,7 +173,7 @@ fn read(elem: Attr<'_>) -> Result<Expr, Malformed> {
     Ok(known.unwrap_or_else(|| Expr::Other { name: name.to_owned(), body: data.into() }))
 }
 
-/// An expression's attributes, by type less one.
+/// An expression's attributes, indexed by type less one.
 struct Fields<'a>([Option<Attr<'a>>; 9]);
 
 impl<'a> Fields<'a> {
@@ -189,7 +189,7 @@ impl<'a> Fields<'a> {
         Ok(Some(Self(fields)))
     }
 
-    /// The attributes of exactly these types are there.
+    /// Whether exactly the attributes of these types exist.
     fn are(&self, kinds: &[u16]) -> bool {
         (1..=9).zip(&self.0).all(|(kind, field)| kinds.contains(&kind) == field.is_some())
     }
@@ -255,7 +255,7 @@ fn known(name: &str, f: &Fields<'_>) -> Option<Expr> {
     }
 }
 
-/// `reg = (reg & mask) ^ 0`; newer kernels name the operation, 0, in attribute 6.
+/// Decodes `reg = (reg & mask) ^ 0`; newer kernels add the operation, 0, as attribute 6.
 fn mask(f: &Fields<'_>) -> Option<Expr> {
     if !(f.are(&[1, 2, 3, 4, 5]) || f.are(&[1, 2, 3, 4, 5, 6]) && f.is(6, 0).is_some()) {
         return None;
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_shape_is_kept_and_equals_nothing_of_ours() {
+    fn an_unknown_expression_is_kept_and_equals_none_of_ours() {
         let mut w = Writer::default();
         w.nested(ELEM, |w| {
             w.text(NAME, "cmp");

@@ -1,6 +1,6 @@
-//! The C structures of iptables' extensions, as iptables 1.8.9 fills them on 64-bit machines.
+//! The C structures of iptables extensions as iptables 1.8.9 fills them on 64-bit machines.
 //!
-//! Layouts: `linux/netfilter/xt_*.h`; each is padded to eight bytes, as the kernel demands and dumps it.
+//! Layouts: `linux/netfilter/xt_*.h`; each is padded to eight bytes, as in the kernel's dumps.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::expr::{Expr, Xt};
 use crate::redirect::Port;
 use crate::rules::{CtStates, Family};
 
-/// Who owns the socket.
+/// The owner of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Id {
     User(u32),
@@ -31,10 +31,10 @@ pub(super) fn owner(id: Id, negated: bool) -> Expr {
     Expr::Match(xt("owner", 1, &bytes))
 }
 
-/// The number of ports that one multiport match can hold.
+/// Maximum number of ports in a multiport match.
 pub(super) const MULTIPORT: usize = 15;
 
-/// `xt_multiport_v1`: none of these destination ports. Ports past the fifteenth do not fit.
+/// `xt_multiport_v1`: none of these destination ports. Ports after the fifteenth are omitted.
 pub(super) fn not_ports(ports: &[Port]) -> Expr {
     /// `XT_MULTIPORT_DESTINATION`
     const DESTINATION: u8 = 1;
@@ -78,12 +78,12 @@ pub(super) fn set_mark(mark: u32) -> Expr {
     Expr::Target(xt("MARK", 2, &bytes))
 }
 
-/// The packet's mark to its connection (`XT_CONNMARK_SAVE`).
+/// Saves the packet's mark in its connection (`XT_CONNMARK_SAVE`).
 pub(super) fn save_mark() -> Expr {
     move_mark(1)
 }
 
-/// The connection's mark to the packet (`XT_CONNMARK_RESTORE`).
+/// Sets the packet's mark to its connection's (`XT_CONNMARK_RESTORE`).
 pub(super) fn restore_mark() -> Expr {
     move_mark(2)
 }

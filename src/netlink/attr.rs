@@ -1,44 +1,42 @@
-//! Reading attributes (`struct nlattr`): type, length, value, padded to four bytes.
+//! A reader of attributes (`struct nlattr`): length, type, and value padded to four bytes.
 //!
-//! Borrows from the received bytes and never panics, whatever they are.
+//! Borrows the received bytes and never panics on any input.
 
 use super::Malformed;
 
-/// The bits of an attribute's type that say how to read it (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
+/// The flag bits of an attribute's type (`NLA_F_NESTED`, `NLA_F_NET_BYTEORDER`).
 const FLAGS: u16 = 0xc000;
 const HEADER: usize = 4;
 
-/// One attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr<'a> {
-    /// Type, without the flag bits.
+    /// The type without its flag bits.
     pub kind: u16,
-    /// Value, without padding.
+    /// The value without padding.
     pub value: &'a [u8],
 }
 
 impl<'a> Attr<'a> {
-    /// The attributes inside.
+    /// Returns the nested attributes.
     pub fn attrs(&self) -> Attrs<'a> {
         Attrs::new(self.value)
     }
 
-    /// A byte.
     pub fn u8(&self) -> Result<u8, Malformed> {
         self.array().map(|[b]| b)
     }
 
-    /// A 32-bit number in network order, as nf_tables has them.
+    /// Reads a 32-bit number in network byte order, as nf_tables uses.
     pub fn u32_be(&self) -> Result<u32, Malformed> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// A 64-bit number in network order.
+    /// Reads a 64-bit number in network byte order.
     pub fn u64_be(&self) -> Result<u64, Malformed> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Text that ends with a zero byte, or with the value.
+    /// Reads text up to the first zero byte or the end of the value.
     pub fn text(&self) -> Result<&'a str, Malformed> {
         let end = self.value.iter().position(|b| *b == 0).unwrap_or(self.value.len());
         self.value
@@ -52,14 +50,14 @@ impl<'a> Attr<'a> {
     }
 }
 
-/// The attributes in a run of bytes; ends after the first that makes no sense.
+/// An iterator over attributes; ends after the first malformed one.
 #[derive(Debug, Clone)]
 pub struct Attrs<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Attrs<'a> {
-    /// The attributes of a message's body, or of a nested attribute's value.
+    /// Reads the body of a message, or the value of a nested attribute.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -85,7 +83,7 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// Reads all attributes at all depths up to eight, each taken as nested where it could be: what a fuzzer calls.
+/// Counts attributes up to a depth of eight and reads each as nested if possible; for fuzzing.
 pub fn nested(bytes: &[u8]) -> usize {
     fn count(bytes: &[u8], depth: u8) -> usize {
         let inner = |a: Attr<'_>| if depth == 0 { 0 } else { count(a.value, depth - 1) };
@@ -105,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_the_writer_wrote() {
+    fn written_attributes_are_read_back() {
         let mut w = Writer::default();
         w.nested(4, |w| {
             w.u32_be(1, 7);
@@ -121,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_a_cut_header_and_at_a_length_past_the_end() {
+    fn iteration_ends_at_a_truncated_header_or_an_excessive_length() {
         assert_eq!(kinds(&[5, 0, 1, 0, 9, 0, 0, 0, 4]), [Ok(1), Err(Malformed("an attribute's header is cut off"))]);
         assert_eq!(kinds(&[8, 0, 1, 0, 9]), [Err(Malformed("an attribute is longer than its message"))]);
         assert_eq!(kinds(&[3, 0, 1, 0]), [Err(Malformed("an attribute is longer than its message"))]);

@@ -1,4 +1,4 @@
-//! Messages (`struct nlmsghdr`): writing many into one buffer, reading those that came in.
+//! A writer and a reader of messages (`struct nlmsghdr`).
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ const HEADER: usize = 16;
 const ERROR: u16 = 2;
 /// `NLMSG_DONE`
 const DONE: u16 = 3;
-/// `NLM_F_CAPPED`: the refused message is not repeated.
+/// `NLM_F_CAPPED`: the acknowledgement does not repeat the refused message.
 const CAPPED: u16 = 0x100;
-/// `NLM_F_ACK_TLVS`: attributes explain the refusal.
+/// `NLM_F_ACK_TLVS`: the acknowledgement has attributes that explain the refusal.
 const EXPLAINED: u16 = 0x200;
 
 /// Message flags (`linux/netlink.h`).
@@ -22,7 +22,7 @@ pub mod flag {
     pub const REQUEST: u16 = 0x1;
     /// `NLM_F_ACK`
     pub const ACK: u16 = 0x4;
-    /// `NLM_F_DUMP_INTR`: what is dumped changed meanwhile.
+    /// `NLM_F_DUMP_INTR`: the dumped objects changed during the dump.
     pub const DUMP_INTERRUPTED: u16 = 0x10;
     /// `NLM_F_EXCL`
     pub const EXCL: u16 = 0x200;
@@ -34,7 +34,7 @@ pub mod flag {
     pub const APPEND: u16 = 0x800;
 }
 
-/// Messages and attributes, written one after the other into one buffer.
+/// A buffer to which messages and attributes are appended.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -42,12 +42,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// An empty buffer with room for so many bytes.
+    /// Creates an empty buffer with this capacity in bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self { bytes: Vec::with_capacity(bytes), too_long: false }
     }
 
-    /// One message; `body` writes what follows the header.
+    /// Appends a message; `body` writes the part after the header.
     pub fn message(&mut self, kind: u16, flags: u16, seq: u32, body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         let ([k0, k1], [f0, f1], [s0, s1, s2, s3]) = (kind.to_ne_bytes(), flags.to_ne_bytes(), seq.to_ne_bytes());
@@ -58,7 +58,7 @@ impl Writer {
         self.patch(start, &length.unwrap_or_default().to_ne_bytes());
     }
 
-    /// Adds flags to the message that starts here.
+    /// Adds flags to the message that starts at `start`.
     pub fn add_flags(&mut self, start: usize, flags: u16) {
         if let Some(field) = self.bytes.get_mut(start + 6..start + 8) {
             let old = field.try_into().map_or(0, u16::from_ne_bytes);
@@ -66,31 +66,31 @@ impl Writer {
         }
     }
 
-    /// Bytes as they are: the family header of a protocol.
+    /// Appends bytes unchanged, such as a protocol's family header, and pads them.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.pad();
     }
 
-    /// One attribute.
+    /// Appends an attribute.
     pub fn attr(&mut self, kind: u16, value: &[u8]) {
         self.header(kind, value.len() + 4);
         self.bytes.extend_from_slice(value);
         self.pad();
     }
 
-    /// A 32-bit number in network order: most of what a rule consists of, hence written in one piece.
+    /// Appends a 32-bit number in network byte order; written in one piece because rules consist mostly of these.
     pub fn u32_be(&mut self, kind: u16, value: u32) {
         let ([l0, l1], [k0, k1], [v0, v1, v2, v3]) = (8_u16.to_ne_bytes(), kind.to_ne_bytes(), value.to_be_bytes());
         self.put([l0, l1, k0, k1, v0, v1, v2, v3]);
     }
 
-    /// A 64-bit number in network order.
+    /// Appends a 64-bit number in network byte order.
     pub fn u64_be(&mut self, kind: u16, value: u64) {
         self.attr(kind, &value.to_be_bytes());
     }
 
-    /// Text with a zero byte at its end.
+    /// Appends text with a terminating zero byte.
     pub fn text(&mut self, kind: u16, value: &str) {
         self.header(kind, value.len() + 5);
         self.bytes.extend_from_slice(value.as_bytes());
@@ -98,7 +98,7 @@ impl Writer {
         self.pad();
     }
 
-    /// An attribute that holds attributes.
+    /// Appends an attribute that contains attributes.
     pub fn nested(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         /// `NLA_F_NESTED`
         const NESTED: u16 = 0x8000;
@@ -107,17 +107,16 @@ impl Writer {
         self.close(start);
     }
 
-    /// Bytes written so far.
+    /// The number of bytes written.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The buffer, unless an attribute or a message outgrew its length field.
+    /// Returns the buffer; fails if an attribute or a message exceeded its length field.
     pub fn into_bytes(self) -> Result<Vec<u8>, Malformed> {
         if self.too_long {
             return Err(Malformed("an attribute or a message is longer than its length field can say"));
@@ -139,7 +138,7 @@ impl Writer {
         start
     }
 
-    /// Bytes whose number is known here: moved, not copied by a call.
+    /// Appends an array of known size, which compiles to moves instead of a call.
     #[inline(always)]
     fn put<const N: usize>(&mut self, bytes: [u8; N]) {
         self.bytes.extend_from_slice(&bytes);
@@ -164,45 +163,41 @@ impl Writer {
     }
 }
 
-/// What kind of answer a message is.
+/// The kind of a received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// The message with this sequence number was done as asked.
+    /// The message with this sequence number succeeded.
     Ack,
-    /// The kernel refused a message.
     Refused(Refusal),
-    /// A dump ends.
+    /// The end of a dump.
     Done,
-    /// A message of the protocol, by its type.
+    /// A message of the protocol, with its type.
     Other(u16),
 }
 
-/// One message that came in.
+/// A received message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What kind of answer.
     pub kind: Kind,
-    /// Its flags.
     pub flags: u16,
-    /// The sequence number of the request that it answers.
+    /// The sequence number of the request.
     pub seq: u32,
-    /// What follows the header.
+    /// The part after the header.
     pub body: &'a [u8],
 }
 
-/// The kernel's refusal of one message.
+/// The kernel's refusal of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Sequence number of the message that was refused.
+    /// The sequence number of the refused message.
     pub seq: u32,
-    /// Why.
     pub errno: Errno,
-    /// The kernel's own words (extended acknowledgement), where it has any.
+    /// The kernel's message from the extended acknowledgement, if any.
     pub text: Option<String>,
 }
 
 impl Refusal {
-    /// The same may pass next time.
+    /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         super::is_temporary(self.errno)
     }
@@ -215,14 +210,13 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The messages in one received datagram; ends after the first that makes no sense.
+/// An iterator over the messages of a datagram; ends after the first malformed one.
 #[derive(Debug, Clone)]
 pub struct Messages<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Messages<'a> {
-    /// The messages of one datagram.
     pub fn new(datagram: &'a [u8]) -> Self {
         Self { rest: datagram }
     }
@@ -264,7 +258,7 @@ fn answer(flags: u16, seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
     Ok(refusal(flags, seq, body)?.map_or(Kind::Ack, Kind::Refused))
 }
 
-/// `struct nlmsgerr`, or the number that ends a dump: an errno below zero, then the refused message, then attributes.
+/// Reads `struct nlmsgerr` or the end of a dump: a negative errno, then the refused message, then attributes.
 fn refusal(flags: u16, seq: u32, body: &[u8]) -> Result<Option<Refusal>, Malformed> {
     let (code, rest) = body.split_first_chunk().ok_or(Malformed("an acknowledgement is cut off"))?;
     let code = i32::from_ne_bytes(*code);
@@ -303,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_an_ack_from_a_refusal_and_repeats_the_kernels_words() {
+    fn acks_and_refusals_are_read_with_the_kernels_message() {
         let bytes = refused(CAPPED | EXPLAINED, -2, |w| w.text(1, "no such chain"));
         let kind = Messages::new(&bytes).next().unwrap().unwrap().kind;
         let text = Some("no such chain".to_owned());
@@ -313,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_cut_messages() {
+    fn truncated_messages_are_refused() {
         let bytes = refused(0, -2, |_| ());
         let cut = Messages::new(&bytes[..bytes.len() - 1]).next();
         assert_eq!(cut, Some(Err(Malformed("a message is longer than its datagram"))));
@@ -321,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_past_64k_is_an_error() {
+    fn an_attribute_over_64k_is_an_error() {
         let mut w = Writer::default();
         w.attr(1, &vec![0; 70_000]);
         assert!(w.into_bytes().is_err());

@@ -1,4 +1,4 @@
-//! A netlink socket: one dump or one acknowledged transaction at a time.
+//! A netlink socket for one dump or one acknowledged transaction at a time.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,17 +9,17 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::{Error, Kind, Malformed, Message, Messages, Refusal, flag};
 
-/// How long the kernel may take for an answer, in seconds. It answers while the request is being sent; only a lock
-/// that someone else holds delays it.
+/// Time limit of a response, in seconds. The kernel responds while the request is being sent; only a lock held by
+/// another process delays it.
 const PATIENCE: i64 = 10;
-/// The largest datagram that is read, in bytes; the kernel makes none larger than 32 KiB.
+/// Buffer size for a datagram, in bytes; the kernel sends at most 32 KiB.
 const DATAGRAM: usize = 32 * 1024;
-/// The longest dump that is read and the longest batch that is sent, in bytes.
+/// Size limit of a dump and of a batch, in bytes.
 const LIMIT: usize = 64 * 1024 * 1024;
-/// What a socket can send by default (`net.core.wmem_default`), less the kernel's own part.
+/// The default size of a socket's send buffer (`net.core.wmem_default`) less the kernel's overhead, in bytes.
 const SENDS: usize = 160 * 1024;
 
-/// The kernel subsystem at the other end.
+/// A kernel subsystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// `NETLINK_ROUTE`
@@ -44,34 +44,34 @@ impl Protocol {
     }
 }
 
-/// How a dump ended.
+/// The result of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dumped {
-    /// All of it belongs together.
+    /// The dump is consistent.
     Whole,
-    /// What was dumped changed meanwhile: ask again.
+    /// The dumped objects changed during the dump; request it again.
     Interrupted,
 }
 
-/// A socket to the kernel, in the netns that the opening thread was in.
+/// A socket in the netns of the thread that opened it.
 pub struct Socket {
     socket: netlink_sys::Socket,
     buffer: Vec<u8>,
 }
 
 impl Socket {
-    /// Opens it (close-on-exec, with extended acknowledgements and a time limit for answers).
+    /// Opens a socket (close-on-exec) with extended acknowledgements and a time limit for responses.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let failed = |source| Error::Open { protocol: protocol.name(), source };
         let socket = netlink_sys::Socket::new(protocol.number()).map_err(|e| failed(errno(&e)))?;
-        // Kernels before 4.12 know neither: errors then lack their words, and repeat the message.
+        // Kernels before 4.12 support neither: errors then lack a message and repeat the request.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE)).map_err(failed)?;
         Ok(Self { socket, buffer: Vec::with_capacity(DATAGRAM) })
     }
 
-    /// Sends a dump request and hands each message of the answer to `each`. `request` names it in errors.
+    /// Sends a dump request and passes each message of the response to `each`. Errors name the `request`.
     pub fn dump(
         &mut self,
         request: &'static str,
@@ -103,8 +103,8 @@ impl Socket {
         }
     }
 
-    /// Sends messages of which the one numbered `last` asks for an acknowledgement, and waits for it or for the first
-    /// refusal; hands what else comes to `each`.
+    /// Sends messages, waits for the acknowledgement of the message numbered `last` or for the first refusal, and
+    /// passes all others to `each`.
     pub fn ask(
         &mut self,
         request: &'static str,
@@ -141,7 +141,7 @@ impl Socket {
         Err(Error::Io { request, step: "sending", source: Errno::EMSGSIZE })
     }
 
-    /// Makes room for a long batch. Where the kernel declines, sending says so.
+    /// Enlarges the send buffer for a long batch. If the kernel declines, sending fails.
     fn widen(&self, bytes: usize) {
         let size = bytes + bytes / 4;
         if setsockopt(&self.socket, sockopt::SndBufForce, &size).is_err() {
@@ -158,7 +158,7 @@ impl Socket {
                     return Err(Error::TooLong { request, limit: DATAGRAM });
                 }
                 Ok(length) => return Ok(length),
-                // After an overrun what fitted is still there, the first refusal included.
+                // After an overrun the messages that fitted are still readable, including the first refusal.
                 Err(Errno::EINTR | Errno::ENOBUFS) => (),
                 Err(source) => return Err(Error::Io { request, step: "receiving", source }),
             }

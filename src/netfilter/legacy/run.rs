@@ -1,8 +1,9 @@
-//! Running iptables-legacy's programs in the calling thread's netns.
+//! Runs the programs of iptables-legacy in the calling thread's netns.
 //!
-//! No shell, no inherited descriptor: what the plugin prints belongs to the CNI protocol. A thread with a mount
-//! namespace of its own hides `/etc/nsswitch.conf`, so that no name service is asked from a pod's network, and gives
-//! programs that know no `XTABLES_LOCKFILE` the netns for a lock. A program ends in time or is killed.
+//! No shell and no inherited descriptor: standard output belongs to the CNI protocol. The programs run in a mount
+//! namespace of their own. It hides `/etc/nsswitch.conf`, so that no name service is queried over a pod's network, and
+//! for programs without `XTABLES_LOCKFILE` it replaces the lock file by the netns. A program ends within its time limit
+//! or is killed.
 
 #![expect(clippy::disallowed_methods, reason = "programs, their time limit, PATH and a mount namespace live here")]
 
@@ -21,52 +22,52 @@ use nix::sched::{CloneFlags, unshare};
 use super::super::Error;
 
 const RESTORE: &str = "iptables-legacy-restore";
-/// How long a program waits for the lock, in seconds. One word: a restore before iptables 1.6.2 skips an option that it does
-/// not know, but takes a word of its own for the file to read.
+/// Time limit for the lock, in seconds. One word: before iptables 1.6.2 a restore skips an unknown option, but reads a
+/// separate word as the name of its input file.
 pub(super) const WAIT: &str = "--wait=30";
-/// How long a program may run, the wait for the lock included.
+/// Time limit of a program, including the wait for the lock.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// The longest output that is kept, in bytes.
+/// Size limit of a program's output, in bytes.
 const OUTPUT: usize = 16 * 1024 * 1024;
 /// `RESOURCE_PROBLEM` of iptables' `xtables.h`.
 const RESOURCE_PROBLEM: i32 = 4;
-/// The part of a program's complaints that an error repeats, in bytes.
+/// Maximum length of a program's error output in an error, in bytes.
 const COMPLAINT: usize = 2000;
-/// The netns of whoever opens it, as a lock that no other netns shares.
+/// A file that differs for each netns, used as the lock.
 const NETNS: &str = "/proc/self/ns/net";
-/// Where programs are, besides the directories of PATH: a CNI plugin's PATH may be anything.
+/// Directories of programs besides PATH, which may be anything for a CNI plugin.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
-/// Whether the programs of iptables-legacy are there under their own names.
+/// Whether the programs are installed under their `-legacy` names.
 pub(in crate::netfilter) fn is_installed() -> bool {
     find(RESTORE).is_some()
 }
 
-/// Whether the plain programs are there and are those of iptables-legacy, as before iptables 1.8, where they had no other
-/// name. Those of iptables-nft name nf_tables in their version.
+/// Whether the plain programs are those of iptables-legacy, as before iptables 1.8, where they had no other name. The
+/// version of iptables-nft contains `nf_tables`.
 pub(in crate::netfilter) fn is_installed_plainly() -> bool {
     let version = |path: PathBuf| run_at(RESTORE, &path, &["--version"], "").unwrap_or_default();
     find(&plain_name(RESTORE)).is_some_and(|path| !version(path).contains("nf_tables"))
 }
 
-/// `iptables-restore` for `iptables-legacy-restore`.
+/// Converts `iptables-legacy-restore` to `iptables-restore`.
 fn plain_name(program: &str) -> String {
     program.replace("-legacy", "")
 }
 
-/// The tables that the netns has by iptables-legacy, as the kernel lists them.
+/// Returns the netns's iptables-legacy tables, as the kernel lists them.
 pub(in crate::netfilter) fn tables_in_use(names: &str) -> Vec<String> {
     fs::read_to_string(names).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Absolute directories alone: what a relative one holds is up to the directory that a runtime was started in.
+/// Finds a program in absolute directories only: a relative one would depend on the runtime's working directory.
 fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(DIRECTORIES.map(PathBuf::from));
     directories.filter(|d| d.is_absolute()).map(|d| d.join(program)).find(|p| p.is_file())
 }
 
-/// Feeds a program and returns what it prints.
+/// Runs a program with this standard input and returns its output.
 pub(super) fn run(program: &'static str, args: &[&str], input: &str) -> Result<String, Error> {
     let plain = || is_installed_plainly().then(|| find(&plain_name(program))).flatten();
     let path = find(program).or_else(plain).ok_or(Error::NoProgram { program })?;
@@ -81,7 +82,7 @@ fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Res
     thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
 }
 
-/// Best effort: without the privilege the programs run all the same.
+/// Best effort: without the privilege the programs run without isolation.
 fn hide_name_services() {
     let none = None::<&Path>;
     if unshare(CloneFlags::CLONE_NEWNS).is_err() {
@@ -108,7 +109,8 @@ fn converse(program: &'static str, path: &Path, args: &[&str], input: &str) -> R
     let mut child = command.spawn().map_err(io)?;
     let stdin = child.stdin.take();
     let output = thread::scope(|scope| {
-        // The pipe ends with this thread; a program that dies early makes the write fail, and its complaint says why.
+        // The pipe closes when this thread ends. If the program exits early, the write fails and its error output tells
+        // the reason.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = listen(program, &mut child);
         if output.is_err() {
@@ -137,7 +139,7 @@ struct Output {
     complaint: Vec<u8>,
 }
 
-/// Reads until the program has closed both outputs.
+/// Reads both outputs until the program closes them.
 fn listen(program: &'static str, child: &mut Child) -> Result<Output, Error> {
     let deadline = Instant::now() + PATIENCE;
     let (mut stdout, mut stderr) = (Pipe::new(child.stdout.take()), Pipe::new(child.stderr.take()));
@@ -161,7 +163,7 @@ fn listen(program: &'static str, child: &mut Child) -> Result<Output, Error> {
     Ok(Output { printed: stdout.bytes, complaint: stderr.bytes })
 }
 
-/// One output of a program, and what it has held so far.
+/// One output of a program with the bytes read so far.
 struct Pipe<R> {
     open: Option<R>,
     bytes: Vec<u8>,
@@ -180,7 +182,7 @@ impl<R: Read + AsFd> Pipe<R> {
         self.open.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
     }
 
-    /// Reads once if the pipe is open and the next of `ready`, which is its own, says so; closes it at its end.
+    /// Reads once if the pipe is open and the next of `ready`, its own, is true; closes the pipe at its end.
     fn read_if(&mut self, ready: &mut impl Iterator<Item = bool>) -> std::io::Result<()> {
         let Some(pipe) = &mut self.open else { return Ok(()) };
         if ready.next() != Some(true) {

@@ -52,33 +52,33 @@ pub enum Error {
     #[error("filename not specified (see --filename or -f)")]
     NoFile,
     /// A file cannot be read or written.
-    #[error("{what} {}: {source}", path.display())]
+    #[error("{what} {}: {cause}", path.display())]
     File {
         /// What was tried.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Standard input or output.
-    #[error("{what}: {source}")]
+    #[error("{what}: {cause}")]
     Stream {
         /// Which.
         what: &'static str,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The text is not one of documents.
     #[error(transparent)]
     Separator(#[from] inject::Separator),
     /// A document is no YAML, or a workload that the API server would refuse.
-    #[error("document {number} {source}")]
+    #[error("document {number} {cause}")]
     Document {
         /// Counted from 1.
         number: usize,
         /// Why not.
-        source: inject::ReadError,
+        cause: inject::ReadError,
     },
     /// A document has no pod.
     #[error("document {number} has no pod: expected a Pod, or a workload with a template of pods")]
@@ -104,7 +104,7 @@ pub enum Error {
     NoTrustAnchors,
     /// The settings of Dapr's injection.
     #[error("{0} (--daprImage, --daprNamespace, --daprSet)")]
-    DaprSettings(#[from] crate::inject::dapr::SettingsError),
+    DaprSettings(crate::inject::dapr::SettingsError),
     /// A patch of ours.
     #[error(transparent)]
     Misfit(#[from] inject::Misfit),
@@ -112,12 +112,12 @@ pub enum Error {
     #[error(transparent)]
     Write(#[from] inject::WriteError),
     /// The configuration.
-    #[error("loading {what}: {source}")]
+    #[error("loading {what}: {cause}")]
     Configuration {
         /// Flag or ConfigMap.
         what: String,
         /// Why not.
-        source: istio::Error,
+        cause: istio::Error,
     },
     /// A part of the configuration is given by nobody.
     #[error(
@@ -149,11 +149,11 @@ pub enum Error {
         reason: String,
     },
     /// A pod's facts.
-    #[error("{0}")]
+    #[error(transparent)]
     Pod(#[from] crate::pod::ExtractError),
     /// JSON that cannot be written.
     #[error("the answer cannot be written: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
 }
 
 /// Answers.

@@ -380,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_passing_error_does_not_change_the_backend() {
-        let open = |source| netlink::Error::Open { protocol: "netfilter", source };
+        let open = |cause| netlink::Error::Open { protocol: "netfilter", cause };
         let program = |passing| netfilter::Error::Program { program: "x", what: String::new(), passing };
         for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(true)] {
             let error = Error::from(error);

@@ -125,7 +125,7 @@ pub enum Error {
     },
     /// A message exceeded its size limit.
     #[error("writing netlink messages: {0}")]
-    Encoding(#[source] Malformed),
+    Encoding(Malformed),
 }
 
 impl Error {

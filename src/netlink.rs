@@ -29,21 +29,21 @@ fn is_temporary(errno: nix::errno::Errno) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks this protocol, or the process lacks the privilege.
-    #[error("opening a {protocol} socket: {source}")]
-    Open { protocol: &'static str, source: nix::errno::Errno },
+    #[error("opening a {protocol} socket: {cause}")]
+    Open { protocol: &'static str, cause: nix::errno::Errno },
     /// The request was not sent, or no response came in time.
-    #[error("{request}: {step}: {source}")]
+    #[error("{request}: {step}: {cause}")]
     Io {
         request: &'static str,
         /// `sending` or `receiving`
         step: &'static str,
         /// `EAGAIN` means that the time limit passed.
-        source: nix::errno::Errno,
+        cause: nix::errno::Errno,
     },
     #[error("{request}: {refusal}")]
     Refused { request: &'static str, refusal: Refusal },
-    #[error("{request}: the kernel's answer cannot be read: {source}")]
-    Malformed { request: &'static str, source: Malformed },
+    #[error("{request}: the kernel's answer cannot be read: {cause}")]
+    Malformed { request: &'static str, cause: Malformed },
     /// The request or its response exceeds the size limit.
     #[error("{request}: more than {limit} bytes")]
     TooLong {
@@ -57,7 +57,7 @@ impl Error {
     /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Open { source, .. } | Self::Io { source, .. } => is_temporary(*source),
+            Self::Open { cause, .. } | Self::Io { cause, .. } => is_temporary(*cause),
             Self::Refused { refusal, .. } => refusal.is_temporary(),
             Self::Malformed { .. } | Self::TooLong { .. } => false,
         }

@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn a_status_that_the_kernel_may_answer_next_time_is_not_an_unavailable_network() {
         use nix::errno::Errno;
-        let kernel = |source| {
+        let kernel = |cause| {
             let protocol = "netfilter";
-            Error::Kernel(crate::netlink::Error::Open { protocol, source }.into()).failure().code.number()
+            Error::Kernel(crate::netlink::Error::Open { protocol, cause }.into()).failure().code.number()
         };
         assert_eq!((kernel(Errno::EMFILE), kernel(Errno::ENOMEM), kernel(Errno::EPERM)), (11, 11, 50));
     }

@@ -166,7 +166,7 @@ impl Flags {
     /// The parts that files give; none where no file is named.
     fn read_files(&self) -> Result<Option<Files>, Error> {
         let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
-        let wrong = |what: &'static str| move |source| Error::Configuration { what: what.to_owned(), source };
+        let wrong = |what: &'static str| move |cause| Error::Configuration { what: what.to_owned(), cause };
         let named = [&self.inject_config_file, &self.mesh_config_file, &self.values_file, &self.operator_file];
         if named.iter().all(|file| file.is_none()) {
             return Ok(None);
@@ -235,7 +235,7 @@ impl Flags {
 
     fn wrong(&self, map: &str) -> impl Fn(istio::Error) -> Error {
         let what = format!("ConfigMap {}/{map}", self.istio_namespace);
-        move |source| Error::Configuration { what: what.clone(), source }
+        move |cause| Error::Configuration { what: what.clone(), cause }
     }
 }
 

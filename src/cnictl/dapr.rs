@@ -62,7 +62,7 @@ impl Flags {
         let named = [("NAMESPACE", Some(self.dapr_namespace.clone())), ("SIDECAR_IMAGE", image)];
         let given = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let env: BTreeMap<String, String> = given.chain(self.dapr_set.iter().cloned()).collect();
-        let settings = Settings::from_env(&env, "", Era::Current)?;
+        let settings = Settings::from_env(&env, "", Era::Current).map_err(Error::DaprSettings)?;
         let is_component = |document: &&Value| {
             let version = document["apiVersion"].as_str().unwrap_or_default();
             document["kind"] == "Component" && version.starts_with("dapr.io/")

@@ -35,5 +35,5 @@ fn numbered(input: &str) -> Result<impl Iterator<Item = (usize, &str)>, Error> {
 }
 
 fn parse(number: usize, text: &str) -> Result<Value, Error> {
-    read(text).map_err(|source| Error::Document { number, source })
+    read(text).map_err(|cause| Error::Document { number, cause })
 }

@@ -67,7 +67,7 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
         Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
         Output::Json => {
             let all: Vec<Value> = explained.iter().map(Explained::json).collect();
-            serde_json::to_string_pretty(&all)? + "\n"
+            serde_json::to_string_pretty(&all).map_err(Error::Json)? + "\n"
         }
     };
     text::write(None, &answer, &mut streams)
@@ -76,7 +76,7 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
 async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value, Error> {
     let pods = Api::<Pod>::namespaced(client, namespace);
     let pod = answered(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
-    Ok(serde_json::to_value(pod)?)
+    serde_json::to_value(pod).map_err(Error::Json)
 }
 
 /// What injects.

@@ -12,14 +12,14 @@ const LARGEST: u64 = 64 << 20;
 
 /// A file's text.
 pub(super) fn read(path: &Path) -> Result<String, Error> {
-    let wrong = |source| Error::File { what: "open", path: path.to_owned(), source };
+    let wrong = |cause| Error::File { what: "open", path: path.to_owned(), cause };
     limited(File::open(path).map_err(wrong)?).map_err(wrong)
 }
 
 /// A file's text, or what comes by standard input where it is called `-`.
 pub(super) fn read_or_input(path: &Path, streams: &mut Streams<'_>) -> Result<String, Error> {
     if path == Path::new("-") {
-        return limited(&mut *streams.input).map_err(|source| Error::Stream { what: "standard input", source });
+        return limited(&mut *streams.input).map_err(|cause| Error::Stream { what: "standard input", cause });
     }
     read(path)
 }
@@ -28,10 +28,10 @@ pub(super) fn read_or_input(path: &Path, streams: &mut Streams<'_>) -> Result<St
 pub(super) fn write(path: Option<&Path>, text: &str, streams: &mut Streams<'_>) -> Result<(), Error> {
     match path {
         Some(path) => {
-            fs::write(path, text).map_err(|source| Error::File { what: "write", path: path.to_owned(), source })
+            fs::write(path, text).map_err(|cause| Error::File { what: "write", path: path.to_owned(), cause })
         }
         None => {
-            streams.out.write_all(text.as_bytes()).map_err(|source| Error::Stream { what: "standard output", source })
+            streams.out.write_all(text.as_bytes()).map_err(|cause| Error::Stream { what: "standard output", cause })
         }
     }
 }

@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_passing_error_is_not_a_kernel_without_nf_tables() {
-        let open = |source| Err(netlink::Error::Open { protocol: "netfilter", source }.into());
+        let open = |cause| Err(netlink::Error::Open { protocol: "netfilter", cause }.into());
         assert!(matches!(of_nf_tables(open(Errno::EPROTONOSUPPORT)), Ok(None)));
         for error in [open(Errno::EMFILE), open(Errno::ENOMEM), Err(netfilter::Error::Restless)] {
             assert!(of_nf_tables(error).is_err());

@@ -58,7 +58,7 @@ pub fn is_empty(document: &str) -> bool {
 /// # Errors
 /// The text is no YAML, or a field of a workload is not of its type.
 pub fn read(text: &str) -> Result<Value, ReadError> {
-    Ok(workload::canonical(yaml::value(text)?)?)
+    workload::canonical(yaml::value(text).map_err(ReadError::Yaml)?).map_err(ReadError::Type)
 }
 
 /// A document as Kubernetes' tools write it, with the separator that Istio's tool puts behind each.
@@ -66,9 +66,9 @@ pub fn read(text: &str) -> Result<Value, ReadError> {
 /// # Errors
 /// The document is larger than what is read as one, or injection gave a field a value that is not of its type.
 pub fn write(document: Value) -> Result<String, WriteError> {
-    let document = workload::canonical(document)?;
+    let document = workload::canonical(document).map_err(WriteError::Type)?;
     let mut budget = Budget::new(Limits { bytes: yaml::LIMIT, ..Limits::default() });
-    let text = write_yaml(&gotemplate::Value::yaml(&document), &mut budget)?;
+    let text = write_yaml(&gotemplate::Value::yaml(&document), &mut budget).map_err(WriteError::Oversized)?;
     Ok(format!("{text}---\n"))
 }
 
@@ -77,10 +77,10 @@ pub fn write(document: Value) -> Result<String, WriteError> {
 pub enum ReadError {
     /// It cannot be parsed.
     #[error("is no YAML: {0}")]
-    Yaml(#[from] yaml::Error),
+    Yaml(yaml::Error),
     /// It is a workload, and the API server would refuse it.
     #[error("is not valid: {0}")]
-    Type(#[from] Invalid),
+    Type(Invalid),
 }
 
 /// A document that cannot be written.
@@ -88,10 +88,10 @@ pub enum ReadError {
 pub enum WriteError {
     /// It is larger than what is read as one.
     #[error("the injected document cannot be written: {0}")]
-    Oversized(#[from] gotemplate::Reason),
+    Oversized(gotemplate::Reason),
     /// A template put a value of another type into a field.
     #[error("the injected document is not valid: {0}")]
-    Type(#[from] Invalid),
+    Type(Invalid),
 }
 
 #[cfg(test)]

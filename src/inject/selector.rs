@@ -37,7 +37,7 @@ enum Operator {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Not a selector's shape, or an operator that there is not.
-    #[error("{0}")]
+    #[error(transparent)]
     Shape(#[from] serde_json::Error),
     /// `In` and `NotIn` need values, the others must have none.
     #[error("operator {operator} of {key:?} has {count} values")]

@@ -26,8 +26,8 @@ pub enum Error {
     #[error("{0} bytes of YAML are more than the {LIMIT} that are read")]
     Large(usize),
     /// It cannot be parsed, or is of another shape than was asked for.
-    #[error("{0}")]
-    Syntax(#[from] Box<serde_saphyr::Error>),
+    #[error(transparent)]
+    Syntax(Box<serde_saphyr::Error>),
 }
 
 /// Reads one document.

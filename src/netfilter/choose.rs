@@ -119,7 +119,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
     const REDIRECT: (&str, u32, u32) = ("REDIRECT", 0, 1);
     const NFPROTO_IPV4: u8 = 2;
     let mut socket = match Socket::open(Protocol::Netfilter) {
-        Err(netlink::Error::Open { source: Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, .. }) => {
+        Err(netlink::Error::Open { cause: Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, .. }) => {
             return Ok((false, false));
         }
         other => other?,

@@ -62,7 +62,7 @@ pub struct Socket {
 impl Socket {
     /// Opens a socket (close-on-exec) with extended acknowledgements and a time limit for responses.
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
-        let failed = |source| Error::Open { protocol: protocol.name(), source };
+        let failed = |cause| Error::Open { protocol: protocol.name(), cause };
         let socket = netlink_sys::Socket::new(protocol.number()).map_err(|e| failed(errno(&e)))?;
         // Kernels before 4.12 support neither: errors then lack a message and repeat the request.
         let _ = socket.set_ext_ack(true);
@@ -87,7 +87,7 @@ impl Socket {
                 return Err(Error::TooLong { request, limit: LIMIT });
             }
             for message in Messages::new(&self.buffer) {
-                let message = message.map_err(|source| Error::Malformed { request, source })?;
+                let message = message.map_err(|cause| Error::Malformed { request, cause })?;
                 if message.flags & flag::DUMP_INTERRUPTED != 0 {
                     dumped = Dumped::Interrupted;
                 }
@@ -96,7 +96,7 @@ impl Socket {
                     Kind::Refused(Refusal { errno: Errno::EINTR, .. }) => return Ok(Dumped::Interrupted),
                     Kind::Refused(refusal) => return Err(Error::Refused { request, refusal }),
                     Kind::Ack | Kind::Other(_) => {
-                        each(&message).map_err(|source| Error::Malformed { request, source })?;
+                        each(&message).map_err(|cause| Error::Malformed { request, cause })?;
                     }
                 }
             }
@@ -116,12 +116,12 @@ impl Socket {
         loop {
             self.receive(request)?;
             for message in Messages::new(&self.buffer) {
-                let message = message.map_err(|source| Error::Malformed { request, source })?;
+                let message = message.map_err(|cause| Error::Malformed { request, cause })?;
                 match message.kind {
                     Kind::Refused(refusal) => return Err(Error::Refused { request, refusal }),
                     Kind::Ack if message.seq == last => return Ok(()),
                     Kind::Ack | Kind::Done => (),
-                    Kind::Other(_) => each(&message).map_err(|source| Error::Malformed { request, source })?,
+                    Kind::Other(_) => each(&message).map_err(|cause| Error::Malformed { request, cause })?,
                 }
             }
         }
@@ -134,11 +134,11 @@ impl Socket {
         if bytes.len() > SENDS {
             self.widen(bytes.len());
         }
-        let sent = self.socket.send(bytes, 0).map_err(|e| Error::Io { request, step: "sending", source: errno(&e) })?;
+        let sent = self.socket.send(bytes, 0).map_err(|e| Error::Io { request, step: "sending", cause: errno(&e) })?;
         if sent == bytes.len() {
             return Ok(());
         }
-        Err(Error::Io { request, step: "sending", source: Errno::EMSGSIZE })
+        Err(Error::Io { request, step: "sending", cause: Errno::EMSGSIZE })
     }
 
     /// Enlarges the send buffer for a long batch. If the kernel declines, sending fails.
@@ -160,7 +160,7 @@ impl Socket {
                 Ok(length) => return Ok(length),
                 // After an overrun the messages that fitted are still readable, including the first refusal.
                 Err(Errno::EINTR | Errno::ENOBUFS) => (),
-                Err(source) => return Err(Error::Io { request, step: "receiving", source }),
+                Err(cause) => return Err(Error::Io { request, step: "receiving", cause }),
             }
         }
     }

@@ -242,7 +242,7 @@ impl Entry {
                 w.attr(RTA_OIF, &LO.to_ne_bytes());
             }
         }
-        w.into_bytes().map_err(|source| netlink::Error::Malformed { request, source }.into())
+        w.into_bytes().map_err(|cause| netlink::Error::Malformed { request, cause }.into())
     }
 
     /// Whether a message of the kernel's describes it, or what does the same: whoever wrote a rule, at whatever priority.

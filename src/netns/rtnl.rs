@@ -90,7 +90,7 @@ impl Rtnl {
                 return Ok(all);
             }
         }
-        Err(Error::Io { request, step: "receiving a dump that holds still", source: Errno::EINTR })
+        Err(Error::Io { request, step: "receiving a dump that holds still", cause: Errno::EINTR })
     }
 
     /// Adds what must not be there yet.
@@ -112,7 +112,7 @@ impl Rtnl {
 fn message(request: &'static str, kind: u16, flags: u16, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Error> {
     let mut w = Writer::default();
     w.message(kind, flag::REQUEST | flags, SEQUENCE, body);
-    w.into_bytes().map_err(|source| Error::Malformed { request, source })
+    w.into_bytes().map_err(|cause| Error::Malformed { request, cause })
 }
 
 /// The value of the first attribute of this type.

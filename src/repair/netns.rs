@@ -21,7 +21,7 @@ pub(super) enum Error {
     Skip(SkipReason),
     /// The plugin would refuse it.
     #[error("the pod asks for what cannot be: {0}")]
-    Annotation(#[from] redirect::Error),
+    Annotation(redirect::Error),
     /// It is not found.
     #[error(transparent)]
     Find(#[from] find::Error),
@@ -46,7 +46,7 @@ impl Error {
 /// Does what the plugin's ADD would have done, for a pod as the API server sends it.
 pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Result<converge::Outcome, Error> {
     let facts = PodFacts::from_pod_json(pod)?;
-    let (redirect, warnings) = match of_pod(&facts)? {
+    let (redirect, warnings) = match of_pod(&facts).map_err(Error::Annotation)? {
         Verdict::Skip(reason) => return Err(Error::Skip(reason)),
         Verdict::Redirect { redirect, warnings } => (redirect, warnings),
     };

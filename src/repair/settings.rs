@@ -122,7 +122,7 @@ pub enum Error {
     NoBudget,
     /// The selectors are not understood.
     #[error("--repair-label-selectors, --repair-field-selectors: {0}")]
-    Selector(#[from] selector::Error),
+    Selector(selector::Error),
     /// No such flavour.
     #[error("FORCE_IPTABLES_BINARY {0}: allowed are legacy and nft")]
     Forced(String),
@@ -146,7 +146,8 @@ impl Settings {
                 exit_code: flags.repair_init_container_exit_code.0.unwrap_or(i32::from(contract::EXIT_VALIDATION)),
                 message: flags.repair_init_container_termination_message.clone(),
             }),
-            selector: Selector::parse(&flags.repair_label_selectors, &flags.repair_field_selectors)?,
+            selector: Selector::parse(&flags.repair_label_selectors, &flags.repair_field_selectors)
+                .map_err(Error::Selector)?,
             label_selector: flags.repair_label_selectors.clone(),
             field_selector: field_selector(&flags.repair_field_selectors, &flags.repair_node_name),
             places: Places {
@@ -275,7 +276,7 @@ pub(super) mod tests {
             ("--repair-label-pods --repair-broken-pod-label-key=", Error::NoLabelKey),
             ("--repair-budget 0", Error::NoBudget),
             ("--repair-force-iptables-binary xtables", Error::Forced("xtables".into())),
-            ("--repair-field-selectors a=b", selector::Error::Field("a=b".into()).into()),
+            ("--repair-field-selectors a=b", Error::Selector(selector::Error::Field("a=b".into()))),
         ] {
             assert_eq!(settings(line).unwrap_err(), error, "{line}");
         }

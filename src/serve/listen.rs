@@ -22,28 +22,28 @@ use super::http::Listener;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A TCP port.
-    #[error("cannot listen on port {port}: {source}; another process may have it")]
+    #[error("cannot listen on port {port}: {cause}; another process may have it")]
     Port {
         /// The port.
         port: u16,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A directory for sockets.
-    #[error("directory {} cannot be made root's own: {source}", path.display())]
+    #[error("directory {} cannot be made root's own: {cause}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A Unix socket.
-    #[error("cannot listen on {}: {source}", path.display())]
+    #[error("cannot listen on {}: {cause}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -56,7 +56,7 @@ pub async fn port(port: u16) -> Result<TcpListener, Error> {
         }
         both => both,
     }
-    .map_err(|source| Error::Port { port, source })
+    .map_err(|cause| Error::Port { port, cause })
 }
 
 impl Listener for TcpListener {
@@ -85,8 +85,8 @@ impl PrivateSocket {
     /// Listens under `path`. Whoever listened there keeps the connections that it has, and gets no further ones.
     pub fn bind(path: &Path) -> Result<Self, Error> {
         let parent = path.parent().unwrap_or(Path::new("/"));
-        own_directory(parent).map_err(|source| Error::Directory { path: parent.to_owned(), source })?;
-        Self::take(path, parent).map_err(|source| Error::Socket { path: path.to_owned(), source })
+        own_directory(parent).map_err(|cause| Error::Directory { path: parent.to_owned(), cause })?;
+        Self::take(path, parent).map_err(|cause| Error::Socket { path: path.to_owned(), cause })
     }
 
     fn take(path: &Path, parent: &Path) -> io::Result<Self> {

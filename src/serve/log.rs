@@ -35,12 +35,12 @@ pub const AGENT_SCOPE: &str = "cni-agent";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A target cannot be opened.
-    #[error("log target {} cannot be opened: {source}", path.display())]
+    #[error("log target {} cannot be opened: {cause}", path.display())]
     Target {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Somebody logs already.
     #[error("logging has been started before: {0}")]
@@ -93,7 +93,7 @@ fn open(name: &str) -> Result<Box<dyn Write + Send>, Error> {
         "stderr" => Box::new(io::stderr()),
         path => {
             let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-            Box::new(file.map_err(|source| Error::Target { path: path.into(), source })?)
+            Box::new(file.map_err(|cause| Error::Target { path: path.into(), cause })?)
         }
     })
 }
@@ -247,7 +247,10 @@ mod tests {
 
     #[test]
     fn an_error_comes_with_its_causes() {
-        let error = super::super::listen::Error::Port { port: 1, source: io::Error::other("deep below") };
+        #[derive(Debug, thiserror::Error)]
+        #[error("above")]
+        struct Above(#[source] io::Error);
+        let error = Above(io::Error::other("deep below"));
         let lines = said(&[], || tracing::warn!(error = &error as &dyn std::error::Error, "no"));
         assert!(lines[0]["error"].as_str().unwrap().ends_with("deep below"), "{lines:?}");
     }

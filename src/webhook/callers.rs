@@ -25,12 +25,12 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("the authorities of callers, {}, cannot be read: {source}", path.display())]
+    #[error("the authorities of callers, {}, cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// It holds no certificate, or a broken one.
     #[error("the authorities of callers, {}, are of no use: {why}", path.display())]
@@ -47,7 +47,7 @@ pub enum Error {
 /// # Errors
 /// The file is of no use; what was demanded before still is.
 pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
-    let bytes = read_at_most(path, LARGEST).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let bytes = read_at_most(path, LARGEST).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
     let wrong = |why: String| Error::Authorities { path: path.to_owned(), why };
     let mut authorities = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&bytes) {

@@ -27,20 +27,20 @@ pub struct CertificateFiles {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
-    #[error("{} cannot be read: {source}; is the secret mounted?", path.display())]
+    #[error("{} cannot be read: {cause}; is the secret mounted?", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// They are no identity: half of them may be new and half old for a moment.
-    #[error("{}, its key and its authority are of no use: {source}", path.display())]
+    #[error("{}, its key and its authority are of no use: {cause}", path.display())]
     Identity {
         /// The certificate's file.
         path: PathBuf,
         /// Why not.
-        source: identity::Error,
+        cause: identity::Error,
     },
 }
 
@@ -52,7 +52,7 @@ impl CertificateFiles {
     pub fn load(&self) -> Result<Identity, Error> {
         let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
         let identity = Identity::parse(&certificate, &key, &read(&self.authorities)?);
-        identity.map_err(|source| Error::Identity { path: self.certificate.clone(), source })
+        identity.map_err(|cause| Error::Identity { path: self.certificate.clone(), cause })
     }
 
     /// The directories whose changes matter.
@@ -67,7 +67,7 @@ pub(super) fn parent(path: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    read_at_most(path, LARGEST).map_err(|source| Error::Read { path: path.to_owned(), source })
+    read_at_most(path, LARGEST).map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
 /// A file's bytes; one that is larger is an error.

@@ -53,9 +53,9 @@ enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error("no certificate can be made: {0}")]
-    Issue(#[from] rcgen::Error),
+    Issue(rcgen::Error),
     #[error("the certificate that is kept is of no use: {0}")]
-    Identity(#[from] identity::Error),
+    Identity(identity::Error),
 }
 
 /// The newest certificate, for whoever presents it.
@@ -142,16 +142,16 @@ async fn current(place: &Place, names: &[String], lifetime: Lifetime) -> Result<
         let now = UnixTime::now();
         let new = match &found.issued {
             Some(issued) => match issued.lasts(names, lifetime, now) {
-                Ok(()) => return Ok(issued.identity()?),
+                Ok(()) => return issued.identity().map_err(Error::Identity),
                 Err(reason) => {
                     tracing::info!(%reason, "the certificate is renewed");
-                    Issued::new(names, lifetime, now, Some(issued))?
+                    Issued::new(names, lifetime, now, Some(issued)).map_err(Error::Issue)?
                 }
             },
-            None => Issued::new(names, lifetime, now, None)?,
+            None => Issued::new(names, lifetime, now, None).map_err(Error::Issue)?,
         };
         match place.save(&new, found).await {
-            Ok(()) => return Ok(new.identity()?),
+            Ok(()) => return new.identity().map_err(Error::Identity),
             Err(store::Error::Conflict) => tracing::debug!("another replica has made a certificate"),
             Err(error) => return Err(error.into()),
         }

@@ -103,7 +103,7 @@ pub enum Verdict {
 pub enum Error {
     /// No JSON, or of another shape.
     #[error("the body is no AdmissionReview: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
     /// JSON, but something else.
     #[error(
         "no kind {kind:?} is registered for version {version:?}: expected an AdmissionReview of admission.k8s.io/v1 or v1beta1"
@@ -119,10 +119,10 @@ pub enum Error {
     NoRequest,
     /// A member of the request has the wrong type.
     #[error("the request of the AdmissionReview cannot be read: {0}")]
-    Request(#[source] serde_json::Error),
+    Request(serde_json::Error),
     /// It has more values than one review may have.
     #[error("the object cannot be reviewed: {0}; it has too many fields and elements")]
-    Exceeded(#[source] Exceeded),
+    Exceeded(Exceeded),
 }
 
 /// A body that is no review, and what of it is to be repeated in the answer all the same.
@@ -209,7 +209,7 @@ impl Review {
         variables: BTreeMap<String, String>,
     ) -> Result<Self, Box<Unreadable>> {
         let (mut body, exceeded) =
-            body::read(body, &mut budget).map_err(|error| Unreadable::of(&Value::Null, error.into()))?;
+            body::read(body, &mut budget).map_err(|error| Unreadable::of(&Value::Null, Error::Json(error)))?;
         if let Some(exceeded) = exceeded {
             return Err(Unreadable::of(&body, Error::Exceeded(exceeded)));
         }

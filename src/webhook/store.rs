@@ -50,16 +50,16 @@ pub(super) struct Found {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The directory.
-    #[error("{} cannot be used for the certificate: {source}", path.display())]
+    #[error("{} cannot be used for the certificate: {cause}", path.display())]
     Directory {
         /// The file in it.
         path: PathBuf,
         /// Why not.
-        source: io::Error,
+        cause: io::Error,
     },
     /// The Secret.
     #[error(
-        "secret {namespace}/{name} cannot be {doing}: {source}; the role must allow to get, watch, create and update it"
+        "secret {namespace}/{name} cannot be {doing}: {cause}; the role must allow to get, watch, create and update it"
     )]
     Secret {
         /// What was tried.
@@ -69,7 +69,7 @@ pub(super) enum Error {
         /// Its name.
         name: String,
         /// Why not.
-        source: Box<kube::Error>,
+        cause: Box<kube::Error>,
     },
     /// Another replica was faster: what it wrote is there to be read.
     #[error("another replica has written a certificate at the same time")]
@@ -85,7 +85,7 @@ impl Place {
                 match read_at_most(&path, LARGEST) {
                     Ok(bytes) => Ok(Found { issued: serde_json::from_slice(&bytes).ok(), secret: None }),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
-                    Err(source) => Err(Error::Directory { path, source }),
+                    Err(cause) => Err(Error::Directory { path, cause }),
                 }
             }
             Self::Secret { client, namespace, name } => {
@@ -116,22 +116,20 @@ impl Place {
         }
     }
 
-    fn refused(&self, doing: &'static str, source: kube::Error) -> Error {
-        match (self, source) {
+    fn refused(&self, doing: &'static str, cause: kube::Error) -> Error {
+        match (self, cause) {
             (_, kube::Error::Api(status)) if status.code == 409 => Error::Conflict,
-            (Self::Secret { namespace, name, .. }, source) => {
-                Error::Secret { doing, namespace: namespace.clone(), name: name.clone(), source: Box::new(source) }
+            (Self::Secret { namespace, name, .. }, cause) => {
+                Error::Secret { doing, namespace: namespace.clone(), name: name.clone(), cause: Box::new(cause) }
             }
-            (Self::Directory(path), source) => {
-                Error::Directory { path: path.clone(), source: io::Error::other(source) }
-            }
+            (Self::Directory(path), cause) => Error::Directory { path: path.clone(), cause: io::Error::other(cause) },
         }
     }
 }
 
 fn write(dir: &PathBuf, new: &Issued, replaces: bool) -> Result<(), Error> {
     let path = dir.join(FILE);
-    let wrong = |source| Error::Directory { path: path.clone(), source };
+    let wrong = |cause| Error::Directory { path: path.clone(), cause };
     let mut file = tempfile::Builder::new().prefix(".certificate.").tempfile_in(dir).map_err(wrong)?;
     let text = serde_json::to_vec(new).map_err(|error| wrong(error.into()))?;
     file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(wrong)?;

@@ -9,6 +9,7 @@ mod api;
 mod cnictl;
 mod dapr;
 mod documents;
+mod errors;
 mod layers;
 mod plugin;
 mod sources;

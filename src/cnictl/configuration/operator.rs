@@ -18,7 +18,7 @@ pub(super) struct Operator {
 impl Operator {
     /// Reads the resource.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
-        let wrong = |source| Error::Configuration { what: FLAG.to_owned(), source };
+        let wrong = |cause| Error::Configuration { what: FLAG.to_owned(), cause };
         let no_map = || wrong(istio::Error::NoMap("spec of the IstioOperator"));
         let resource =
             yaml::value(text).map_err(|error| wrong(istio::Error::Configuration { what: "IstioOperator", error }))?;

@@ -42,7 +42,7 @@ pub enum Error {
     Template(#[from] gotemplate::Error),
     /// The review spends more than its budget; see [`gotemplate::Budget`].
     #[error("this pod cannot be injected: {0}")]
-    Exceeded(#[from] gotemplate::Exceeded),
+    Exceeded(gotemplate::Exceeded),
     /// The pod asks for a template that there is not.
     #[error("requested template {name:?} not found; have {have}")]
     UnknownTemplate {
@@ -111,7 +111,19 @@ pub enum Error {
     NoTemplate(String),
     /// A patch of our own does not fit the pod: the pod's own fields have wrong types.
     #[error("the pod is of no pod's shape: {0}")]
-    Patch(#[from] patch::Misfit),
+    Patch(patch::Misfit),
+}
+
+impl From<gotemplate::Exceeded> for Error {
+    fn from(error: gotemplate::Exceeded) -> Self {
+        Self::Exceeded(error)
+    }
+}
+
+impl From<patch::Misfit> for Error {
+    fn from(error: patch::Misfit) -> Self {
+        Self::Patch(error)
+    }
 }
 
 impl Error {

@@ -118,7 +118,7 @@ fn reviewed(profile: &dyn Profile, request: &Request, metrics: &Metrics, budget:
     let start = Instant::now();
     match Review::within(budget, request.body(), path::variables(request.uri().path())) {
         Ok(review) => {
-            let mut outcome = profile.review(&review);
+            let mut outcome = review.decided_by(profile);
             outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
             metrics.decided(&outcome, start.elapsed());
             log(&review, &outcome);

@@ -16,7 +16,10 @@ const PASSED_OVER: [&[&str]; 2] = [&["request", "object", "metadata", "managedFi
 /// Steps for one value: it is read, copied, compared, written and freed.
 const STEPS_PER_VALUE: usize = 5;
 
-/// Reads a body. Behind the value that exceeds the budget everything is null.
+/// Whether nothing may come of a review but its answer: read beyond the budget, too, for API servers write it behind the object.
+const DRY_RUN: &str = "dryRun";
+
+/// Reads a body. The value that exceeds the budget is null, and what follows it is not there, except for [`DRY_RUN`].
 ///
 /// # Errors
 /// It is no JSON.
@@ -51,6 +54,15 @@ impl Metered<'_, '_> {
             meter.exceeded = meter.budget.step(STEPS_PER_VALUE).err();
         }
         meter.exceeded.is_none()
+    }
+
+    fn is_exceeded(self) -> bool {
+        self.meter.borrow().exceeded.is_some()
+    }
+
+    /// Whether this is the review's request.
+    fn is_request(self) -> bool {
+        self.depth == 1 && self.passed_over.contains(&true)
     }
 
     /// The place under a key; `None` where it is passed over.
@@ -93,8 +105,13 @@ impl<'de> Visitor<'de> for Metered<'_, '_> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             match self.member(&key) {
-                None => drop(members.next_value::<IgnoredAny>()?),
-                Some(member) => drop(map.insert(key, members.next_value_seed(member)?)),
+                _ if self.is_exceeded() && self.is_request() && key == DRY_RUN => {
+                    drop(map.insert(key, members.next_value::<bool>()?.into()));
+                }
+                Some(member) if !self.is_exceeded() => {
+                    drop(map.insert(key, members.next_value_seed(member)?));
+                }
+                _ => drop(members.next_value::<IgnoredAny>()?),
             }
         }
         Ok(Value::Object(map))
@@ -102,9 +119,11 @@ impl<'de> Visitor<'de> for Metered<'_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(self.element())? {
+        while !self.is_exceeded() {
+            let Some(item) = items.next_element_seed(self.element())? else { return Ok(Value::Array(list)) };
             list.push(item);
         }
+        while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Value::Array(list))
     }
 
@@ -149,11 +168,12 @@ mod tests {
 
     #[test]
     fn what_is_beyond_the_budget_is_not_built() {
-        let text = json!({"request": {"uid": "u", "object": {"a": [1, 2, 3]}}, "later": {"b": [1]}}).to_string();
+        let request = json!({"uid": "u", "object": {"a": [1, 2, 3], "b": 1}, "options": {}, "dryRun": true});
+        let text = json!({"request": request, "dryRun": true}).to_string();
         let mut budget = Budget::new(Limits { steps: 30, ..Limits::default() });
         let (value, exceeded) = super::read(text.as_bytes(), &mut budget).unwrap();
         assert_eq!(exceeded, Some(Exceeded::Steps(30)));
-        let built = json!({"request": {"uid": "u", "object": {"a": [1, null, null]}}, "later": null});
+        let built = json!({"request": {"uid": "u", "object": {"a": [1, null]}, "dryRun": true}});
         assert_eq!(value, built);
         assert!(super::read(b"[1,2,3,4,5,6,7,8", &mut Budget::new(Limits { steps: 5, ..Limits::default() })).is_err());
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::configuration::{Build, Texts};
-use super::review::{Outcome, Profile, Review, Verdict};
+use super::review::{OVER_BUDGET, Outcome, Profile, Review, Verdict};
 use super::surroundings::Surroundings;
 use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
@@ -102,7 +102,7 @@ impl Profile for Istio {
         };
         match self.injector.review(&request) {
             Ok(outcome) => told(outcome),
-            Err(error) if error.is_exceeded() => Outcome::refused("budget", error.to_string()),
+            Err(error) if error.is_exceeded() => Outcome::refused(OVER_BUDGET, error.to_string()),
             Err(error) => refused(error.to_string()),
         }
     }

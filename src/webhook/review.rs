@@ -14,6 +14,9 @@ use serde_json::{Map, Value, json};
 use super::{body, warnings};
 use crate::inject::{or_default, record};
 
+/// The rule by which an object is refused that costs more than a review may.
+pub(super) const OVER_BUDGET: &str = "budget";
+
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
@@ -38,6 +41,8 @@ pub struct Review {
     pub variables: BTreeMap<String, String>,
     /// What is left to be spent on it.
     pub budget: Budget,
+    /// Whether the budget ended within the object, of which only the beginning is here.
+    exceeded: Option<Exceeded>,
 }
 
 /// Who asks for an object, as far as the API server knows: `userInfo`.
@@ -57,7 +62,7 @@ pub struct User {
 
 /// What is behind a route: decides on reviews, and does nothing else.
 pub trait Profile: Send + Sync {
-    /// The answer to a review.
+    /// The answer to a review of a whole object; see [`Review::decided_by`].
     fn review(&self, review: &Review) -> Outcome;
 }
 
@@ -120,9 +125,6 @@ pub enum Error {
     /// A member of the request has the wrong type.
     #[error("the request of the AdmissionReview cannot be read: {0}")]
     Request(serde_json::Error),
-    /// It has more values than one review may have.
-    #[error("the object cannot be reviewed: {0}; it has too many fields and elements")]
-    Exceeded(Exceeded),
 }
 
 /// A body that is no review, and what of it is to be repeated in the answer all the same.
@@ -199,7 +201,7 @@ impl Review {
         Self::within(Budget::default(), body, variables)
     }
 
-    /// Reads a request's body and charges that to the budget.
+    /// Reads a request's body and charges that to the budget. Of an object that exceeds it the beginning is read.
     ///
     /// # Errors
     /// It is no review that can be answered.
@@ -210,13 +212,17 @@ impl Review {
     ) -> Result<Self, Box<Unreadable>> {
         let (mut body, exceeded) =
             body::read(body, &mut budget).map_err(|error| Unreadable::of(&Value::Null, Error::Json(error)))?;
-        if let Some(exceeded) = exceeded {
-            return Err(Unreadable::of(&body, Error::Exceeded(exceeded)));
-        }
         let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
         let Asked { uid, namespace, kind: Kind { kind }, user_info: user, dry_run } = asked;
         let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();
-        Ok(Self { version, uid, namespace, kind, user, dry_run, object, variables, budget })
+        Ok(Self { version, uid, namespace, kind, user, dry_run, object, variables, budget, exceeded })
+    }
+
+    /// The profile's outcome, or the refusal of an object that is larger than the budget.
+    pub fn decided_by(&self, profile: &dyn Profile) -> Outcome {
+        let Some(exceeded) = self.exceeded else { return profile.review(self) };
+        let reason = format!("the object cannot be reviewed: {exceeded}; it has too many fields and elements");
+        Outcome::refused(OVER_BUDGET, reason)
     }
 
     /// `namespace/name` of the object, as far as it is known by now, for the log.

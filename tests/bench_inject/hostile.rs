@@ -73,7 +73,7 @@ fn main() {
 fn answer(profile: &dyn Profile, text: &str) -> String {
     match Review::parse(text.as_bytes(), BTreeMap::new()) {
         Ok(review) => {
-            let outcome = profile.review(&review);
+            let outcome = review.decided_by(profile);
             drop(review.answer(&outcome));
             format!("{}: {}", outcome.rule, outcome.reason)
         }

@@ -76,7 +76,7 @@ async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Prof
 fn answer(profile: &dyn Profile, text: &str) -> Result<String> {
     let review =
         Review::parse(text.as_bytes(), std::collections::BTreeMap::new()).map_err(|unreadable| unreadable.error)?;
-    let outcome = profile.review(&review);
+    let outcome = review.decided_by(profile);
     ensure!(matches!(outcome.verdict, Verdict::Patch(_)), "no patch: {}", outcome.reason);
     Ok(review.answer(&outcome))
 }

@@ -65,17 +65,21 @@ fn map(config: &str) -> serde_json::Value {
         "metadata": { "namespace": "istio-system", "name": "istio-sidecar-injector" } })
 }
 
-#[tokio::test]
-async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
-    let api = Api::start().await;
-    let source = Source::ConfigMaps {
+/// Istio's ConfigMaps.
+fn config_maps(api: &Api, optional: bool) -> Source {
+    Source::ConfigMaps {
         client: api.client(),
         namespace: "istio-system".to_owned(),
         injection: "istio-sidecar-injector".to_owned(),
         mesh: "istio".to_owned(),
-        optional: false,
-    };
-    let stage = Stage::start(source).await;
+        optional,
+    }
+}
+
+#[tokio::test]
+async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
+    let api = Api::start().await;
+    let stage = Stage::start(config_maps(&api, false)).await;
     stage.server.until("/readyz", "there is no ConfigMap istio-sidecar-injector in namespace istio-system").await;
     api.put(map("one"));
     stage.server.until_ready().await;
@@ -96,14 +100,7 @@ async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
 #[tokio::test]
 async fn an_optional_config_map_counts_as_soon_as_it_is_there_and_is_kept() {
     let api = Api::start().await;
-    let source = Source::ConfigMaps {
-        client: api.client(),
-        namespace: "istio-system".to_owned(),
-        injection: "istio-sidecar-injector".to_owned(),
-        mesh: "istio".to_owned(),
-        optional: true,
-    };
-    let stage = Stage::start(source).await;
+    let stage = Stage::start(config_maps(&api, true)).await;
     stage.server.until_ready().await;
     assert_eq!(stage.used().await, "", "the defaults");
     api.put(map("one"));

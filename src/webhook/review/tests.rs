@@ -37,15 +37,17 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn an_object_of_too_many_values_is_refused_with_its_uid() {
+fn an_object_of_too_many_values_is_refused_by_the_budget_and_no_profile_sees_it() {
     let body = json!({ "kind": "AdmissionReview", "apiVersion": V1, "request": {
-        "uid": "u1", "object": { "spec": { "containers": vec![json!({ "name": "a" }); 150_000] } },
+        "uid": "u1", "object": { "spec": { "containers": vec![json!({ "name": "a" }); 150_000] } }, "dryRun": true,
     }});
-    let unreadable = Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap_err();
-    let answer: Value = serde_json::from_str(&unreadable.answer()).unwrap();
+    let review = Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap();
+    let outcome = review.decided_by(&|_: &Review| -> Outcome { panic!("reviewed") });
+    assert_eq!((&outcome.verdict, outcome.rule, review.dry_run), (&Verdict::Refuse, "budget", true));
+    let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
     assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&V1.into(), &"u1".into()));
-    let message = answer["response"]["status"]["message"].as_str().unwrap();
-    assert!(message.contains("takes more than 1000000 steps"), "{message}");
+    assert_eq!(answer["response"]["auditAnnotations"], json!({ "decision": "refuse", "reason": outcome.reason }));
+    assert!(outcome.reason.contains("takes more than 1000000 steps"), "{}", outcome.reason);
 }
 
 #[test]

@@ -1,61 +1,61 @@
-//! What one review may spend: steps, bytes and time.
+//! Budgets of steps, bytes and time.
 //!
-//! Reading the pod, rendering, merging and comparing all charge the same [`Budget`]. The clock is the caller's: whoever
-//! watches it holds a [`Stop`].
+//! One [`Budget`] can bound more than a rendering: the caller may charge it for reading the data and for work on the output.
+//! The crate reads no clock: the caller watches the time and sets a [`Stop`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much one review may take.
+/// Limits of a [`Budget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps: about one for each expression, element and 64 bytes that are looked at.
+    /// Steps: about one for each expression, each element, and each 64 bytes of text that a function reads.
     pub steps: u64,
-    /// Bytes of output and of all that functions make on the way.
+    /// Bytes of output and of intermediate values.
     pub bytes: usize,
-    /// Blocks, templates and parentheses within each other.
+    /// Levels of nested blocks, templates and parentheses.
     pub depth: usize,
 }
 
 impl Default for Limits {
-    /// A hundred times what Istio's largest template takes, and less than a tenth of a second.
+    /// A million steps, which take less than a tenth of a second, and 8 MiB.
     fn default() -> Self {
         Self { steps: 1_000_000, bytes: 8 << 20, depth: 250 }
     }
 }
 
-/// Why a review ends before it is done.
+/// The limit that ended the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
-    /// It takes too many steps.
+    /// The limit of steps, in steps.
     #[error("it takes more than {0} steps")]
     Steps(u64),
-    /// It makes too many bytes.
+    /// The limit of bytes, in bytes.
     #[error("it makes more than {0} bytes")]
     Bytes(usize),
-    /// Its [`Stop`] was set.
+    /// The [`Stop`] of the budget was set.
     #[error("its time is over")]
     Time,
 }
 
-/// Ends the work of a [`Budget`] at its next step. Clones share one flag.
+/// A flag that ends the work of a [`Budget`] at its next step. Clones share the flag.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Sets the flag, for good.
+    /// Sets the flag; it cannot be cleared.
     pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is set.
+    /// Whether the flag is set.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What is left of the [`Limits`]. Functions that make much of little pay before they make it. A clone has what is left at
-/// that moment.
+/// The rest of the [`Limits`]. Functions charge it before they make large values of small ones. A clone has its own rest and
+/// shares the [`Stop`].
 #[derive(Debug, Clone)]
 pub struct Budget {
     limits: Limits,
@@ -71,36 +71,36 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// The whole of these limits, without a limit of time.
+    /// A budget without a limit of time.
     pub fn new(limits: Limits) -> Self {
         Self::until(limits, Stop::default())
     }
 
-    /// The whole of these limits, until the flag is set.
+    /// A budget that also ends when the flag is set.
     pub fn until(limits: Limits, stop: Stop) -> Self {
         Self { limits, steps: limits.steps, bytes: limits.bytes, stop }
     }
 
-    /// Takes so many steps: about one for each expression, function, element or 64 bytes that are looked at.
+    /// Takes this number of steps; see [`Limits::steps`].
     ///
     /// # Errors
-    /// So many are not left, or the time is over.
+    /// Fewer steps are left, or the [`Stop`] is set.
     pub fn step(&mut self, steps: usize) -> Result<(), Exceeded> {
         let left = u64::try_from(steps).ok().and_then(|steps| self.steps.checked_sub(steps));
         self.steps = left.ok_or(Exceeded::Steps(self.limits.steps))?;
         if self.stop.is_set() { Err(Exceeded::Time) } else { Ok(()) }
     }
 
-    /// Takes so many bytes, of output or of what is made on the way.
+    /// Takes this number of bytes of output or of intermediate values.
     ///
     /// # Errors
-    /// So many are not left.
+    /// Fewer bytes are left.
     pub fn bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Exceeded::Bytes(self.limits.bytes))?;
         Ok(())
     }
 
-    /// How many blocks, templates and parentheses may stand within each other.
+    /// See [`Limits::depth`].
     pub(super) fn depth(&self) -> usize {
         self.limits.depth
     }
@@ -111,14 +111,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_over_the_limit_is_named() {
+    fn an_error_names_the_limit() {
         let mut budget = Budget::new(Limits { steps: 3, bytes: 4, depth: 1 });
         assert_eq!((budget.step(2), budget.step(2), budget.step(1)), (Ok(()), Err(Exceeded::Steps(3)), Ok(())));
         assert_eq!((budget.bytes(4), budget.bytes(1)), (Ok(()), Err(Exceeded::Bytes(4))));
     }
 
     #[test]
-    fn time_ends_every_clone_at_its_next_step() {
+    fn a_stop_ends_every_clone_at_its_next_step() {
         let stop = Stop::default();
         let mut budget = Budget::until(Limits::default(), stop.clone());
         let mut clone = budget.clone();

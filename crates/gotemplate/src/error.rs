@@ -1,88 +1,88 @@
-//! Why a template is refused or its rendering ended, and where.
+//! Errors of parsing and rendering, with their positions.
 
 use super::budget::Exceeded;
 
-/// Why a template cannot be used, or not with this data.
+/// Error of [`Template::parse`](crate::Template::parse) or [`Template::render`](crate::Template::render).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not a template.
+    /// The text is no template.
     #[error("template {template}, line {line}: {reason}")]
     Syntax {
-        /// Its name.
+        /// Name of the template.
         template: String,
-        /// The line, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         reason: Syntax,
     },
-    /// It cannot be rendered with this data.
+    /// The template cannot be rendered with this data.
     #[error(transparent)]
     Render(#[from] Box<Failure>),
 }
 
-/// Where and why rendering ended.
+/// The position and the reason at which rendering ended.
 #[derive(Debug, thiserror::Error)]
 #[error("template {template}, line {line}, column {column}, at <{at}>: {reason}; rendered last: {rendered:?}")]
 pub struct Failure {
-    /// The template's name.
+    /// Name of the template.
     pub template: String,
-    /// The line, from 1.
+    /// Line of the expression, from 1.
     pub line: usize,
-    /// The column, from 1, in bytes.
+    /// Column of the expression, from 1, in bytes.
     pub column: usize,
-    /// The expression.
+    /// Text of the expression.
     pub at: String,
-    /// What is wrong with it.
+    /// The fault.
     #[source]
     pub reason: Reason,
-    /// The end of what had been rendered.
+    /// The end of the output so far, at most 120 bytes.
     pub rendered: String,
 }
 
-/// What is wrong with the text of a template.
+/// Fault in the text of a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Syntax {
     /// An action, a comment, a string or a parenthesis has no end.
     #[error("unclosed {0}")]
     Unclosed(&'static str),
-    /// A character that no action has.
+    /// A character that is not allowed in an action.
     #[error("unexpected character {0:?} in an action")]
     Character(char),
-    /// A literal that cannot be read.
+    /// A malformed literal.
     #[error("{0} is no literal")]
     Literal(String),
-    /// Something stands where it may not.
+    /// A token that is not allowed at its place.
     #[error("unexpected {found} in {context}")]
     Unexpected {
-        /// What was found.
+        /// The token.
         found: String,
-        /// In what.
+        /// The construct that contains it.
         context: &'static str,
     },
-    /// A pipeline or command without anything in it.
+    /// An empty pipeline or command.
     #[error("missing value for {0}")]
     Empty(&'static str),
-    /// Something that is neither function, field nor method gets a pipeline's value.
+    /// A stage of a pipeline, from 1, that takes no argument.
     #[error("non executable command in pipeline stage {0}")]
     NotExecutable(usize),
-    /// A variable that is not declared here.
+    /// An undeclared variable.
     #[error("undefined variable {0:?}")]
     Variable(String),
     /// `break` or `continue` outside of `range`.
     #[error("{{{{{0}}}}} outside {{{{range}}}}")]
     OutsideRange(&'static str),
-    /// Two definitions of one name with content.
+    /// A second definition of a template that is not empty.
     #[error("template {0:?} is defined twice")]
     Redefined(String),
-    /// Blocks and parentheses nest too deep.
+    /// Too many levels of blocks and parentheses.
     #[error("more than {0} blocks and parentheses within each other")]
     TooDeep(usize),
 }
 
-/// Why rendering ended.
+/// Reason why rendering ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// A struct has no such field: the template may be of another version than the data.
+    /// An unknown field of a struct: the template may be of another version than the data.
     #[error("can't evaluate field {field} in type {of}")]
     UnknownField {
         /// The field.
@@ -90,7 +90,7 @@ pub enum Reason {
         /// The type.
         of: String,
     },
-    /// A field of null.
+    /// A field of a null.
     #[error("nil pointer evaluating {of}.{field}")]
     NilPointer {
         /// The field.
@@ -98,10 +98,10 @@ pub enum Reason {
         /// The type.
         of: String,
     },
-    /// Arguments stand behind what takes none.
+    /// Arguments of an operand that takes none.
     #[error("can't give argument to non-function")]
     NotAFunction,
-    /// `nil` alone.
+    /// `nil` as a command.
     #[error("nil is not a command")]
     Nil,
     /// A call with the wrong number of arguments.
@@ -109,41 +109,41 @@ pub enum Reason {
     Arity {
         /// The function.
         function: String,
-        /// How many it got.
+        /// Number of arguments.
         got: usize,
     },
     /// An argument of another type.
     #[error("wrong type for value; expected {expected}; got {got}")]
     Type {
-        /// What the function takes.
+        /// Type that the function takes.
         expected: &'static str,
-        /// What it got.
+        /// Type of the argument.
         got: String,
     },
-    /// Something that has no elements.
+    /// `range` over a value without elements.
     #[error("range can't iterate over {0}")]
     Range(String),
-    /// A function that nobody provides; a template of a newer Istio may call one.
+    /// A call of a function that was not given to [`Template::parse`](crate::Template::parse).
     #[error("function {0:?} not defined")]
     Undefined(String),
-    /// A template that is not defined.
+    /// `template` with a name that is not defined.
     #[error("template {0:?} not defined")]
     Template(String),
-    /// A function refuses its arguments.
+    /// A function refused its arguments.
     #[error("error calling {function}: {why}")]
     Call {
         /// The function.
         function: String,
-        /// Why.
+        /// The function's message.
         why: String,
     },
-    /// What a function says about its arguments; the evaluator adds the function.
+    /// The message of a function about its arguments. The evaluator turns it into [`Reason::Call`].
     #[error("{0}")]
     Refused(String),
     /// The budget is spent.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// Templates, blocks or values within each other.
+    /// Too many levels of templates, blocks or values.
     #[error("nested deeper than {0}")]
     TooDeep(usize),
 }

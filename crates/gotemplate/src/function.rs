@@ -1,6 +1,6 @@
-//! Functions that templates call, by name.
+//! The functions of a template, by name.
 //!
-//! `go` and `sprig` fill the registry with functions of their own; callers add further ones.
+//! `go` and `sprig` add theirs, callers add further ones.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,32 +10,35 @@ use super::budget::Budget;
 use super::error::Reason;
 use super::value::{Text, Value};
 
-/// The arguments of a call, read as Go's functions declare them.
+/// Arguments of a call, read as the types that a function of Go declares.
 #[derive(Debug, Clone, Copy)]
 pub struct Args<'s, 'a>(pub(super) &'s [Value<'a>]);
 
 impl<'s, 'a> Args<'s, 'a> {
-    /// How many there are.
+    /// Number of arguments.
     pub fn len(self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether the call has no argument.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them.
+    /// All arguments.
     pub fn all(self) -> &'s [Value<'a>] {
         self.0
     }
 
-    /// One of any type. The registry has checked that it is there.
+    /// An argument of any type, or [`Value::Missing`] behind the last one.
     pub fn any(self, index: usize) -> &'s Value<'a> {
         self.0.get(index).unwrap_or(&Value::Missing)
     }
 
-    /// One that is text.
+    /// A text argument.
+    ///
+    /// # Errors
+    /// [`Reason::Type`]: the argument has another type.
     pub fn text(self, index: usize) -> Result<&'s Text<'a>, Reason> {
         match self.any(index) {
             Value::Text(text) => Ok(text),
@@ -43,12 +46,18 @@ impl<'s, 'a> Args<'s, 'a> {
         }
     }
 
-    /// One that is text, to be read.
+    /// The contents of a text argument.
+    ///
+    /// # Errors
+    /// See [`Args::text`].
     pub fn str(self, index: usize) -> Result<&'s str, Reason> {
         self.text(index).map(Text::as_str)
     }
 
-    /// One that is an integer.
+    /// An integer argument.
+    ///
+    /// # Errors
+    /// [`Reason::Type`]: the argument has another type.
     pub fn int(self, index: usize) -> Result<i64, Reason> {
         match self.any(index) {
             Value::Int(number) => Ok(*number),
@@ -59,7 +68,7 @@ impl<'s, 'a> Args<'s, 'a> {
 
 type Body = dyn for<'a> Fn(&mut Budget, Args<'_, 'a>) -> Result<Value<'a>, Reason> + Send + Sync;
 
-/// A function with its name and how many arguments it takes.
+/// A function with its name and the numbers of arguments that it takes.
 pub(super) struct Function {
     pub(super) name: String,
     pub(super) least: usize,
@@ -67,22 +76,22 @@ pub(super) struct Function {
     pub(super) body: FunctionBody,
 }
 
-/// How a function is evaluated.
+/// The evaluation of a function.
 pub(super) enum FunctionBody {
     /// Stops at the first false argument.
     And,
     /// Stops at the first true argument.
     Or,
-    /// Renders its argument as a template, with the same data.
+    /// Renders its argument as a template with the same data.
     Render,
-    /// Nobody provides it: a call ends the rendering.
+    /// Undefined: a call ends the rendering.
     Undefined,
-    /// Takes all arguments.
+    /// Takes the values of all arguments.
     Call(Box<Body>),
 }
 
 impl Function {
-    /// A function that nobody provides.
+    /// A function that was not given to the parser.
     pub(super) fn undefined(name: &str) -> Arc<Self> {
         Arc::new(Self { name: name.to_owned(), least: 0, most: ANY, body: FunctionBody::Undefined })
     }
@@ -94,22 +103,34 @@ impl fmt::Debug for Function {
     }
 }
 
-/// Functions by name; later ones replace earlier ones.
+/// Functions by name. A function replaces an earlier one of its name. Clones are cheap.
 #[derive(Debug, Clone, Default)]
 pub struct Functions(Arc<HashMap<String, Arc<Function>>>);
 
-/// As many arguments as there are.
+/// The largest number of arguments of a function that takes any number.
 pub const ANY: usize = usize::MAX;
 
 impl Functions {
-    /// With `render`: it renders its argument as a template with the same data, and yields nothing where that fails.
+    /// Adds `render`, which renders its argument as a template with the same data and yields an empty text where that fails.
     #[must_use]
     pub fn with_render(mut self) -> Self {
         self.insert("render", 1, 1, FunctionBody::Render);
         self
     }
 
-    /// With one more, which takes at least and at most so many arguments.
+    /// Adds a function that takes from `least` to `most` arguments ([`ANY`]: without limit).
+    ///
+    /// The evaluator charges the budget for arguments and results. The function itself charges it for values that it makes on
+    /// the way, and before it makes a large result. It reports unusable arguments by [`Reason::Refused`].
+    ///
+    /// ```
+    /// use gotemplate::{Functions, Value, write_yaml};
+    ///
+    /// let functions = Functions::go()
+    ///     .with_sprig()
+    ///     .with("toYaml", 1, 1, |budget, args| Ok(Value::from(write_yaml(args.any(0), budget)?)));
+    /// # let _ = functions;
+    /// ```
     #[must_use]
     pub fn with<F>(mut self, name: &str, least: usize, most: usize, function: F) -> Self
     where
@@ -119,7 +140,7 @@ impl Functions {
         self
     }
 
-    /// With a further name for one of them.
+    /// Adds another name of a function.
     #[must_use]
     pub(super) fn alias(mut self, name: &str, of: &str) -> Self {
         if let Some(function) = self.get(of) {

@@ -1,4 +1,4 @@
-//! The functions that Go's text/template has itself.
+//! The built-in functions of Go's text/template.
 
 mod compare;
 
@@ -12,7 +12,7 @@ use super::value::{List, Text, Value};
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
 impl Functions {
-    /// Go's own functions.
+    /// The built-in functions of Go's text/template.
     pub fn go() -> Self {
         let mut functions = Self::default();
         functions.insert("and", 1, ANY, FunctionBody::And);

@@ -1,6 +1,4 @@
-//! Values as JSON, as Go's encoding/json writes it.
-//!
-//! Functions of templates call it, and callers who need Go's very bytes in an annotation.
+//! Values as JSON, byte for byte as Go's encoding/json writes it.
 
 use super::budget::Budget;
 use super::error::Reason;
@@ -8,14 +6,18 @@ use super::print::Sink;
 use super::shape::Struct;
 use super::value::{Map, Value};
 
-/// A value as compact JSON: keys of maps sorted, fields of structs in their order, `<`, `>` and `&` escaped.
+/// A value as compact JSON, byte for byte as Go's `json.Marshal` writes it: keys of maps sorted, fields of structs in their
+/// order, `<`, `>` and `&` escaped.
+///
+/// # Errors
+/// The budget is spent, the value nests more than 200 levels deep, or a number is not finite.
 pub fn write_json(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
     let mut out = String::new();
     write(&mut Sink::new(&mut out, budget), value)?;
     Ok(out)
 }
 
-/// The same without escaping what means something to HTML.
+/// JSON without escapes of the characters that HTML uses.
 pub(super) fn write_raw(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
     let json = write_json(value, budget)?;
     let mut out = String::with_capacity(json.len());
@@ -68,7 +70,7 @@ fn map(sink: &mut Sink<'_>, entries: &Map<'_>) -> Result<(), Reason> {
     members(sink, sorted.iter().map(|(key, value)| (key.as_str(), value.clone())))
 }
 
-/// The fields that the JSON has: what is absent there is absent again.
+/// The fields of a struct that its JSON has.
 fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
     let present: Vec<_> = shaped.fields().filter(|(field, _)| shaped.has(field)).collect();
     match present.as_slice() {
@@ -88,7 +90,10 @@ fn members<'m, 'a>(sink: &mut Sink<'_>, members: impl Iterator<Item = (&'m str, 
     sink.push("}")
 }
 
-/// JSON has no NaN and no infinity.
+/// A number as Go's encoding/json writes it: the shortest form that reads back, with an exponent below 1e-6 and from 1e21 on.
+///
+/// # Errors
+/// The number is not finite.
 pub fn number(number: f64) -> Result<String, Reason> {
     if !number.is_finite() {
         return Err(Reason::Refused("json: unsupported value".to_owned()));

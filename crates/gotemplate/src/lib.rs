@@ -1,12 +1,40 @@
-//! Go's text/template with sprig's functions, over borrowed JSON and within a budget.
+//! Go's `text/template` with sprig's functions, over borrowed JSON and within a budget.
+//!
+//! ```
+//! use gotemplate::{Budget, Delims, Functions, Template, Value};
+//!
+//! let functions = Functions::go().with_sprig();
+//! let text = "{{ range .hosts }}{{ . | upper | quote }} {{ else }}none{{ end }}";
+//! let template = Template::parse("hosts", text, Delims::BRACES, &functions)?;
+//!
+//! let data = serde_json::json!({ "hosts": ["a.example", "b.example"] });
+//! let rendered = template.render(&Value::json(&data), &mut Budget::default())?;
+//! assert_eq!(rendered, r#""A.EXAMPLE" "B.EXAMPLE" "#);
+//! # Ok::<_, gotemplate::Error>(())
+//! ```
+//!
+//! A [`Template`] is parsed once and rendered any number of times, also by several threads at once:
 //!
 //! ```text
-//! text ─ lex ─▶ tokens ─ parse ─▶ Tree ─ exec(Value) ─▶ text
+//! text ─ lex ─▶ tokens ─ parse ─▶ tree ─ exec(Value, Budget) ─▶ text
 //!                          └ Functions: Go's, sprig's, the caller's
 //! ```
 //!
-//! A template is parsed once and rendered any number of times. Rendering reads nothing but its data: no clock, file,
-//! environment or network. It ends within its [`Budget`].
+//! - **Data** is a [`Value`]: untyped JSON, JSON with the field names, types and zero values of a Go struct ([`Shape`]), or
+//!   fields that the caller computes ([`Record`]). Values borrow the JSON; only functions make new ones.
+//! - **Functions** are [`Functions`]. [`Functions::with`] adds functions of the caller and replaces others.
+//! - **Limits** on steps, bytes, nesting and time are those of a [`Budget`]. Rendering reads no clock, file, environment
+//!   or network.
+//! - **Errors** name the template, line, column and expression, with the end of the text that was rendered before.
+//!
+//! # Differences from Go
+//!
+//! - A call of an undefined function ends the rendering that reaches it; Go refuses the template. [`Template::undefined`]
+//!   lists the names.
+//! - Values have no methods, except the getters of a [`Shape`] that asks for them and `String` of a constant.
+//! - `set` and `unset` refuse maps of the data, which other renderings share; a `deepCopy` of such a map can be changed.
+//! - sprig's functions for dates, random values, the environment, hosts, keys, passwords and certificates are left out.
+//! - Complex numbers and hexadecimal and binary floats are not supported.
 
 mod budget;
 mod error;
@@ -37,26 +65,26 @@ pub use shape::{Field, Kind, Shape, Struct};
 pub use value::{List, Map, Record, Text, Value};
 pub use yaml::write_yaml;
 
-/// What actions are enclosed in.
+/// The delimiters of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delims {
-    /// What starts one.
+    /// Starts an action.
     pub left: &'static str,
-    /// What ends one.
+    /// Ends an action.
     pub right: &'static str,
 }
 
 impl Delims {
-    /// Go's own.
+    /// Go's default: `{{` and `}}`.
     pub const BRACES: Self = Self { left: "{{", right: "}}" };
-    /// Those of Istio up to 1.1, which were not to clash with Helm's.
+    /// `[[` and `]]`, for templates that pass through another template engine first.
     pub const BRACKETS: Self = Self { left: "[[", right: "]]" };
 }
 
-/// How much of the output an error quotes, in bytes.
+/// Bytes of the output that an error quotes.
 const QUOTED: usize = 120;
 
-/// A template, ready to be rendered any number of times, also at once.
+/// A parsed template. Threads may share it.
 #[derive(Debug)]
 pub struct Template {
     name: String,
@@ -65,8 +93,12 @@ pub struct Template {
 }
 
 impl Template {
-    /// Parses a template. A call of a function that is not among those given ends the rendering that gets there; Go refuses the
-    /// template.
+    /// Parses a template; `name` is the name that errors have for it.
+    ///
+    /// A call of an unknown function is no error here, but ends the rendering that reaches it.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`]: the text is no template, or uses an undeclared variable.
     pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
         let fault =
             |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
@@ -74,17 +106,20 @@ impl Template {
         Ok(Self { name: name.to_owned(), source: text.to_owned(), tree })
     }
 
-    /// Its name.
+    /// The name of the template.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The functions that it calls and nobody provides.
+    /// Names of the functions that the template calls and that were not given, in alphabetical order.
     pub fn undefined(&self) -> &[String] {
         &self.tree.undefined
     }
 
-    /// Renders it with `.` and `$` as the data.
+    /// Renders the template with `.` and `$` as the data.
+    ///
+    /// # Errors
+    /// [`Error::Render`]: the data does not fit the template, a function fails, or the budget is spent.
     pub fn render(&self, data: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
         exec::render(&self.tree, data, budget).map_err(|stop| self.error(stop))
     }
@@ -108,7 +143,7 @@ fn line(text: &str, at: usize) -> usize {
     text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// The end of what was rendered, whole characters of it.
+/// At most [`QUOTED`] bytes of the end of the output, in whole characters.
 fn tail(rendered: &str) -> &str {
     let start = rendered.len().saturating_sub(QUOTED);
     (start..=rendered.len()).find_map(|start| rendered.get(start..)).unwrap_or_default()
@@ -116,3 +151,8 @@ fn tail(rendered: &str) -> &str {
 
 #[cfg(test)]
 mod tests;
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,6 +1,4 @@
-//! Maps of templates: those of the data, and those that functions make, which a template can change.
-//!
-//! `value` has them among its variants.
+//! Maps of the data, and maps that functions make, which a template can change.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +12,7 @@ use super::member::member;
 use super::shape::Kind;
 use super::value::{List, MAX_NESTING, Text, Value, nesting};
 
-/// A map from text: JSON's, whose elements are of a kind, or one that a function made.
+/// A map with text keys: of the data, with elements of one kind, or made by a function.
 #[derive(Debug, Clone)]
 pub struct Map<'a> {
     entries: Entries<'a>,
@@ -28,15 +26,15 @@ enum Entries<'a> {
     Made(Rc<Made<'a>>),
 }
 
-/// The entries of a map that a function made, which all who hold the map share.
+/// Entries of a map that a function made. Clones of the map share them.
 #[derive(Debug)]
 struct Made<'a> {
     entries: RefCell<BTreeMap<Text<'a>, Value<'a>>>,
-    /// How deep it nested when it was made.
+    /// Levels of nesting when the map was made.
     depth: usize,
 }
 
-/// Maps that were put into each other may nest deeper than a stack: they are taken apart one by one.
+/// Drops nested maps in a loop: `set` can nest them deeper than the stack allows to recurse.
 impl Drop for Made<'_> {
     fn drop(&mut self) {
         let mut pending: Vec<Value<'_>> = std::mem::take(self.entries.get_mut()).into_values().collect();
@@ -57,28 +55,37 @@ impl Drop for Made<'_> {
 }
 
 impl<'a> Map<'a> {
-    /// JSON's object, whose elements are of a kind.
+    /// A JSON object with elements of this kind; without one, an empty map.
     pub fn json(entries: Option<&'a serde_json::Map<String, Json>>, of: Kind) -> Self {
         Self { entries: entries.map_or(Entries::None, Entries::Json), of }
     }
 
-    /// One that was made on the way.
+    /// A map of these entries, which a template can change.
+    ///
+    /// # Errors
+    /// [`Reason::TooDeep`]: the entries nest more than 99 levels deep.
     pub fn made(entries: BTreeMap<Text<'a>, Value<'a>>, of: Kind) -> Result<Self, Reason> {
         let depth = nesting(entries.values())?;
         Ok(Self { entries: Entries::Made(Rc::new(Made { entries: RefCell::new(entries), depth })), of })
     }
 
-    /// A map of its own with the same entries.
+    /// A map with the same entries, which a template can change.
+    ///
+    /// # Errors
+    /// See [`Map::made`].
     pub fn copied(&self) -> Result<Self, Reason> {
         Self::made(self.sorted().into_iter().collect(), self.of)
     }
 
-    /// Whether a function of the template made it, so that the template may change it.
+    /// Whether a function made the map, so that a template can change it.
     pub fn is_made(&self) -> bool {
         matches!(self.entries, Entries::Made(_))
     }
 
-    /// Sets an entry, for all who hold the map. A map of the data is not changed, for other pods see it, too.
+    /// Sets an entry in this map and its clones.
+    ///
+    /// # Errors
+    /// The map is one of the data, the value contains the map, or the budget is spent.
     pub fn set(&self, key: Text<'a>, value: Value<'a>, budget: &mut Budget) -> Result<(), Reason> {
         let made = self.to_change()?;
         if holds(&value, made, MAX_NESTING, budget)? {
@@ -89,7 +96,10 @@ impl<'a> Map<'a> {
         Ok(())
     }
 
-    /// Takes an entry away, for all who hold the map.
+    /// Removes an entry from this map and its clones.
+    ///
+    /// # Errors
+    /// The map is one of the data.
     pub fn unset(&self, key: &str) -> Result<(), Reason> {
         self.to_change()?.entries.borrow_mut().remove(key);
         Ok(())
@@ -102,7 +112,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         match &self.entries {
             Entries::None => 0,
@@ -111,12 +121,12 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the map has no entry.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The kind of its elements; their zero is what `index` finds under an absent key.
+    /// The kind of the elements. `index` finds their zero value under an absent key.
     pub fn of(&self) -> Kind {
         self.of
     }
@@ -130,7 +140,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// All entries by ascending key.
+    /// All entries in the order of their keys.
     pub fn sorted(&self) -> Vec<(Text<'a>, Value<'a>)> {
         match &self.entries {
             Entries::None => Vec::new(),
@@ -156,7 +166,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// Whether a value is a map or has it within, at most so deep.
+/// Whether a value is this map or contains it, within this number of levels.
 fn holds(value: &Value<'_>, map: &Made<'_>, depth: usize, budget: &mut Budget) -> Result<bool, Reason> {
     budget.step(1)?;
     let below = depth.checked_sub(1).ok_or(Reason::TooDeep(MAX_NESTING))?;

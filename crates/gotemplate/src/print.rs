@@ -1,19 +1,19 @@
-//! How values look: Go's `%v`.
+//! Values as text: Go's `%v`.
 //!
-//! `exec` prints what a pipeline yields with it; `printf` and functions that turn values into text call it too.
+//! `exec` prints the values of pipelines with it; `printf` and functions that turn values into text call it too.
 
 use super::budget::Budget;
 use super::error::Reason;
 use super::shape::Struct;
 use super::value::{List, Map, Value};
 
-/// How deep values may nest that are written out.
+/// Levels of nesting of values that are written.
 const MAX_NESTING: usize = 200;
 
-/// From which power of ten on `%v` and `%g` write an exponent.
+/// The least power of ten that `%v` and `%g` write with an exponent.
 const SCIENTIFIC: i32 = 6;
 
-/// Text that grows within a budget.
+/// Output that is charged to a budget.
 #[derive(Debug)]
 pub(super) struct Sink<'b> {
     out: &'b mut String,
@@ -32,25 +32,25 @@ impl<'b> Sink<'b> {
         Ok(())
     }
 
-    /// So many times the same character of one byte.
+    /// Writes a character of one byte this number of times.
     pub(super) fn fill(&mut self, with: char, times: usize) -> Result<(), Reason> {
         self.budget.bytes(times)?;
         self.out.extend(std::iter::repeat_n(with, times));
         Ok(())
     }
 
-    /// How many characters the current line has.
+    /// Number of characters of the current line.
     pub(super) fn column(&self) -> usize {
         let start = self.out.rfind('\n').map_or(0, |newline| newline + 1);
         self.out[start..].chars().count()
     }
 
-    /// Whether nothing was written since the last line break.
+    /// Whether the output ends with a line break.
     pub(super) fn ends_line(&self) -> bool {
         self.out.ends_with('\n')
     }
 
-    /// One level of a value deeper; each costs a step.
+    /// Writes one level deeper; each level costs a step.
     pub(super) fn nested(&mut self, write: impl FnOnce(&mut Self) -> Result<(), Reason>) -> Result<(), Reason> {
         if self.depth == MAX_NESTING {
             return Err(Reason::TooDeep(MAX_NESTING));
@@ -63,7 +63,7 @@ impl<'b> Sink<'b> {
     }
 }
 
-/// What a pipeline yields, as it is rendered.
+/// The value of a pipeline as it is rendered.
 pub(super) fn value(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     match value {
         Value::Missing => sink.push("<no value>"),
@@ -71,10 +71,10 @@ pub(super) fn value(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason
     }
 }
 
-/// As `fmt.Sprint` writes one value.
+/// A value as Go's `fmt.Sprint` writes it.
 ///
 /// # Errors
-/// The budget is spent, or the value nests too deep.
+/// The budget is spent, or the value nests more than 200 levels deep.
 pub fn sprint(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
     let mut out = String::new();
     verb_v(&mut Sink::new(&mut out, budget), value)?;
@@ -135,7 +135,7 @@ fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
     sink.push("}")
 }
 
-/// A number as `%v` writes it: the shortest that reads back, with an exponent below 1e-4 and from 1e6 on.
+/// A number as templates print it: the shortest form that reads back, with an exponent below 1e-4 and from 1e6 on.
 pub fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

@@ -1,6 +1,6 @@
-//! Typed views of JSON: what a Go struct adds to the JSON that it came from, namely names, types and zeroes.
+//! Shapes: the field names, types and zero values of Go structs, for JSON that the structs encode to.
 //!
-//! Callers describe their structs as constants; `value` reads through them.
+//! Callers describe their structs as constants.
 
 use serde_json::Value as Json;
 
@@ -8,52 +8,70 @@ use super::error::Reason;
 use super::member::member_of;
 use super::value::{List, Map, Text, Value};
 
-/// A struct of Go: its name and its fields.
+/// A Go struct: its name and its fields.
+///
+/// ```
+/// use gotemplate::{Field, Kind, Shape, Value};
+///
+/// static PORT: Shape = Shape {
+///     name: "v1.Port",
+///     fields: &[
+///         Field { name: "Name", json: "name", kind: Kind::Text },
+///         Field { name: "Number", json: "containerPort", kind: Kind::Int },
+///     ],
+///     getters: false,
+/// };
+/// let json = serde_json::json!({ "containerPort": 80 });
+/// let port = Value::shaped(&json, &PORT);
+/// assert_eq!(port.field("Name")?.as_str(), Some(""));
+/// assert_eq!(port.field("Protocol").unwrap_err().to_string(), "can't evaluate field Protocol in type v1.Port");
+/// # Ok::<_, gotemplate::Reason>(())
+/// ```
 #[derive(Debug)]
 pub struct Shape {
-    /// What errors call it, such as `v1.Container`.
+    /// Name of the type in errors, such as `v1.Container`.
     pub name: &'static str,
-    /// Its fields, in the order in which Go writes them.
+    /// Fields, in the order in which Go prints and encodes them.
     pub fields: &'static [Field],
-    /// It has protobuf's getters: `GetName` is `Name`, and works on a pointer to nothing.
+    /// Whether the struct has protobuf's getters: `GetName` is `Name`, and works on a nil pointer.
     pub getters: bool,
 }
 
 /// A field of a struct.
 #[derive(Debug)]
 pub struct Field {
-    /// Its name in templates.
+    /// Name in templates.
     pub name: &'static str,
-    /// Its key in JSON; empty where the JSON itself is the field, as in protobuf's wrappers.
+    /// Key in JSON; empty where the JSON itself is the field, as in protobuf's wrappers.
     pub json: &'static str,
-    /// What it holds.
+    /// Type.
     pub kind: Kind,
 }
 
-/// What a field, or an element of a list or map, holds.
+/// Type of a field, or of an element of a list or map.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// Anything, with numbers as floats, as Go decodes JSON; absent it is no value.
+    /// Untyped JSON as Go decodes it: all numbers are floats. Absent, it is missing.
     Any,
-    /// Anything, with integers as such, as Go decodes YAML; absent it is no value.
+    /// Untyped JSON as Go decodes YAML: integers stay integers. Absent, it is missing.
     Yaml,
     /// Text.
     Text,
     /// An integer.
     Int,
-    /// An integer that may be absent, which is null then.
+    /// A pointer to an integer: absent, it is null.
     MaybeInt,
     /// A boolean.
     Bool,
-    /// A constant by its name; absent it is the first.
+    /// A constant by its name, with its number. Absent, it is the first one.
     Enum(&'static [(&'static str, i64)]),
-    /// A struct; absent it has zero fields.
+    /// A struct. Absent, its fields are zero.
     Struct(&'static Shape),
-    /// A pointer to a struct.
+    /// A pointer to a struct. Absent, it is nil.
     Pointer(&'static Shape),
     /// A list.
     List(&'static Kind),
-    /// A map from text.
+    /// A map with text keys.
     Map(&'static Kind),
 }
 
@@ -61,7 +79,7 @@ impl Kind {
     /// A map from text to text.
     pub const TEXTS: Self = Self::Map(&Self::Text);
 
-    /// JSON as a value of this kind. What is not of the kind is its zero: the caller has checked types where they matter.
+    /// JSON as a value of this kind. JSON of another kind yields the zero value; callers check types where they matter.
     pub fn view<'a>(self, json: Option<&'a Json>) -> Value<'a> {
         match self {
             Self::Any | Self::Yaml => json.map_or(Value::Missing, |json| self.untyped(json)),
@@ -93,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// What `index` finds under an absent key.
+    /// The value that `index` finds under an absent key.
     pub(super) fn zero<'a>(self) -> Value<'a> {
         match self {
             Self::Any | Self::Yaml => Value::Nil,
@@ -116,7 +134,7 @@ impl Kind {
     }
 }
 
-/// An integer, also where YAML made a float of it or protobuf's JSON a string.
+/// An integer, also from a float, as YAML's readers yield, and from a string, as protobuf's JSON has 64 bits.
 fn integer(json: &Json) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
     let truncated = || json.as_f64().map(|number| number as i64);
@@ -132,7 +150,7 @@ fn constant<'a>(names: &'static [(&'static str, i64)], json: Option<&Json>) -> V
     }
 }
 
-/// A struct in the data, or a pointer to one that may be nil.
+/// A struct of the data, or a pointer to one, which may be nil.
 #[derive(Debug, Clone, Copy)]
 pub struct Struct<'a> {
     shape: &'static Shape,
@@ -141,22 +159,22 @@ pub struct Struct<'a> {
 }
 
 impl<'a> Struct<'a> {
-    /// Whether it is a pointer to nothing.
+    /// Whether the struct is a nil pointer.
     pub fn is_nil(&self) -> bool {
         self.pointer && self.json.is_none()
     }
 
-    /// Its fields with their JSON keys and values, in Go's order.
+    /// All fields with their values, in the order of the shape.
     pub fn fields(&self) -> impl Iterator<Item = (&'static Field, Value<'a>)> + '_ {
         self.shape.fields.iter().map(|field| (field, self.read(field)))
     }
 
-    /// Whether the JSON has this field, so that writing it as JSON again keeps it.
+    /// Whether the JSON has this field.
     pub fn has(&self, field: &Field) -> bool {
         self.json.is_some_and(|json| field.json.is_empty() || member_of(json, field.json).is_some())
     }
 
-    /// The JSON that is seen.
+    /// The JSON of the struct; none where it is absent.
     pub fn json(&self) -> Option<&'a Json> {
         self.json
     }

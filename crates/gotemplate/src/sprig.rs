@@ -1,7 +1,7 @@
-//! The functions of sprig that look neither at the world nor at the clock.
+//! sprig's functions that depend on nothing but their arguments.
 //!
-//! Left out are dates, of which most read the clock or the machine's time zone, random numbers and texts, the environment,
-//! host names, and what makes or uses keys, passwords and certificates.
+//! Dates are left out, because most of them read the clock or the time zone of the machine; so are random values, the
+//! environment, host names, keys, passwords and certificates.
 
 mod decimals;
 mod encodings;
@@ -18,7 +18,7 @@ mod words;
 use super::function::Functions;
 
 impl Functions {
-    /// With those of sprig that look neither at the world nor at the clock.
+    /// Adds sprig's functions that depend on nothing but their arguments.
     #[must_use]
     pub fn with_sprig(self) -> Self {
         let functions = strings::register(self);

@@ -1,6 +1,6 @@
-//! What a template works on: values borrowed from JSON and text, with Go's notions of missing, nil, truth and type.
+//! Values of templates, borrowed from JSON and text, with Go's rules for missing values, nil, truth and types.
 //!
-//! `exec` and the functions read them; callers build the data of a rendering with them. Of all of them, a template can change the maps that it has made itself.
+//! A template can change no value except maps that its functions made.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,20 +13,20 @@ use super::error::Reason;
 pub use super::map::Map;
 use super::shape::{Kind, Shape, Struct};
 
-/// How deep lists and maps that a template makes may nest.
+/// Levels of nested lists and maps that a template may make.
 pub(super) const MAX_NESTING: usize = 100;
 
-/// Text that is borrowed from the data, or was made on the way.
+/// Text of the data, of the template or of a function. Cheap to clone.
 #[derive(Debug, Clone)]
 pub enum Text<'a> {
-    /// Part of the data.
+    /// Text of the data.
     Borrowed(&'a str),
-    /// A literal of the template, or what a function made.
+    /// A literal of the template, or the result of a function.
     Shared(Arc<str>),
 }
 
 impl Text<'_> {
-    /// The text itself.
+    /// The contents.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Borrowed(text) => text,
@@ -61,50 +61,50 @@ impl std::borrow::Borrow<str> for Text<'_> {
     }
 }
 
-/// A value as Go's templates see it. Cheap to clone: no variant copies what it holds.
+/// A value of a template. Cheap to clone: no variant copies its contents.
 #[derive(Debug, Clone, Default)]
 pub enum Value<'a> {
-    /// Nothing at all: an absent key of a map. Fields of it are missing too; it prints `<no value>`.
+    /// No value, as under an absent key of a map. Its fields are missing too; it prints `<no value>`.
     #[default]
     Missing,
-    /// A null that is there. It ends a chain of fields with an error.
+    /// A null. Its fields are errors.
     Nil,
     /// A boolean.
     Bool(bool),
     /// An integer: a literal, a length, a typed field. JSON's numbers are [`Value::Float`], as in Go.
     Int(i64),
-    /// A number that came from JSON or YAML without a type.
+    /// A number of JSON or YAML without a type.
     Float(f64),
     /// Text.
     Text(Text<'a>),
     /// A list.
     List(List<'a>),
-    /// A map from text.
+    /// A map with text keys.
     Map(Map<'a>),
-    /// JSON seen through a [`Shape`]: unknown fields are errors, absent ones zero.
+    /// JSON with a [`Shape`]: unknown fields are errors, absent ones zero.
     Struct(Struct<'a>),
-    /// Fields that the caller computed; any other name is an error.
+    /// Fields that the caller computed; unknown ones are errors.
     Record(Rc<Record<'a>>),
     /// A constant that prints its name and compares as its number.
     Enum {
-        /// Its number.
+        /// Number of the constant.
         number: i64,
-        /// Its name.
+        /// Name of the constant.
         name: &'static str,
     },
 }
 
-/// A struct of computed fields, such as the data of a whole rendering.
+/// A struct of computed fields, such as the data of a rendering.
 #[derive(Debug, Clone)]
 pub struct Record<'a> {
-    /// What errors call it.
+    /// Name of the type in errors.
     pub name: &'static str,
-    /// Fields by name; few enough to be searched one by one.
+    /// Fields by name. Look-ups compare one by one, so there should be few.
     pub fields: Vec<(&'static str, Value<'a>)>,
 }
 
 impl<'a> Record<'a> {
-    /// As a value.
+    /// A record as a value.
     pub fn value(name: &'static str, fields: Vec<(&'static str, Value<'a>)>) -> Value<'a> {
         Value::Record(Rc::new(Self { name, fields }))
     }
@@ -115,17 +115,17 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A list: JSON's, whose elements are of a kind, or one that a function made.
+/// A list of the data, whose elements have one kind, or a list that a function made.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
-    /// Part of the data.
+    /// A list of the data.
     Json(&'a [Json], Kind),
-    /// Made on the way; the number is how deep it nests.
+    /// The elements, and the levels of nesting.
     Made(Rc<[Value<'a>]>, usize),
 }
 
 impl<'a> List<'a> {
-    /// How many elements there are.
+    /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(items, _) => items.len(),
@@ -133,12 +133,12 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the list has no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// One element.
+    /// The element at an index, from 0.
     pub fn get(&self, index: usize) -> Option<Value<'a>> {
         match self {
             Self::Json(items, of) => items.get(index).map(|item| of.view(Some(item))),
@@ -160,27 +160,27 @@ impl<'a> List<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Untyped JSON: what Go has after decoding into `any`.
+    /// Untyped JSON, as Go decodes it into `any`: all numbers are floats.
     pub fn json(json: &'a Json) -> Self {
         Kind::Any.view(Some(json))
     }
 
-    /// The same with integers as such: what Go has after decoding YAML into `any`.
+    /// Untyped JSON as Go decodes YAML into `any`: integers stay integers.
     pub fn yaml(json: &'a Json) -> Self {
         Kind::Yaml.view(Some(json))
     }
 
-    /// JSON seen through a shape.
+    /// JSON with a shape.
     pub fn shaped(json: &'a Json, shape: &'static Shape) -> Self {
         Kind::Struct(shape).view(Some(json))
     }
 
-    /// A map from text to text, such as labels; nothing is an empty one.
+    /// A map from text to text; without JSON, an empty one.
     pub fn texts(json: Option<&'a Json>) -> Self {
         Kind::TEXTS.view(json)
     }
 
-    /// A copy of JSON, whose maps a template may change.
+    /// A copy of untyped JSON, whose maps a template can change.
     ///
     /// # Errors
     /// The budget is spent, or the JSON nests too deep.
@@ -205,18 +205,21 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// Text that was made on the way.
+    /// Text that the value owns.
     pub fn made(text: impl Into<Arc<str>>) -> Self {
         Self::Text(Text::Shared(text.into()))
     }
 
-    /// A list that was made on the way.
+    /// A list of these elements.
+    ///
+    /// # Errors
+    /// [`Reason::TooDeep`]: the elements nest more than 99 levels deep.
     pub fn list(items: Vec<Value<'a>>) -> Result<Self, Reason> {
         let depth = nesting(items.iter())?;
         Ok(Self::List(List::Made(items.into(), depth)))
     }
 
-    /// The text, where it is one.
+    /// The contents of a text.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text.as_str()),
@@ -224,7 +227,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a Go programmer calls its type; for error messages, `%T` and `typeOf`.
+    /// The name of the type in Go, for errors, `%T` and `typeOf`.
     pub fn type_name(&self) -> String {
         match self {
             Self::Missing | Self::Nil => "<nil>".to_owned(),
@@ -241,7 +244,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether `if` takes it: not the zero of its type.
+    /// Go's truth of the value: it is not the zero value of its type.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,
@@ -256,7 +259,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether there is nothing: no value, a null, a pointer to nothing.
+    /// Whether the value is missing, a null or a nil pointer.
     pub fn is_nil(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => true,
@@ -265,7 +268,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a pipeline hands on: a null is no value there.
+    /// The value that a pipeline passes on: a null becomes a missing value.
     pub(super) fn out_of_pipeline(self) -> Self {
         match self {
             Self::Nil => Self::Missing,
@@ -273,15 +276,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The error of a function that takes another type.
+    /// The error of a function that expects another type.
     pub fn type_error(&self, expected: &'static str) -> Reason {
         Reason::Type { expected, got: self.type_name() }
     }
 
-    /// The value of a field or the entry of a map, with Go's rules.
+    /// The value of a field, or of an entry of a map.
     ///
     /// # Errors
-    /// The value is null, or has no such field.
+    /// [`Reason::NilPointer`]: the value is null. [`Reason::UnknownField`]: its type has no such field.
     pub fn field(&self, name: &str) -> Result<Value<'a>, Reason> {
         let unknown = || Reason::UnknownField { field: name.to_owned(), of: self.type_name() };
         match self {
@@ -320,7 +323,7 @@ impl From<i64> for Value<'_> {
     }
 }
 
-/// How deep something of these elements nests; an error where that is too deep to be walked safely.
+/// Levels of nesting of a list or map with these elements; an error beyond [`MAX_NESTING`], because functions recurse over values.
 pub(super) fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
     let below = items
         .map(|item| match item {

@@ -1,7 +1,7 @@
-//! Values as YAML, byte for byte as Kubernetes' tools write it.
+//! Values as YAML, byte for byte as sigs.k8s.io/yaml writes it.
 //!
-//! Go's go-yaml v2 behind sigs.k8s.io/yaml: keys in natural order, two spaces, lists not indented under their key, and
-//! text plain wherever YAML 1.1 reads it back as text. Templates' `toYaml` calls it, and whoever writes objects out.
+//! That is Go's go-yaml v2: keys in natural order, indentation of two spaces, lists not indented under their key, and text
+//! plain wherever YAML 1.1 reads it back as text.
 
 mod scalar;
 mod sort;
@@ -12,7 +12,11 @@ use super::json;
 use super::print::{self, Sink};
 use super::value::{List, Text, Value};
 
-/// A value as a YAML document, with a newline at its end.
+/// A value as a YAML document with a newline at its end, byte for byte as sigs.k8s.io/yaml writes it, the library behind Helm's
+/// and Kubernetes' `toYaml`.
+///
+/// # Errors
+/// The budget is spent, or the value nests more than 200 levels deep.
 pub fn write_yaml(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
     let mut out = String::new();
     let mut sink = Sink::new(&mut out, budget);
@@ -24,7 +28,7 @@ pub fn write_yaml(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     Ok(out)
 }
 
-/// What YAML knows.
+/// A value by its form in YAML.
 enum Flat<'v, 'a> {
     Plain(String),
     Text(&'v str),
@@ -52,7 +56,8 @@ fn flat<'v, 'a>(value: &'v Value<'a>) -> Flat<'v, 'a> {
     }
 }
 
-/// A number passes through JSON first, where it has no exponent below 1e21; what is whole there is an integer in YAML.
+/// A number: sigs.k8s.io/yaml encodes JSON first, which has no exponent below 1e21; a number that is whole in JSON is an
+/// integer in YAML.
 fn float(number: f64) -> String {
     let json = json::number(number).unwrap_or_else(|_| "null".to_owned());
     match json.parse::<i64>() {
@@ -71,7 +76,7 @@ fn inline(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(),
     }
 }
 
-/// Entries, each on a line of its own; the first one starts here where `here` is set.
+/// Entries, each on a line of its own; with `here` the first one starts in the current line.
 fn mapping(sink: &mut Sink<'_>, entries: Vec<(Text<'_>, Value<'_>)>, indent: usize, here: bool) -> Result<(), Reason> {
     let entries = sort::sorted(entries, &|(key, _)| key.as_str());
     sink.nested(|sink| {
@@ -107,7 +112,7 @@ fn sequence(sink: &mut Sink<'_>, items: &List<'_>, indent: usize, here: bool) ->
     })
 }
 
-/// A value that starts in this line whatever it is.
+/// A value that starts in the current line.
 fn compact(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     match value {
         Flat::Map(entries) if !entries.is_empty() => {
@@ -128,7 +133,7 @@ fn line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), R
     scalar_line(sink, value, indent + 2)
 }
 
-/// A scalar and a line break, unless it has one at its end itself.
+/// A scalar and a line break, unless the scalar ends with one.
 fn scalar_line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     let literal = matches!(value, Flat::Text(text) if scalar::is_literal(text));
     inline(sink, value, indent)?;

@@ -21,6 +21,7 @@ mod print;
 mod removal;
 pub mod restore;
 mod session;
+mod uapi;
 mod wire;
 mod xt;
 

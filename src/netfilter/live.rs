@@ -117,7 +117,7 @@ pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Err
             return Ok(live);
         }
     }
-    Err(Error::Restless)
+    Err(Error::Contended)
 }
 
 /// Returns none if the ruleset changed during the read.
@@ -151,7 +151,7 @@ fn generation(socket: &mut Socket) -> Result<u32, Error> {
         generation = attr(message, NFTA_GEN_ID)?.map(|a| a.u32_be()).transpose()?;
         Ok(())
     })?;
-    generation.ok_or(Error::Restless)
+    generation.ok_or(Error::Contended)
 }
 
 /// Returns the first attribute of this type.

@@ -87,7 +87,7 @@ fn refused() {
     apply(by(Backend::IptablesNft)).unwrap();
     let error = apply(by(Backend::NativeNft)).unwrap_err().to_string();
     assert!(error.contains("rules of Istio's are there by iptables-nft too"), "{error}");
-    let mend = Options { on_difference: OnDifference::Mend, ..by(Backend::NativeNft) };
+    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
     assert_eq!(apply(mend).unwrap().backend, Backend::NativeNft);
     apply(by(Backend::NativeNft)).unwrap();
 }
@@ -102,7 +102,7 @@ fn others_tables() {
     for (options, backend) in [(by(Backend::NativeNft), Backend::NativeNft), (forced, Backend::IptablesNft)] {
         let netns = &netns;
         let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
-        let mended = Options { on_difference: OnDifference::Mend, ..options };
+        let mended = Options { on_difference: OnDifference::Reconcile, ..options };
         assert_eq!(netns.inside(|| converge::apply(&Redirect::default(), mended)).unwrap().backend, backend);
         assert_eq!(apply().unwrap().change, converge::Change::None);
         for save in ["iptables-nft-save", "iptables-legacy-save"] {
@@ -215,13 +215,13 @@ fn fallen_back_without_reconcile() {
 fn legacy_rules_since_the_first_look() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
-    let mend = Options { on_difference: OnDifference::Mend, ..by(Backend::IptablesNft) };
+    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::IptablesNft) };
     let outcome = netns.inside(|| {
         let view = View::take(mend).unwrap();
         converge::apply(&Redirect::default(), by(Backend::IptablesLegacy)).unwrap();
         view.apply(&Redirect::default()).unwrap()
     });
-    assert_eq!(outcome.change.mended().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
+    assert_eq!(outcome.change.reconciled().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
     let counts = counts(&netns);
     assert_eq!((counts[0] > 0, counts[1], counts[2]), (true, 0, 0), "{counts:?}");
 }

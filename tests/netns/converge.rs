@@ -294,7 +294,7 @@ fn taken_name() {
         netns.run("iptables-nft", &["-t", "nat", "-N", "ISTIO_OUTPUT"]);
         let before = saved(&netns);
         let error = session.apply(&plan).unwrap_err();
-        assert!(matches!(error, Error::Restless), "{error}");
+        assert!(matches!(error, Error::Contended), "{error}");
         assert_same(&before, &saved(&netns));
         // What else the kernel had to say of that batch is not taken for the next answer.
         let again = session.observe().unwrap();
@@ -311,7 +311,7 @@ fn overtaken() {
         let before = session.observe().unwrap();
         netns.run("iptables-nft", &["-t", "nat", "-N", "FOREIGN"]);
         let error = session.apply(&netfilter::diff(&wanted, &before).unwrap()).unwrap_err();
-        assert!(matches!(error, Error::Restless), "{error}");
+        assert!(matches!(error, Error::Contended), "{error}");
         let after = session.observe().unwrap();
         assert_eq!(session.apply(&netfilter::diff(&wanted, &after).unwrap()).unwrap(), Outcome::Changed);
     });

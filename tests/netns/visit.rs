@@ -64,11 +64,11 @@ fn namespace_of_another_type_is_refused() {
 fn own_netns_is_told_from_another() {
     let pod = TestNetns::bare();
     let (own, pods) = (Netns::own().unwrap(), Netns::open(&pod.path()).unwrap());
-    assert!(!pods.is(&own).unwrap());
-    assert!(pods.is(&Netns::open(&pod.path()).unwrap()).unwrap());
+    assert!(!pods.is_same(&own).unwrap());
+    assert!(pods.is_same(&Netns::open(&pod.path()).unwrap()).unwrap());
     let there = enter(&pod.path(), || Netns::own().unwrap()).unwrap();
-    assert!(there.is(&pods).unwrap() && !there.is(&own).unwrap());
-    assert!(own.is(&Netns::open(Path::new("/proc/self/ns/net")).unwrap()).unwrap());
+    assert!(there.is_same(&pods).unwrap() && !there.is_same(&own).unwrap());
+    assert!(own.is_same(&Netns::open(Path::new("/proc/self/ns/net")).unwrap()).unwrap());
 }
 
 fn come_in_the_kernels_order() {

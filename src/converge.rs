@@ -1,7 +1,7 @@
-//! Brings a netns to what a [`Redirect`] asks for, says how it differs, and undoes it.
+//! Converges a netns with a [`Redirect`], compares them, and removes what was applied.
 //!
-//! The one place that joins rules, kernel, addresses and routes. `plugin` and `iptables` call it, on a thread that is
-//! in the netns. It does not ask whom it serves, and it enters nothing.
+//! Combines rules, kernel, addresses and routes. `plugin`, `iptables` and `repair` call it on a thread in the netns; it
+//! enters no namespace itself.
 
 mod view;
 
@@ -15,55 +15,51 @@ use crate::netns;
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::redirect::{InterceptionMode, Redirect};
 use crate::rules;
-use view::{Comparison, Netns, Seen};
+use view::{Comparison, NetnsFacts, Observation};
 
-/// How rules get into the kernel.
+/// How to program the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Native nftables tables instead of iptables' ones.
+    /// Use native nftables tables instead of iptables' tables.
     pub native_nftables: bool,
-    /// The operator's choice of iptables flavour.
+    /// The operator's choice of iptables implementation.
     pub forced: Option<Forced>,
-    /// What to do where other rules of Istio's are there already.
     pub on_difference: OnDifference,
 }
 
 impl Options {
-    /// The operator insists on a backend.
+    /// Whether the operator requires a backend.
     fn is_chosen(&self) -> bool {
         self.native_nftables || self.forced.is_some()
     }
 }
 
-/// What to do where a netns has Istio's rules, but not the intended ones.
+/// The reaction to Istio's rules in a netns that differ from the desired ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDifference {
-    /// Change what differs.
-    Mend,
-    /// Touch nothing and say what differs.
+    /// Correct the differences.
+    Reconcile,
+    /// Change nothing and report the differences.
     Refuse,
 }
 
-/// What was done.
+/// The result of [`apply`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Who holds the rules.
+    /// The backend that holds the rules.
     pub backend: Backend,
-    /// The rules cover IPv6.
     pub ipv6: bool,
-    /// What had to be changed.
     pub change: Change,
-    /// Traffic that stays unredirected although the pod's settings or addresses suggest otherwise.
     pub warnings: Vec<Warning>,
 }
 
-/// Traffic that stays unredirected although the pod's settings or addresses suggest otherwise.
+/// Traffic that is not redirected although the pod's settings or addresses suggest it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// What was asked for and is not among the rules.
+    /// A setting without effect on the rules.
     #[error(transparent)]
     Rules(#[from] rules::Warning),
-    /// The pod has both families, and did not say so.
+    /// The pod has both families, but not the setting for both.
     #[error(
         "the pod has the IPv6 address {0}, and its IPv6 traffic is not redirected: where it is to be, set \
          ISTIO_DUAL_STACK=true in the environment of its proxy (proxyMetadata) and of istiod"
@@ -71,16 +67,15 @@ pub enum Warning {
     Ipv6NotRedirected(Ipv6Addr),
 }
 
-/// One way in which a netns is not as asked for.
+/// A difference between a netns and its desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deviation {
-    /// None of Istio's rules is there.
     NoRules,
     /// A rule or a chain differs.
     Rule(Mismatch),
-    /// What the rules need beside them is missing.
+    /// An address, routing rule or route is missing.
     Route(Entry),
-    /// Another backend holds rules of Istio's too.
+    /// Another backend also holds rules of Istio.
     Former(Backend),
 }
 
@@ -95,61 +90,57 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// What had to be changed for all to be there.
+/// The changes that were necessary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// No rule was there: all were added.
+    /// All rules were added; there were none.
     Added,
-    /// These were found and mended.
-    Mended(Vec<Deviation>),
-    /// Nothing.
+    /// These deviations were corrected.
+    Reconciled(Vec<Deviation>),
     None,
 }
 
 impl Change {
-    /// For logs.
+    /// The change's name in logs.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Added => "added",
-            Self::Mended(_) => "mended",
+            Self::Reconciled(_) => "mended",
             Self::None => "none",
         }
     }
 
-    /// What differed.
-    pub fn mended(&self) -> &[Deviation] {
+    /// The corrected deviations.
+    pub fn reconciled(&self) -> &[Deviation] {
         match self {
-            Self::Mended(deviations) => deviations,
+            Self::Reconciled(deviations) => deviations,
             Self::Added | Self::None => &[],
         }
     }
 }
 
-/// Why a netns cannot be brought to, or compared with, what is asked for.
+/// A netns could not be converged or compared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its addresses cannot be read, or it has none; or its routes cannot be set.
+    /// The addresses cannot be read or none is usable, or the routes cannot be changed.
     #[error(transparent)]
     Netns(#[from] netns::Error),
-    /// The kernel refuses.
     #[error(transparent)]
     Netfilter(#[from] netfilter::Error),
-    /// A rule that no kernel can hold.
     #[error(transparent)]
     Unencodable(#[from] netfilter::Unencodable),
-    /// No backend is there.
     #[error(transparent)]
     NoBackend(#[from] netfilter::Unavailable),
-    /// The kernel refuses an expression that it said it has.
+    /// The kernel refused an expression that it had reported as supported.
     #[error("the kernel lacks what {}'s rules need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
-    Lacking(Backend),
-    /// Other rules are there and were to be left.
+    Unsupported(Backend),
+    /// Other rules exist, and [`OnDifference::Refuse`] was requested.
     #[error("Istio's rules are there already and differ; `--reconcile` replaces them: {}", list(.0))]
     Differs(Vec<Deviation>),
 }
 
 impl Error {
-    /// The same may pass next time.
+    /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Netns(netns::Error::Netlink(error)) => error.is_temporary(),
@@ -158,11 +149,11 @@ impl Error {
         }
     }
 
-    /// Another backend may do.
-    fn is_of_backend(&self) -> bool {
+    /// Whether another backend may succeed.
+    fn is_backend_specific(&self) -> bool {
         use netfilter::Error::{Netlink, NoProgram, OtherUserNamespace, Program};
         match self {
-            Self::Lacking(_) => true,
+            Self::Unsupported(_) => true,
             Self::Netfilter(error) if error.is_temporary() => false,
             Self::Netfilter(error) => {
                 matches!(error, Netlink(_) | NoProgram { .. } | OtherUserNamespace { .. } | Program { .. })
@@ -172,68 +163,73 @@ impl Error {
     }
 }
 
-/// Deviations as one sentence.
+/// Joins deviations to one sentence.
 pub fn list(deviations: &[Deviation]) -> String {
     deviations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// How often the rules are compared anew where somebody else changes them meanwhile.
+/// Maximum number of attempts if other writers change the rules.
 const ATTEMPTS: usize = 5;
 
-/// Sees to it that the rules, addresses and routes are there. A second call changes nothing.
+/// Ensures that rules, addresses and routes exist in the calling thread's netns. A second call changes nothing.
 pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
     View::take(options)?.apply(redirect)
 }
 
 impl View {
-    /// Sees to it that the rules, addresses and routes are there.
+    /// Ensures that rules, addresses and routes exist.
     ///
-    /// A family that is redirected stays so: an address that the pod was given meanwhile may decide otherwise for a fresh
-    /// netns, but not take redirection away.
+    /// A redirected family stays redirected: an address that the pod got since might imply otherwise for a fresh netns,
+    /// but must not remove redirection.
     pub fn apply(self, redirect: &Redirect) -> Result<Outcome, Error> {
         let Self { options, .. } = self;
-        let (netns, mut seen) = self.of(redirect)?;
-        let presumed = seen.session.backend();
-        let mut lacking = match bring(redirect, &netns, &mut seen, options.on_difference) {
-            Err(Error::Differs(found)) => return unless_fallen_back(redirect, &netns, options, found),
-            Err(error) if !error.is_of_backend() => return Err(error),
+        let (netns, mut observed) = self.for_pod(redirect)?;
+        let presumed = observed.session.backend();
+        let mut failure = match converge_with(redirect, &netns, &mut observed, options.on_difference) {
+            Err(Error::Differs(found)) => return converge_with_earlier_fallback(redirect, &netns, options, found),
+            Err(error) if !error.is_backend_specific() => return Err(error),
             Ok(Some(outcome)) => return Ok(outcome),
-            Ok(None) => Error::Lacking(presumed),
+            Ok(None) => Error::Unsupported(presumed),
             Err(error) => error,
         };
-        for backend in fallbacks(&lacking, presumed, options)? {
-            match bring(redirect, &netns, &mut Seen::nothing(backend), options.on_difference) {
+        for backend in fallbacks(&failure, presumed, options)? {
+            match converge_with(redirect, &netns, &mut Observation::new(backend), options.on_difference) {
                 Ok(Some(outcome)) => return Ok(outcome),
-                Ok(None) => lacking = Error::Lacking(backend),
-                Err(error) if error.is_of_backend() => lacking = error,
+                Ok(None) => failure = Error::Unsupported(backend),
+                Err(error) if error.is_backend_specific() => failure = error,
                 Err(error) => return Err(error),
             }
         }
-        Err(lacking)
+        Err(failure)
     }
 
-    /// How the netns is not as asked for; nothing where it is.
+    /// Returns the differences between the netns and its desired state.
     pub fn check(self, redirect: &Redirect) -> Result<Vec<Deviation>, Error> {
         let Self { options, .. } = self;
-        let (netns, mut seen) = self.of(redirect)?;
-        settled(|| examine(redirect, &netns, &mut seen, options))
+        let (netns, mut observed) = self.for_pod(redirect)?;
+        retry_on_contention(|| examine(redirect, &netns, &mut observed, options))
     }
 }
 
-/// How the netns is not as asked for, by the backend that [`View::apply`] would leave it with.
-fn examine(redirect: &Redirect, netns: &Netns, seen: &mut Seen, options: Options) -> Result<Vec<Deviation>, Error> {
-    let presumed = seen.session.backend();
-    let mut found = match view::compare(redirect, netns, seen) {
-        Err(error) if error.is_of_backend() => fallbacks(&error, presumed, options)?
+/// Compares the netns with the desired state, with the backend that [`View::apply`] would use.
+fn examine(
+    redirect: &Redirect,
+    netns: &NetnsFacts,
+    observed: &mut Observation,
+    options: Options,
+) -> Result<Vec<Deviation>, Error> {
+    let presumed = observed.session.backend();
+    let mut found = match view::compare(redirect, netns, observed) {
+        Err(error) if error.is_backend_specific() => fallbacks(&error, presumed, options)?
             .into_iter()
-            .map(|backend| view::compare(redirect, netns, &mut Seen::nothing(backend)))
-            .find(|compared| !matches!(compared, Err(error) if error.is_of_backend()))
+            .map(|backend| view::compare(redirect, netns, &mut Observation::new(backend)))
+            .find(|compared| !matches!(compared, Err(error) if error.is_backend_specific()))
             .unwrap_or(Err(error))?,
         compared => compared?,
     };
-    // Where the presumed backend has nothing, what `apply` fell back to counts.
+    // Without rules of the presumed backend, compare with the one that `apply` fell back to.
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
-        found = view::compare(redirect, netns, &mut Seen::nothing(*fallback))?;
+        found = view::compare(redirect, netns, &mut Observation::new(*fallback))?;
     }
     let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
     view::confirm(&found.live, &difference)?;
@@ -244,25 +240,28 @@ fn examine(redirect: &Redirect, netns: &Netns, seen: &mut Seen, options: Options
     Ok(deviations)
 }
 
-/// What an earlier call fell back to is compared instead where the presumed backend, which nobody insists on, has no rules.
-fn unless_fallen_back(
+/// Without rules of the presumed backend, which nobody required, converges with the one that an earlier call fell back
+/// to.
+fn converge_with_earlier_fallback(
     redirect: &Redirect,
-    netns: &Netns,
+    netns: &NetnsFacts,
     options: Options,
     found: Vec<Deviation>,
 ) -> Result<Outcome, Error> {
     match found[..] {
         [Deviation::NoRules, Deviation::Former(backend), ..] if !options.is_chosen() => {
-            bring(redirect, netns, &mut Seen::nothing(backend), options.on_difference)?.ok_or(Error::Lacking(backend))
+            converge_with(redirect, netns, &mut Observation::new(backend), options.on_difference)?
+                .ok_or(Error::Unsupported(backend))
         }
         _ => Err(Error::Differs(found)),
     }
 }
 
-/// The backends that are left where the presumed one turns out not to work here.
-fn fallbacks(lacking: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
-    // nf_tables reads the ids of its native owner match in the netns' user namespace, whichever namespace the writer is in.
-    if matches!(lacking, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
+/// Lists the remaining backends after the presumed one has proved unusable.
+fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
+    // nf_tables reads the ids of its native owner match in the netns's user namespace, whatever the writer's namespace
+    // is.
+    if matches!(failure, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
         return Ok(options.forced.is_none().then_some(Backend::NativeFallback).into_iter().collect());
     }
     let mut left = netfilter::candidates(options.native_nftables, options.forced, &netfilter::probe()?)?;
@@ -270,16 +269,17 @@ fn fallbacks(lacking: &Error, presumed: Backend, options: Options) -> Result<Vec
     Ok(left)
 }
 
-/// One backend's way: look, compare, change what differs. `None` where the kernel lacks what the rules need.
-fn bring(
+/// Converges with one backend: observes, compares and corrects. Returns none if the kernel lacks an expression that the
+/// rules need.
+fn converge_with(
     redirect: &Redirect,
-    netns: &Netns,
-    seen: &mut Seen,
+    netns: &NetnsFacts,
+    observed: &mut Observation,
     on_difference: OnDifference,
 ) -> Result<Option<Outcome>, Error> {
-    let backend = seen.session.backend();
-    let brought = settled(|| {
-        let Comparison { ipv6, built, live, former } = view::compare(redirect, netns, seen)?;
+    let backend = observed.session.backend();
+    let converged = retry_on_contention(|| {
+        let Comparison { ipv6, built, live, former } = view::compare(redirect, netns, observed)?;
         let plan = netfilter::diff(&built.rules, &live)?;
         view::confirm(&live, &plan.difference)?;
         let mut deviations = deviations(&plan.difference, &former);
@@ -287,22 +287,22 @@ fn bring(
         if on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {
             return Err(Error::Differs(deviations));
         }
-        // Before the rules: a packet that TPROXY marks must find its route.
+        // Before the rules: a packet marked by TPROXY must find its route.
         deviations.extend(Routes::of(redirect, ipv6).apply()?.into_iter().map(Deviation::Route));
         let is_done = |live: &Live| Ok(netfilter::diff(&built.rules, live)?.is_empty());
-        if matches!(carry_out(&mut seen.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
+        if matches!(apply_plan(&mut observed.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
         let change = match deviations.is_empty() {
             _ if fresh => Change::Added,
             true => Change::None,
-            false => Change::Mended(deviations),
+            false => Change::Reconciled(deviations),
         };
         let warnings = netns.warnings(ipv6, built.warnings);
         Ok(Some((Outcome { backend, ipv6, change, warnings }, former)))
     })?;
-    let Some((outcome, former)) = brought else { return Ok(None) };
-    // Afterwards, so that traffic is redirected at any moment.
+    let Some((outcome, former)) = converged else { return Ok(None) };
+    // Afterwards, so that traffic is redirected at all times.
     former.into_iter().try_for_each(|backend| remove(redirect, backend))?;
     Ok(Some(outcome))
 }
@@ -317,7 +317,7 @@ fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
     deviations
 }
 
-/// Takes out whatever [`apply`] may have put in, by whichever backend. A netns that holds nothing of it is left as it is.
+/// Removes everything that [`apply`] may have added, with any backend. A netns without such entries is not changed.
 pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
     let facts = netfilter::probe()?;
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
@@ -327,24 +327,23 @@ pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes a backend's rules out. TPROXY has all of REDIRECT's rules in the built-in chains, and more: so they all go,
-/// whichever mode they were made for.
+/// Removes a backend's rules. TPROXY's rules in built-in chains include all of REDIRECT's, so they cover either mode.
 fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
     let any_mode = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
     let former = rules::build(&any_mode, true).rules;
     let mut session = Session::new(backend);
-    settled(|| {
+    retry_on_contention(|| {
         let live = session.observe()?;
         let is_done = |live: &Live| Ok(netfilter::removal(&former, live)?.is_empty());
-        carry_out(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
+        apply_plan(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
     })
 }
 
-/// Carries out a plan that was made for `live`.
+/// Applies a plan that was made for `live`.
 ///
-/// nf_tables refuses a plan that another writer has overtaken. iptables-legacy has no generations: the tables are read
-/// again afterwards. Where a restore changes nothing, no writer is the reason, but the programs.
-fn carry_out(
+/// nf_tables refuses a plan if another writer was faster. iptables-legacy has no generations: its tables are read again
+/// afterwards. If a restore had no effect at all, the cause is not another writer but the programs.
+fn apply_plan(
     session: &mut Session,
     plan: &Plan<'_>,
     live: &Live,
@@ -354,17 +353,19 @@ fn carry_out(
     if session.backend() == Backend::IptablesLegacy && applied == netfilter::Outcome::Changed {
         let after = session.observe()?;
         if after != *live && !is_done(&after)? {
-            return Err(netfilter::Error::Restless.into());
+            return Err(netfilter::Error::Contended.into());
         }
     }
     Ok(applied)
 }
 
-/// Repeats what another writer has come between. A restore that fails may have been to delete a rule that it deleted.
-fn settled<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+/// Retries when another writer changed the ruleset between our read and our write. A restore may also fail because that
+/// writer deleted a rule that it was to delete.
+fn retry_on_contention<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
         match attempt() {
-            Err(Error::Netfilter(netfilter::Error::Restless | netfilter::Error::Program { passing: false, .. })) => {}
+            Err(Error::Netfilter(netfilter::Error::Contended | netfilter::Error::Program { temporary: false, .. })) => {
+            }
             done => return done,
         }
     }
@@ -379,17 +380,17 @@ mod tests {
     use crate::netlink;
 
     #[test]
-    fn a_passing_error_does_not_change_the_backend() {
+    fn a_temporary_error_does_not_change_the_backend() {
         let open = |cause| netlink::Error::Open { protocol: "netfilter", cause };
-        let program = |passing| netfilter::Error::Program { program: "x", what: String::new(), passing };
+        let program = |temporary| netfilter::Error::Program { program: "x", what: String::new(), temporary };
         for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(true)] {
             let error = Error::from(error);
-            assert!(error.is_temporary() && !error.is_of_backend(), "{error}");
+            assert!(error.is_temporary() && !error.is_backend_specific(), "{error}");
         }
         for error in [open(Errno::EPROTONOSUPPORT).into(), program(false), netfilter::Error::NoProgram { program: "x" }]
         {
             let error = Error::from(error);
-            assert!(!error.is_temporary() && error.is_of_backend(), "{error}");
+            assert!(!error.is_temporary() && error.is_backend_specific(), "{error}");
         }
     }
 }

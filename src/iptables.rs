@@ -1,7 +1,7 @@
-//! The program `istio-iptables`: from command line and environment to rules in the netns that it is started in.
+//! The program `istio-iptables`: programs the netns in which it is started from command line and environment.
 //!
-//! `bin/istio-iptables` calls [`run`] with everything that it may know of the world. Here is decided which exit code
-//! means what; rules, kernel and validation are other rooms'.
+//! `bin/istio-iptables` calls [`run`] and passes everything that it reads. This module assigns the exit codes; other
+//! modules handle rules, kernel and validation.
 
 pub(crate) mod duration;
 mod etc;
@@ -11,58 +11,49 @@ mod settings;
 
 pub use etc::Etc;
 pub use flags::Flags;
-pub use run::{World, run};
+pub use run::{Invocation, run};
 pub use settings::{Action, Settings};
 
 use std::io;
 
 use crate::{converge, netns, redirect};
 
-/// Why a run ended early.
+/// A run that ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A value that no rule can hold.
     #[error(transparent)]
     Redirect(#[from] redirect::Error),
-    /// Not the number that it must be.
+    /// The value is not a number in the valid range.
     #[error("{flag}: {given:?} is not allowed: {allowed}")]
     Number {
-        /// The flag.
         flag: &'static str,
-        /// Its value.
         given: String,
-        /// What would have been allowed.
+        /// The valid values.
         allowed: &'static str,
     },
-    /// An unknown flavour of iptables.
+    /// Unknown implementation of iptables.
     #[error("--force-iptables-binary: {given:?} is not allowed: `legacy`, `nft` or nothing")]
-    Flavour {
-        /// What was given.
-        given: String,
-    },
-    /// DNS is to be captured by server, and the servers are not known.
+    Flavour { given: String },
+    /// DNS is to be captured by resolver, but the resolvers are unknown.
     #[error("/etc/resolv.conf cannot be read; --capture-all-dns needs no list of servers")]
     ResolvConf(#[source] io::Error),
-    /// A user or group that the image does not have.
+    /// The image has no such user or group.
     #[error("{name:?} is not in {file}; give its number")]
     NoSuchOwner {
-        /// The name.
         name: String,
-        /// Where it was looked for.
+        /// The file that was searched.
         file: &'static str,
     },
-    /// The netns' addresses say nothing of its families.
+    /// The families cannot be determined from the netns's addresses.
     #[error(transparent)]
     Netns(#[from] netns::Error),
-    /// The rules could not be brought into the kernel, or out of it.
+    /// The rules could not be added or removed.
     #[error(transparent)]
     Converge(#[from] converge::Error),
-    /// What was to be printed could not be.
     #[error("{path}: the rules cannot be written there")]
     Print {
-        /// File, or standard output.
+        /// A file, or standard output.
         path: String,
-        /// Why.
         source: io::Error,
     },
 }

@@ -21,13 +21,14 @@ mod print;
 mod removal;
 pub mod restore;
 mod session;
+mod uapi;
 mod wire;
 mod xt;
 
 pub use choose::{Forced, KernelFacts, Unavailable, candidates, choose, legacy_in_use, presume, probe};
 pub use diff::Difference;
 pub use live::Live;
-pub use mismatch::{Mismatch, Wrong};
+pub use mismatch::{Mismatch, MismatchKind};
 pub use session::Session;
 
 use std::collections::BTreeSet;
@@ -111,7 +112,7 @@ pub enum Error {
     },
     /// Another process changed the ruleset between our read and our write.
     #[error("the ruleset changed while it was read or compared; try again")]
-    Restless,
+    Contended,
     /// A required program of iptables-legacy is not installed.
     #[error("{program} is needed, and is neither in PATH nor in the usual sbin directories")]
     NoProgram { program: &'static str },
@@ -121,7 +122,7 @@ pub enum Error {
         /// The failure, with the program's own message.
         what: String,
         /// Whether a retry may succeed: a lock was held, or the time limit passed.
-        passing: bool,
+        temporary: bool,
     },
     /// A message exceeded its size limit.
     #[error("writing netlink messages: {0}")]
@@ -132,9 +133,9 @@ impl Error {
     /// Whether a retry may succeed.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Restless => true,
+            Self::Contended => true,
             Self::Netlink(error) => error.is_temporary(),
-            Self::Program { passing, .. } => *passing,
+            Self::Program { temporary, .. } => *temporary,
             Self::Refused { refusal, .. } => refusal.is_temporary(),
             Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
                 false
@@ -228,7 +229,7 @@ fn action<'a>(wanted: &RuleSet, former: &RuleSet, live: &Live, changes: Vec<Chan
     }
     let tables: BTreeSet<_> = changes.iter().map(Change::table).collect();
     let tables: Vec<_> = tables.into_iter().collect();
-    Action::Restore(legacy::mend(wanted, former, live, &tables))
+    Action::Restore(legacy::restore_input(wanted, former, live, &tables))
 }
 
 fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<Batch, Error> {

@@ -1,8 +1,8 @@
 //! A pod's network namespace: entering it, and the addresses and routes in it.
 //!
-//! `plugin` and `repair` enter a [`Netns`], and `repair` has to [`find`] one first; `converge` reads [`addresses`] and applies
-//! [`routes`] in whatever netns its thread is in. `repair` enters one on a thread that ends with the visit, so that there is
-//! no way back to forget; `plugin`, a process for one call, by its main thread.
+//! `plugin` and `repair` enter a [`Netns`], which `repair` must [`find`] first. `converge` reads [`addresses`] and
+//! applies [`routes`] in the calling thread's netns. `repair` enters on a separate thread, which ends afterwards, so it
+//! cannot forget to return; `plugin`, a process for one call, enters with its main thread.
 
 pub mod addresses;
 mod enter;
@@ -21,65 +21,33 @@ use nix::errno::Errno;
 
 use crate::netlink;
 
-/// Why a netns could not be visited, read or changed.
+/// A netns could not be entered, read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing is at the path: the pod's network is gone.
+    /// The path does not exist: the pod's network is gone.
     #[error("netns {}: nothing is there (any more)", path.display())]
-    Gone {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
-    /// The file at the path is something else.
+    Gone { path: PathBuf },
+    /// The file at the path is not a netns.
     #[error("netns {}: not a network namespace but {found}", path.display())]
-    NotNetns {
-        /// The path.
-        path: PathBuf,
-        /// What is there.
-        found: &'static str,
-    },
-    /// The file cannot be opened or looked at.
+    NotNetns { path: PathBuf, found: &'static str },
+    /// The file cannot be opened or examined.
     #[error("netns {}: cannot be opened", path.display())]
-    Open {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: Errno,
-    },
-    /// The kernel refuses entry; CAP_SYS_ADMIN is needed here and in the user namespace that owns the netns.
+    Open { path: PathBuf, source: Errno },
+    /// The kernel refused entry, which requires CAP_SYS_ADMIN in this user namespace and in the one that owns the
+    /// netns.
     #[error("netns {}: cannot be entered", path.display())]
-    Enter {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: Errno,
-    },
-    /// No thread could be started for the visit.
+    Enter { path: PathBuf, source: Errno },
     #[error("netns {}: no thread for the visit", path.display())]
-    Thread {
-        /// The path.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// What was done in the netns panicked. Only where panics unwind; the release profile aborts.
+    Thread { path: PathBuf, source: io::Error },
+    /// The function run in the netns panicked. Only if panics unwind; the release profile aborts.
     #[error("netns {}: the visit panicked: {message}", path.display())]
-    Panicked {
-        /// The path.
-        path: PathBuf,
-        /// The panic's message.
-        message: String,
-    },
-    /// A conversation with the kernel's routing subsystem failed.
+    Panicked { path: PathBuf, message: String },
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    /// The pod has IPv6 addresses, but IPv6 is turned off where it is needed.
+    /// The pod has IPv6 addresses, but IPv6 is disabled where it is needed.
     #[error("IPv6 is disabled in this netns (see net.ipv6.conf.lo.disable_ipv6)")]
     Ipv6Disabled(#[source] netlink::Error),
-    /// Only loopback and link-local addresses, or none.
+    /// The netns has only loopback and link-local addresses, or none.
     #[error("no valid local IP address found: the netns has only {seen:?}; is the pod's interface configured yet?")]
-    NoAddress {
-        /// The addresses that it has.
-        seen: Vec<IpAddr>,
-    },
+    NoAddress { seen: Vec<IpAddr> },
 }

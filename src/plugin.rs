@@ -1,7 +1,7 @@
-//! The verbs of the CNI plugin: from a request to an answer.
+//! The CNI plugin's verbs: from a request to its reply.
 //!
-//! `bin/istio-cni` hands in environment and standard input, prints the answer and then writes the log. Nothing here
-//! prints, ends the process or touches the plugin's own netns.
+//! `bin/istio-cni` passes environment and standard input in, prints the reply and then writes the log. This module
+//! neither prints nor ends the process.
 
 mod log;
 mod verbs;
@@ -18,64 +18,49 @@ use crate::contract;
 use crate::diagnostics::{Level, causes};
 use crate::{converge, netfilter, netns, pod, redirect};
 
-/// What the process is to leave behind.
+/// The outputs of the process.
 #[derive(Debug)]
-pub struct Answer {
-    /// For standard output, all of it.
+pub struct Output {
+    /// The complete standard output.
     pub stdout: String,
-    /// For standard error, besides the log.
+    /// Standard error besides the log.
     pub stderr: String,
-    /// The exit code.
+    /// Whether the exit code is 0.
     pub success: bool,
     /// Written last, to the sinks in the run directory.
     pub log: Log,
-    /// The run directory.
     pub run_dir: PathBuf,
 }
 
-/// Why a verb failed.
+/// A verb failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request itself.
+    /// The request is invalid.
     #[error(transparent)]
     Request(#[from] cni::Error),
-    /// The pod cannot be looked up.
     #[error("{0}; the pod does not start, because it might need redirection")]
     Lookup(Box<pod::lookup::Error>),
-    /// The pod asks for what cannot be.
+    /// An annotation of the pod is invalid.
     #[error("pod {pod} asks for what cannot be: {error}; correct the pod and create it again")]
-    Annotation {
-        /// Namespace and name.
-        pod: pod::PodName,
-        /// Which annotation.
-        error: redirect::Error,
-    },
-    /// The netns cannot be visited.
+    Annotation { pod: pod::PodName, error: redirect::Error },
+    /// The netns cannot be entered or read.
     #[error(transparent)]
     Netns(#[from] netns::Error),
-    /// The runtime passed the plugin's own netns.
     #[error("CNI_NETNS {} is the plugin's own network namespace; the pod needs one of its own", .0.display())]
     OwnNetns(PathBuf),
-    /// The rules cannot be set.
     #[error("redirection of pod {pod} cannot be set up: {error}")]
-    Converge {
-        /// Namespace and name.
-        pod: pod::PodName,
-        /// Why.
-        error: converge::Error,
-    },
-    /// CHECK found something else than intended.
+    Converge { pod: pod::PodName, error: converge::Error },
+    /// CHECK found differences.
     #[error("pod {pod} is not redirected as intended: {differences}; delete the pod so that it is set up anew")]
     Differs {
-        /// Namespace and name.
         pod: pod::PodName,
-        /// What differs, a sentence each.
+        /// The differences as sentences.
         differences: String,
     },
-    /// STATUS: no way to set rules.
+    /// STATUS: no backend can program rules.
     #[error("ADD cannot be served: {0}")]
     NoBackend(netfilter::Unavailable),
-    /// STATUS: the kernel does not even answer.
+    /// STATUS: the kernel did not respond.
     #[error("ADD cannot be served: {0}")]
     Kernel(netfilter::Error),
 }
@@ -98,7 +83,7 @@ impl Error {
         }
     }
 
-    /// Log field and metric label.
+    /// The log field and metric label of the error.
     fn reason(&self) -> &'static str {
         match self {
             Self::Request(_) => "request",
@@ -121,20 +106,20 @@ impl Error {
     }
 }
 
-/// Answers one invocation. `env` tells a variable, `stdin` is read at most once.
-pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
+/// Handles one invocation. `env` returns a variable; `stdin` is read at most once.
+pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
     let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
     let mut version = None;
-    let said = match Call::parse(env) {
+    let result = match Call::parse(env) {
         Err(cni::Error::NoCommand) => {
             let stderr = reply::about(env!("CARGO_PKG_VERSION"));
-            return Answer { stdout: String::new(), stderr, success: true, log, run_dir };
+            return Output { stdout: String::new(), stderr, success: true, log, run_dir };
         }
         Err(error) => Err(error.into()),
-        Ok(call) => answer(&call, stdin, &mut log, &mut run_dir, &mut version),
+        Ok(call) => reply_to(&call, stdin, &mut log, &mut run_dir, &mut version),
     };
-    let (stdout, success) = match said {
+    let (stdout, success) = match result {
         Ok(stdout) => (stdout, true),
         Err(error) => {
             let failure = error.failure();
@@ -148,16 +133,16 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Answer {
             (failure.to_json(version), false)
         }
     };
-    Answer { stdout, stderr: String::new(), success, log, run_dir }
+    Output { stdout, stderr: String::new(), success, log, run_dir }
 }
 
-/// The answer to a panic, whose words a runtime shows to the operator.
+/// Builds the reply to a panic, with its message, because runtimes show it to the operator.
 pub fn panicked(message: &str) -> String {
     let msg = format!("istio-cni panicked, which is a fault in it: please report {message:?}");
     reply::Failure { code: Code::Plugin, msg, details: String::new() }.to_json(None)
 }
 
-fn answer(
+fn reply_to(
     call: &Call,
     stdin: impl Read,
     log: &mut Log,
@@ -189,14 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_an_answer_that_a_runtime_can_read() {
+    fn a_panic_is_a_reply_that_a_runtime_can_read() {
         let answer: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
         assert_eq!(answer["code"], 999);
         assert!(answer["msg"].as_str().unwrap().contains("panicked"), "{answer}");
     }
 
     #[test]
-    fn a_status_that_the_kernel_may_answer_next_time_is_not_an_unavailable_network() {
+    fn a_temporary_failure_of_status_is_not_an_unavailable_network() {
         use nix::errno::Errno;
         let kernel = |cause| {
             let protocol = "netfilter";
@@ -206,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_code_message_and_causes_once() {
+    fn an_error_has_code_message_and_causes_once() {
         let gone = Error::Netns(netns::Error::Gone { path: "/x".into() });
         let failure = gone.failure();
         assert_eq!((failure.code.number(), failure.details.as_str()), (3, ""));

@@ -1,7 +1,8 @@
-//! Proof that redirection works, from inside the pod: a connection to an address that nobody listens on must arrive here.
+//! Verifies redirection from inside the pod: a connection to an address without listener must arrive at our own
+//! listener.
 //!
-//! `istio-iptables --run-validation` calls [`run`], as the proxy's user, for the rules treat only that user's loopback
-//! traffic as inbound. It needs no capability and writes no file. What failure means is the caller's to decide.
+//! `istio-iptables --run-validation` calls [`run`] as the proxy's user, because only that user's loopback traffic is
+//! treated as inbound. Needs no capability and writes no file. The caller handles the result.
 
 mod probe;
 mod report;
@@ -16,27 +17,27 @@ use crate::netns::addresses::HostAddresses;
 use crate::redirect::Port;
 use crate::rules::Family;
 
-/// What is validated, and for how long it may fail before it has failed.
+/// The parameters of a validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// Where outbound traffic goes.
+    /// Outbound traffic is redirected to this port.
     pub proxy_port: Port,
-    /// Where inbound traffic goes.
+    /// Inbound traffic is redirected to this port.
     pub inbound_capture_port: Port,
-    /// Port of the address that nobody listens on.
+    /// The port of the address without listener.
     pub probe_port: Port,
-    /// All attempts together; the first is made in any case.
+    /// Time limit of all attempts together; the first is made in any case.
     pub timeout: Duration,
 }
 
-/// Families that the rules of this pod cover: IPv6 as decided for the rules, IPv4 where the pod has an address of it.
+/// Returns the families that the pod's rules cover: IPv6 as decided for the rules, IPv4 if the pod has such an address.
 pub fn families(addresses: &[IpAddr], host: HostAddresses) -> Vec<Family> {
     let v4 = host.host_ip.is_ipv4() || addresses.iter().any(|ip| ip.is_ipv4() && !ip.is_loopback());
     let families = [v4.then_some(Family::V4), host.ipv6.then_some(Family::V6)];
     families.into_iter().flatten().collect()
 }
 
-/// Probes all `families` at once, in the netns of the calling thread.
+/// Probes all `families` concurrently, in the calling thread's netns.
 pub fn run(probe: &Probe, families: &[Family]) -> Report {
     thread::scope(|scope| {
         let probes: Vec<_> = families.iter().map(|family| scope.spawn(|| probe::family(probe, *family))).collect();
@@ -50,8 +51,8 @@ pub fn run(probe: &Probe, families: &[Family]) -> Report {
 }
 
 impl Probe {
-    /// The address that nobody listens on: what the proxy's own inbound connections come from, hence never redirected
-    /// when it is a source, and always when it is a destination of the proxy.
+    /// The address without listener: the source of the proxy's own inbound connections. It is never redirected as a
+    /// source, and always as a destination of the proxy.
     fn target(&self, family: Family) -> SocketAddr {
         let ip: IpAddr = match family {
             Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),
@@ -83,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn probes_the_families_that_have_rules() {
+    fn families_with_rules_are_probed() {
         assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1"], true), [Family::V4]);
         assert_eq!(covered(&["127.0.0.1", "::1", "fd00::1"], false), [Family::V6]);
         assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1", "fd00::1"], true), [Family::V4, Family::V6]);
     }
 
     #[test]
-    fn leaves_ipv6_alone_where_the_rules_do() {
+    fn ipv6_without_rules_is_not_probed() {
         assert_eq!(covered(&["127.0.0.1", "10.0.0.1", "::1", "fd00::1"], false), [Family::V4]);
     }
 }

@@ -1,4 +1,4 @@
-//! The CNI plugin: environment and standard input in, one answer on standard output, an exit code.
+//! The CNI plugin: reads environment and standard input, prints one reply on standard output, and sets the exit code.
 #![expect(clippy::disallowed_methods, reason = "the one place that reads the plugin's environment")]
 
 use std::io::Write as _;
@@ -11,13 +11,13 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
-        // The runtime reads standard output: even the last words are an answer.
+        // The runtime reads standard output: even the last words are an output.
         let _ = std::io::stdout().write_all(plugin::panicked(&panic.to_string()).as_bytes());
         std::process::exit(1)
     }));
-    let answer = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock());
-    let printed = std::io::stdout().write_all(answer.stdout.as_bytes());
-    let _ = std::io::stderr().write_all(answer.stderr.as_bytes());
-    answer.log.flush(&answer.run_dir);
-    if answer.success && printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let output = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock());
+    let printed = std::io::stdout().write_all(output.stdout.as_bytes());
+    let _ = std::io::stderr().write_all(output.stderr.as_bytes());
+    output.log.flush(&output.run_dir);
+    if output.success && printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,6 +1,6 @@
-//! What a netns holds: what is read of it before anything is known of its pod, and what follows once the pod is known.
+//! The observed state of a netns, which can be read before its pod is known, and its comparison with the desired state.
 //!
-//! The plugin takes a [`View`] while the agent looks up the pod. `converge` compares it with what a `Redirect` asks for.
+//! The plugin takes a [`View`] while the agent looks up the pod. `converge` compares it with a `Redirect`.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::netns::{HostAddresses, addresses};
 use crate::redirect::Redirect;
 use crate::rules::{self, Built, Family};
 
-/// What the calling thread's netns holds. It is to be used in the same netns.
+/// The state of the calling thread's netns; valid only in that netns.
 #[derive(Debug)]
 pub struct View {
     pub(super) options: Options,
@@ -18,20 +18,20 @@ pub struct View {
     /// iptables-legacy has tables in this family.
     legacy_v4: bool,
     legacy_v6: bool,
-    seen: Seen,
+    observed: Observation,
 }
 
-/// A conversation with a backend, and what it has said.
+/// A session with a backend, and the state that it has read.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) session: Session,
-    /// Good for one comparison: rules may change. Nothing where it is still to be read.
+    /// Valid for one comparison, because rules may change. None if it must be read.
     live: Option<Result<Live, netfilter::Error>>,
 }
 
-impl Seen {
-    /// Nothing has been asked yet.
-    pub(super) fn nothing(backend: Backend) -> Self {
+impl Observation {
+    /// Starts a session without reading.
+    pub(super) fn new(backend: Backend) -> Self {
         Self { session: Session::new(backend), live: None }
     }
 
@@ -41,78 +41,82 @@ impl Seen {
 }
 
 impl View {
-    /// Reads addresses and rules. A backend that cannot be asked is an error only for those who need an answer.
+    /// Reads addresses and rules. A backend's failure becomes an error only when its rules are needed.
     pub fn take(options: Options) -> Result<Self, Error> {
         let addresses = addresses::read()?;
         let legacy_v4 = netfilter::legacy_in_use(Family::V4);
         let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
         let mut session = Session::new(netfilter::presume(options.native_nftables, options.forced, legacy_v4));
-        // A pod that turns out to need nothing must not cost a run of iptables-legacy's programs.
+        // A pod that needs no rules must not cost a run of iptables-legacy's programs.
         let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
-        Ok(Self { options, addresses, legacy_v4, legacy_v6, seen: Seen { session, live } })
+        Ok(Self { options, addresses, legacy_v4, legacy_v6, observed: Observation { session, live } })
     }
 
-    /// What of it matters for this pod, and what its backend has said.
-    pub(super) fn of(self, redirect: &Redirect) -> Result<(Netns, Seen), Error> {
-        let Self { options, addresses, legacy_v4, legacy_v6, seen } = self;
+    /// Reduces the view to what this pod needs: its families, and the state of its backend.
+    pub(super) fn for_pod(self, redirect: &Redirect) -> Result<(NetnsFacts, Observation), Error> {
+        let Self { options, addresses, legacy_v4, legacy_v6, observed } = self;
         let host = addresses::families(&addresses, redirect.dual_stack)?;
         let legacy_in_use = legacy_v4 || host.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
-        let seen = if presumed == seen.session.backend() { seen } else { Seen::nothing(presumed) };
-        Ok((Netns { host }, seen))
+        let observed = if presumed == observed.session.backend() { observed } else { Observation::new(presumed) };
+        Ok((NetnsFacts { host }, observed))
     }
 }
 
-/// What decides, besides the [`Redirect`], which rules a netns gets and by which backend.
-pub(super) struct Netns {
+/// The properties of a netns that determine its rules and backend besides the [`Redirect`].
+pub(super) struct NetnsFacts {
     host: HostAddresses,
 }
 
-impl Netns {
-    /// iptables-legacy has tables of these families. An earlier attempt may have made them.
+impl NetnsFacts {
+    /// Reads whether iptables-legacy has tables of these families; an earlier attempt may have created them.
     fn legacy_in_use(&self) -> bool {
         netfilter::legacy_in_use(Family::V4) || self.host.ipv6 && netfilter::legacy_in_use(Family::V6)
     }
 
-    /// What is not redirected, of rules for these families.
+    /// Returns the traffic that rules for these families do not redirect.
     pub(super) fn warnings(&self, ipv6: bool, built: Vec<rules::Warning>) -> Vec<Warning> {
         let spared = self.host.ipv6_address.filter(|_| !ipv6).map(Warning::Ipv6NotRedirected);
         built.into_iter().map(Warning::Rules).chain(spared).collect()
     }
 }
 
-/// What a netns is to hold, and what it holds.
+/// The desired and the observed state of a netns.
 pub(super) struct Comparison {
-    /// The rules are to cover IPv6.
+    /// Whether the rules must cover IPv6.
     pub(super) ipv6: bool,
     pub(super) built: Built,
     pub(super) live: Live,
-    /// Other backends that hold rules of Istio's.
+    /// Other backends that hold rules of Istio.
     pub(super) former: Vec<Backend>,
 }
 
-/// Builds what the netns is to hold, beside what it holds.
-pub(super) fn compare(redirect: &Redirect, netns: &Netns, seen: &mut Seen) -> Result<Comparison, Error> {
-    let live = seen.live()?;
+/// Builds the desired state and reads the observed one.
+pub(super) fn compare(
+    redirect: &Redirect,
+    netns: &NetnsFacts,
+    observed: &mut Observation,
+) -> Result<Comparison, Error> {
+    let live = observed.live()?;
     let others = others(&live, netns.legacy_in_use())?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
     let ipv6 = netns.host.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
     Ok(Comparison { ipv6, built: rules::build(redirect, ipv6), live, former })
 }
 
-/// Fails with [`netfilter::Error::Restless`] unless a second reading of tables that differ says the same.
+/// Fails with [`netfilter::Error::Contended`] unless a second read of differing tables yields the same.
 ///
-/// With eight ADDs at once in a netns, a dump of nf_tables was seen to repeat a chain's last rule though the generation had
-/// not changed; the rule that was deleted as surplus was the only one.
+/// With eight ADDs at once in a netns, a dump of nf_tables was observed to repeat a chain's last rule although the
+/// generation had not changed; the rule that was deleted as surplus was the only one.
 pub(super) fn confirm(live: &Live, difference: &Difference) -> Result<(), Error> {
     let is_dump = live.backend != Backend::IptablesLegacy;
     if is_dump && matches!(difference, Difference::Differs(_)) && Session::new(live.backend).observe()? != *live {
-        return Err(netfilter::Error::Restless.into());
+        return Err(netfilter::Error::Contended.into());
     }
     Ok(())
 }
 
-/// What other backends' tables hold, where there are some.
+/// Reads the tables of other backends, if there are any.
 fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Error> {
     let observe = |backend| Session::new(backend).observe();
     if live.backend == Backend::IptablesLegacy {
@@ -125,7 +129,7 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
     if legacy_in_use {
         match observe(Backend::IptablesLegacy) {
             Ok(legacy) => others.push(legacy),
-            // Nobody can look, and nobody can have written them from here.
+            // The tables cannot be read, and nobody can have written them from here.
             Err(netfilter::Error::NoProgram { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -133,7 +137,7 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
     Ok(others)
 }
 
-/// A kernel without nf_tables answers with an error, and has none of its tables. A passing error says nothing of it.
+/// Treats a permanent error as a kernel without nf_tables and so without its tables; a temporary error implies nothing.
 fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
     match observed {
         Err(error) if !error.is_temporary() => Ok(None),
@@ -149,10 +153,10 @@ mod tests {
     use crate::netlink;
 
     #[test]
-    fn a_passing_error_is_not_a_kernel_without_nf_tables() {
+    fn a_temporary_error_does_not_mean_a_kernel_without_nf_tables() {
         let open = |cause| Err(netlink::Error::Open { protocol: "netfilter", cause }.into());
         assert!(matches!(of_nf_tables(open(Errno::EPROTONOSUPPORT)), Ok(None)));
-        for error in [open(Errno::EMFILE), open(Errno::ENOMEM), Err(netfilter::Error::Restless)] {
+        for error in [open(Errno::EMFILE), open(Errno::ENOMEM), Err(netfilter::Error::Contended)] {
             assert!(of_nf_tables(error).is_err());
         }
     }

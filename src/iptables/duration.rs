@@ -1,8 +1,8 @@
-//! Durations as Go writes them.
+//! Go's syntax of durations.
 
 use std::time::Duration;
 
-/// `300ms`, `1.5h`, `1m30s`, `0`: numbers with units, one after the other. Negative ones are refused.
+/// Parses numbers with units such as `300ms`, `1.5h`, `1m30s`, or `0`. Refuses negative durations.
 pub(crate) fn parse(text: &str) -> Result<Duration, &'static str> {
     const FORM: &str = "not a duration such as 300ms, 5s or 1m30s";
     if text == "0" {
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn adds_up_numbers_with_units() {
+    fn numbers_with_units_are_added_up() {
         for (text, millis) in [
             ("5s", 5000),
             ("300ms", 300),
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_go_refuses_and_negative_ones() {
+    fn invalid_and_negative_durations_are_refused() {
         for text in ["", "5", "s", "-1s", "1d", "1s ", "1..5s", "99999999999999999999h"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -1,6 +1,6 @@
-//! What `/etc` says: users, groups and resolvers. Read as plain files, so that no name service is asked.
+//! Users, groups and resolvers from `/etc`, read as plain files so that no name service is queried.
 //!
-//! [`Etc::read`] touches the files; all else works on their text.
+//! [`Etc::read`] reads the files; everything else is pure.
 
 #![expect(clippy::disallowed_methods, reason = "owns the reading of /etc/passwd, /etc/group and /etc/resolv.conf")]
 
@@ -13,7 +13,7 @@ use crate::redirect::{Owner, OwnerGroups, Redirect};
 
 use super::Error;
 
-/// The texts of three files.
+/// The content of three files.
 #[derive(Debug)]
 pub struct Etc {
     passwd: String,
@@ -22,7 +22,7 @@ pub struct Etc {
 }
 
 impl Etc {
-    /// Reads the files of `dir`, which is `/etc`. An image without users is an ordinary one.
+    /// Reads the files of `dir`, which is `/etc`. Missing user files are normal in images.
     pub fn read(dir: &Path) -> Self {
         let optional = |name| fs::read_to_string(dir.join(name)).unwrap_or_default();
         Self {
@@ -32,12 +32,12 @@ impl Etc {
         }
     }
 
-    /// uid of a user.
+    /// Returns a user's uid.
     pub(super) fn user(&self, name: &str) -> Option<u32> {
         id(&self.passwd, name)
     }
 
-    /// The resolvers, by family.
+    /// Returns the resolvers by family.
     pub(super) fn resolvers(&self) -> Result<(Vec<Ipv4Addr>, Vec<Ipv6Addr>), Error> {
         match &self.resolv_conf {
             Ok(text) => Ok(nameservers(text)),
@@ -45,7 +45,7 @@ impl Etc {
         }
     }
 
-    /// Puts ids in the place of names: a kernel knows no others.
+    /// Replaces names by ids, because the kernel knows only ids.
     pub(super) fn resolve(&self, redirect: &mut Redirect) -> Result<(), Error> {
         let groups = match &mut redirect.owner_groups {
             OwnerGroups::AllBut(groups) | OwnerGroups::Only(groups) => groups,
@@ -67,7 +67,7 @@ fn resolve(owner: &mut Owner, text: &str, file: &'static str) -> Result<(), Erro
     Ok(())
 }
 
-/// In both files the name is the first field and the id the third.
+/// Returns the id of a name; in both files the name is the first field and the id the third.
 fn id(text: &str, name: &str) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -75,7 +75,8 @@ fn id(text: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// What cannot be read is passed over, as the resolver does; a zone (`fe80::1%eth0`) is no part of a rule.
+/// Parses the resolvers; ignores invalid lines as the resolver does, and a zone (`fe80::1%eth0`), which no rule can
+/// have.
 fn nameservers(text: &str) -> (Vec<Ipv4Addr>, Vec<Ipv6Addr>) {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for line in text.lines() {
@@ -106,7 +107,7 @@ mod tests {
     const GROUP: &str = "root:x:0:\njava:x:202:a,b\n";
 
     #[test]
-    fn puts_ids_in_the_place_of_names() {
+    fn names_are_replaced_by_ids() {
         let mut redirect = Redirect {
             proxy_uids: vec![Owner::Name("istio-proxy".to_owned()), Owner::Id(7)],
             owner_groups: OwnerGroups::Only(vec![Owner::Name("java".to_owned())]),
@@ -118,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_no_group() {
+    fn a_user_is_not_a_group() {
         let mut redirect = Redirect { proxy_gids: vec![Owner::Name("istio-proxy".to_owned())], ..Redirect::default() };
         let error = Etc::of(PASSWD, GROUP, None).resolve(&mut redirect).unwrap_err();
         assert_eq!(error.to_string(), "\"istio-proxy\" is not in /etc/group; give its number");
     }
 
     #[test]
-    fn splits_resolvers_by_family_and_passes_over_the_rest() {
+    fn resolvers_are_split_by_family_and_other_lines_ignored() {
         let text = "# a comment\nsearch svc\nnameserver 10.96.0.10\n nameserver\t::1 \nnameserver fe80::1%eth0\nnameserver host\nnameserver\n";
         let (v4, v6) = Etc::of("", "", Some(text)).resolvers().unwrap();
         assert_eq!(v4, ["10.96.0.10".parse::<Ipv4Addr>().unwrap()]);

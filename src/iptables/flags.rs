@@ -1,6 +1,6 @@
-//! The command line of `istio-iptables`, flag for flag Istio's.
+//! The command line of `istio-iptables`, with the same flags as Istio's.
 //!
-//! Every flag is optional here: `settings` fills in what environment and defaults say. Nothing is decided.
+//! Every flag is optional: `settings` adds environment and defaults. This file makes no decision.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -119,7 +119,7 @@ pub struct Flags {
     log: Log,
 }
 
-/// What Istio's programs all take. This one prints lines and has no levels.
+/// Logging flags of all Istio programs, accepted and ignored: this program has no log levels.
 #[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 struct Log {
     #[arg(long = "log_as_json", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -143,7 +143,7 @@ impl Flags {
     }
 }
 
-/// Injected pods call `pilot-agent istio-iptables`; an image may offer this program under that name.
+/// Injected pods call `pilot-agent istio-iptables`; an image may provide this program under that name.
 fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let as_agent = argv.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "pilot-agent");
     let named = argv.get(1).is_some_and(|argument| argument == "istio-iptables");
@@ -156,7 +156,7 @@ fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     Ok(argv)
 }
 
-/// A switch, read as annotations' are.
+/// Parses a boolean as in annotations.
 pub(super) fn parse_bool(text: &str) -> Result<bool, &'static str> {
     annotations::parse_bool(text).ok_or("neither true nor false")
 }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_istio_inits_own_command_line() {
+    fn istio_inits_command_line_is_accepted() {
         let flags = parse(
             "pilot-agent istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x  -b * -d 15090,15021,15020 \
              --log_output_level=default:info --run-validation --skip-rule-apply",
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_gos_ways_to_write_a_flag() {
+    fn flags_in_gos_syntax_are_accepted() {
         assert_eq!(parse("x -n").unwrap().dry_run, Some(true));
         assert_eq!(parse("x --dry-run=false").unwrap().dry_run, Some(false));
         assert_eq!(parse("x --dry-run=T").unwrap().dry_run, Some(true));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn is_called_by_its_own_name_or_by_the_agents() {
+    fn the_program_may_be_called_pilot_agent() {
         for line in ["istio-iptables -n", "/usr/local/bin/pilot-agent istio-iptables -n", "box istio-iptables -n"] {
             assert_eq!(parse(line).unwrap().dry_run, Some(true), "{line}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn unknown_flags_and_invalid_values_are_refused() {
         for line in [
             "x --no-such-flag",
             "x --dry-run=maybe",
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn is_a_sound_command() {
+    fn claps_checks_pass() {
         <Flags as clap::CommandFactory>::command().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! One run: settings, rules, proof, and what each of them says in the end.
+//! One run: parses settings, programs rules, validates them, and prints the results.
 
 #![expect(clippy::disallowed_methods, reason = "writes the file that DRY_RUN_FILE_PATH names")]
 
@@ -16,11 +16,10 @@ use crate::netns::{HostAddresses, addresses};
 use crate::redirect::Redirect;
 use crate::{contract, rules, validate};
 
-/// All that a run knows of the world, the netns that its thread is in aside.
-pub struct World<'a> {
+/// The inputs and outputs of a run, apart from the netns of its thread.
+pub struct Invocation<'a> {
     /// The command line, program name first.
     pub argv: Vec<OsString>,
-    /// The environment.
     pub env: BTreeMap<String, String>,
     /// `/etc`
     pub etc: &'a Path,
@@ -30,10 +29,10 @@ pub struct World<'a> {
     pub err: &'a mut dyn Write,
 }
 
-/// Does what the command line says, and returns the exit code: 0 done, 1 error, 126 validation failed, 255 bad usage.
-/// It is over with the last line: a stream that takes no text changes nothing of what was done.
-pub fn run(world: World<'_>) -> u8 {
-    let World { argv, env, etc, out, err } = world;
+/// Runs the program and returns its exit code: 0 done, 1 error, 126 validation failed, 255 bad usage. A stream that
+/// cannot be written to does not change the code: the work is done by then.
+pub fn run(invocation: Invocation<'_>) -> u8 {
+    let Invocation { argv, env, etc, out, err } = invocation;
     let flags = match Flags::parse_argv(argv) {
         Ok(flags) => flags,
         Err(help) if !help.use_stderr() => {
@@ -45,9 +44,9 @@ pub fn run(world: World<'_>) -> u8 {
             return contract::EXIT_USAGE;
         }
     };
-    match follow(&flags, &env, etc, out, err) {
-        Ok(Proof::Failed) => contract::EXIT_VALIDATION,
-        Ok(Proof::Given | Proof::NotAsked) => 0,
+    match execute(&flags, &env, etc, out, err) {
+        Ok(Validation::Failed) => contract::EXIT_VALIDATION,
+        Ok(Validation::Passed | Validation::NotRequested) => 0,
         Err(error) => {
             let _ = writeln!(err, "istio-iptables: {}", chain(&error));
             1
@@ -55,39 +54,39 @@ pub fn run(world: World<'_>) -> u8 {
     }
 }
 
-/// What validation said.
-enum Proof {
-    NotAsked,
-    Given,
+/// The result of validation.
+enum Validation {
+    NotRequested,
+    Passed,
     Failed,
 }
 
-fn follow(
+fn execute(
     flags: &Flags,
     env: &BTreeMap<String, String>,
     etc: &Path,
     out: &mut dyn Write,
     err: &mut dyn Write,
-) -> Result<Proof, Error> {
+) -> Result<Validation, Error> {
     let etc = Etc::read(etc);
     let settings = Settings::parse(flags, env, &etc)?;
     for warning in &settings.warnings {
         let _ = writeln!(err, "istio-iptables: warning: {warning}");
     }
-    act(&settings, &etc, out, err)?;
-    prove(&settings, out)
+    apply_action(&settings, &etc, out, err)?;
+    validate_redirection(&settings, out)
 }
 
-fn act(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
+fn apply_action(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
     match &settings.action {
-        Action::Leave => Ok(()),
+        Action::Skip => Ok(()),
         Action::Print(file) => print(settings, file.as_deref(), out, err),
         Action::Clean => clean(&resolved(settings, etc)?, out),
         Action::Program { replace } => program(settings, &resolved(settings, etc)?, *replace, out, err),
     }
 }
 
-/// With ids in the place of names.
+/// Replaces names by ids.
 fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
     let mut redirect = settings.redirect.clone();
     etc.resolve(&mut redirect)?;
@@ -110,7 +109,7 @@ fn program(
     let options = Options {
         native_nftables: settings.native_nftables,
         forced: settings.forced,
-        on_difference: if replace { OnDifference::Mend } else { OnDifference::Refuse },
+        on_difference: if replace { OnDifference::Reconcile } else { OnDifference::Refuse },
     };
     let done = converge::apply(redirect, options)?;
     for warning in &done.warnings {
@@ -120,17 +119,17 @@ fn program(
     Ok(())
 }
 
-/// What was done, for those who read an init container's log.
+/// Describes the outcome for readers of an init container's log.
 fn sentence(done: &Outcome) -> String {
     let families = if done.ipv6 { "IPv4 and IPv6" } else { "IPv4" };
     match &done.change {
         Change::Added => format!("Traffic is redirected ({families})."),
-        Change::Mended(found) => format!("Redirection was mended ({families}): {}", converge::list(found)),
+        Change::Reconciled(found) => format!("Redirection was mended ({families}): {}", converge::list(found)),
         Change::None => format!("The rules are there already ({families}): nothing was changed."),
     }
 }
 
-/// The rules as text, with owners as they were named.
+/// Prints the rules as text, with owners as given.
 fn print(settings: &Settings, file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
     let built = rules::build(&settings.redirect, host(settings)?.ipv6);
     for warning in &built.warnings {
@@ -142,12 +141,12 @@ fn print(settings: &Settings, file: Option<&Path>, out: &mut dyn Write, err: &mu
     fs::write(file, text).map_err(|source| Error::Print { path: file.display().to_string(), source })
 }
 
-fn prove(settings: &Settings, out: &mut dyn Write) -> Result<Proof, Error> {
-    let Some(probe) = &settings.validation else { return Ok(Proof::NotAsked) };
+fn validate_redirection(settings: &Settings, out: &mut dyn Write) -> Result<Validation, Error> {
+    let Some(probe) = &settings.validation else { return Ok(Validation::NotRequested) };
     let families = validate::families(&addresses::read()?, host(settings)?);
     let report = validate::run(probe, &families);
     let _ = write!(out, "{report}");
-    Ok(if report.is_proven() { Proof::Given } else { Proof::Failed })
+    Ok(if report.is_proven() { Validation::Passed } else { Validation::Failed })
 }
 
 fn host(settings: &Settings) -> Result<HostAddresses, Error> {

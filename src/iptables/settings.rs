@@ -1,7 +1,7 @@
-//! Flags, environment and `/etc` → what is to be done.
+//! Builds the settings of a run from flags, environment and `/etc`.
 //!
-//! Pure. A flag wins over the additional variable, that over the flag's own variable, that over the default. A variable
-//! that cannot be read is passed over with a warning, as Istio does; a flag that cannot be read is an error.
+//! Pure. Precedence: the flag, its additional variable, its own variable, the default. An invalid variable is ignored
+//! with a warning, as in Istio; an invalid flag is an error.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,41 +18,39 @@ use crate::redirect::{
 };
 use crate::validate::Probe;
 
-/// All that decides a run.
+/// The settings of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The rules that are wanted; owners may still be names.
+    /// The desired rules; owners may still be names.
     pub redirect: Redirect,
-    /// What to do with them.
     pub action: Action,
-    /// What then to prove.
+    /// The validation after the action, if any.
     pub validation: Option<Probe>,
-    /// Native nftables tables instead of iptables' ones.
+    /// Use native nftables tables instead of iptables' tables.
     pub native_nftables: bool,
-    /// iptables' flavour, where it is not to be found out.
+    /// The required iptables implementation; without one it is detected.
     pub forced: Option<Forced>,
-    /// Values that were passed over.
+    /// Variables that were ignored.
     pub warnings: Vec<String>,
 }
 
-/// What to do with the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: `--skip-rule-apply`.
-    Leave,
-    /// Print them, to this file too: `--dry-run`, `DRY_RUN_FILE_PATH`.
+    /// `--skip-rule-apply`: change no rules.
+    Skip,
+    /// `--dry-run`: print the rules, and write them to the file of `DRY_RUN_FILE_PATH`.
     Print(Option<PathBuf>),
-    /// Remove them: `--cleanup-only`.
+    /// `--cleanup-only`: remove the rules.
     Clean,
-    /// See that they are there. Where others of Istio's are, refuse, or replace them: `--reconcile`, `--force-apply`.
+    /// Ensure that the rules exist.
     Program {
-        /// Replace.
+        /// `--reconcile`, `--force-apply`: replace differing rules of Istio instead of refusing.
         replace: bool,
     },
 }
 
 impl Settings {
-    /// What flags, environment and files ask for.
+    /// Combines flags, environment and files.
     pub fn parse(flags: &Flags, env: &BTreeMap<String, String>, etc: &Etc) -> Result<Self, Error> {
         let mut source = Source { env, warnings: Vec::new() };
         let redirect = redirect(flags, &mut source, etc)?;
@@ -82,7 +80,7 @@ fn action(flags: &Flags, source: &mut Source) -> Action {
     let force = source.flag(flags.force_apply, &["FORCE_APPLY"]);
     let clean = source.flag(flags.cleanup_only, &["CLEANUP_ONLY"]);
     if source.flag(flags.skip_rule_apply, &["SKIP_RULE_APPLY"]) {
-        return Action::Leave;
+        return Action::Skip;
     }
     if source.flag(flags.dry_run, &["DRY_RUN"]) {
         let file = source.env.get("DRY_RUN_FILE_PATH").filter(|path| !path.is_empty());
@@ -168,7 +166,7 @@ fn capture_port(flags: &Flags, source: &Source) -> Result<Port, Error> {
     port("--inbound-capture-port", &text)
 }
 
-/// Without a choice it is the uid of Envoy's user, where the image has one.
+/// The default is the uid of Envoy's user, if the image has that user.
 fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, Error> {
     let text = source.text(&flags.proxy_uid, &["PROXY_UID"], "");
     if !text.is_empty() {
@@ -178,7 +176,7 @@ fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, E
     Ok(vec![Owner::Id(etc.user(&user).unwrap_or(contract::PROXY_ID))])
 }
 
-/// Istio takes every word but TPROXY for REDIRECT.
+/// Like Istio, treats every word except TPROXY as REDIRECT.
 fn mode(flags: &Flags, source: &mut Source) -> InterceptionMode {
     let text = source.text(&flags.istio_inbound_interception_mode, &["ISTIO_INBOUND_INTERCEPTION_MODE"], "");
     match text.as_str() {
@@ -189,7 +187,7 @@ fn mode(flags: &Flags, source: &mut Source) -> InterceptionMode {
     InterceptionMode::Redirect
 }
 
-/// `/etc/resolv.conf` counts only where its servers are what is to be captured.
+/// Reads `/etc/resolv.conf` only if DNS is captured by resolver.
 fn dns(flags: &Flags, source: &mut Source, etc: &Etc) -> Result<DnsCapture, Error> {
     let on = source.flag(flags.redirect_dns, &[proxy_env::DNS_CAPTURE, "REDIRECT_DNS"]);
     let all = source.flag(flags.capture_all_dns, &["CAPTURE_ALL_DNS"]);
@@ -206,7 +204,7 @@ fn owner_groups(source: &Source) -> Result<OwnerGroups, Error> {
     Ok(OwnerGroups::parse((proxy_env::OWNER_GROUPS, &include), (proxy_env::OWNER_GROUPS_EXCLUDE, &exclude))?)
 }
 
-/// Unlike an annotation, a command line may end a list with a comma.
+/// Parses interface names; unlike in an annotation, the list may end with a comma.
 fn interfaces_of(key: &str, text: &str) -> Result<Vec<Interface>, Error> {
     let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
     Ok(names.map(|name| Interface::parse(key, name)).collect::<Result<_, _>>()?)
@@ -223,14 +221,14 @@ fn number(flag: &'static str, text: &str) -> Result<u32, Error> {
     text.parse().map_err(|_| Error::Number { flag, given: text.to_owned(), allowed: "a decimal number" })
 }
 
-/// The environment, and what of it could not be read.
+/// The environment, with warnings about invalid variables.
 struct Source<'a> {
     env: &'a BTreeMap<String, String>,
     warnings: Vec<String>,
 }
 
 impl Source<'_> {
-    /// A variable that is there counts even if it is empty.
+    /// Returns the flag, else a variable, even an empty one, else the default.
     fn text(&self, flag: &Option<String>, names: &[&str], default: &str) -> String {
         let variable = || names.iter().find_map(|name| self.env.get(*name)).map(String::as_str);
         flag.as_deref().or_else(variable).unwrap_or(default).to_owned()

@@ -7,23 +7,12 @@ use std::fmt;
 
 use super::expr::{Expr, Set};
 use super::image::{Hook, Rule, TableId, family_header};
+#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
+use super::uapi::*;
 use super::wire::{self, SetIds};
 use super::{compat, describe};
 use crate::netlink::{Malformed, Writer, flag};
 use crate::redirect::Port;
-
-const NETFILTER_BEGIN: u16 = 16;
-const NETFILTER_END: u16 = 17;
-/// `NFNL_SUBSYS_NFTABLES`
-const NFTABLES: u16 = 10;
-const NEWTABLE: u16 = 0;
-const DELTABLE: u16 = 2;
-const NEWCHAIN: u16 = 3;
-const DELCHAIN: u16 = 5;
-const NEWRULE: u16 = 6;
-const DELRULE: u16 = 8;
-const NEWSET: u16 = 9;
-const NEWSETELEM: u16 = 12;
 
 /// One change of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,9 +97,16 @@ pub(super) fn encode(changes: &[Change<'_>], generation: Option<u32>) -> Result<
     }
     out.w.add_flags(out.start, flag::ACK);
     let last = out.seq;
-    out.w.message(NETFILTER_END, flag::REQUEST, last + 1, |w| w.raw(&[0, 0, 0, NFTABLES as u8]));
+    out.w.message(NFNL_MSG_BATCH_END, flag::REQUEST, last + 1, |w| w.raw(&[0, 0, 0, NFNL_SUBSYS_NFTABLES]));
     Ok(Batch { bytes: out.w.into_bytes()?, last, ends })
 }
+
+/// The table's name is the first attribute of all messages about a table's content.
+const TABLE: u16 = {
+    assert!(NFTA_TABLE_NAME == NFTA_CHAIN_TABLE && NFTA_RULE_TABLE == NFTA_SET_TABLE);
+    assert!(NFTA_TABLE_NAME == NFTA_RULE_TABLE && NFTA_SET_TABLE == NFTA_SET_ELEM_LIST_TABLE);
+    NFTA_TABLE_NAME
+};
 
 struct Out {
     w: Writer,
@@ -130,12 +126,10 @@ impl Out {
     }
 
     fn begin(&mut self, generation: Option<u32>) {
-        /// `NFNL_BATCH_GENID`
-        const GENERATION: u16 = 1;
-        self.w.message(NETFILTER_BEGIN, flag::REQUEST, 0, |w| {
-            w.raw(&[0, 0, 0, NFTABLES as u8]);
+        self.w.message(NFNL_MSG_BATCH_BEGIN, flag::REQUEST, 0, |w| {
+            w.raw(&[0, 0, 0, NFNL_SUBSYS_NFTABLES]);
             if let Some(generation) = generation {
-                w.u32_be(GENERATION, generation);
+                w.u32_be(NFNL_BATCH_GENID, generation);
             }
         });
     }
@@ -144,41 +138,45 @@ impl Out {
         self.seq += 1;
         self.start = self.w.len();
         let sets = &mut self.sets;
-        self.w.message(NFTABLES << 8 | kind, flag::REQUEST | flags, self.seq, |w| {
+        self.w.message(message_type(NFNL_SUBSYS_NFTABLES, kind), flag::REQUEST | flags, self.seq, |w| {
             w.raw(&family_header(Some(table.family)));
-            w.text(1, table.name);
+            w.text(TABLE, table.name);
             body(w, sets);
         });
     }
 
     fn change(&mut self, change: &Change<'_>) {
         match change {
-            Change::AddTable(table) => self.message(NEWTABLE, flag::CREATE, *table, |w, _| w.u32_be(2, 0)),
+            Change::AddTable(table) => {
+                self.message(NFT_MSG_NEWTABLE, flag::CREATE, *table, |w, _| w.u32_be(NFTA_TABLE_FLAGS, 0));
+            }
             Change::AddChain(table, chain, hook) => self.chain(*table, chain, *hook),
             Change::AddRule(table, chain, rule, position) => self.rule(*table, chain, rule, *position),
-            Change::DeleteRule(table, chain, handle) => self.message(DELRULE, 0, *table, |w, _| {
-                w.text(2, chain);
-                w.u64_be(3, *handle);
+            Change::DeleteRule(table, chain, handle) => self.message(NFT_MSG_DELRULE, 0, *table, |w, _| {
+                w.text(NFTA_RULE_CHAIN, chain);
+                w.u64_be(NFTA_RULE_HANDLE, *handle);
             }),
-            Change::Flush(table, chain) => self.message(DELRULE, 0, *table, |w, _| w.text(2, chain)),
-            Change::DeleteChain(table, chain) => self.message(DELCHAIN, 0, *table, |w, _| w.text(3, chain)),
-            Change::DeleteTable(table) => self.message(DELTABLE, 0, *table, |_, _| ()),
+            Change::Flush(table, chain) => {
+                self.message(NFT_MSG_DELRULE, 0, *table, |w, _| w.text(NFTA_RULE_CHAIN, chain));
+            }
+            Change::DeleteChain(table, chain) => {
+                self.message(NFT_MSG_DELCHAIN, 0, *table, |w, _| w.text(NFTA_CHAIN_NAME, chain));
+            }
+            Change::DeleteTable(table) => self.message(NFT_MSG_DELTABLE, 0, *table, |_, _| ()),
         }
     }
 
     fn chain(&mut self, table: TableId, chain: &str, hook: Option<Hook>) {
-        /// `NF_ACCEPT`
-        const ACCEPT: u32 = 1;
         let flags = if hook.is_some() { flag::CREATE } else { flag::CREATE | flag::EXCL };
-        self.message(NEWCHAIN, flags, table, |w, _| {
-            w.text(3, chain);
+        self.message(NFT_MSG_NEWCHAIN, flags, table, |w, _| {
+            w.text(NFTA_CHAIN_NAME, chain);
             if let Some(hook) = hook {
-                w.nested(4, |w| {
-                    w.u32_be(1, hook.number);
-                    w.attr(2, &hook.priority.to_be_bytes());
+                w.nested(NFTA_CHAIN_HOOK, |w| {
+                    w.u32_be(NFTA_HOOK_HOOKNUM, hook.number);
+                    w.attr(NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
                 });
-                w.u32_be(5, ACCEPT);
-                w.text(7, hook.kind);
+                w.u32_be(NFTA_CHAIN_POLICY, NF_ACCEPT);
+                w.text(NFTA_CHAIN_TYPE, hook.kind);
             }
         });
     }
@@ -196,41 +194,41 @@ impl Out {
             Position::Last => flag::CREATE | flag::APPEND,
             Position::Before(_) => flag::CREATE,
         };
-        self.message(NEWRULE, flags, table, |w, sets| {
-            w.text(2, chain);
-            w.nested(4, |w| rule.body.exprs().iter().for_each(|e| wire::write(e, w, sets)));
+        self.message(NFT_MSG_NEWRULE, flags, table, |w, sets| {
+            w.text(NFTA_RULE_CHAIN, chain);
+            w.nested(NFTA_RULE_EXPRESSIONS, |w| rule.body.exprs().iter().for_each(|e| wire::write(e, w, sets)));
             if rule.body.exprs().iter().any(Expr::is_xt) {
-                w.nested(5, |w| {
-                    w.u32_be(1, rule.protocol.map_or(0, |p| u32::from(compat::number(p))));
-                    w.u32_be(2, 0);
+                w.nested(NFTA_RULE_COMPAT, |w| {
+                    w.u32_be(NFTA_RULE_COMPAT_PROTO, rule.protocol.map_or(0, |p| u32::from(compat::number(p))));
+                    w.u32_be(NFTA_RULE_COMPAT_FLAGS, 0);
                 });
             }
             if let Position::Before(handle) = position {
-                w.u64_be(6, handle);
+                w.u64_be(NFTA_RULE_POSITION, handle);
             }
         });
     }
 
     /// Appends an anonymous set of ports as nft does; the key type tells `nft list` how to print its elements.
     fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
-        /// `NFT_SET_ANONYMOUS | NFT_SET_CONSTANT`
-        const FLAGS: u32 = 3;
-        /// nft's `TYPE_INET_SERVICE`
-        const SERVICE: u32 = 13;
-        self.message(NEWSET, flag::CREATE, table, |w, _| {
-            w.text(2, wire::ANONYMOUS);
-            w.u32_be(3, FLAGS);
-            w.u32_be(4, SERVICE);
-            w.u32_be(5, 2);
-            w.u32_be(10, id);
-            w.nested(9, |w| w.u32_be(1, u32::try_from(ports.len()).unwrap_or_default()));
+        /// From nft's `enum datatypes`, not from the kernel.
+        const TYPE_INET_SERVICE: u32 = 13;
+        self.message(NFT_MSG_NEWSET, flag::CREATE, table, |w, _| {
+            w.text(NFTA_SET_NAME, wire::ANONYMOUS);
+            w.u32_be(NFTA_SET_FLAGS, NFT_SET_ANONYMOUS | NFT_SET_CONSTANT);
+            w.u32_be(NFTA_SET_KEY_TYPE, TYPE_INET_SERVICE);
+            w.u32_be(NFTA_SET_KEY_LEN, 2);
+            w.u32_be(NFTA_SET_ID, id);
+            w.nested(NFTA_SET_DESC, |w| w.u32_be(NFTA_SET_DESC_SIZE, u32::try_from(ports.len()).unwrap_or_default()));
         });
-        self.message(NEWSETELEM, flag::CREATE, table, |w, _| {
-            w.text(2, wire::ANONYMOUS);
-            w.u32_be(4, id);
-            w.nested(3, |w| {
+        self.message(NFT_MSG_NEWSETELEM, flag::CREATE, table, |w, _| {
+            w.text(NFTA_SET_ELEM_LIST_SET, wire::ANONYMOUS);
+            w.u32_be(NFTA_SET_ELEM_LIST_SET_ID, id);
+            w.nested(NFTA_SET_ELEM_LIST_ELEMENTS, |w| {
                 for port in ports {
-                    w.nested(wire::ELEM, |w| w.nested(1, |w| w.attr(wire::DATA_VALUE, &port.0.to_be_bytes())));
+                    w.nested(NFTA_LIST_ELEM, |w| {
+                        w.nested(NFTA_SET_ELEM_KEY, |w| w.attr(NFTA_DATA_VALUE, &port.0.to_be_bytes()));
+                    });
                 }
             });
         });

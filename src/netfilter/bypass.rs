@@ -7,7 +7,7 @@ use super::diff::{is_own, leads_to_own};
 use super::expr::{Expr, Verdict};
 use super::image::{Body, Image};
 use super::live::Live;
-use super::mismatch::{Mismatch, Wrong};
+use super::mismatch::{Mismatch, MismatchKind};
 
 /// Returns one mismatch for each such rule; none in chains without a jump to Istio's chains.
 pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
@@ -19,9 +19,9 @@ pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
             let Some(jump) = chain.rules.iter().rposition(|rule| leads_to_own(table.id, rule)) else { continue };
             for (i, rule) in chain.rules.iter().enumerate().take(jump) {
                 if ends(&rule.body) && known.iter().all(|k| k.body != rule.body) {
-                    let wrong =
-                        Wrong::Bypass { place: i + 1, rule: describe::live(table.id, &chain.name, known, rule) };
-                    found.push(Mismatch::new(table.id, chain.name.clone(), wrong));
+                    let kind =
+                        MismatchKind::Bypass { place: i + 1, rule: describe::live(table.id, &chain.name, known, rule) };
+                    found.push(Mismatch::new(table.id, chain.name.clone(), kind));
                 }
             }
         }

@@ -2,6 +2,8 @@
 
 use nix::errno::Errno;
 
+#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
+use super::uapi::*;
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
 use crate::rules::Family;
@@ -110,10 +112,8 @@ pub fn probe() -> Result<KernelFacts, Error> {
 
 /// Whether the kernel supports nf_tables, and the iptables extensions that every rule set needs.
 fn nf_tables() -> Result<(bool, bool), Error> {
-    /// `NFNL_SUBSYS_NFTABLES`, `NFT_MSG_GETGEN`
-    const GETGEN: u16 = 10 << 8 | 16;
-    /// `NFNL_SUBSYS_NFT_COMPAT`, `NFNL_MSG_COMPAT_GET`
-    const COMPAT_GET: u16 = 11 << 8;
+    const GETGEN: u16 = message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETGEN);
+    const COMPAT_GET: u16 = message_type(NFNL_SUBSYS_NFT_COMPAT, NFNL_MSG_COMPAT_GET);
     /// Name, revision and type (`NFTA_COMPAT_TYPE`: 0 match, 1 target) of an extension.
     const OWNER: (&str, u32, u32) = ("owner", 1, 0);
     const REDIRECT: (&str, u32, u32) = ("REDIRECT", 0, 1);
@@ -140,9 +140,9 @@ fn nf_tables() -> Result<(bool, bool), Error> {
     // A kernel that supports the extensions also supports nf_tables.
     let mut extension = |(name, revision, kind)| {
         has(&mut socket, COMPAT_GET, NFPROTO_IPV4, &|w| {
-            w.text(1, name);
-            w.u32_be(2, revision);
-            w.u32_be(3, kind);
+            w.text(NFTA_COMPAT_NAME, name);
+            w.u32_be(NFTA_COMPAT_REV, revision);
+            w.u32_be(NFTA_COMPAT_TYPE, kind);
         })
     };
     let compat = extension(OWNER)? && extension(REDIRECT)?;

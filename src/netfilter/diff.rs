@@ -10,7 +10,7 @@ use super::batch::{Change, Position};
 use super::describe;
 use super::image::{Chain, Image, Rule, Table, TableId};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
-use super::mismatch::{Mismatch, Wrong};
+use super::mismatch::{Mismatch, MismatchKind};
 use crate::rules::At;
 
 /// The difference between observed and desired tables.
@@ -77,8 +77,8 @@ impl<'a> Work<'a> {
         Comparison { difference, changes: changes.into_iter().flatten().collect() }
     }
 
-    fn wrong(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, wrong: Wrong) {
-        self.mismatches.push(Mismatch::new(table, chain, wrong));
+    fn mismatch(&mut self, table: TableId, chain: impl Into<Cow<'static, str>>, kind: MismatchKind) {
+        self.mismatches.push(Mismatch::new(table, chain, kind));
     }
 
     fn add_table(&mut self, table: Table<'a>) {
@@ -93,12 +93,12 @@ impl<'a> Work<'a> {
             return self.table(Table { id: live.id, chains: Vec::new() }, live);
         }
         self.seen = true;
-        self.wrong(live.id, "", Wrong::UnwantedTable);
+        self.mismatch(live.id, "", MismatchKind::UnwantedTable);
         self.deleted_rules.push(Change::DeleteTable(live.id));
     }
 
     fn add_chain(&mut self, table: TableId, chain: Chain<'a>) {
-        self.wrong(table, chain.name, Wrong::NoChain);
+        self.mismatch(table, chain.name, MismatchKind::NoChain);
         self.added.push(Change::AddChain(table, chain.name, chain.hook));
         let add = |rule| Change::AddRule(table, chain.name, rule, Position::Last);
         self.added_rules.extend(chain.rules.into_iter().map(add));
@@ -106,7 +106,7 @@ impl<'a> Work<'a> {
 
     fn table(&mut self, mut wanted: Table<'a>, live: &'a LiveTable) {
         if live.dormant && !wanted.chains.is_empty() {
-            self.wrong(live.id, "", Wrong::Dormant);
+            self.mismatch(live.id, "", MismatchKind::Dormant);
             self.added.push(Change::AddTable(live.id));
         }
         for chain in &live.chains {
@@ -123,7 +123,7 @@ impl<'a> Work<'a> {
     }
 
     fn leftover(&mut self, table: TableId, chain: &'a LiveChain) {
-        self.wrong(table, chain.name.clone(), Wrong::Leftover);
+        self.mismatch(table, chain.name.clone(), MismatchKind::Leftover);
         self.deleted_rules.push(Change::Flush(table, &chain.name));
         self.deleted_chains.push(Change::DeleteChain(table, &chain.name));
     }
@@ -138,7 +138,7 @@ impl<'a> Work<'a> {
 
     fn unwanted(&mut self, table: TableId, chain: &'a LiveChain, known: &[Rule<'a>], place: usize, rule: &LiveRule) {
         let text = describe::live(table, &chain.name, known, rule);
-        self.wrong(table, chain.name.clone(), Wrong::Unwanted { place, rule: text });
+        self.mismatch(table, chain.name.clone(), MismatchKind::Unwanted { place, rule: text });
         self.deleted_rules.push(Change::DeleteRule(table, &chain.name, rule.handle));
     }
 
@@ -163,7 +163,7 @@ impl<'a> Work<'a> {
     fn hook(&mut self, table: TableId, wanted: &Chain<'a>, live: &'a LiveChain) {
         let (wanted_hook, found) = (describe::hook(wanted.hook), describe::live_hook(live.hook.as_ref()));
         if wanted_hook != found {
-            self.wrong(table, wanted.name, Wrong::Hook { wanted: wanted_hook, found });
+            self.mismatch(table, wanted.name, MismatchKind::Hook { wanted: wanted_hook, found });
             self.added.push(Change::AddChain(table, wanted.name, wanted.hook));
         }
     }
@@ -174,7 +174,7 @@ impl<'a> Work<'a> {
         for (i, rule) in gap.missing.iter().enumerate() {
             let text = describe::wanted(table, rule);
             let instead = gap.extra.get(i).map(|(_, r)| describe::live(table, wanted.name, &wanted.rules, r));
-            self.wrong(table, wanted.name, Wrong::Missing { place: gap.first + i + 1, rule: text, instead });
+            self.mismatch(table, wanted.name, MismatchKind::Missing { place: gap.first + i + 1, rule: text, instead });
             let position = match (gap.next, rule.source.at) {
                 (Some(handle), _) => Position::Before(handle),
                 (None, At::Place(_)) if !own => gap.before_others(live),

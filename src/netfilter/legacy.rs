@@ -106,11 +106,11 @@ fn add_line(table: &mut LiveTable, line: &str) {
 
 /// Formats the input of each family's restore that gives these tables their desired content; empty for a family without
 /// them. Deletes the rules of `former` wherever they are.
-pub(super) fn mend(wanted: &RuleSet, former: &RuleSet, live: &Live, tables: &[TableId]) -> [String; 2] {
+pub(super) fn restore_input(wanted: &RuleSet, former: &RuleSet, live: &Live, tables: &[TableId]) -> [String; 2] {
     let (wanted_image, former) = (image(wanted), image(former));
     FAMILIES.map(|programs| {
         let of_family = tables.iter().filter(|id| id.family == programs.family.into());
-        of_family.map(|id| mend_table(wanted, &wanted_image, &former, live, *id, programs.family)).collect()
+        of_family.map(|id| table_input(wanted, &wanted_image, &former, live, *id, programs.family)).collect()
     })
 }
 
@@ -118,7 +118,7 @@ fn chains_of<'i, 'a>(image: &'i Image<'a>, id: TableId) -> &'i [Chain<'a>] {
     image.tables.iter().find(|t| t.id == id).map_or(&[], |t| &t.chains)
 }
 
-fn mend_table(
+fn table_input(
     wanted: &RuleSet,
     image: &Image<'_>,
     former: &Image<'_>,
@@ -193,7 +193,7 @@ mod tests {
     fn removal_deletes_only_our_rules() {
         let live = Live { tables: parse(SAVED, Family::V4), ..Live::fresh(Backend::IptablesLegacy) };
         let nothing = RuleSet::default();
-        let [text, v6] = mend(&nothing, &nothing, &live, &[live.tables[0].id]);
+        let [text, v6] = restore_input(&nothing, &nothing, &live, &[live.tables[0].id]);
         let expected = "*nat\n:ISTIO_OUTPUT - [0:0]\n:ISTIO_OLD - [0:0]\n-D OUTPUT -j ISTIO_OUTPUT\n\
             -X ISTIO_OUTPUT\n-X ISTIO_OLD\nCOMMIT\n";
         assert_eq!((text.as_str(), v6.as_str()), (expected, ""));

@@ -6,17 +6,13 @@
 use super::diff::is_own;
 use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header};
+#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
+use super::uapi::*;
 use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
 use crate::redirect::Port;
 use crate::rules::Table;
 
-const NFTABLES: u16 = 10 << 8;
-const GETTABLE: u16 = NFTABLES | 1;
-const GETCHAIN: u16 = NFTABLES | 4;
-const GETRULE: u16 = NFTABLES | 7;
-const GETSETELEM: u16 = NFTABLES | 13;
-const GETGEN: u16 = NFTABLES | 16;
 /// Maximum number of attempts at a consistent read.
 const ATTEMPTS: usize = 8;
 
@@ -121,19 +117,19 @@ pub(super) fn observe(backend: Backend, socket: &mut Socket) -> Result<Live, Err
             return Ok(live);
         }
     }
-    Err(Error::Restless)
+    Err(Error::Contended)
 }
 
 /// Returns none if the ruleset changed during the read.
 fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error> {
     let mut reader = Reader { live: Live::fresh(backend), generation: None, steady: true };
-    reader.dump(socket, "listing tables", GETTABLE, |_| (), Reader::table)?;
+    reader.dump(socket, "listing tables", NFT_MSG_GETTABLE, |_| (), Reader::table)?;
     if reader.live.tables.is_empty() {
         return Ok(reader.steady.then_some(reader.live));
     }
     reader.live.generation = Some(generation(socket)?);
-    reader.dump(socket, "listing chains", GETCHAIN, |_| (), Reader::chain)?;
-    reader.dump(socket, "listing rules", GETRULE, |_| (), Reader::rule)?;
+    reader.dump(socket, "listing chains", NFT_MSG_GETCHAIN, |_| (), Reader::chain)?;
+    reader.dump(socket, "listing rules", NFT_MSG_GETRULE, |_| (), Reader::rule)?;
     reader.sets(socket)?;
     let lower_half = reader.live.generation.map(|g| {
         let [.., a, b] = g.to_be_bytes();
@@ -145,15 +141,17 @@ fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error>
 
 fn generation(socket: &mut Socket) -> Result<u32, Error> {
     let mut w = Writer::with_capacity(32);
-    w.message(GETGEN, flag::REQUEST | flag::ACK, 1, |w| w.raw(&family_header(None)));
+    w.message(message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETGEN), flag::REQUEST | flag::ACK, 1, |w| {
+        w.raw(&family_header(None));
+    });
     let request = "reading the generation of the ruleset";
     let bytes = w.into_bytes().map_err(Error::Encoding)?;
     let mut generation = None;
     socket.ask(request, &bytes, 1, |message| {
-        generation = attr(message, 1)?.map(|a| a.u32_be()).transpose()?;
+        generation = attr(message, NFTA_GEN_ID)?.map(|a| a.u32_be()).transpose()?;
         Ok(())
     })?;
-    generation.ok_or(Error::Restless)
+    generation.ok_or(Error::Contended)
 }
 
 /// Returns the first attribute of this type.
@@ -180,7 +178,7 @@ impl Reader {
         each: fn(&mut Self, u8, &[u8]) -> Result<(), Malformed>,
     ) -> Result<(), Error> {
         let mut w = Writer::with_capacity(64);
-        w.message(kind, flag::REQUEST | flag::DUMP, 1, |w| {
+        w.message(message_type(NFNL_SUBSYS_NFTABLES, kind), flag::REQUEST | flag::DUMP, 1, |w| {
             w.raw(&family_header(None));
             body(w);
         });
@@ -196,23 +194,21 @@ impl Reader {
     }
 
     fn table(&mut self, family: u8, attrs: &[u8]) -> Result<(), Malformed> {
-        /// `NFT_TABLE_F_DORMANT`
-        const DORMANT: u32 = 1;
         let (mut id, mut flags, mut uses) = (None, 0, 0);
         for attr in Attrs::new(attrs) {
             let attr = attr?;
             match attr.kind {
-                1 => {
+                NFTA_TABLE_NAME => {
                     let name = attr.text()?;
                     id = table_id(self.live.backend, family, name);
                     self.live.others |= table_id(other(self.live.backend), family, name).is_some();
                 }
-                2 => flags = attr.u32_be()?,
-                3 => uses = attr.u32_be()?,
+                NFTA_TABLE_FLAGS => flags = attr.u32_be()?,
+                NFTA_TABLE_USE => uses = attr.u32_be()?,
                 _ => (),
             }
         }
-        let dormant = flags & DORMANT != 0;
+        let dormant = flags & NFT_TABLE_F_DORMANT != 0;
         self.live.tables.extend(id.map(|id| LiveTable { id, dormant, uses, chains: Vec::new() }));
         Ok(())
     }
@@ -227,11 +223,11 @@ impl Reader {
         for attr in Attrs::new(attrs) {
             let attr = attr?;
             match attr.kind {
-                1 => table = attr.text()?,
-                3 => name = attr.text()?,
-                4 => place = Some(place_of(attr)?),
-                5 => accepts = attr.u32_be()? == 1,
-                7 => kind = attr.text()?,
+                NFTA_CHAIN_TABLE => table = attr.text()?,
+                NFTA_CHAIN_NAME => name = attr.text()?,
+                NFTA_CHAIN_HOOK => place = Some(place_of(attr)?),
+                NFTA_CHAIN_POLICY => accepts = attr.u32_be()? == NF_ACCEPT,
+                NFTA_CHAIN_TYPE => kind = attr.text()?,
                 _ => (),
             }
         }
@@ -247,10 +243,10 @@ impl Reader {
         for attr in Attrs::new(attrs) {
             let attr = attr?;
             match attr.kind {
-                1 => table = attr.text()?,
-                2 => chain = attr.text()?,
-                3 => handle = attr.u64_be()?,
-                4 => list = attr.value,
+                NFTA_RULE_TABLE => table = attr.text()?,
+                NFTA_RULE_CHAIN => chain = attr.text()?,
+                NFTA_RULE_HANDLE => handle = attr.u64_be()?,
+                NFTA_RULE_EXPRESSIONS => list = attr.value,
                 _ => (),
             }
         }
@@ -281,14 +277,14 @@ impl Reader {
     }
 }
 
-/// `NFTA_HOOK_HOOKNUM` and `NFTA_HOOK_PRIORITY`
+/// Reads hook number and priority.
 fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {
     let (mut number, mut priority) = (0, 0);
     for attr in hook.attrs() {
         let attr = attr?;
         match attr.kind {
-            1 => number = attr.u32_be()?,
-            2 => priority = attr.u32_be()?.cast_signed(),
+            NFTA_HOOK_HOOKNUM => number = attr.u32_be()?,
+            NFTA_HOOK_PRIORITY => priority = attr.u32_be()?.cast_signed(),
             _ => (),
         }
     }
@@ -298,15 +294,15 @@ fn place_of(hook: Attr<'_>) -> Result<(u32, i32), Malformed> {
 /// Returns the sorted ports of a set; none if it has other elements.
 fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec<Port>>, Error> {
     let mut w = Writer::with_capacity(128);
-    w.message(GETSETELEM, flag::REQUEST | flag::DUMP, 1, |w| {
+    w.message(message_type(NFNL_SUBSYS_NFTABLES, NFT_MSG_GETSETELEM), flag::REQUEST | flag::DUMP, 1, |w| {
         w.raw(&family_header(Some(table.family)));
-        w.text(1, table.name);
-        w.text(2, set);
+        w.text(NFTA_SET_ELEM_LIST_TABLE, table.name);
+        w.text(NFTA_SET_ELEM_LIST_SET, set);
     });
     let bytes = w.into_bytes().map_err(Error::Encoding)?;
     let mut ports = Some(Vec::new());
     socket.dump("listing the elements of a set", &bytes, |message| {
-        for elem in attr(message, 3)?.into_iter().flat_map(|list| list.attrs()) {
+        for elem in attr(message, NFTA_SET_ELEM_LIST_ELEMENTS)?.into_iter().flat_map(|list| list.attrs()) {
             match (port_of(elem?), &mut ports) {
                 (Some(port), Some(ports)) => ports.push(port),
                 _ => ports = None,
@@ -322,7 +318,7 @@ fn elements(socket: &mut Socket, table: TableId, set: &str) -> Result<Option<Vec
 
 /// Returns an element that is just a port.
 fn port_of(elem: Attr<'_>) -> Option<Port> {
-    let key = wire::only(elem, 1)?;
-    let value = wire::only(key, wire::DATA_VALUE)?.value;
+    let key = wire::only(elem, NFTA_SET_ELEM_KEY)?;
+    let value = wire::only(key, NFTA_DATA_VALUE)?.value;
     value.try_into().ok().map(|bytes| Port(u16::from_be_bytes(bytes)))
 }

@@ -11,18 +11,18 @@ pub struct Mismatch {
     table: TableId,
     /// Our own names are borrowed: in a fresh netns all chains are missing, and the sentences are not used.
     chain: Cow<'static, str>,
-    wrong: Wrong,
+    kind: MismatchKind,
 }
 
 impl Mismatch {
-    pub(super) fn new(table: TableId, chain: impl Into<Cow<'static, str>>, wrong: Wrong) -> Self {
-        Self { table, chain: chain.into(), wrong }
+    pub(super) fn new(table: TableId, chain: impl Into<Cow<'static, str>>, kind: MismatchKind) -> Self {
+        Self { table, chain: chain.into(), kind }
     }
 }
 
 /// The kind of a difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
+pub enum MismatchKind {
     /// The kernel skips the table.
     Dormant,
     /// One of Istio's tables is not desired.
@@ -58,26 +58,26 @@ pub enum Wrong {
 
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, wrong } = self;
+        let Self { table, chain, kind } = self;
         let table = describe::table(*table);
-        match wrong {
-            Wrong::Dormant => write!(f, "{table} is dormant"),
-            Wrong::UnwantedTable => write!(f, "{table} is not wanted"),
-            Wrong::NoChain => write!(f, "{table} has no chain {chain}"),
-            Wrong::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
-            Wrong::Hook { wanted, found } => {
+        match kind {
+            MismatchKind::Dormant => write!(f, "{table} is dormant"),
+            MismatchKind::UnwantedTable => write!(f, "{table} is not wanted"),
+            MismatchKind::NoChain => write!(f, "{table} has no chain {chain}"),
+            MismatchKind::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
+            MismatchKind::Hook { wanted, found } => {
                 write!(f, "chain {chain} of {table} should be called as {wanted}, and is called as {found}")
             }
-            Wrong::Missing { place, rule, instead: Some(instead) } => {
+            MismatchKind::Missing { place, rule, instead: Some(instead) } => {
                 write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has `{instead}`")
             }
-            Wrong::Missing { place, rule, instead: None } => {
+            MismatchKind::Missing { place, rule, instead: None } => {
                 write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has it not there")
             }
-            Wrong::Unwanted { place, rule } => {
+            MismatchKind::Unwanted { place, rule } => {
                 write!(f, "chain {chain} of {table} has rule {place} `{rule}`, which is not wanted")
             }
-            Wrong::Bypass { place, rule } => write!(
+            MismatchKind::Bypass { place, rule } => write!(
                 f,
                 "chain {chain} of {table} has rule {place} `{rule}` before Istio's jump: what it matches is not redirected"
             ),

@@ -65,7 +65,7 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
     let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
         Ok(()) => return Ok(Outcome::Changed),
         Err(netlink::Error::Refused { refusal, .. }) if refusal.errno == Errno::ERESTART => {
-            return Err(Error::Restless);
+            return Err(Error::Contended);
         }
         Err(netlink::Error::Refused { refusal, .. }) => refusal,
         Err(error) => return Err(error.into()),
@@ -81,7 +81,7 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
         }
         // The chain was created since the tables were read. A netns without tables has no generation that would show
         // it.
-        (Some(Change::AddChain(_, _, None)), Errno::EEXIST) => Err(Error::Restless),
+        (Some(Change::AddChain(_, _, None)), Errno::EEXIST) => Err(Error::Contended),
         (Some(Change::AddRule(_, _, rule, _)), Errno::EINVAL) if asks_for_owner(rule) => {
             Err(Error::OtherUserNamespace { change: sentence, refusal })
         }

@@ -5,29 +5,10 @@
 use std::borrow::Cow;
 
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
+#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
+use super::uapi::*;
 use crate::netlink::{Attr, Attrs, Malformed, Writer};
 use crate::rules::Family;
-
-/// `NFTA_LIST_ELEM`, also the name of an expression (`NFTA_EXPR_NAME`) in it.
-pub(super) const ELEM: u16 = 1;
-const NAME: u16 = 1;
-const DATA: u16 = 2;
-/// `NFTA_DATA_VALUE`
-pub(super) const DATA_VALUE: u16 = 1;
-const DATA_VERDICT: u16 = 2;
-/// `NFT_REG_1`
-const REG: u32 = 1;
-/// `NFT_REG_VERDICT`
-const REG_VERDICT: u32 = 0;
-/// `NF_NAT_RANGE_PROTO_SPECIFIED`, which the kernel adds whenever a port is given.
-const PORT_GIVEN: u32 = 2;
-/// `NFT_LOOKUP_F_INV`
-const INVERTED: u32 = 1;
-const ACCEPT: u32 = 1;
-const DROP: u32 = 0;
-/// `NFT_JUMP` and `NFT_RETURN`, negative numbers.
-const JUMP: u32 = -3_i32 as u32;
-const RETURN: u32 = -5_i32 as u32;
 
 /// The name of an anonymous set within the batch that creates it.
 pub(super) const ANONYMOUS: &str = "__set%d";
@@ -38,15 +19,15 @@ pub(super) struct SetIds(pub(super) u32);
 
 /// Encodes an expression as an element of a rule's list.
 pub(super) fn write(expr: &Expr, w: &mut Writer, sets: &mut SetIds) {
-    w.nested(ELEM, |w| {
+    w.nested(NFTA_LIST_ELEM, |w| {
         let name = match expr {
             Expr::Other { name, .. } => name,
             known => name(known),
         };
-        w.text(NAME, name);
+        w.text(NFTA_EXPR_NAME, name);
         match expr {
-            Expr::Other { body, .. } => w.attr(DATA, body),
-            known => w.nested(DATA, |w| body(known, w, sets)),
+            Expr::Other { body, .. } => w.attr(NFTA_EXPR_DATA, body),
+            known => w.nested(NFTA_EXPR_DATA, |w| body(known, w, sets)),
         }
     });
 }
@@ -71,39 +52,49 @@ fn name(expr: &Expr) -> &'static str {
 
 fn body(expr: &Expr, w: &mut Writer, sets: &mut SetIds) {
     match expr {
-        Expr::Meta(key) => numbers(w, &[(2, key.number()), (1, REG)]),
-        Expr::SetMeta(key) => numbers(w, &[(2, key.number()), (3, REG)]),
+        Expr::Meta(key) => numbers(w, &[(NFTA_META_KEY, key.number()), (NFTA_META_DREG, NFT_REG_1)]),
+        Expr::SetMeta(key) => numbers(w, &[(NFTA_META_KEY, key.number()), (NFTA_META_SREG, NFT_REG_1)]),
         Expr::Cmp(op, value) => {
-            numbers(w, &[(1, REG), (2, op.number())]);
-            constant(w, 3, value);
+            numbers(w, &[(NFTA_CMP_SREG, NFT_REG_1), (NFTA_CMP_OP, op.number())]);
+            constant(w, NFTA_CMP_DATA, value);
         }
         Expr::Payload { base, offset, length } => {
             let (offset, length) = (u32::from(*offset), u32::from(*length));
-            numbers(w, &[(1, REG), (2, base.number()), (3, offset), (4, length)]);
+            let location =
+                [(NFTA_PAYLOAD_BASE, base.number()), (NFTA_PAYLOAD_OFFSET, offset), (NFTA_PAYLOAD_LEN, length)];
+            numbers(w, &[(NFTA_PAYLOAD_DREG, NFT_REG_1)]);
+            numbers(w, &location);
         }
         Expr::Mask(mask) => {
             let length = mask.as_bytes().len();
-            numbers(w, &[(1, REG), (2, REG), (3, u32::try_from(length).unwrap_or_default())]);
-            constant(w, 4, mask);
-            w.nested(5, |w| w.attr(DATA_VALUE, [0; 16].get(..length).unwrap_or_default()));
+            numbers(w, &[(NFTA_BITWISE_SREG, NFT_REG_1), (NFTA_BITWISE_DREG, NFT_REG_1)]);
+            w.u32_be(NFTA_BITWISE_LEN, u32::try_from(length).unwrap_or_default());
+            constant(w, NFTA_BITWISE_MASK, mask);
+            w.nested(NFTA_BITWISE_XOR, |w| w.attr(NFTA_DATA_VALUE, [0; 16].get(..length).unwrap_or_default()));
         }
         Expr::Load(value) => {
-            numbers(w, &[(1, REG)]);
-            constant(w, 2, value);
+            w.u32_be(NFTA_IMMEDIATE_DREG, NFT_REG_1);
+            constant(w, NFTA_IMMEDIATE_DATA, value);
         }
         Expr::Verdict(verdict) => {
-            numbers(w, &[(1, REG_VERDICT)]);
-            w.nested(2, |w| w.nested(DATA_VERDICT, |w| write_verdict(verdict, w)));
+            w.u32_be(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+            w.nested(NFTA_IMMEDIATE_DATA, |w| w.nested(NFTA_DATA_VERDICT, |w| write_verdict(verdict, w)));
         }
-        Expr::Ct(key) => numbers(w, &[(1, REG), (2, key.number())]),
-        Expr::SetCt(key) => numbers(w, &[(2, key.number()), (4, REG)]),
+        Expr::Ct(key) => numbers(w, &[(NFTA_CT_DREG, NFT_REG_1), (NFTA_CT_KEY, key.number())]),
+        Expr::SetCt(key) => numbers(w, &[(NFTA_CT_KEY, key.number()), (NFTA_CT_SREG, NFT_REG_1)]),
         Expr::Lookup { set, negated } => write_lookup(set, *negated, w, sets),
-        Expr::Redirect => numbers(w, &[(1, REG), (2, REG), (3, PORT_GIVEN)]),
-        Expr::Tproxy(family) => numbers(w, &[(1, nfproto(*family)), (3, REG)]),
+        Expr::Redirect => {
+            numbers(w, &[(NFTA_REDIR_REG_PROTO_MIN, NFT_REG_1), (NFTA_REDIR_REG_PROTO_MAX, NFT_REG_1)]);
+            // The kernel sets this flag itself whenever a port is given.
+            w.u32_be(NFTA_REDIR_FLAGS, NF_NAT_RANGE_PROTO_SPECIFIED);
+        }
+        Expr::Tproxy(family) => {
+            numbers(w, &[(NFTA_TPROXY_FAMILY, nfproto(*family)), (NFTA_TPROXY_REG_PORT, NFT_REG_1)]);
+        }
         Expr::Match(xt) | Expr::Target(xt) => {
-            w.text(1, &xt.name);
-            w.u32_be(2, xt.revision);
-            w.attr(3, &xt.bytes);
+            w.text(NFTA_XT_NAME, &xt.name);
+            w.u32_be(NFTA_XT_REV, xt.revision);
+            w.attr(NFTA_XT_INFO, &xt.bytes);
         }
         Expr::Counter | Expr::Other { .. } => (),
     }
@@ -116,32 +107,32 @@ fn numbers(w: &mut Writer, attrs: &[(u16, u32)]) {
 }
 
 fn constant(w: &mut Writer, kind: u16, value: &Value) {
-    w.nested(kind, |w| w.attr(DATA_VALUE, value.as_bytes()));
+    w.nested(kind, |w| w.attr(NFTA_DATA_VALUE, value.as_bytes()));
 }
 
 fn write_verdict(verdict: &Verdict, w: &mut Writer) {
     match verdict {
-        Verdict::Drop => w.u32_be(1, DROP),
-        Verdict::Accept => w.u32_be(1, ACCEPT),
-        Verdict::Return => w.u32_be(1, RETURN),
+        Verdict::Drop => w.u32_be(NFTA_VERDICT_CODE, NF_DROP),
+        Verdict::Accept => w.u32_be(NFTA_VERDICT_CODE, NF_ACCEPT),
+        Verdict::Return => w.u32_be(NFTA_VERDICT_CODE, NFT_RETURN),
         Verdict::Jump(chain) => {
-            w.u32_be(1, JUMP);
-            w.text(2, chain);
+            w.u32_be(NFTA_VERDICT_CODE, NFT_JUMP);
+            w.text(NFTA_VERDICT_CHAIN, chain);
         }
     }
 }
 
 fn write_lookup(set: &Set, negated: bool, w: &mut Writer, sets: &mut SetIds) {
-    w.u32_be(2, REG);
+    w.u32_be(NFTA_LOOKUP_SREG, NFT_REG_1);
     match set {
-        Set::Named(name) => w.text(1, name),
+        Set::Named(name) => w.text(NFTA_LOOKUP_SET, name),
         Set::Ports(_) => {
             sets.0 += 1;
-            w.text(1, ANONYMOUS);
-            w.u32_be(4, sets.0);
+            w.text(NFTA_LOOKUP_SET, ANONYMOUS);
+            w.u32_be(NFTA_LOOKUP_SET_ID, sets.0);
         }
     }
-    w.u32_be(5, if negated { INVERTED } else { 0 });
+    w.u32_be(NFTA_LOOKUP_FLAGS, if negated { NFT_LOOKUP_F_INV } else { 0 });
 }
 
 /// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
@@ -162,8 +153,8 @@ fn read(elem: Attr<'_>) -> Result<Expr, Malformed> {
     for attr in elem.attrs() {
         let attr = attr?;
         match attr.kind {
-            NAME => name = Some(attr.text()?),
-            DATA => data = attr.value,
+            NFTA_EXPR_NAME => name = Some(attr.text()?),
+            NFTA_EXPR_DATA => data = attr.value,
             _ => (),
         }
     }
@@ -207,7 +198,7 @@ impl<'a> Fields<'a> {
     }
 
     fn constant(&self, kind: u16) -> Option<Value> {
-        Value::new(only(self.attr(kind)?, DATA_VALUE)?.value)
+        Value::new(only(self.attr(kind)?, NFTA_DATA_VALUE)?.value)
     }
 }
 
@@ -220,33 +211,32 @@ pub(super) fn only(outer: Attr<'_>, kind: u16) -> Option<Attr<'_>> {
 fn known(name: &str, f: &Fields<'_>) -> Option<Expr> {
     match name {
         "counter" => Some(Expr::Counter),
-        "meta" if f.are(&[1, 2]) => f.is(1, REG).and(Meta::from_number(f.u32(2)?)).map(Expr::Meta),
-        "meta" if f.are(&[2, 3]) => f.is(3, REG).and(Meta::from_number(f.u32(2)?)).map(Expr::SetMeta),
-        "cmp" if f.are(&[1, 2, 3]) => {
-            f.is(1, REG)?;
-            Some(Expr::Cmp(Op::from_number(f.u32(2)?)?, f.constant(3)?))
+        "meta" => meta(f),
+        "cmp" if f.are(&[NFTA_CMP_SREG, NFTA_CMP_OP, NFTA_CMP_DATA]) => {
+            f.is(NFTA_CMP_SREG, NFT_REG_1)?;
+            Some(Expr::Cmp(Op::from_number(f.u32(NFTA_CMP_OP)?)?, f.constant(NFTA_CMP_DATA)?))
         }
-        "payload" if f.are(&[1, 2, 3, 4]) => {
-            f.is(1, REG)?;
-            let (offset, length) = (u8::try_from(f.u32(3)?).ok()?, u8::try_from(f.u32(4)?).ok()?);
-            Some(Expr::Payload { base: Base::from_number(f.u32(2)?)?, offset, length })
+        "payload" if f.are(&[NFTA_PAYLOAD_DREG, NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN]) => {
+            f.is(NFTA_PAYLOAD_DREG, NFT_REG_1)?;
+            let offset = u8::try_from(f.u32(NFTA_PAYLOAD_OFFSET)?).ok()?;
+            let length = u8::try_from(f.u32(NFTA_PAYLOAD_LEN)?).ok()?;
+            Some(Expr::Payload { base: Base::from_number(f.u32(NFTA_PAYLOAD_BASE)?)?, offset, length })
         }
         "bitwise" => mask(f),
-        "immediate" if f.is(1, REG_VERDICT).is_some() => verdict(f).map(Expr::Verdict),
-        "immediate" if f.are(&[1, 2]) => f.is(1, REG).and(f.constant(2)).map(Expr::Load),
-        "ct" if f.are(&[1, 2]) => f.is(1, REG).and(Ct::from_number(f.u32(2)?)).map(Expr::Ct),
-        "ct" if f.are(&[2, 4]) => f.is(4, REG).and(Ct::from_number(f.u32(2)?)).map(Expr::SetCt),
-        "lookup" if f.are(&[1, 2]) || f.are(&[1, 2, 5]) => {
-            f.is(2, REG)?;
-            let negated = f.u32(5).unwrap_or_default() == INVERTED;
-            Some(Expr::Lookup { set: Set::Named(f.attr(1)?.text().ok()?.to_owned()), negated })
+        "immediate" if f.is(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT).is_some() => verdict(f).map(Expr::Verdict),
+        "immediate" if f.are(&[NFTA_IMMEDIATE_DREG, NFTA_IMMEDIATE_DATA]) => {
+            f.is(NFTA_IMMEDIATE_DREG, NFT_REG_1).and(f.constant(NFTA_IMMEDIATE_DATA)).map(Expr::Load)
         }
-        "redir" if f.are(&[1, 2, 3]) => {
-            f.is(1, REG).and(f.is(2, REG)).and(f.is(3, PORT_GIVEN)).map(|()| Expr::Redirect)
+        "ct" => ct(f),
+        "lookup" => lookup(f),
+        "redir" if f.are(&[NFTA_REDIR_REG_PROTO_MIN, NFTA_REDIR_REG_PROTO_MAX, NFTA_REDIR_FLAGS]) => {
+            f.is(NFTA_REDIR_REG_PROTO_MIN, NFT_REG_1)?;
+            f.is(NFTA_REDIR_REG_PROTO_MAX, NFT_REG_1)?;
+            f.is(NFTA_REDIR_FLAGS, NF_NAT_RANGE_PROTO_SPECIFIED).map(|()| Expr::Redirect)
         }
-        "tproxy" if f.are(&[1, 3]) => {
-            f.is(3, REG)?;
-            let family = [Family::V4, Family::V6].into_iter().find(|v| f.is(1, nfproto(*v)).is_some());
+        "tproxy" if f.are(&[NFTA_TPROXY_FAMILY, NFTA_TPROXY_REG_PORT]) => {
+            f.is(NFTA_TPROXY_REG_PORT, NFT_REG_1)?;
+            let family = [Family::V4, Family::V6].into_iter().find(|v| f.is(NFTA_TPROXY_FAMILY, nfproto(*v)).is_some());
             family.map(Expr::Tproxy)
         }
         "match" => xt(f).map(Expr::Match),
@@ -255,121 +245,67 @@ fn known(name: &str, f: &Fields<'_>) -> Option<Expr> {
     }
 }
 
-/// Decodes `reg = (reg & mask) ^ 0`; newer kernels add the operation, 0, as attribute 6.
-fn mask(f: &Fields<'_>) -> Option<Expr> {
-    if !(f.are(&[1, 2, 3, 4, 5]) || f.are(&[1, 2, 3, 4, 5, 6]) && f.is(6, 0).is_some()) {
+fn meta(f: &Fields<'_>) -> Option<Expr> {
+    let key = Meta::from_number(f.u32(NFTA_META_KEY)?)?;
+    if f.are(&[NFTA_META_DREG, NFTA_META_KEY]) {
+        f.is(NFTA_META_DREG, NFT_REG_1).map(|()| Expr::Meta(key))
+    } else if f.are(&[NFTA_META_KEY, NFTA_META_SREG]) {
+        f.is(NFTA_META_SREG, NFT_REG_1).map(|()| Expr::SetMeta(key))
+    } else {
+        None
+    }
+}
+
+fn ct(f: &Fields<'_>) -> Option<Expr> {
+    let key = Ct::from_number(f.u32(NFTA_CT_KEY)?)?;
+    if f.are(&[NFTA_CT_DREG, NFTA_CT_KEY]) {
+        f.is(NFTA_CT_DREG, NFT_REG_1).map(|()| Expr::Ct(key))
+    } else if f.are(&[NFTA_CT_KEY, NFTA_CT_SREG]) {
+        f.is(NFTA_CT_SREG, NFT_REG_1).map(|()| Expr::SetCt(key))
+    } else {
+        None
+    }
+}
+
+fn lookup(f: &Fields<'_>) -> Option<Expr> {
+    let without_flags = [NFTA_LOOKUP_SET, NFTA_LOOKUP_SREG];
+    if !(f.are(&without_flags) || f.are(&[NFTA_LOOKUP_SET, NFTA_LOOKUP_SREG, NFTA_LOOKUP_FLAGS])) {
         return None;
     }
-    f.is(1, REG).and(f.is(2, REG))?;
-    let unchanged = f.constant(5)?.as_bytes().iter().all(|b| *b == 0);
-    unchanged.then_some(f.constant(4)?).map(Expr::Mask)
+    f.is(NFTA_LOOKUP_SREG, NFT_REG_1)?;
+    let negated = f.u32(NFTA_LOOKUP_FLAGS).unwrap_or_default() == NFT_LOOKUP_F_INV;
+    Some(Expr::Lookup { set: Set::Named(f.attr(NFTA_LOOKUP_SET)?.text().ok()?.to_owned()), negated })
+}
+
+/// Decodes `reg = (reg & mask) ^ 0`; newer kernels add the operation, 0, as attribute 6.
+fn mask(f: &Fields<'_>) -> Option<Expr> {
+    const REQUIRED: [u16; 5] =
+        [NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR];
+    let with_op = || [&REQUIRED[..], &[NFTA_BITWISE_OP]].concat();
+    if !(f.are(&REQUIRED) || f.is(NFTA_BITWISE_OP, NFT_BITWISE_MASK_XOR).is_some() && f.are(&with_op())) {
+        return None;
+    }
+    f.is(NFTA_BITWISE_SREG, NFT_REG_1).and(f.is(NFTA_BITWISE_DREG, NFT_REG_1))?;
+    let unchanged = f.constant(NFTA_BITWISE_XOR)?.as_bytes().iter().all(|b| *b == 0);
+    unchanged.then_some(f.constant(NFTA_BITWISE_MASK)?).map(Expr::Mask)
 }
 
 fn verdict(f: &Fields<'_>) -> Option<Verdict> {
-    let inner = Fields::read(only(f.attr(2)?, DATA_VERDICT)?.value).ok()??;
-    match (inner.u32(1)?, inner.attr(2)) {
-        (DROP, None) => Some(Verdict::Drop),
-        (ACCEPT, None) => Some(Verdict::Accept),
-        (RETURN, None) => Some(Verdict::Return),
-        (JUMP, Some(chain)) => Some(Verdict::Jump(Cow::Owned(chain.text().ok()?.to_owned()))),
+    let inner = Fields::read(only(f.attr(NFTA_IMMEDIATE_DATA)?, NFTA_DATA_VERDICT)?.value).ok()??;
+    match (inner.u32(NFTA_VERDICT_CODE)?, inner.attr(NFTA_VERDICT_CHAIN)) {
+        (NF_DROP, None) => Some(Verdict::Drop),
+        (NF_ACCEPT, None) => Some(Verdict::Accept),
+        (NFT_RETURN, None) => Some(Verdict::Return),
+        (NFT_JUMP, Some(chain)) => Some(Verdict::Jump(Cow::Owned(chain.text().ok()?.to_owned()))),
         _ => None,
     }
 }
 
 fn xt(f: &Fields<'_>) -> Option<Xt> {
-    let name = Cow::Owned(f.attr(1)?.text().ok()?.to_owned());
-    Some(Xt { name, revision: f.u32(2)?, bytes: f.attr(3)?.value.into() })
+    let name = Cow::Owned(f.attr(NFTA_XT_NAME)?.text().ok()?.to_owned());
+    Some(Xt { name, revision: f.u32(NFTA_XT_REV)?, bytes: f.attr(NFTA_XT_INFO)?.value.into() })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redirect::Port;
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
-    fn value() -> impl Strategy<Value = Value> {
-        vec(any::<u8>(), 1..=16).prop_map(|bytes| Value::new(&bytes).unwrap())
-    }
-
-    fn xt() -> impl Strategy<Value = Xt> {
-        ("[a-zA-Z]{1,20}", 0..4_u32, vec(any::<u8>(), 0..200)).prop_map(|(name, revision, bytes)| Xt {
-            name: name.into(),
-            revision,
-            bytes: bytes.into(),
-        })
-    }
-
-    fn number<T: std::fmt::Debug>(from: fn(u32) -> Option<T>) -> impl Strategy<Value = T> {
-        (0..32_u32).prop_filter_map("not one of ours", from)
-    }
-
-    fn expr() -> impl Strategy<Value = Expr> {
-        let verdict = prop_oneof![
-            Just(Verdict::Drop),
-            Just(Verdict::Accept),
-            Just(Verdict::Return),
-            "[a-zA-Z_-]{1,30}".prop_map(|chain| Verdict::Jump(chain.into())),
-        ];
-        let name = "[a-z_]{1,30}".prop_map(Set::Named);
-        prop_oneof![
-            number(Meta::from_number).prop_map(Expr::Meta),
-            number(Meta::from_number).prop_map(Expr::SetMeta),
-            number(Ct::from_number).prop_map(Expr::Ct),
-            number(Ct::from_number).prop_map(Expr::SetCt),
-            (number(Op::from_number), value()).prop_map(|(op, value)| Expr::Cmp(op, value)),
-            (number(Base::from_number), any::<u8>(), any::<u8>()).prop_map(|(base, offset, length)| Expr::Payload {
-                base,
-                offset,
-                length
-            }),
-            value().prop_map(Expr::Mask),
-            value().prop_map(Expr::Load),
-            (name, any::<bool>()).prop_map(|(set, negated)| Expr::Lookup { set, negated }),
-            Just(Expr::Counter),
-            verdict.prop_map(Expr::Verdict),
-            Just(Expr::Redirect),
-            prop_oneof![Just(Family::V4), Just(Family::V6)].prop_map(Expr::Tproxy),
-            xt().prop_map(Expr::Match),
-            xt().prop_map(Expr::Target),
-        ]
-    }
-
-    fn encode(exprs: &[Expr]) -> Vec<u8> {
-        let mut w = Writer::default();
-        exprs.iter().for_each(|e| write(e, &mut w, &mut SetIds::default()));
-        w.into_bytes().unwrap()
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_written_is_read_back(exprs in vec(expr(), 0..8)) {
-            prop_assert_eq!(read_all(&encode(&exprs)), Ok(exprs));
-        }
-
-        #[test]
-        fn damaged_bytes_end(exprs in vec(expr(), 1..4), at in any::<prop::sample::Index>(), to in any::<u8>()) {
-            let mut bytes = encode(&exprs);
-            let at = at.index(bytes.len());
-            bytes[at] = to;
-            let _ = read_all(&bytes);
-            let _ = read_all(&bytes[..at]);
-        }
-    }
-
-    #[test]
-    fn an_unknown_expression_is_kept_and_equals_none_of_ours() {
-        let mut w = Writer::default();
-        w.nested(ELEM, |w| {
-            w.text(NAME, "cmp");
-            // Register 2.
-            w.nested(DATA, |w| {
-                numbers(w, &[(1, 2), (2, 0)]);
-                constant(w, 3, &Value::port(Port(80)));
-            });
-        });
-        let bytes = w.into_bytes().unwrap();
-        let exprs = read_all(&bytes).unwrap();
-        assert!(matches!(&exprs[..], [Expr::Other { name, body }] if name == "cmp" && body.len() == 28), "{exprs:?}");
-    }
-}
+#[path = "wire/tests.rs"]
+mod tests;

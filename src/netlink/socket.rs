@@ -11,13 +11,13 @@ use super::{Error, Kind, Malformed, Message, Messages, Refusal, flag};
 
 /// Time limit of a response, in seconds. The kernel responds while the request is being sent; only a lock held by
 /// another process delays it.
-const PATIENCE: i64 = 10;
+const TIMEOUT: i64 = 10;
 /// Buffer size for a datagram, in bytes; the kernel sends at most 32 KiB.
-const DATAGRAM: usize = 32 * 1024;
+const MAX_DATAGRAM: usize = 32 * 1024;
 /// Size limit of a dump and of a batch, in bytes.
-const LIMIT: usize = 64 * 1024 * 1024;
+const MAX_SIZE: usize = 64 * 1024 * 1024;
 /// The default size of a socket's send buffer (`net.core.wmem_default`) less the kernel's overhead, in bytes.
-const SENDS: usize = 160 * 1024;
+const DEFAULT_SEND_BUFFER: usize = 160 * 1024;
 
 /// A kernel subsystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +67,8 @@ impl Socket {
         // Kernels before 4.12 support neither: errors then lack a message and repeat the request.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
-        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE)).map_err(failed)?;
-        Ok(Self { socket, buffer: Vec::with_capacity(DATAGRAM) })
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(TIMEOUT)).map_err(failed)?;
+        Ok(Self { socket, buffer: Vec::with_capacity(MAX_DATAGRAM) })
     }
 
     /// Sends a dump request and passes each message of the response to `each`. Errors name the `request`.
@@ -83,8 +83,8 @@ impl Socket {
         let mut total = 0;
         loop {
             total += self.receive(request)?;
-            if total > LIMIT {
-                return Err(Error::TooLong { request, limit: LIMIT });
+            if total > MAX_SIZE {
+                return Err(Error::TooLong { request, limit: MAX_SIZE });
             }
             for message in Messages::new(&self.buffer) {
                 let message = message.map_err(|cause| Error::Malformed { request, cause })?;
@@ -128,11 +128,11 @@ impl Socket {
     }
 
     fn send(&self, request: &'static str, bytes: &[u8]) -> Result<(), Error> {
-        if bytes.len() > LIMIT {
-            return Err(Error::TooLong { request, limit: LIMIT });
+        if bytes.len() > MAX_SIZE {
+            return Err(Error::TooLong { request, limit: MAX_SIZE });
         }
-        if bytes.len() > SENDS {
-            self.widen(bytes.len());
+        if bytes.len() > DEFAULT_SEND_BUFFER {
+            self.enlarge_send_buffer(bytes.len());
         }
         let sent = self.socket.send(bytes, 0).map_err(|e| Error::Io { request, step: "sending", cause: errno(&e) })?;
         if sent == bytes.len() {
@@ -142,7 +142,7 @@ impl Socket {
     }
 
     /// Enlarges the send buffer for a long batch. If the kernel declines, sending fails.
-    fn widen(&self, bytes: usize) {
+    fn enlarge_send_buffer(&self, bytes: usize) {
         let size = bytes + bytes / 4;
         if setsockopt(&self.socket, sockopt::SndBufForce, &size).is_err() {
             let _ = setsockopt(&self.socket, sockopt::SndBuf, &size);
@@ -155,7 +155,7 @@ impl Socket {
             let received = self.socket.recv(&mut self.buffer, nix::libc::MSG_TRUNC);
             match received.map_err(|e| errno(&e)) {
                 Ok(length) if length > self.buffer.len() => {
-                    return Err(Error::TooLong { request, limit: DATAGRAM });
+                    return Err(Error::TooLong { request, limit: MAX_DATAGRAM });
                 }
                 Ok(length) => return Ok(length),
                 // After an overrun the messages that fitted are still readable, including the first refusal.

@@ -1,6 +1,6 @@
-//! The addresses of a netns, and what they say of its families.
+//! The addresses of a netns, and the families that they imply.
 //!
-//! [`read`] is one dump; [`families`] decides and is pure. `converge` calls both for every pod: they are on the hot path.
+//! [`read`] needs one dump; [`families`] is pure. `converge` calls both for every pod, on the hot path.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,25 +12,25 @@ use crate::netlink::Malformed;
 pub(super) const IFA_ADDRESS: u16 = 1;
 pub(super) const IFA_LOCAL: u16 = 2;
 
-/// What a pod's addresses say of its families.
+/// The families of a pod according to its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostAddresses {
     /// The first usable address.
     pub host_ip: IpAddr,
-    /// The rules are to cover IPv6.
+    /// Whether the rules must cover IPv6.
     pub ipv6: bool,
-    /// The first usable IPv6 address, whether the rules are to cover it or not.
+    /// The first usable IPv6 address, whether the rules cover it or not.
     pub ipv6_address: Option<Ipv6Addr>,
 }
 
-/// All addresses in the calling thread's netns, in the kernel's order: IPv4 first, by interface.
+/// Reads all addresses of the calling thread's netns in the kernel's order: IPv4 first, by interface.
 pub fn read() -> Result<Vec<IpAddr>, Error> {
     let addresses = Rtnl::open()?.dump("listing addresses", Object::Address, None, own_address)?;
     Ok(addresses.into_iter().map(|(_, ip)| ip).collect())
 }
 
-/// An address and the index of its interface. Of a point-to-point interface `IFA_ADDRESS` is the peer's and `IFA_LOCAL`
-/// the own; IPv6 sends `IFA_ADDRESS` alone.
+/// Parses an address and its interface's index. On a point-to-point interface `IFA_ADDRESS` is the peer and `IFA_LOCAL`
+/// the own address; for IPv6 the kernel sends only `IFA_ADDRESS`.
 pub(super) fn own_address(body: &[u8]) -> Result<Option<(u32, IpAddr)>, Malformed> {
     let header = body.split_first_chunk().ok_or(Malformed("an address's header is cut off"))?;
     let (&[_family, _prefix, _flags, _scope, i0, i1, i2, i3], attrs) = header;
@@ -46,8 +46,8 @@ fn parse(bytes: &[u8]) -> Result<IpAddr, Malformed> {
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed("an address is of no family"))
 }
 
-/// Istio's choice: loopback and link-local addresses do not count; the first of the others decides whether the pod is
-/// an IPv6 pod, or with `dual_stack`, whether any of them is IPv6.
+/// Determines the families as Istio does, without loopback and link-local addresses: IPv6 is covered if the first
+/// address is IPv6, or with `dual_stack` if any is.
 pub fn families(addresses: &[IpAddr], dual_stack: bool) -> Result<HostAddresses, Error> {
     let usable = || addresses.iter().map(IpAddr::to_canonical).filter(|ip| is_usable(*ip));
     let host_ip = usable().next().ok_or_else(|| Error::NoAddress { seen: addresses.to_vec() })?;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_end_is_told_from_the_peer() {
+    fn the_local_address_is_preferred_to_the_peers() {
         let message = |attrs: &[(u16, &[u8])]| {
             let mut w = Writer::default();
             w.raw(&[2, 32, 0, 0]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_family_decides_alone() {
+    fn with_one_family_dual_stack_has_no_effect() {
         for dual_stack in [false, true] {
             assert_eq!(decide(&["127.0.0.1", "10.0.0.1"], dual_stack), some("10.0.0.1", false));
             assert_eq!(decide(&["::1", "2001:db8::1"], dual_stack), some("2001:db8::1", true));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_and_link_local_do_not_count() {
+    fn loopback_and_link_local_addresses_are_ignored() {
         for ignored in ["127.0.0.9", "::1", "169.254.1.1", "fe80::1", "224.0.0.5", "ff02::1", "::ffff:169.254.1.1"] {
             assert_eq!(decide(&[ignored], true), None, "{ignored}");
             assert_eq!(decide(&[ignored, "10.0.0.1"], false), some("10.0.0.1", false), "{ignored}");
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn a_mapped_address_is_an_ipv4_address() {
+    fn a_mapped_address_counts_as_ipv4() {
         assert_eq!(decide(&["::ffff:10.0.0.1"], true), some("10.0.0.1", false));
     }
 
     #[test]
-    fn names_what_it_saw_where_no_address_counts() {
+    fn without_a_usable_address_the_error_lists_all() {
         let error = families(&["127.0.0.1".parse().unwrap()], false).unwrap_err().to_string();
         assert!(error.contains("no valid local IP address found") && error.contains("127.0.0.1"), "{error}");
     }

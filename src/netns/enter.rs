@@ -1,5 +1,4 @@
-//! Entering a netns: daemons on a thread of its own, which ends with the visit; a process that lives for one call by the
-//! thread that it has.
+//! Enters a netns: daemons on a separate thread that ends afterwards, a single-call process with its own thread.
 
 #![expect(clippy::disallowed_methods, reason = "the one place that changes a namespace")]
 
@@ -16,7 +15,7 @@ use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use super::Error;
 
-/// A network namespace, held open: whatever becomes of its path, it is the same to the end.
+/// An open network namespace, independent of what happens to its path.
 #[derive(Debug)]
 pub struct Netns {
     path: PathBuf,
@@ -24,7 +23,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Opens the one at `path`, and refuses what is none. `O_NONBLOCK`: a FIFO under that name must not hold us up.
+    /// Opens the netns at `path`, and refuses other files. `O_NONBLOCK` prevents blocking on a FIFO.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = open(path, flags, Mode::empty()).map_err(|errno| unopened(path, errno))?;
@@ -35,19 +34,19 @@ impl Netns {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// The one that the calling thread is in.
+    /// Opens the calling thread's netns.
     pub fn own() -> Result<Self, Error> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// Takes the calling thread into it, for good: for the only thread of a process, which an additional thread would
-    /// cost 0.16 ms. The way back is [`Netns::own`], kept from before.
+    /// Moves the calling thread into the netns permanently. For single-threaded processes, which an additional thread
+    /// would cost 0.16 ms. To return, join the result of an earlier [`Netns::own`].
     pub fn join(&self) -> Result<(), Error> {
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|source| refused(&self.path, source))
     }
 
     /// Whether both are the same network namespace.
-    pub fn is(&self, other: &Self) -> Result<bool, Error> {
+    pub fn is_same(&self, other: &Self) -> Result<bool, Error> {
         let identity = |netns: &Self| {
             let found = fstat(&netns.file).map_err(|errno| unopened(&netns.path, errno))?;
             Ok::<_, Error>((found.st_dev, found.st_ino))
@@ -55,7 +54,7 @@ impl Netns {
         Ok(identity(self)? == identity(other)?)
     }
 
-    /// Runs `visit` in it, on a thread of its own; the caller's netns never changes. About 50 µs.
+    /// Runs `visit` in the netns on a separate thread; the caller's netns does not change. Takes about 50 µs.
     pub fn enter<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let path = &self.path;
         let body = || {
@@ -71,7 +70,7 @@ impl Netns {
     }
 }
 
-/// `/proc/<pid>/ns/net` of a process that has just ended says ESRCH.
+/// Maps errors of opening; for the `/proc/<pid>/ns/net` of a process that has just ended it is ESRCH.
 fn unopened(path: &Path, source: Errno) -> Error {
     let path = path.to_owned();
     match source {
@@ -80,7 +79,7 @@ fn unopened(path: &Path, source: Errno) -> Error {
     }
 }
 
-/// setns(2) says EINVAL where the descriptor's namespace is not of the type asked for.
+/// Maps errors of setns(2), which returns EINVAL for a namespace of another type.
 fn refused(path: &Path, source: Errno) -> Error {
     let path = path.to_owned();
     match source {
@@ -103,12 +102,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_gone_where_nothing_is() {
+    fn a_missing_path_is_gone() {
         assert!(matches!(Netns::open(Path::new("/proc/self/ns/nothing")), Err(Error::Gone { .. })));
     }
 
     #[test]
-    fn refuses_what_is_not_a_namespace() {
+    fn other_files_are_refused() {
         for path in ["/", "/proc/self/status", "/dev/null"] {
             let error = Netns::open(Path::new(path)).unwrap_err();
             assert!(
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn does_not_wait_at_a_fifo() {
+    fn opening_a_fifo_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_the_message_of_either_kind_of_panic() {
+    fn messages_of_both_panic_payloads_are_read() {
         assert_eq!(panic_message(Box::new("text")), "text");
         assert_eq!(panic_message(Box::new("text".to_owned())), "text");
         assert_eq!(panic_message(Box::new(1)), "without a message");

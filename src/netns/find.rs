@@ -1,8 +1,9 @@
-//! Finding a pod's netns on its node: by the runtime's bind mounts, and by processes, matched by the pod's addresses.
+//! Finds a pod's netns on its node: candidates are the runtime's bind mounts and processes, matched by the pod's
+//! addresses.
 //!
-//! In-place repair calls it. Each namespace is entered once, however many names it has; the node's own and the caller's
-//! are never looked into, let alone returned. Pods can give themselves any address, and namespaces outlive their pods:
-//! where several match, the one counts in which processes of the pod run, by their cgroup.
+//! For in-place repair. Each namespace is entered once, whatever its number of names; the node's own and the caller's
+//! never. Pods can assign themselves any address, and namespaces outlive their pods: if several match, the one with
+//! processes in the pod's cgroup is selected.
 
 #![expect(clippy::disallowed_methods, reason = "lists the directories of bind mounts and the node's procfs")]
 
@@ -16,60 +17,54 @@ use nix::sys::stat::stat;
 
 use super::{Netns, addresses};
 
-/// A line for each hierarchy, a path each.
+/// Size limit of a cgroup file, which has a line with a path for each hierarchy, in bytes.
 const LARGEST_CGROUP: u64 = 64 << 10;
 
-/// Where network namespaces are named, as the caller sees it.
+/// The paths under which network namespaces are found, as seen by the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places {
     /// Directories of bind mounts (`/run/netns`, `/var/run/docker/netns`).
     pub dirs: Vec<PathBuf>,
-    /// The node's procfs.
     pub proc: PathBuf,
 }
 
-/// The pod whose netns is looked for.
+/// The pod whose netns is searched.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// All its addresses.
+    /// All addresses of the pod.
     pub ips: &'a [IpAddr],
-    /// The UID by which the kubelet knows it.
+    /// The UID by which the kubelet knows the pod.
     pub uid: &'a str,
 }
 
-/// Which file system and inode a namespace is: the same whatever its name.
+/// Device and inode of a namespace, which do not depend on its name.
 type Identity = (u64, u64);
 
-/// Why no netns could be told to be the pod's.
+/// No netns was identified as the pod's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Every netns would match.
+    /// Without an address every netns would match.
     #[error("the pod has no address yet, by which its netns could be told")]
     NoAddress,
-    /// No netns has them all.
+    /// No netns has all the addresses.
     #[error(
         "none of {looked} network namespaces has all of {wanted:?}; are the node's /proc and its directory of network \
          namespaces mounted here?"
     )]
     NotFound {
-        /// How many were looked into.
+        /// The number of namespaces entered.
         looked: usize,
-        /// The addresses.
         wanted: Vec<IpAddr>,
     },
-    /// More than one has them all, and no process tells which is the pod's.
+    /// Several netns have all the addresses, and no process identifies the pod's.
     #[error(
         "several network namespaces have all of {wanted:?}, and no process of the pod tells which is its own: {found:?}"
     )]
-    Ambiguous {
-        /// The addresses.
-        wanted: Vec<IpAddr>,
-        /// Their paths.
-        found: Vec<PathBuf>,
-    },
+    Ambiguous { wanted: Vec<IpAddr>, found: Vec<PathBuf> },
 }
 
-/// The one netns that has all the pod's addresses. No process of it needs to live, where a bind mount exists.
+/// Returns the path of the only netns with all the pod's addresses. With a bind mount, none of its processes needs to
+/// be alive.
 pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
     if wanted.ips.is_empty() {
         return Err(Error::NoAddress);
@@ -94,18 +89,18 @@ pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether the netns of the calling thread has all the addresses `wanted`.
+/// Whether the calling thread's netns has all the addresses.
 pub fn has_all(wanted: &[IpAddr]) -> Result<bool, super::Error> {
     let present: BTreeSet<IpAddr> = addresses::read()?.iter().map(IpAddr::to_canonical).collect();
     Ok(wanted.iter().all(|ip| present.contains(&ip.to_canonical())))
 }
 
-/// One that is gone meanwhile, is no namespace or cannot be entered is not the one.
+/// Whether a netns matches; false if it is gone, is not a netns or cannot be entered.
 fn matches(path: &Path, wanted: &[IpAddr]) -> bool {
     matches!(Netns::open(path).and_then(|netns| netns.enter(|| has_all(wanted))), Ok(Ok(true)))
 }
 
-/// Each namespace by its first name: bind mounts outlive processes, so they come first.
+/// Lists each namespace with its first path; bind mounts come first, because they outlive processes.
 fn candidates(places: &Places) -> BTreeMap<Identity, PathBuf> {
     let own = [PathBuf::from("/proc/self/ns/net"), places.proc.join("1/ns/net")];
     let excluded: BTreeSet<Identity> = own.iter().filter_map(|path| identity(path)).collect();
@@ -119,7 +114,8 @@ fn candidates(places: &Places) -> BTreeMap<Identity, PathBuf> {
     candidates
 }
 
-/// The namespaces of a pod's processes: their cgroups name its UID, some runtimes with `_` for `-`.
+/// Returns the namespaces of a pod's processes. Their cgroups contain its UID, with some runtimes with `_` instead of
+/// `-`.
 fn namespaces_of(proc: &Path, uid: &str) -> BTreeSet<Identity> {
     let spellings = [format!("pod{uid}"), format!("pod{}", uid.replace('-', "_"))];
     let of_pod = |path: &PathBuf| {
@@ -162,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nowhere_to_look_is_said() {
+    fn without_candidates_nothing_is_found() {
         let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
         let wanted = vec!["10.0.0.1".parse().unwrap()];
         let found = find(&places, &Wanted { ips: &wanted, uid: "u" });

@@ -1,7 +1,7 @@
-//! What redirection needs beside rules: `::6` on `lo`, and TPROXY's routing rule and table.
+//! The address and routes that redirection needs besides rules: `::6` on `lo`, and TPROXY's routing rule and table.
 //!
-//! [`Routes::of`] decides; [`Routes::missing`] looks; [`Routes::apply`] and [`remove`] act on the calling thread's netns.
-//! A second `apply` changes nothing, and `remove` does not mind what is not there.
+//! [`Routes::of`] is pure; [`Routes::missing`] reads, [`Routes::apply`] and [`remove`] change the calling thread's
+//! netns. A second `apply` changes nothing, and `remove` ignores absent entries.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -15,13 +15,13 @@ use crate::netlink::{self, Malformed, Writer};
 use crate::redirect::{InterceptionMode, PortSelector, Redirect};
 use crate::rules::Family;
 
-/// Source address of inbound connections that the proxy makes in an IPv6 pod; unlike 127.0.0.6 it needs an interface.
+/// Source address of the proxy's inbound connections in an IPv6 pod; unlike 127.0.0.6 it must be assigned to an
+/// interface.
 const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
-/// `lo` is the first interface of every netns (`LOOPBACK_IFINDEX` of Linux).
+/// The index of `lo` in every netns (`LOOPBACK_IFINDEX` of Linux).
 const LO: u32 = 1;
 
-/// Without this flag of `linux/if_addr.h` an address is tentative, hence unusable, until a worker of the kernel has
-/// looked at it.
+/// Without this flag (`linux/if_addr.h`) a new address is tentative and unusable until a kernel worker has handled it.
 const IFA_F_NODAD: u8 = 0x02;
 
 /// Attributes of a route, and values of its header (`linux/rtnetlink.h`).
@@ -38,25 +38,21 @@ const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-/// TPROXY: packets with this mark are delivered locally, by way of this table.
+/// TPROXY's local delivery of packets with a mark, through a routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkRoute {
-    /// Packet mark.
     pub mark: u32,
-    /// Routing table.
     pub table: u32,
 }
 
-/// Addresses, rules and routes that a pod's redirection needs.
+/// The addresses, rules and routes that a pod's redirection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routes {
-    /// The pod has IPv6.
     pub ipv6: bool,
-    /// TPROXY's local delivery.
     pub tproxy: Option<MarkRoute>,
 }
 
-/// One of them.
+/// An address, rule or route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
     /// `ip address add ::6/128 dev lo`
@@ -68,19 +64,19 @@ pub enum Entry {
 }
 
 impl Routes {
-    /// What `redirect` needs in a netns with or without IPv6.
+    /// The entries that `redirect` needs in a netns with or without IPv6.
     pub fn of(redirect: &Redirect, ipv6: bool) -> Self {
         let tproxy = redirect.mode == InterceptionMode::Tproxy && redirect.inbound_ports != PortSelector::None;
         let route = MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table };
         Self { ipv6, tproxy: tproxy.then_some(route) }
     }
 
-    /// Adds what is missing, and says what was.
+    /// Adds the missing entries, and returns them.
     pub fn apply(&self) -> Result<Vec<Entry>, Error> {
         self.filter(Entry::add)
     }
 
-    /// What [`Routes::apply`] would add; changes nothing.
+    /// Returns the entries that [`Routes::apply`] would add.
     pub fn missing(&self) -> Result<Vec<Entry>, Error> {
         self.filter(|entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
     }
@@ -113,8 +109,8 @@ impl MarkRoute {
     }
 }
 
-/// Removes all that [`Routes::apply`] may have added for this mark and table, in both families, and says whether
-/// anything was there.
+/// Removes everything that [`Routes::apply`] may have added for this mark and table in both families. Returns whether
+/// anything existed.
 pub fn remove(route: MarkRoute) -> Result<bool, Error> {
     let mut rtnl = Rtnl::open()?;
     let mut changed = false;
@@ -158,9 +154,9 @@ impl Entry {
         }
     }
 
-    /// False where it was there already.
+    /// Returns false if the entry existed.
     fn add(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
-        // The kernel's own answer is enough, except for a rule: one at another priority would be another one.
+        // The kernel reports an existing entry, except for a rule: at another priority it is a different one.
         if matches!(self, Self::Rule(..)) && !self.found(rtnl)?.is_empty() {
             return Ok(false);
         }
@@ -177,7 +173,7 @@ impl Entry {
         }
     }
 
-    /// False where it was not there. All rules that do the same go, whoever wrote them.
+    /// Returns false if the entry did not exist. Removes all equivalent rules, of any origin.
     fn remove(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
         let request = match self {
             Self::Passthrough => "removing ::6/128 from lo",
@@ -195,7 +191,7 @@ impl Entry {
                 continue;
             };
             match errno(&error) {
-                // Linux says that it was not there with one error for each kind: address, rule, route.
+                // Linux reports absence with a different error for each kind: address, rule, route.
                 Some(Errno::EADDRNOTAVAIL | Errno::ENOENT | Errno::ESRCH) => {}
                 Some(errno) if has_no_family(errno) => {}
                 _ => return Err(error.into()),
@@ -204,7 +200,7 @@ impl Entry {
         Ok(changed)
     }
 
-    /// What the netns has that does the same, as messages' bodies.
+    /// Returns the bodies of the messages about equivalent entries in the netns.
     fn found(self, rtnl: &mut Rtnl) -> Result<Vec<Vec<u8>>, Error> {
         let request = match self {
             Self::Passthrough => "listing addresses",
@@ -218,7 +214,7 @@ impl Entry {
         }
     }
 
-    /// The message that adds it, or deletes it: header, attributes.
+    /// Encodes the body of the message that adds or deletes the entry: header and attributes.
     fn body(self, request: &'static str) -> Result<Vec<u8>, Error> {
         let mut w = Writer::default();
         let family = number(Some(self.family()));
@@ -229,7 +225,7 @@ impl Entry {
                 w.attr(IFA_LOCAL, &PASSTHROUGH_V6.octets());
                 w.attr(IFA_ADDRESS, &PASSTHROUGH_V6.octets());
             }
-            // Without a priority the kernel puts it before all others but the one for local addresses, as it does for
+            // Without a priority the kernel puts the rule before all others except the one for local addresses, as for
             // `ip rule add`.
             Self::Rule(_, MarkRoute { mark, table }) => {
                 w.raw(&[family, 0, 0, 0, short(table), 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0]);
@@ -245,10 +241,10 @@ impl Entry {
         w.into_bytes().map_err(|cause| netlink::Error::Malformed { request, cause }.into())
     }
 
-    /// Whether a message of the kernel's describes it, or what does the same: whoever wrote a rule, at whatever priority.
+    /// Whether a message of the kernel describes the entry or an equivalent one: a rule of any origin and priority.
     fn is(self, body: &[u8]) -> Result<bool, Malformed> {
         const CUT: Malformed = Malformed("a route's or a rule's header is cut off");
-        // A kernel without the family answers with all that it has.
+        // A kernel without the family dumps all families.
         if body.first() != Some(&number(Some(self.family()))) {
             return Ok(false);
         }
@@ -276,7 +272,7 @@ impl Entry {
     }
 }
 
-/// What the kernel refused with.
+/// Returns the errno of a refusal.
 fn errno(error: &netlink::Error) -> Option<Errno> {
     match error {
         netlink::Error::Refused { refusal, .. } => Some(refusal.errno),
@@ -284,12 +280,12 @@ fn errno(error: &netlink::Error) -> Option<Errno> {
     }
 }
 
-/// A kernel without IPv6, one that was started with `ipv6.disable=1`, or a netns with `disable_ipv6` set.
+/// Whether the family is unavailable: a kernel without IPv6 or with `ipv6.disable=1`, or a netns with `disable_ipv6`.
 fn has_no_family(errno: Errno) -> bool {
     matches!(errno, Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EACCES | Errno::ENXIO)
 }
 
-/// The header has eight bits for the table; a larger number is in the attribute alone.
+/// Returns the table for the header's eight bits; a larger number is only in the attribute.
 fn short(table: u32) -> u8 {
     u8::try_from(table).unwrap_or_default()
 }
@@ -302,13 +298,13 @@ mod tests {
     const ROUTE: MarkRoute = MarkRoute { mark: 1337, table: 133 };
 
     #[test]
-    fn redirect_mode_needs_no_routing() {
+    fn redirect_mode_needs_no_tproxy_routes() {
         let redirect = Redirect { inbound_ports: PortSelector::All, ..Redirect::default() };
         assert_eq!(Routes::of(&redirect, true), Routes { ipv6: true, tproxy: None });
     }
 
     #[test]
-    fn tproxy_needs_routing_where_it_has_inbound_ports() {
+    fn tproxy_needs_routes_if_it_has_inbound_ports() {
         let mut redirect = Redirect { mode: InterceptionMode::Tproxy, ..Redirect::default() };
         assert_eq!(Routes::of(&redirect, false), Routes { ipv6: false, tproxy: None });
         for ports in [PortSelector::All, PortSelector::List(vec![Port(80)])] {
@@ -318,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_the_same_is_told_from_what_does_not() {
+    fn only_equivalent_rules_match() {
         let other = MarkRoute { mark: 1338, ..ROUTE };
         let elsewhere = MarkRoute { table: 134, ..ROUTE };
         let wide = MarkRoute { table: 1000, ..ROUTE };
@@ -343,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn each_entry_reads_what_it_writes_and_refuses_what_is_cut_off() {
+    fn written_entries_are_read_back_and_truncated_ones_refused() {
         for entry in (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries() {
             let body = entry.body("").unwrap();
             assert_eq!(entry.is(&body), Ok(true), "{entry}");
@@ -352,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_named_as_an_operator_would_look_for_them() {
+    fn entries_are_printed_in_the_syntax_of_ip() {
         let said =
             (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries().iter().map(Entry::to_string).collect::<Vec<_>>();
         let expected = [

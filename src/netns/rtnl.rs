@@ -1,19 +1,19 @@
-//! rtnetlink in the calling thread's netns: what is asked about addresses, routes and routing rules, and changed.
+//! An rtnetlink client for the calling thread's netns: dumps and changes of addresses, routes and routing rules.
 //!
-//! `addresses` and `routes` ask through it. It knows how a message of each is framed, not what one is for.
+//! For `addresses` and `routes`. It encodes the messages' framing and does not interpret the objects.
 
 use nix::errno::Errno;
 
 use crate::netlink::{Attrs, Dumped, Error, Kind, Malformed, Protocol, Socket, Writer, flag};
 use crate::rules::Family;
 
-/// How often a dump that changes under our eyes is begun anew.
+/// Maximum number of attempts at a consistent dump.
 const ATTEMPTS: usize = 5;
-/// One request is under way at a time.
+/// The sequence number of all requests, of which one is pending at a time.
 const SEQUENCE: u32 = 1;
 
-/// What rtnetlink keeps, by the first of its message types (`RTM_NEW…` of `linux/rtnetlink.h`): there are four of each,
-/// for new, deleted, asked for and changed ones.
+/// A kind of object, numbered by its first message type (`RTM_NEW…` of `linux/rtnetlink.h`), which those to delete, get
+/// and set follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// `RTM_NEWADDR`; `struct ifaddrmsg`
@@ -37,7 +37,7 @@ impl Object {
         self as u16 + 2
     }
 
-    /// Bytes before the attributes.
+    /// The size of the header before the attributes, in bytes.
     fn header(self) -> usize {
         match self {
             Self::Address => 8,
@@ -46,7 +46,7 @@ impl Object {
     }
 }
 
-/// The number of a family: `AF_INET`, `AF_INET6`; 0 asks for all.
+/// Returns `AF_INET` or `AF_INET6`; without a family 0, which means all.
 pub(super) fn number(family: Option<Family>) -> u8 {
     match family {
         None => 0,
@@ -62,8 +62,8 @@ impl Rtnl {
         Socket::open(Protocol::Route).map(Self)
     }
 
-    /// All objects of a family that `read` makes something of, in the kernel's order; it is given header and attributes.
-    /// A dump that the kernel calls inconsistent is repeated.
+    /// Returns the objects of a family for which `read` returns a value, in the kernel's order; `read` gets header and
+    /// attributes. An inconsistent dump is repeated.
     pub(super) fn dump<T>(
         &mut self,
         request: &'static str,
@@ -93,12 +93,12 @@ impl Rtnl {
         Err(Error::Io { request, step: "receiving a dump that holds still", cause: Errno::EINTR })
     }
 
-    /// Adds what must not be there yet.
+    /// Adds an object that must not exist yet.
     pub(super) fn add(&mut self, request: &'static str, object: Object, body: &[u8]) -> Result<(), Error> {
         self.change(request, object.added(), flag::CREATE | flag::EXCL, body)
     }
 
-    /// Removes what is like this.
+    /// Deletes an object that matches.
     pub(super) fn delete(&mut self, request: &'static str, object: Object, body: &[u8]) -> Result<(), Error> {
         self.change(request, object.deleted(), 0, body)
     }
@@ -115,7 +115,7 @@ fn message(request: &'static str, kind: u16, flags: u16, body: impl FnOnce(&mut 
     w.into_bytes().map_err(|cause| Error::Malformed { request, cause })
 }
 
-/// The value of the first attribute of this type.
+/// Returns the value of the first attribute of this type.
 pub(super) fn find(attrs: &[u8], kind: u16) -> Result<Option<&[u8]>, Malformed> {
     for attr in Attrs::new(attrs) {
         let attr = attr?;

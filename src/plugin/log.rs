@@ -1,7 +1,6 @@
 //! The plugin's log: JSON lines with Istio's keys, to standard error, the run directory's file and the agent.
 //!
-//! Best effort throughout: a sink that fails is passed over, and none changes what the runtime is answered. Standard
-//! output is never written to.
+//! Best effort: a failing sink is skipped, and no failure changes the reply. Standard output is never written to.
 #![expect(clippy::disallowed_methods, reason = "owns the log file and the clock of its lines")]
 
 use std::borrow::Cow;
@@ -18,7 +17,7 @@ use crate::contract;
 use crate::diagnostics::Level;
 use crate::pod;
 
-/// Lines of one invocation, written out once at its end.
+/// The lines of one invocation, written at its end.
 #[derive(Debug)]
 pub struct Log {
     begin: Instant,
@@ -27,15 +26,12 @@ pub struct Log {
     lines: Vec<String>,
 }
 
-/// What a field of a line says.
+/// The value of a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Field<'a> {
-    /// A word or a sentence.
     Text(Cow<'a, str>),
-    /// How much or how many.
     Number(u64),
-    /// Yes or no.
     Flag(bool),
 }
 
@@ -63,7 +59,6 @@ impl From<bool> for Field<'_> {
     }
 }
 
-/// One line, as it is written.
 struct Line<'a> {
     level: Level,
     message: &'a str,
@@ -85,17 +80,17 @@ impl Serialize for Line<'_> {
 }
 
 impl Log {
-    /// The file is replaced by its predecessor's name past this size, in bytes.
+    /// Size at which the file is renamed and a new one started, in bytes.
     const FILE_LIMIT: u64 = 10 << 20;
-    /// How long the agent may keep the plugin waiting.
-    const AGENT_PATIENCE: Duration = Duration::from_millis(100);
+    /// Time limit for sending to the agent.
+    const AGENT_TIMEOUT: Duration = Duration::from_millis(100);
 
-    /// An empty log that keeps lines from `threshold` on.
+    /// Creates an empty log that keeps lines of at least `threshold`.
     pub fn new(threshold: Level) -> Self {
         Self { begin: Instant::now(), threshold, labels: Vec::new(), lines: Vec::new() }
     }
 
-    /// Changes what is kept of later lines.
+    /// Changes the threshold of later lines.
     pub fn threshold(&mut self, threshold: Level) {
         self.threshold = threshold;
     }
@@ -105,7 +100,7 @@ impl Log {
         self.labels.push((key, value.into()));
     }
 
-    /// The field of how long this invocation has taken so far, in microseconds.
+    /// A field with the time since the start of the invocation, in microseconds.
     pub fn elapsed(&self) -> (&'static str, Field<'static>) {
         ("elapsed_us", Field::Number(u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX)))
     }
@@ -132,7 +127,7 @@ impl Log {
     }
 }
 
-/// Appends to the log file, which only root reads; a run directory that is not there is not made.
+/// Appends to the log file, readable only by root; a missing run directory is not created.
 fn append(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     if file.metadata()?.len() > Log::FILE_LIMIT {
@@ -148,11 +143,11 @@ fn rotate(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Hands the lines to the agent, without waiting for its answer: what is in the socket's buffer reaches it.
+/// Sends the lines to the agent without waiting for its response: it will read the socket's buffer.
 fn send(socket: &Path, lines: &[String]) -> std::io::Result<()> {
     let body = serde_json::to_string(lines)?;
-    // The limit of connecting is that of writing, too.
-    let mut stream = pod::agent::dial(socket, Log::AGENT_PATIENCE)?;
+    // The time limit of connecting also applies to writing.
+    let mut stream = pod::agent::dial(socket, Log::AGENT_TIMEOUT)?;
     let head = format!(
         "POST /log HTTP/1.1\r\nHost: unix\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
@@ -165,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keeps_lines_from_its_threshold_on() {
+    fn lines_below_the_threshold_are_dropped() {
         let mut log = Log::new(Level::Warn);
         log.label("pod", "shop/web-0");
         log.line(Level::Info, "left alone", &[]);
@@ -179,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn none_silences() {
+    fn level_none_drops_all_lines() {
         let mut log = Log::new(Level::None);
         log.line(Level::Error, "refused", &[]);
         assert_eq!(log.lines, Vec::<String>::new());
     }
 
     #[test]
-    fn a_full_file_makes_way_for_a_new_one() {
+    fn a_full_file_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("istio-cni.log");
         File::create(&path).unwrap().set_len(Log::FILE_LIMIT + 1).unwrap();

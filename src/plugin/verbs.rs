@@ -1,4 +1,4 @@
-//! What ADD, CHECK, STATUS and DEL do, each in a page.
+//! The implementations of ADD, CHECK, STATUS and DEL.
 
 use std::io::Read;
 
@@ -13,19 +13,19 @@ use crate::pod::PodName;
 use crate::pod::lookup::{Lookup, LookupBudget};
 use crate::redirect::Redirect;
 
-/// What became of a pod.
+/// The result for a pod.
 enum Done<T> {
     Skipped(SkipReason),
-    /// It is to be redirected; what was done or seen in its netns.
+    /// The pod needs redirection; holds the result in its netns.
     Visited(PodName, T),
 }
 
-/// Programs the pod's netns, or leaves the pod alone; either way the answer is prevResult.
+/// ADD: programs the pod's netns if it needs redirection; replies prevResult in either case.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "ADD");
-    // First, because nothing may be done to a pod whose runtime will not understand the answer.
+    // First, because a pod must not be changed if its runtime cannot read the reply.
     let answer = reply::add(conf)?;
-    let options = options(conf, OnDifference::Mend);
+    let options = options(conf, OnDifference::Reconcile);
     let done = visit(target, conf, log, options, View::apply)?;
     match done {
         Done::Skipped(reason) => {
@@ -33,7 +33,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
             log.line(Level::Info, "pod left alone", &fields);
         }
         Done::Visited(_, outcome) => {
-            for difference in outcome.change.mended() {
+            for difference in outcome.change.reconciled() {
                 let difference = ("difference", difference.to_string().into());
                 log.line(Level::Warn, "redirection differed and was mended", &[difference]);
             }
@@ -53,7 +53,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     Ok(answer)
 }
 
-/// Compares rules, address and routes with the intended ones.
+/// CHECK: compares rules, address and routes with the desired ones.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let options = options(conf, OnDifference::Refuse);
@@ -64,11 +64,11 @@ pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Resul
     }
 }
 
-/// Fails with code 50 where no backend can program this kernel, and with code 11 where the kernel is short of what an
-/// answer takes.
+/// STATUS: fails with code 50 if no backend can program this kernel, and with code 11 if the kernel lacks resources.
 ///
-/// A runtime that gets 50 reports its network as not ready, and the kubelet then starts only pods of the host's network:
-/// not the agent, whose absence after a reboot (the run directory is a tmpfs) must therefore be no reason. ADD waits for it.
+/// On 50 a runtime reports its network as not ready, and the kubelet then starts only pods with the host's network.
+/// That excludes the agent, so its absence, as after a reboot (the run directory is a tmpfs), must not be a reason to
+/// fail. ADD waits for it.
 pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
     let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
     let facts = netfilter::probe().map_err(Error::Kernel)?;
@@ -76,17 +76,17 @@ pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
     Ok(String::new())
 }
 
-/// Nothing to undo: rules end with their netns. Whatever the configuration holds, and however large it is, a DEL that
-/// failed would leak the pod's address, so that only what is no configuration at all is refused.
+/// DEL: nothing to undo, because rules end with their netns. A failing DEL would leak the pod's address, so it accepts
+/// any configuration of any size, and refuses only input that is not a JSON object.
 pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
     cni::skip(stdin)?;
     Ok(String::new())
 }
 
-/// Finds out whom the call concerns and, where the pod is to be redirected, does `act` with what its netns holds.
+/// Determines the pod and, if it needs redirection, calls `act` with the view of its netns.
 ///
-/// The agent looks the pod up while the main thread enters the netns, from where there is no way back but for the API
-/// server, and reads what it holds.
+/// While the agent looks the pod up, the main thread enters the netns and reads it. It returns to the node's netns only
+/// to ask the API server.
 fn visit<T>(
     target: &Target,
     conf: &NetConf<'_>,
@@ -100,11 +100,11 @@ fn visit<T>(
     }
     let pod = match verdict::before_lookup(args, conf) {
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
-        Early::Ask(pod) => pod,
+        Early::Lookup(pod) => pod,
     };
     let lookup = Lookup::start(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
     let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
-    if !target.netns_override && netns.is(&own)? {
+    if !target.netns_override && netns.is_same(&own)? {
         return Err(Error::OwnNetns(target.netns.clone()));
     }
     netns.join()?;

@@ -1,7 +1,7 @@
-//! Whom redirection concerns: every outcome with its reason.
+//! Decides which pods are redirected, with a reason for each outcome.
 //!
-//! Pure. `before_lookup` settles what needs no facts of the pod, `of_pod` the rest. The same reason is the log field,
-//! the metric label and what tests compare.
+//! Pure. `before_lookup` handles what needs no facts of the pod, `of_pod` the rest. The same reason is the log field,
+//! the metric label and the expectation of tests.
 
 use std::fmt;
 
@@ -11,30 +11,27 @@ use crate::pod::{PodFacts, PodName};
 use crate::redirect::annotations::{self, Interception};
 use crate::redirect::{self, Redirect};
 
-/// What becomes of a pod.
+/// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its traffic is redirected so.
     Redirect {
-        /// What the rules follow from.
         redirect: Box<Redirect>,
-        /// What was odd about the pod and has been read in the safe way.
+        /// Values of the pod that were ignored in the safe way.
         warnings: Vec<redirect::Error>,
     },
-    /// It is left alone, and why.
     Skip(SkipReason),
 }
 
-/// Why a pod is left alone.
+/// The reason for which a pod is not redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SkipReason {
-    /// `CNI_ARGS` name no pod.
+    /// `CNI_ARGS` names no pod.
     NotKubernetes,
-    /// The agent's own pod: it must start even where the agent is not there yet.
+    /// It is the agent's own pod, which must start even without a running agent.
     AgentPod,
-    /// Its namespace is excluded by the configuration.
+    /// The configuration excludes its namespace.
     ExcludedNamespace,
-    /// It has an `istio-init` container, which programs the pod by itself.
+    /// It has an `istio-init` container, which programs the rules itself.
     HasIstioInit,
     /// Its proxy runs without Envoy (`DISABLE_ENVOY`).
     EnvoyDisabled,
@@ -42,7 +39,7 @@ pub enum SkipReason {
     NoProxy,
     /// Its proxy is a gateway or a waypoint.
     NotSidecar,
-    /// Its label or annotation `sidecar.istio.io/inject` says no.
+    /// Its label or annotation `sidecar.istio.io/inject` is false.
     InjectDeclined,
     /// It was not injected: no annotation `sidecar.istio.io/status`.
     NoSidecarStatus,
@@ -51,7 +48,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Log field and metric label.
+    /// The log field and metric label of the reason.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotKubernetes => "not_kubernetes",
@@ -74,17 +71,16 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// What can be said of a pod from the call and the configuration alone.
+/// The decision that needs only the request and the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Early {
-    /// It is left alone.
     Skip(SkipReason),
-    /// Its facts are needed.
-    Ask(PodName),
+    /// The pod's facts are needed.
+    Lookup(PodName),
 }
 
-/// Settles what needs no facts: other runtimes' containers, the agent's pod, excluded namespaces, and pods whose
-/// annotations, handed over by the runtime, say that nothing was injected.
+/// Decides without facts about containers of other runtimes, the agent's pod, excluded namespaces, and pods that were
+/// not injected according to annotations passed by the runtime.
 pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
         return Early::Skip(SkipReason::NotKubernetes);
@@ -98,11 +94,11 @@ pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     }
     match &conf.pod_annotations {
         Some(annotations) if !annotations.contains_key(annotation::STATUS) => Early::Skip(SkipReason::NoSidecarStatus),
-        _ => Early::Ask(PodName { namespace: namespace.clone(), name: name.clone() }),
+        _ => Early::Lookup(PodName { namespace: namespace.clone(), name: name.clone() }),
     }
 }
 
-/// The verdict on a pod whose facts are known. An error names the annotation that cannot be meant.
+/// Decides about a pod with known facts. An error names the invalid annotation.
 pub fn of_pod(facts: &PodFacts) -> Result<Verdict, redirect::Error> {
     if let Some(reason) = skip_reason(facts) {
         return Ok(Verdict::Skip(reason));
@@ -150,9 +146,9 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_facts_is_settled_without_any() {
+    fn some_pods_are_decided_without_facts() {
         let ask = |namespace: &str, name: &str| {
-            Early::Ask(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
+            Early::Lookup(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
         };
         for (namespace, name, expected) in [
             ("", "web-0", Early::Skip(SkipReason::NotKubernetes)),
@@ -168,17 +164,17 @@ mod tests {
     }
 
     #[test]
-    fn annotations_of_the_runtime_settle_a_pod_that_was_not_injected_and_no_other() {
+    fn the_runtimes_annotations_decide_only_pods_that_were_not_injected() {
         let with = |annotations: &str| {
             early(&args("shop", "web-0"), &format!(r#"{{"io.kubernetes.cri.pod-annotations":{annotations}}}"#))
         };
         assert_eq!(with(r#"{"a":"b"}"#), Early::Skip(SkipReason::NoSidecarStatus));
         assert_eq!(with("{}"), Early::Skip(SkipReason::NoSidecarStatus));
-        assert!(matches!(with(r#"{"sidecar.istio.io/status":"{}"}"#), Early::Ask(_)));
-        assert!(matches!(with("null"), Early::Ask(_)), "a runtime that hands over nothing says nothing");
+        assert!(matches!(with(r#"{"sidecar.istio.io/status":"{}"}"#), Early::Lookup(_)));
+        assert!(matches!(with("null"), Early::Lookup(_)), "a runtime that hands over nothing says nothing");
     }
 
-    /// An injected pod, changed.
+    /// An injected pod with changes.
     fn pod(change: impl Fn(&mut PodFacts, &mut ProxyContainer)) -> PodFacts {
         let mut facts = PodFacts::default();
         let mut proxy = ProxyContainer { proxy_type: Some("sidecar".into()), ..ProxyContainer::default() };
@@ -202,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_to_leave_a_pod_alone() {
+    fn each_skip_reason() {
         let inject = |label: Option<&'static str>, annotated: Option<&'static str>| {
             pod(move |facts, _| {
                 facts.inject_label = label.map(Into::into);
@@ -234,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_meant_is_no_reason_but_an_error() {
+    fn an_invalid_value_is_an_error() {
         let facts = pod(|facts, _| {
             facts.annotations.insert(annotation::INCLUDE_INBOUND_PORTS.into(), "80;443".into());
         });

@@ -157,7 +157,7 @@ impl Settings {
             rules: Options {
                 native_nftables: is_set(flags.repair_native_nftables),
                 forced: forced(&flags.repair_force_iptables_binary)?,
-                on_difference: OnDifference::Mend,
+                on_difference: OnDifference::Reconcile,
             },
         };
         settings.checked()
@@ -180,7 +180,7 @@ impl Settings {
             label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
             field_selector: String::new(),
             places: Places { dirs: Vec::new(), proc: PathBuf::new() },
-            rules: Options { native_nftables: false, forced: None, on_difference: OnDifference::Mend },
+            rules: Options { native_nftables: false, forced: None, on_difference: OnDifference::Reconcile },
         }
     }
 

@@ -1,4 +1,4 @@
-//! The sockets of validation: listeners in the proxy's place, a client, and whether the one's connection reaches the other.
+//! The sockets of validation: listeners on the proxy's ports, and a client whose connection must reach one of them.
 
 #![expect(clippy::disallowed_methods, reason = "attempts have a deadline and a pause between them")]
 
@@ -20,15 +20,15 @@ use super::report::{FamilyReport, Outcome, Reason};
 use super::{Probe, loopback};
 use crate::rules::Family;
 
-/// How long one attempt may take, and how long the next waits.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit of one attempt, and the pause before the next.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// More than a clock can count is as good as this.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// The longest usable time limit; clocks overflow beyond.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Tries until it is proven or the time is over.
+/// Probes a family until redirection is proven or the time limit passes.
 pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
-    let deadline = Instant::now() + probe.timeout.min(FOREVER);
+    let deadline = Instant::now() + probe.timeout.min(MAX_TIMEOUT);
     let (mut listeners, mut unopened) = (Vec::new(), Vec::new());
     for address in probe.listen(family) {
         match listener(address) {
@@ -43,8 +43,8 @@ pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let patience = deadline.saturating_duration_since(Instant::now()).clamp(PAUSE, PATIENCE);
-        let failure = match attempt(&listeners, family, target, Instant::now() + patience) {
+        let timeout = deadline.saturating_duration_since(Instant::now()).clamp(PAUSE, ATTEMPT_TIMEOUT);
+        let failure = match attempt(&listeners, family, target, Instant::now() + timeout) {
             Ok(outcome) => return FamilyReport { family, attempts, unopened, outcome },
             Err(reason) => reason,
         };
@@ -55,16 +55,16 @@ pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     }
 }
 
-/// One connection, with a token that only this attempt knows.
+/// Makes one connection, with a token that only this attempt knows.
 fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until: Instant) -> Result<Outcome, Reason> {
     let mut client = dial(family, target, until)?;
     let unreachable = |error: std::io::Error| Reason::Unreachable { target, source: errno(&error) };
     let own = client.local_addr().map_err(unreachable)?;
     let token = token();
-    // Whoever accepted may be gone again: that is not our listener.
+    // The peer may already be gone; then it was not our listener.
     client.write_all(&token).map_err(|_| Reason::WrongListener { target })?;
     while let Some((mut stream, peer, listener)) = accept(listeners, until) {
-        if peer != own || !brings(&mut stream, &token, until) {
+        if peer != own || !sends_token(&mut stream, &token, until) {
             continue;
         }
         let original = original_destination(&stream, family);
@@ -76,7 +76,7 @@ fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until:
     Err(Reason::WrongListener { target })
 }
 
-/// An established connection from loopback.
+/// Connects from loopback.
 fn dial(family: Family, target: SocketAddr, until: Instant) -> Result<TcpStream, Reason> {
     let unreachable = |source| Reason::Unreachable { target, source };
     let socket = tcp(family).map_err(unreachable)?;
@@ -98,7 +98,7 @@ fn dial(family: Family, target: SocketAddr, until: Instant) -> Result<TcpStream,
     }
 }
 
-/// Shares the port with a proxy that is already there, as the proxy's own workers do.
+/// Opens a listener that shares the port with a running proxy, as the proxy's own workers do.
 fn listener(address: SocketAddr) -> Result<TcpListener, Errno> {
     let socket = tcp(if address.is_ipv4() { Family::V4 } else { Family::V6 })?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
@@ -116,11 +116,11 @@ fn tcp(family: Family) -> Result<OwnedFd, Errno> {
     socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
 }
 
-/// The next connection at any listener, with its origin and where it arrived.
+/// Accepts the next connection at any listener; returns it with its source address and the local address.
 fn accept(listeners: &[TcpListener], until: Instant) -> Option<(TcpStream, SocketAddr, SocketAddr)> {
     loop {
         let listener = &listeners[ready(listeners, PollFlags::POLLIN, until)?];
-        // A connection may vanish between the two calls; the time limit is in `ready`.
+        // A connection may vanish between the two calls; `ready` limits the time.
         if let Ok((stream, peer)) = listener.accept() {
             let here = stream.local_addr().or_else(|_| listener.local_addr()).ok()?;
             return Some((stream, peer, here));
@@ -128,14 +128,14 @@ fn accept(listeners: &[TcpListener], until: Instant) -> Option<(TcpStream, Socke
     }
 }
 
-/// Whether `token` is what a connection brings.
-fn brings(stream: &mut TcpStream, token: &[u8], until: Instant) -> bool {
+/// Whether the connection sends the token.
+fn sends_token(stream: &mut TcpStream, token: &[u8], until: Instant) -> bool {
     let left = until.saturating_duration_since(Instant::now()).max(PAUSE);
     let mut brought = vec![0; token.len()];
     stream.set_read_timeout(Some(left)).is_ok() && stream.read_exact(&mut brought).is_ok() && brought == token
 }
 
-/// What conntrack remembers of a redirected connection; ENOENT where it tracks none.
+/// Returns the original destination from conntrack; none if the connection is not tracked (ENOENT).
 fn original_destination(stream: &TcpStream, family: Family) -> Option<SocketAddr> {
     match family {
         Family::V4 => {
@@ -149,7 +149,7 @@ fn original_destination(stream: &TcpStream, family: Family) -> Option<SocketAddr
     }
 }
 
-/// The place of the first of `sockets` that is ready.
+/// Returns the index of the first of `sockets` that is ready.
 fn ready<S: AsFd>(sockets: &[S], flags: PollFlags, until: Instant) -> Option<usize> {
     let mut fds: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket.as_fd(), flags)).collect();
     loop {
@@ -163,7 +163,7 @@ fn ready<S: AsFd>(sockets: &[S], flags: PollFlags, until: Instant) -> Option<usi
     }
 }
 
-/// Two words of the seed that the operating system gives to each hash map.
+/// Generates a token from the random seeds of two hash maps.
 fn token() -> [u8; 16] {
     let word = || u128::from(RandomState::new().build_hasher().finish());
     (word() << 64 | word()).to_be_bytes()
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_shares_its_port_with_another_of_its_kind() {
+    fn two_listeners_share_a_port() {
         let first = listener("127.0.0.1:0".parse().unwrap()).unwrap();
         assert!(listener(first.local_addr().unwrap()).is_ok());
     }
 
     #[test]
-    fn an_ordinary_listener_is_not_pushed_aside() {
+    fn a_listener_does_not_displace_an_ordinary_one() {
         let first = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(listener(first.local_addr().unwrap()).unwrap_err(), Errno::EADDRINUSE);
     }

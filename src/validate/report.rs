@@ -1,4 +1,4 @@
-//! What validation found, and how it tells people.
+//! The findings of a validation, and their text.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,80 +7,58 @@ use nix::errno::Errno;
 
 use crate::rules::Family;
 
-/// What was found, by family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// One entry for each family that was probed.
+    /// One entry for each probed family.
     pub families: Vec<FamilyReport>,
 }
 
-/// What was found in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyReport {
-    /// The family.
     pub family: Family,
-    /// Connections that were tried.
+    /// The number of attempted connections.
     pub attempts: u32,
-    /// Listeners that could not be opened, with the reason. One that could is enough to go on.
+    /// The listeners that could not be opened. One open listener is enough for a probe.
     pub unopened: Vec<(SocketAddr, Errno)>,
-    /// The finding.
     pub outcome: Outcome,
 }
 
-/// Whether redirection works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// A connection of ours came back to us.
+    /// A connection arrived at our own listener.
     Proven {
-        /// Where it had been going, as the kernel remembers it.
+        /// The original destination according to the kernel.
         original: SocketAddr,
-        /// Where it arrived.
         listener: SocketAddr,
     },
-    /// The last attempt's failure.
+    /// The reason of the last attempt.
     Failed(Reason),
 }
 
-/// How an attempt failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Both ports are taken by others, or the family is not there at all.
+    /// Other processes use both ports, or the family is unavailable.
     NoListener,
-    /// Nothing redirected the connection.
-    Refused {
-        /// Where it went.
-        target: SocketAddr,
-    },
-    /// Something swallowed the connection.
-    TimedOut {
-        /// Where it went.
-        target: SocketAddr,
-    },
-    /// Someone else accepted the connection.
-    WrongListener {
-        /// Where it went.
-        target: SocketAddr,
-    },
-    /// The connection came back, but not as one that had been redirected from where it was going.
+    /// The connection was not redirected.
+    Refused { target: SocketAddr },
+    /// The connection was dropped.
+    TimedOut { target: SocketAddr },
+    /// Another process accepted the connection.
+    WrongListener { target: SocketAddr },
+    /// The connection arrived, but not as one redirected from its destination.
     WrongDestination {
-        /// Where it went.
         target: SocketAddr,
-        /// What the kernel remembers.
+        /// The original destination according to the kernel.
         original: Option<SocketAddr>,
     },
-    /// The connection could not be tried.
-    Unreachable {
-        /// Where it was to go.
-        target: SocketAddr,
-        /// Why.
-        source: Errno,
-    },
-    /// A fault of this program.
+    /// The connection could not be attempted.
+    Unreachable { target: SocketAddr, source: Errno },
+    /// The probe panicked.
     Panicked,
 }
 
 impl Report {
-    /// Whether redirection is proven in all families, of which there must be one.
+    /// Whether redirection is proven in all probed families, at least one.
     pub fn is_proven(&self) -> bool {
         let proven = |report: &FamilyReport| matches!(report.outcome, Outcome::Proven { .. });
         !self.families.is_empty() && self.families.iter().all(proven)
@@ -110,7 +88,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Names what people search their logs for: the setting that makes the repair controller replace such a pod.
+/// Contains the strings that people search logs for: the settings that make the repair controller replace such a pod.
 const ADVICE: &str = "\
 With Istio CNI this happens to a pod that started before its node had the plugin.
 With cni.repair.deletePods=true (or cni.repair.repairPods=true) the repair controller takes care of this pod.
@@ -181,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn all_families_must_be_proven_and_one_there() {
+    fn all_families_must_be_proven_and_at_least_one() {
         let refused = Outcome::Failed(Reason::Refused { target: "127.0.0.6:15002".parse().unwrap() });
         assert!(report(&[proven()]).is_proven());
         assert!(report(&[proven(), proven()]).is_proven());
@@ -190,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_it_saw_and_what_to_do() {
+    fn a_failure_reports_findings_and_advice() {
         let target = "[::6]:15002".parse().unwrap();
         let mut report = report(&[Outcome::Failed(Reason::Refused { target })]);
         report.families[0].unopened = vec![("[::1]:15001".parse().unwrap(), Errno::EADDRINUSE)];
@@ -201,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_gives_no_advice() {
+    fn a_success_has_no_advice() {
         assert!(!report(&[proven()]).to_string().contains("repair"));
     }
 }

@@ -1,7 +1,7 @@
-//! The CNI types of `rscni-plugin`, written by others, read what this plugin answers and write what it reads.
+//! The CNI types of the independent crate `rscni-plugin` read this plugin's replies and write its input.
 //!
-//! Where the two are known to differ the test says so: that crate does not represent results older than 0.3.0, drops
-//! fields that it does not know, and omits an empty `dns` from 1.0.0 on.
+//! The tests name the known differences: that crate does not represent results older than 0.3.0, drops unknown fields,
+//! and omits an empty `dns` from 1.0.0 on.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use istio_cni::cni::reply::{self, Failure};
@@ -77,7 +77,7 @@ fn verbs_and_what_each_version_permits_agree() {
 }
 
 #[test]
-fn a_configuration_that_the_oracle_writes_is_read_alike() {
+fn a_configuration_written_by_the_oracle_is_read_alike() {
     for version in Version::ALL {
         let mut theirs = oracle_conf(version);
         theirs.valid_attachments = Some(vec![GcAttachment { container_id: "c1".into(), ifname: "eth0".into() }]);
@@ -93,7 +93,7 @@ fn a_configuration_that_the_oracle_writes_is_read_alike() {
 }
 
 #[test]
-fn undeclared_versions_and_bad_names_are_judged_alike() {
+fn missing_versions_and_invalid_names_are_handled_alike() {
     for conf in [
         json!({"name": "n", "type": "t"}),
         json!({"name": "n", "type": "t", "cniVersion": ""}),
@@ -112,7 +112,7 @@ fn undeclared_versions_and_bad_names_are_judged_alike() {
 }
 
 #[test]
-fn the_oracle_reads_add_as_the_result_it_gave() {
+fn the_oracle_reads_back_its_result_from_add() {
     for version in Version::ALL.into_iter().filter(|version| oracle_version(*version).is_supported()) {
         let theirs = oracle_conf(version);
         let given = theirs.prev_result.clone().unwrap();
@@ -126,7 +126,7 @@ fn the_oracle_reads_add_as_the_result_it_gave() {
 }
 
 #[test]
-fn the_oracle_reads_add_without_prev_result_as_empty() {
+fn the_oracle_reads_an_add_without_prev_result_as_empty() {
     for version in Version::ALL {
         let bytes = serde_json::to_vec(&json!({"cniVersion": version.as_str(), "name": "n"})).unwrap();
         let answer = reply::add(&NetConf::parse(&bytes).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Istio's capture cases: the text that it restores, and the text that it hands to nft.
+//! Istio's capture cases: its restore input, and its input of nft.
 
 use istio_cni::netfilter::{nft, restore};
 use istio_cni::redirect::Redirect;

@@ -1,12 +1,12 @@
-//! Istio's own expected outputs, and ours where Istio has none.
+//! Compares rendered rules with Istio's expected outputs, and with this project's where Istio has none.
 //!
-//! Enumerates the golden files under `CORPUS_DIR` (default `../shared/corpus`) and knows the configuration of every case
-//! by name: a larger corpus is checked by the same runner, and a file without a known configuration fails.
+//! Enumerates the golden files under `CORPUS_DIR` (default `../shared/corpus`) and finds each case's configuration by
+//! its name. The same runner checks a larger corpus; a file without a known configuration fails.
 
 #![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
 
 #[path = "../support/cases.rs"]
-#[expect(clippy::expect_used, reason = "the values of the cases are written there")]
+#[expect(clippy::expect_used, reason = "the cases hold valid values")]
 mod cases;
 
 mod capture;
@@ -32,7 +32,7 @@ fn main() {
     libtest_mimic::run(&args, trials).exit();
 }
 
-/// Compares what the case of this name yields with the text of its file.
+/// Compares a case's output with its file.
 type Check = fn(name: &str, expected: &str) -> Result<(), Failed>;
 
 fn folder_trials(corpus: &Path, folder: &'static str, ending: &str, check: Check) -> Vec<Trial> {
@@ -54,7 +54,7 @@ fn folder_trials(corpus: &Path, folder: &'static str, ending: &str, check: Check
     files.into_iter().filter_map(trial).collect()
 }
 
-/// Fails with the first line that differs and all lines that only one side has.
+/// Fails with the first differing line and all lines that only one side has.
 fn same(expected: &str, actual: &str) -> Result<(), Failed> {
     if expected == actual {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Cases of ours, where Istio's corpus has none: everything at once, so that each shape of rule is there.
+//! This project's cases, which cover every shape of rule.
 //!
-//! `tests/data/rules/<case>/` holds the texts to feed a kernel (`restore.v4`, `restore.v6`, `nft`) and what the kernel
-//! that was fed them says: `save.v4` and `save.v6` are the rules in `iptables-save` 1.8.9, alike from both backends, each
-//! after its table.
+//! `tests/data/rules/<case>/` holds input for a kernel (`restore.v4`, `restore.v6`, `nft`) and the kernel's rules after
+//! it: `save.v4` and `save.v6` in the format of `iptables-save` 1.8.9, the same from both backends, each rule after its
+//! table.
 
-#![expect(clippy::expect_used, reason = "the values of the cases are written here")]
+#![expect(clippy::expect_used, reason = "the cases hold valid values")]
 #![expect(clippy::disallowed_methods, reason = "expected texts are files")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -53,7 +53,7 @@ fn of_case(name: &str, redirect: &Redirect) -> Vec<Trial> {
     ]
 }
 
-/// The rules that each chain holds in the end, as `iptables-save` prints them, each after its table.
+/// Formats the rules of each chain as `iptables-save` does, each after its table.
 fn saved(rules: &RuleSet, family: Family) -> String {
     let chains = rules.chains(family);
     let lines = chains.iter().flat_map(|((table, _), rules)| {
@@ -62,14 +62,14 @@ fn saved(rules: &RuleSet, family: Family) -> String {
     lines.collect()
 }
 
-/// The order of chains says nothing, that of the rules in one chain everything.
+/// Sorts rules by chain: the order of chains is arbitrary, that within a chain significant.
 fn by_chain(text: &str) -> String {
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     lines.sort_by_key(|line| line.split(' ').take(3).collect::<Vec<_>>());
     lines.concat()
 }
 
-/// What a pod can say, as far as [`lists`] does not.
+/// Settings of a pod, except those in [`lists`].
 fn pod(mode: &str) -> Redirect {
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let env = owned(&[
@@ -90,7 +90,7 @@ fn pod(mode: &str) -> Redirect {
     }
 }
 
-/// Every list that can be given, and two of each id.
+/// Every list setting, and two of each id.
 fn lists() -> Redirect {
     Redirect {
         proxy_uids: owners("1337,4"),

@@ -1,4 +1,4 @@
-//! Istio's dry runs of the plugin: what a pod says, as rules of an IPv4 pod. Compared table by table, as Istio does.
+//! Istio's dry runs of the plugin: the rules of an IPv4 pod's settings. Compared by table, as Istio does.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use libtest_mimic::Failed;
 
 use crate::same;
 
-/// A file that none of Istio's cases reads.
+/// A file that no case of Istio's uses.
 pub(crate) const ORPHAN: &str = "status-ports";
 
 pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
@@ -29,7 +29,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The pods of which this file says the rules.
+/// The pods whose rules are in this file.
 fn configurations(name: &str) -> Vec<PodFacts> {
     let annotated = |pairs: &[(&str, &str)]| pod(pairs, ProxyContainer::default());
     let with_env = |key| {
@@ -42,7 +42,7 @@ fn configurations(name: &str) -> Vec<PodFacts> {
     let tproxy = [(annotation::INTERCEPTION_MODE, "TPROXY")];
     let (uid, gid) = (1_000_670_000, Some(1_000_670_001));
     match name {
-        // User 0 is no proxy's user: the default takes its place.
+        // User 0 is replaced by the default.
         "basic" => vec![annotated(&[]), run_as(&[], 0, None)],
         "include-exclude-ip" => vec![annotated(&[
             (annotation::INCLUDE_OUTBOUND_CIDRS, "127.0.0.0/8"),
@@ -68,7 +68,7 @@ fn pod(annotations: &[(&str, &str)], proxy: ProxyContainer) -> PodFacts {
     PodFacts { annotations: annotations.collect(), proxy: Some(proxy), ..PodFacts::default() }
 }
 
-/// The same text with its tables in one order.
+/// Sorts a text's tables.
 fn by_table(text: &str) -> String {
     let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
     tables.sort_unstable();

@@ -1,4 +1,4 @@
-//! Which backend holds the rules: one at a time, whatever was there before, and one that the node has.
+//! The backend that holds the rules: only one at a time, whatever held them before, and one that the node supports.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
@@ -21,19 +21,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(trial(name, ALL, move || one_rule_set(from, to)));
     }
     trials.push(trial("backends/another_backends_rules_are_refused_without_reconcile", ALL, refused));
-    trials.push(trial("backends/others_tables_are_not_a_second_rule_set", ALL, others_tables));
+    trials.push(trial("backends/foreign_tables_are_not_a_second_rule_set", ALL, others_tables));
     trials.push(trial("backends/concurrent_calls_are_contention/iptables", ALL, || at_once(&json!({}))));
     trials.push(trial("backends/concurrent_calls_are_contention/nft", ALL, || {
         at_once(&json!({"native_nftables": true}));
     }));
-    trials.push(trial("backends/a_verdict_before_the_jump_is_said_by_check", ALL, bypass));
+    trials.push(trial("backends/check_reports_a_verdict_before_the_jump", ALL, bypass));
     trials.push(trial("backends/concurrent_calls_are_contention/legacy", ALL, || at_once(&conf(2))));
     trials.push(trial("backends/plain_programs_of_legacy", ALL, plain_programs));
     trials.push(trial("backends/legacy_tables_without_programs_are_checked", ALL, legacy_tables_without_programs));
-    trials.push(trial("backends/what_a_call_fell_back_to_is_not_another_rule_set", ALL, fallen_back_without_reconcile));
-    trials.push(trial("backends/legacy_rules_since_the_first_look", ALL, legacy_rules_since_the_first_look));
+    trials.push(trial("backends/a_fallback_is_not_another_rule_set", ALL, fallen_back_without_reconcile));
+    trials.push(trial("backends/legacy_rules_since_the_first_read", ALL, legacy_rules_since_the_first_read));
     trials.push(trial("backends/a_skipped_pod_runs_no_program", LEGACY, skipped_without_programs));
-    trials.push(trial("backends/a_restore_that_knows_no_wait", ALL, old_restore));
+    trials.push(trial("backends/a_restore_without_wait_option", ALL, old_restore));
     trials
 }
 
@@ -47,7 +47,7 @@ fn conf(backend: usize) -> Value {
     }
 }
 
-/// Rules of each backend, in the order of [`WORDS`].
+/// Numbers of each backend's rules, in the order of [`WORDS`].
 fn counts(netns: &TestNetns) -> [usize; 3] {
     let saved = |family: &str, kind: &str| netns.run(&format!("{family}-{kind}-save"), &[]).matches("\n-A ").count();
     let native = netns
@@ -87,12 +87,12 @@ fn refused() {
     apply(by(Backend::IptablesNft)).unwrap();
     let error = apply(by(Backend::NativeNft)).unwrap_err().to_string();
     assert!(error.contains("rules of Istio's are there by iptables-nft too"), "{error}");
-    let mend = Options { on_difference: OnDifference::Mend, ..by(Backend::NativeNft) };
+    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
     assert_eq!(apply(mend).unwrap().backend, Backend::NativeNft);
     apply(by(Backend::NativeNft)).unwrap();
 }
 
-/// Tables of the same names, and rules in them, that are someone else's.
+/// Tables of the same names with rules of another program.
 fn others_tables() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -102,7 +102,7 @@ fn others_tables() {
     for (options, backend) in [(by(Backend::NativeNft), Backend::NativeNft), (forced, Backend::IptablesNft)] {
         let netns = &netns;
         let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
-        let mended = Options { on_difference: OnDifference::Mend, ..options };
+        let mended = Options { on_difference: OnDifference::Reconcile, ..options };
         assert_eq!(netns.inside(|| converge::apply(&Redirect::default(), mended)).unwrap().backend, backend);
         assert_eq!(apply().unwrap().change, converge::Change::None);
         for save in ["iptables-nft-save", "iptables-legacy-save"] {
@@ -112,7 +112,7 @@ fn others_tables() {
     }
 }
 
-/// A runtime that gave up on a call and repeats it may have both under way.
+/// Two calls at once, as when a runtime repeats a call after its time limit.
 fn at_once(conf: &Value) {
     for _ in 0..4 {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
@@ -130,7 +130,7 @@ fn at_once(conf: &Value) {
     }
 }
 
-/// Somebody's ACCEPT or RETURN: left alone, and named, with each of iptables' backends.
+/// Another program's ACCEPT or RETURN stays and is reported, with each iptables backend.
 fn bypass() {
     for (conf, tool) in [(conf(0), "iptables-nft"), (conf(2), "iptables-legacy")] {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
@@ -155,7 +155,7 @@ fn bypass() {
     }
 }
 
-/// Before iptables 1.8 the programs of iptables-legacy had plain names. A plain name of iptables-nft is not taken for one.
+/// Before iptables 1.8 the programs of iptables-legacy had plain names. A plain iptables-nft is not mistaken for them.
 fn plain_programs() {
     for (multi, found) in [("xtables-legacy-multi", true), ("xtables-nft-multi", false)] {
         let netns = TestNetns::new();
@@ -179,10 +179,10 @@ fn plain_programs() {
     }
 }
 
-/// Runs what follows where none of the machine's iptables programs is to be found.
+/// Environment of a command that finds none of the machine's iptables programs.
 const WITHOUT_SBIN: [&str; 5] = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
 
-/// Another plugin's legacy tables, on a node without the programs of iptables-legacy: CHECK compares what ADD fell back to.
+/// Another plugin's legacy tables on a node without iptables-legacy: CHECK compares with ADD's fallback.
 fn legacy_tables_without_programs() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
@@ -196,7 +196,7 @@ fn legacy_tables_without_programs() {
     assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
 }
 
-/// What a call fell back to is what the next one compares, and differs only where it is not as wanted.
+/// The next call compares with the fallback of the previous one, and finds only real differences.
 fn fallen_back_without_reconcile() {
     let (_users, netns) = Users::with_netns();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -211,22 +211,22 @@ fn fallen_back_without_reconcile() {
     assert!(error.to_string().contains("istio-output") && !error.to_string().contains("none of its"), "{error}");
 }
 
-/// Legacy rules that came after the first look, as a restore leaves them that fails in the second family.
-fn legacy_rules_since_the_first_look() {
+/// Legacy rules appear after the first read, as from a restore that fails in the second family.
+fn legacy_rules_since_the_first_read() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
-    let mend = Options { on_difference: OnDifference::Mend, ..by(Backend::IptablesNft) };
+    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::IptablesNft) };
     let outcome = netns.inside(|| {
         let view = View::take(mend).unwrap();
         converge::apply(&Redirect::default(), by(Backend::IptablesLegacy)).unwrap();
         view.apply(&Redirect::default()).unwrap()
     });
-    assert_eq!(outcome.change.mended().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
+    assert_eq!(outcome.change.reconciled().last(), Some(&Deviation::Former(Backend::IptablesLegacy)));
     let counts = counts(&netns);
     assert_eq!((counts[0] > 0, counts[1], counts[2]), (true, 0, 0), "{counts:?}");
 }
 
-/// Makes a program of iptables-legacy that does `first` and then what the machine's does; the directory for PATH.
+/// Creates a program that runs `first` and then the machine's iptables-legacy; returns its directory for PATH.
 fn wrapped(program: &str, first: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(program);
@@ -235,7 +235,7 @@ fn wrapped(program: &str, first: &str) -> tempfile::TempDir {
     dir
 }
 
-/// A pod that is left alone costs no run of a program, whatever tables its netns has.
+/// A skipped pod needs no run of a program, whatever tables its netns has.
 fn skipped_without_programs() {
     let save = wrapped("iptables-legacy-save", ": > \"$0.ran\"");
     let ran = save.path().join("iptables-legacy-save.ran");
@@ -251,7 +251,7 @@ fn skipped_without_programs() {
     }
 }
 
-/// A restore before iptables 1.6.2 knows no `--wait`, and takes a word that is no option for the file to read.
+/// A restore before iptables 1.6.2 does not know `--wait`, and reads a separate word as the name of its input file.
 fn old_restore() {
     let old = "for word; do case $word in -*) ;; *) echo \"cannot open $word\" >&2; exit 1;; esac; done";
     let restore = wrapped("iptables-legacy-restore", old);

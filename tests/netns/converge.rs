@@ -1,4 +1,4 @@
-//! Applying again, mending and removing, by each backend: what is as wanted is left alone, and so is what is not ours.
+//! Applying again, reconciling and removing with each backend: rules as desired and rules of others are not changed.
 
 use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
 use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
@@ -20,14 +20,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (backend, word, programs) in BACKENDS {
         for name in CASES {
-            let title = format!("converge/{word}/twice_is_once/{name}");
-            trials.push(support::trial(title, programs, move || twice_is_once(backend, &case(name))));
+            let title = format!("converge/{word}/apply_is_idempotent/{name}");
+            trials.push(support::trial(title, programs, move || apply_is_idempotent(backend, &case(name))));
         }
-        trials.push(support::trial(format!("converge/{word}/twice_is_once/random"), programs, move || {
-            random::check(|wanted| twice_is_once(backend, wanted));
+        trials.push(support::trial(format!("converge/{word}/apply_is_idempotent/random"), programs, move || {
+            random::check(|wanted| apply_is_idempotent(backend, wanted));
         }));
-        trials.push(support::trial(format!("converge/{word}/removes_all_that_is_ours"), programs, move || {
-            removes_all_that_is_ours(backend);
+        trials.push(support::trial(format!("converge/{word}/removes_all_our_rules"), programs, move || {
+            removes_all_our_rules(backend);
         }));
     }
     for (name, damage) in [
@@ -40,19 +40,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("another_configuration", reconfigured),
         ("a_moved_rule_of_a_built_in_chain", moved_in_built_in),
     ] {
-        trials.push(support::trial(format!("converge/iptables/mends/{name}"), IPTABLES, damage));
+        trials.push(support::trial(format!("converge/iptables/reconciles/{name}"), IPTABLES, damage));
     }
-    trials.push(support::trial("converge/iptables/leaves_foreign_rules_alone", IPTABLES, || {
-        leaves_foreign_rules_alone(Backend::IptablesNft, "iptables-nft", saved);
+    trials.push(support::trial("converge/iptables/keeps_foreign_rules", IPTABLES, || {
+        keeps_foreign_rules(Backend::IptablesNft, "iptables-nft", saved);
     }));
-    trials.push(support::trial("converge/legacy/leaves_foreign_rules_alone", LEGACY, || {
-        leaves_foreign_rules_alone(Backend::IptablesLegacy, "iptables-legacy", saved_legacy);
+    trials.push(support::trial("converge/legacy/keeps_foreign_rules", LEGACY, || {
+        keeps_foreign_rules(Backend::IptablesLegacy, "iptables-legacy", saved_legacy);
     }));
-    trials.push(support::trial("converge/iptables/a_taken_name_changes_nothing", IPTABLES, taken_name));
-    trials.push(support::trial("converge/iptables/an_overtaken_session_goes_on", IPTABLES, overtaken));
-    trials.push(support::trial("converge/iptables/names_another_user_namespace", &["unshare"], other_user_namespace));
+    trials.push(support::trial("converge/iptables/an_existing_chain_name_changes_nothing", IPTABLES, existing_name));
+    trials.push(support::trial("converge/iptables/a_contended_session_can_retry", IPTABLES, contended));
+    trials.push(support::trial("converge/iptables/reports_another_user_namespace", &["unshare"], other_user_namespace));
     trials.push(support::trial("converge/iptables/foreign_rules_are_printed_as_saved", IPTABLES, printed_as_saved));
-    trials.push(support::trial("converge/probe_tells_the_backends_apart", LEGACY, probe));
+    trials.push(support::trial("converge/probe_distinguishes_the_backends", LEGACY, probe));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
     trials
 }
@@ -65,7 +65,7 @@ fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Differen
     netfilter::diff(wanted, &observe(netns, backend)).unwrap().difference
 }
 
-/// The sentences that tell an operator what is wrong.
+/// The sentences about the differences.
 fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
     match difference(netns, Backend::IptablesNft, wanted) {
         Difference::Differs(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
@@ -73,7 +73,7 @@ fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
     }
 }
 
-fn twice_is_once(backend: Backend, wanted: &RuleSet) {
+fn apply_is_idempotent(backend: Backend, wanted: &RuleSet) {
     let netns = TestNetns::new();
     assert_eq!(difference(&netns, backend, wanted), Difference::Absent);
     assert_eq!(program(&netns, backend, wanted), Outcome::Changed);
@@ -83,7 +83,7 @@ fn twice_is_once(backend: Backend, wanted: &RuleSet) {
     assert_eq!(observe(&netns, backend), before, "the second time changed something");
 }
 
-/// TPROXY, DNS, an excluded and a virtual interface: rules of ours in every built-in chain.
+/// TPROXY, DNS, an excluded and a virtual interface: our rules in every built-in chain.
 fn everything() -> RuleSet {
     let nic = |name| vec![Interface::parse("test", name).unwrap()];
     let redirect = Redirect {
@@ -106,7 +106,7 @@ fn remove(netns: &TestNetns, backend: Backend, former: &RuleSet) -> Outcome {
     })
 }
 
-fn removes_all_that_is_ours(backend: Backend) {
+fn removes_all_our_rules(backend: Backend) {
     let netns = TestNetns::new();
     assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
     program(&netns, backend, &everything());
@@ -120,8 +120,9 @@ fn removes_all_that_is_ours(backend: Backend) {
     assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
 }
 
-/// Programs, damages, finds the damage named, mends, and finds the very rules of before, all but the damaged untouched.
-fn mends(damage: &[&[&str]], says: &str, new_rules: usize) {
+/// Programs, damages, checks that the damage is reported, reconciles, and compares with the first rules; undamaged
+/// rules keep their handles.
+fn reconciles(damage: &[&[&str]], says: &str, new_rules: usize) {
     let netns = TestNetns::new();
     let wanted = case("tproxy");
     program(&netns, Backend::IptablesNft, &wanted);
@@ -139,7 +140,7 @@ fn mends(damage: &[&[&str]], says: &str, new_rules: usize) {
     assert_eq!(new, new_rules, "rules that were as wanted were replaced");
 }
 
-/// Every rule of the kernel with its handle, less its counts.
+/// All rules with their handles, without counters.
 fn handles(netns: &TestNetns) -> Vec<String> {
     netns
         .run("nft", &["-a", "-s", "list", "ruleset"])
@@ -150,7 +151,7 @@ fn handles(netns: &TestNetns) -> Vec<String> {
 }
 
 fn deleted() {
-    mends(
+    reconciles(
         &[&["-t", "nat", "-D", "ISTIO_OUTPUT", "2"]],
         "IPv4 table nat should have rule 2 `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m multiport ! --dports \
          53,15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT`, and has it not there",
@@ -159,7 +160,7 @@ fn deleted() {
 }
 
 fn changed() {
-    mends(
+    reconciles(
         &[&["-t", "nat", "-R", "ISTIO_REDIRECT", "1", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15002"]],
         "should have rule 1 `-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001`, and has `",
         1,
@@ -170,25 +171,25 @@ fn moved() {
     let rule = ["-s", "127.0.0.6/32", "-o", "lo", "-j", "RETURN"];
     let delete = [&["-t", "nat", "-D", "ISTIO_OUTPUT"][..], &rule].concat();
     let append = [&["-t", "nat", "-A", "ISTIO_OUTPUT"][..], &rule].concat();
-    mends(&[&delete, &append], "should have rule 1 `-A ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN`", 1);
+    reconciles(&[&delete, &append], "should have rule 1 `-A ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN`", 1);
 }
 
 fn moved_in_built_in() {
     let rule = ["-p", "tcp", "-j", "ISTIO_INBOUND"];
     let delete = [&["-t", "mangle", "-D", "PREROUTING"][..], &rule].concat();
     let append = [&["-t", "mangle", "-A", "PREROUTING"][..], &rule].concat();
-    mends(&[&delete, &append], "chain PREROUTING of IPv4 table mangle should have rule 2", 1);
+    reconciles(&[&delete, &append], "chain PREROUTING of IPv4 table mangle should have rule 2", 1);
 }
 
 fn added() {
-    mends(
+    reconciles(
         &[&["-t", "nat", "-I", "ISTIO_OUTPUT", "3", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"]],
         "has rule 3 `-A ISTIO_OUTPUT -p tcp -m tcp --dport 22 -j ACCEPT`",
         0,
     );
 }
 
-/// Whatever somebody adds, an operator finds it in the words in which `iptables-save` prints it.
+/// Foreign rules are reported in the format of `iptables-save`.
 fn printed_as_saved() {
     let netns = TestNetns::new();
     let wanted = rules::build(&Redirect::default(), true).rules;
@@ -219,7 +220,7 @@ fn printed_as_saved() {
 }
 
 fn second_jump() {
-    mends(
+    reconciles(
         &[&["-t", "nat", "-A", "OUTPUT", "-j", "ISTIO_OUTPUT"]],
         "has rule 3 `-A OUTPUT -j ISTIO_OUTPUT`, which is not",
         0,
@@ -227,7 +228,7 @@ fn second_jump() {
 }
 
 fn leftover() {
-    mends(
+    reconciles(
         &[
             &["-t", "mangle", "-N", "ISTIO_OLD"],
             &["-t", "mangle", "-A", "ISTIO_OLD", "-j", "DROP"],
@@ -250,7 +251,7 @@ fn reconfigured() {
     assert_same(&rules(&fresh), &rules(&netns));
 }
 
-fn leaves_foreign_rules_alone(backend: Backend, tool: &str, saved: fn(&TestNetns) -> String) {
+fn keeps_foreign_rules(backend: Backend, tool: &str, saved: fn(&TestNetns) -> String) {
     let netns = TestNetns::new();
     for args in [
         &["-t", "nat", "-N", "THEIRS"][..],
@@ -264,7 +265,7 @@ fn leaves_foreign_rules_alone(backend: Backend, tool: &str, saved: fn(&TestNetns
     program(&netns, backend, &everything());
     netns.run(tool, &["-t", "nat", "-I", "OUTPUT", "2", "-d", "10.1.2.4", "-j", "THEIRS"]);
     assert_eq!(difference(&netns, backend, &everything()), Difference::Same);
-    // Ours at a place stand before theirs, the others behind.
+    // Our inserted rules precede theirs, the others follow.
     let with_ours = saved(&netns);
     program(&netns, backend, &case("empty"));
     program(&netns, backend, &everything());
@@ -283,8 +284,8 @@ fn leaves_foreign_rules_alone(backend: Backend, tool: &str, saved: fn(&TestNetns
     assert_same(&rules(&before), &rules(&after));
 }
 
-/// A chain of ours that someone made between observation and application: all or nothing.
-fn taken_name() {
+/// Another process creates one of our chains between observation and application: nothing is applied.
+fn existing_name() {
     let netns = TestNetns::new();
     netns.inside(|| {
         let wanted = case("empty");
@@ -294,16 +295,16 @@ fn taken_name() {
         netns.run("iptables-nft", &["-t", "nat", "-N", "ISTIO_OUTPUT"]);
         let before = saved(&netns);
         let error = session.apply(&plan).unwrap_err();
-        assert!(matches!(error, Error::Restless), "{error}");
+        assert!(matches!(error, Error::Contended), "{error}");
         assert_same(&before, &saved(&netns));
-        // What else the kernel had to say of that batch is not taken for the next answer.
+        // Further messages about that batch are not mistaken for the next response.
         let again = session.observe().unwrap();
         assert_eq!(again, observe(&netns, Backend::IptablesNft));
     });
 }
 
-/// Another writer between looking and changing: refused, and the same session looks and changes again.
-fn overtaken() {
+/// Another writer changes the rules between read and write: the plan is refused, and the same session retries.
+fn contended() {
     let (netns, wanted) = (TestNetns::new(), everything());
     program(&netns, Backend::IptablesNft, &case("empty"));
     netns.inside(|| {
@@ -311,7 +312,7 @@ fn overtaken() {
         let before = session.observe().unwrap();
         netns.run("iptables-nft", &["-t", "nat", "-N", "FOREIGN"]);
         let error = session.apply(&netfilter::diff(&wanted, &before).unwrap()).unwrap_err();
-        assert!(matches!(error, Error::Restless), "{error}");
+        assert!(matches!(error, Error::Contended), "{error}");
         let after = session.observe().unwrap();
         assert_eq!(session.apply(&netfilter::diff(&wanted, &after).unwrap()).unwrap(), Outcome::Changed);
     });
@@ -342,9 +343,9 @@ fn probe() {
     assert_eq!(netfilter::choose(false, None, &facts), Ok(Backend::IptablesLegacy), "{facts:?}");
 }
 
-/// More than a socket sends by default.
+/// More than the default send buffer of a socket.
 fn many() {
     let ports = (1..=1500).map(istio_cni::redirect::Port).collect();
     let redirect = Redirect { outbound_ports_exclude: ports, ..Redirect::default() };
-    twice_is_once(Backend::IptablesNft, &rules::build(&redirect, true).rules);
+    apply_is_idempotent(Backend::IptablesNft, &rules::build(&redirect, true).rules);
 }

@@ -1,4 +1,4 @@
-//! Rules in a real kernel: what our batches leave there against what iptables' and nft's own tools leave there.
+//! Rules in a real kernel: the result of our batches compared with that of iptables' and nft's own tools.
 
 use std::fmt::Write as _;
 
@@ -66,7 +66,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// A case's rules; groups that this machine cannot know by name get numbers.
+/// A case's rules, with numbers for groups that this machine does not have.
 pub(crate) fn case(name: &str) -> RuleSet {
     let (redirect, ipv6) = configuration(name).expect("a case of Istio's");
     rules::build(&numbered(redirect), ipv6).rules
@@ -85,7 +85,7 @@ fn numbered(redirect: Redirect) -> Redirect {
     Redirect { owner_groups, ..redirect }
 }
 
-/// Programs rules the way the plugin does.
+/// Programs rules as the plugin does.
 pub(crate) fn program(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Outcome {
     netns.inside(|| {
         let mut session = Session::new(backend);
@@ -123,7 +123,7 @@ fn native(wanted: &RuleSet) {
     }
 }
 
-/// What `iptables-save` and `ip6tables-save` print, less the time of day.
+/// The output of `iptables-save` and `ip6tables-save` without the time of day.
 pub(crate) fn saved(netns: &TestNetns) -> String {
     let mut text = String::new();
     for program in ["iptables-nft-save", "ip6tables-nft-save"] {
@@ -135,13 +135,13 @@ pub(crate) fn saved(netns: &TestNetns) -> String {
     text
 }
 
-/// The same of iptables-legacy.
+/// Like `saved`, for iptables-legacy.
 pub(crate) fn saved_legacy(netns: &TestNetns) -> String {
     let texts = ["iptables-legacy-save", "ip6tables-legacy-save"].map(|program| netns.run(program, &[]));
     texts.concat().lines().filter(|l| !l.starts_with('#')).map(|l| format!("{l}\n")).collect()
 }
 
-/// Headings of nft's netlink listing end with numbers that depend on the order of creation.
+/// Removes the numbers from headings of nft's netlink listing, which depend on the order of creation.
 fn without_handles(text: &str) -> String {
     let is_heading = |l: &str| l.starts_with("inet ");
     let shorten = |l: &str| match is_heading(l) {

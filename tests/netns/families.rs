@@ -1,4 +1,4 @@
-//! Which families of a pod are redirected: those that its addresses and settings ask for, and never fewer than before.
+//! The redirected families of a pod: those of its addresses and settings, and all that were redirected before.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
@@ -15,19 +15,19 @@ use crate::support::{Users, trial};
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
     vec![
-        trial("families/users_of_its_own_leave_ipv6_alone", &["nft", "nsenter", "setpriv"], users_of_its_own),
-        trial("families/a_later_address_takes_none_away/iptables", SAVE, || {
+        trial("families/a_user_namespace_does_not_redirect_ipv6", &["nft", "nsenter", "setpriv"], user_namespace),
+        trial("families/a_later_address_removes_no_family/iptables", SAVE, || {
             a_later_address(&json!({}), |pod| pod.netns.run("ip6tables-nft-save", &[]));
         }),
-        trial("families/a_later_address_takes_none_away/nft", SAVE, || {
+        trial("families/a_later_address_removes_no_family/nft", SAVE, || {
             a_later_address(&json!({"native_nftables": true}), Pod::ruleset);
         }),
-        trial("families/a_later_address_takes_none_away/legacy", LEGACY, || {
+        trial("families/a_later_address_removes_no_family/legacy", LEGACY, || {
             let legacy = json!({"force_iptables_binary": "legacy"});
             a_later_address(&legacy, |pod| pod.netns.run("ip6tables-legacy-save", &[]));
         }),
-        trial("families/an_ipv6_address_that_is_not_redirected_is_named", SAVE, named),
-        trial("families/variables_that_istio_ignores_keep_no_pod_from_starting", SAVE, ignored_variables),
+        trial("families/an_ipv6_address_that_is_not_redirected_is_reported", SAVE, named),
+        trial("families/invalid_variables_that_istio_ignores_do_not_fail_a_pod", SAVE, ignored_variables),
     ]
 }
 
@@ -37,8 +37,8 @@ fn pod(addresses: &[&str], env: &Value) -> Pod {
     Pod::new(addresses).facts(&injected(&json!({}), env))
 }
 
-/// `hostUsers: false`: native tables stand in for iptables' rules, which would be there for IPv4 alone.
-fn users_of_its_own() {
+/// `hostUsers: false`: native tables replace iptables' rules, for IPv4 only.
+fn user_namespace() {
     let (users, netns) = Users::with_netns();
     let pod = Pod::within(netns, &DUAL).facts(&injected(&json!({}), &json!({})));
     let answer = pod.call("ADD", &json!({}));
@@ -57,7 +57,7 @@ fn users_of_its_own() {
     assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
 }
 
-/// A pod of one family gets an address of the other by a second network (Multus), and the plugin is called again.
+/// A pod of one family gets an address of the other from a second network (Multus), and the plugin is called again.
 fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
     let pod = pod(&["fd00:9::2/64"], &json!({}));
     assert_eq!(pod.call("ADD", conf).code, 0);

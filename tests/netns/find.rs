@@ -1,6 +1,6 @@
-//! Finding a pod's netns by its addresses: in directories of bind mounts, and by processes.
+//! Finding a pod's netns by its addresses, from bind mounts and processes.
 //!
-//! Each trial has a procfs and a directory of its own, in which only its own namespaces are named.
+//! Each trial has its own procfs and directory, which name only its own namespaces.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -21,11 +21,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("find::bind_mount_without_any_process", &[], bind_mount_without_any_process),
         trial("find::process_without_bind_mount", &[], process_without_bind_mount),
-        trial("find::all_addresses_of_both_families_must_be_there", &[], all_addresses_must_be_there),
+        trial("find::all_addresses_of_both_families_must_match", &[], all_addresses_must_match),
         trial("find::each_namespace_is_entered_once", &[], each_namespace_is_entered_once),
         trial("find::the_nodes_own_netns_is_never_the_pods", &[], the_nodes_own_netns_is_never_the_pods),
-        trial("find::two_with_the_same_address_are_told_by_the_pods_uid", &[], two_are_told_by_the_pods_uid),
-        trial("find::what_is_no_namespace_is_passed_over", &[], what_is_no_namespace_is_passed_over),
+        trial("find::of_two_with_the_same_address_the_pods_uid_decides", &[], uid_decides_between_two),
+        trial("find::other_files_are_ignored", &[], other_files_are_ignored),
     ]
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn netns(addresses: &[&str]) -> TestNetns {
     netns
 }
 
-/// What a node names its namespaces by.
+/// The procfs and the bind mounts of a node.
 pub(crate) struct Node {
     dir: TempDir,
     processes: Vec<Child>,
@@ -62,7 +62,7 @@ impl Node {
         self.dir.path().join(name)
     }
 
-    /// A process in the netns, of a container of the pod with this UID. The runtime's cgroups spell `-` as `_`.
+    /// Starts a process in the netns, in a container's cgroup of the pod with this UID. Runtimes write `-` as `_`.
     pub(crate) fn process(&mut self, netns: &TestNetns, uid: &str) {
         let mut child =
             netns.inside(|| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
@@ -79,7 +79,7 @@ impl Node {
         fs::write(proc.join("cgroup"), group).unwrap();
     }
 
-    /// Binds a netns to a name, in the mount namespace of the calling thread.
+    /// Binds a netns to a name in the calling thread's mount namespace.
     fn bind(&self, name: &str, netns: &TestNetns) {
         let place = self.path("netns").join(name);
         File::create(&place).unwrap();
@@ -105,7 +105,7 @@ impl Drop for Node {
 const UID: &str = "0b0b0b0b-1111-2222-3333-444444444444";
 const OTHER: &str = "0c0c0c0c-1111-2222-3333-444444444444";
 
-/// Runs a body whose mounts nobody else sees, and which end with it.
+/// Runs a body in a mount namespace of its own.
 fn with_own_mounts(body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -149,7 +149,7 @@ fn process_without_bind_mount() {
     assert_eq!(not_found(node.find(&["10.0.0.3"])), 2);
 }
 
-fn all_addresses_must_be_there() {
+fn all_addresses_must_match() {
     let mut node = Node::new();
     let both = netns(&["10.0.0.2/24", "fd00::2/64"]);
     node.process(&both, UID);
@@ -175,17 +175,17 @@ fn each_namespace_is_entered_once() {
     });
 }
 
-/// Its addresses are those of pods that share it, and of nobody whom rules may be given.
+/// Host-network pods share its addresses, and it must never get rules.
 fn the_nodes_own_netns_is_never_the_pods() {
     let mut node = Node::new();
     let host = netns(&["10.0.0.2/24"]);
     node.process(&host, UID);
     assert!(node.find(&["10.0.0.2"]).is_ok());
-    // As seen from a container, process 1 is the node's.
+    // In a container's view, process 1 is the node's.
     fs::create_dir_all(node.path("proc/1/ns")).unwrap();
     symlink(host.path(), node.path("proc/1/ns/net")).unwrap();
     assert_eq!(not_found(node.find(&["10.0.0.2"])), 0);
-    // The caller's own is none either.
+    // The caller's own netns is excluded, too.
     let mut node = Node::new();
     let pid = std::process::id().to_string();
     fs::create_dir_all(node.path("proc").join(&pid).join("ns")).unwrap();
@@ -195,8 +195,8 @@ fn the_nodes_own_netns_is_never_the_pods() {
     assert!(node.find(&["10.0.0.2"]).is_ok());
 }
 
-/// An address that a former pod's forgotten netns still has, or that another pod gave itself.
-fn two_are_told_by_the_pods_uid() {
+/// A former pod's remaining netns has the address, or another pod assigned it to itself.
+fn uid_decides_between_two() {
     let (mine, stale, foreign) = (netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]));
     with_own_mounts(|| {
         let mut node = Node::new();
@@ -211,7 +211,7 @@ fn two_are_told_by_the_pods_uid() {
     });
 }
 
-fn what_is_no_namespace_is_passed_over() {
+fn other_files_are_ignored() {
     let mut node = Node::new();
     let pod = netns(&["10.0.0.2/24"]);
     fs::write(node.path("netns/placeholder"), "").unwrap();

@@ -1,4 +1,4 @@
-//! `istio-iptables` as a process: exit codes, standard output, and what it leaves in its netns.
+//! `istio-iptables` as a process: exit codes, output, and the resulting state of its netns.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -11,12 +11,16 @@ pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
     vec![
         trial("iptables::second_run_changes_nothing", SAVE, second_run_changes_nothing),
-        trial("iptables::other_rules_are_left_without_reconcile", SAVE, other_rules_are_left_without_reconcile),
+        trial(
+            "iptables::without_reconcile_other_rules_are_not_changed",
+            SAVE,
+            without_reconcile_other_rules_are_not_changed,
+        ),
         trial("iptables::force_apply_never_refuses", SAVE, force_apply_never_refuses),
         trial("iptables::cleanup_leaves_the_netns_as_it_was", SAVE, cleanup_leaves_the_netns_as_it_was),
         trial("iptables::cleanup_needs_no_flags", SAVE, cleanup_needs_no_flags),
         trial("iptables::dry_run_prints_and_changes_nothing", SAVE, dry_run_prints_and_changes_nothing),
-        trial("iptables::exit_codes_tell_usage_from_error", &[], exit_codes_tell_usage_from_error),
+        trial("iptables::exit_codes_distinguish_usage_and_error", &[], exit_codes_distinguish_usage_and_error),
     ]
 }
 
@@ -54,8 +58,8 @@ fn pod() -> TestNetns {
     pod
 }
 
-/// Rules without their counters and dates, routing rules, and the addresses of `lo`.
-fn picture(pod: &TestNetns) -> String {
+/// Rules without counters and dates, routing rules, and the addresses of `lo`.
+fn state(pod: &TestNetns) -> String {
     let mut text = String::new();
     for save in ["iptables-nft-save", "ip6tables-nft-save"] {
         let saved = pod.run(save, &[]);
@@ -68,7 +72,7 @@ fn picture(pod: &TestNetns) -> String {
     text
 }
 
-/// Two pictures, and where they differ.
+/// Asserts that two states are the same.
 #[track_caller]
 fn same(left: &str, right: &str) {
     let lacks = |text: &str, line: &str| !text.lines().any(|other| other == line);
@@ -80,28 +84,28 @@ fn same(left: &str, right: &str) {
 fn second_run_changes_nothing() {
     let pod = pod();
     done(&run(&pod, &[SIDECAR], &[]), "Traffic is redirected (IPv4 and IPv6).");
-    let first = picture(&pod);
+    let first = state(&pod);
     assert!(
         first.contains("-A ISTIO_TPROXY") && first.contains("fwmark 0x539") && first.contains("::6/128"),
         "{first}"
     );
     done(&run(&pod, &[SIDECAR], &[]), "nothing was changed");
-    same(&picture(&pod), &first);
+    same(&state(&pod), &first);
 }
 
-fn other_rules_are_left_without_reconcile() {
+fn without_reconcile_other_rules_are_not_changed() {
     let pod = pod();
     done(&run(&pod, &[&["-b", "80", "-i", "*", "--dual-stack"]], &[]), "redirected");
-    let first = picture(&pod);
+    let first = state(&pod);
     let refused = run(&pod, &[SIDECAR], &[]);
     assert_eq!(refused.code, Some(1), "{}{}", refused.out, refused.err);
     assert!(refused.err.contains("--reconcile") && refused.err.contains("ISTIO_INBOUND"), "{}", refused.err);
-    same(&picture(&pod), &first);
+    same(&state(&pod), &first);
 
     done(&run(&pod, &[SIDECAR], &[("RECONCILE", "true")]), "mended");
     let fresh = self::pod();
     done(&run(&fresh, &[SIDECAR], &[]), "redirected");
-    same(&picture(&pod), &picture(&fresh));
+    same(&state(&pod), &state(&fresh));
 }
 
 fn force_apply_never_refuses() {
@@ -114,44 +118,44 @@ fn force_apply_never_refuses() {
 fn cleanup_leaves_the_netns_as_it_was() {
     let pod = pod();
     pod.run("iptables-nft", &["-t", "nat", "-A", "OUTPUT", "-p", "tcp", "--dport", "1", "-j", "RETURN"]);
-    let before = picture(&pod);
+    let before = state(&pod);
     for _ in 0..2 {
         done(&run(&pod, &[SIDECAR, &["--cleanup-only"]], &[]), "removed");
-        same(&picture(&pod), &before);
+        same(&state(&pod), &before);
         done(&run(&pod, &[SIDECAR], &[]), "redirected");
-        assert_ne!(picture(&pod), before);
+        assert_ne!(state(&pod), before);
     }
     done(&run(&pod, &[SIDECAR, &["--cleanup-only"]], &[]), "removed");
-    same(&picture(&pod), &before);
+    same(&state(&pod), &before);
 }
 
 fn cleanup_needs_no_flags() {
     let dns: &[&str] = &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns", "--dual-stack"];
     for (arguments, env) in [(dns, &[][..]), (SIDECAR, &[]), (SIDECAR, &[("NATIVE_NFTABLES", "true")])] {
         let pod = pod();
-        let before = picture(&pod);
+        let before = state(&pod);
         done(&run(&pod, &[arguments], env), "redirected");
-        assert_ne!(picture(&pod), before);
+        assert_ne!(state(&pod), before);
         done(&run(&pod, &[&["--cleanup-only"]], &[]), "removed");
-        same(&picture(&pod), &before);
+        same(&state(&pod), &before);
     }
 }
 
 fn dry_run_prints_and_changes_nothing() {
     let pod = pod();
-    let before = picture(&pod);
+    let before = state(&pod);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules");
     let arguments: &[&[&str]] = &[SIDECAR, &["-n", "-u", "envoy"]];
     let printed = run(&pod, arguments, &[("DRY_RUN_FILE_PATH", file.to_str().unwrap())]);
     done(&printed, "-A ISTIO_OUTPUT -m owner --uid-owner envoy -j RETURN");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), printed.out);
-    same(&picture(&pod), &before);
+    same(&state(&pod), &before);
     done(&run(&pod, arguments, &[("NATIVE_NFTABLES", "1")]), "add table inet istio-proxy-nat");
-    same(&picture(&pod), &before);
+    same(&state(&pod), &before);
 }
 
-fn exit_codes_tell_usage_from_error() {
+fn exit_codes_distinguish_usage_and_error() {
     let pod = pod();
     for (arguments, code, said) in [
         (&["--no-such-flag"][..], 255, "--no-such-flag"),

@@ -1,6 +1,6 @@
-//! In network namespaces of their own: rules in a real kernel, real connections, validation. Needs root.
+//! Rules in a real kernel, real connections and validation, in each trial's own network namespaces. Needs root.
 
-#![expect(clippy::disallowed_methods, reason = "tests make namespaces, run programs and read the environment")]
+#![expect(clippy::disallowed_methods, reason = "tests create namespaces, run programs and read the environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 #[path = "../support/netns.rs"]

@@ -1,4 +1,4 @@
-//! The plugin's binary against a real netns and a socket that answers as the agent does, or as none should.
+//! The plugin's binary in a real netns, with correct and faulty agents on its socket.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -13,31 +13,31 @@ use crate::plugin_call::{Answer, Call, conf};
 use crate::servers::{self, Api, Authority, Script};
 use crate::support::{TestNetns, Users, trial};
 
-/// No call may take longer than this, whatever the agent and the API server do.
+/// Maximum duration of a call, whatever the agent and the API server do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn trials() -> Vec<Trial> {
     const NFT: &[&str] = &["iptables-nft-save", "iptables-nft", "nft"];
     const LEGACY: &[&str] = &["iptables-legacy-save", "iptables-legacy", "ip6tables-legacy-save"];
     vec![
-        trial("plugin/add_twice_then_check_then_mend", NFT, add_check_mend),
-        trial("plugin/tproxy_without_its_routing_is_named_and_mended", NFT, tproxy_routing),
-        trial("plugin/a_pod_with_users_of_its_own_is_redirected", &["nft", "nsenter", "setpriv"], users_of_its_own),
+        trial("plugin/add_twice_then_check_then_reconcile", NFT, add_check_reconcile),
+        trial("plugin/missing_tproxy_routes_are_reported_and_restored", NFT, tproxy_routing),
+        trial("plugin/a_pod_with_a_user_namespace_is_redirected", &["nft", "nsenter", "setpriv"], user_namespace),
         trial("plugin/native_nftables_by_configuration", NFT, native_nftables),
         trial("plugin/legacy_by_configuration", LEGACY, legacy),
         trial("plugin/dual_stack_with_dns", NFT, dual_stack),
-        trial("plugin/what_cannot_be_leaves_no_rules", NFT, bad_input),
-        trial("plugin/an_agent_that_misbehaves_does_not_let_a_pod_through", NFT, bad_agent),
-        trial("plugin/a_pod_that_nobody_knows_does_not_start", NFT, nobody_to_ask),
-        trial("plugin/a_netns_that_is_none", &[], bad_netns),
+        trial("plugin/invalid_settings_leave_no_rules", NFT, bad_input),
+        trial("plugin/a_faulty_agent_does_not_let_a_pod_start", NFT, bad_agent),
+        trial("plugin/a_pod_without_facts_does_not_start", NFT, no_facts),
+        trial("plugin/an_invalid_netns_is_refused", &[], bad_netns),
         trial("plugin/its_own_netns_is_refused", &[], own_netns),
         trial("plugin/the_api_server_is_asked_from_the_nodes_netns", NFT, asked_from_the_node),
-        trial("plugin/status_is_well_before_the_agent_has_started", &[], status_without_agent),
-        trial("plugin/status_fails_where_the_kernel_takes_no_rules", &["setpriv"], status_without_rights),
+        trial("plugin/status_succeeds_before_the_agent_has_started", &[], status_without_agent),
+        trial("plugin/status_fails_without_a_kernel_that_accepts_rules", &["setpriv"], status_without_rights),
     ]
 }
 
-/// A pod's netns with an address, and a run directory with an agent that gives `facts` of the pod.
+/// A pod's netns with an address, and a run directory with an agent that responds with `facts`.
 pub(crate) struct Pod {
     pub(crate) netns: TestNetns,
     run_dir: tempfile::TempDir,
@@ -58,7 +58,7 @@ impl Pod {
         Self { netns, run_dir: tempfile::tempdir().unwrap() }
     }
 
-    /// Lets the agent's socket answer every request with these bytes.
+    /// Makes the agent's socket respond to every request with these bytes.
     fn agent(self, answer: impl Into<Vec<u8>>) -> Self {
         let listener = UnixListener::bind(self.run_dir.path().join(contract::AGENT_SOCKET)).unwrap();
         let answer = answer.into();
@@ -79,7 +79,7 @@ impl Pod {
         self.call_by(verb, more, |call| call)
     }
 
-    /// A call with what `with` changes of it.
+    /// Calls the plugin with the environment and configuration that `with` changes.
     pub(crate) fn call_by(&self, verb: &str, more: &Value, with: impl FnOnce(Call) -> Call) -> Answer {
         let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
         conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
@@ -98,14 +98,14 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// An injected pod with further annotations and variables of its proxy.
+/// An injected pod with these annotations and variables of its proxy.
 pub(crate) fn injected(annotations: &Value, env: &Value) -> Value {
     let mut all = json!({"sidecar.istio.io/status": "{}"});
     all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
     json!({"uid": "uid-1", "annotations": all, "hasInit": false, "proxy": {"env": env, "proxyType": "sidecar"}})
 }
 
-fn add_check_mend() {
+fn add_check_reconcile() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     let first = pod.call("ADD", &json!({}));
     assert_eq!(first.code, 0, "{first:?}");
@@ -157,8 +157,9 @@ fn without_counters(save: &str) -> Vec<String> {
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
 }
 
-/// `hostUsers: false`. The kernel refuses iptables' owner matches there; which user is the proxy must be told all the same.
-fn users_of_its_own() {
+/// `hostUsers: false`. The kernel refuses iptables' owner matches there; the rules must identify the proxy's user
+/// nevertheless.
+fn user_namespace() {
     let (users, netns) = Users::with_netns();
     let pod = Pod::within(netns, &["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     for change in ["added", "none"] {
@@ -168,7 +169,7 @@ fn users_of_its_own() {
             assert!(answer.stderr.contains(&said), "{answer:?}");
         }
     }
-    // A call of the proxy to the pod's own address is inbound, one of the application is not redirected.
+    // A connection of the proxy to the pod's own address is inbound, one of the application is not redirected.
     let inbound = pod.netns.inside(|| TcpListener::bind(("0.0.0.0", contract::port::INBOUND)).unwrap());
     inbound.set_nonblocking(true).unwrap();
     for (id, arrives) in [("1337", true), ("1000", false)] {
@@ -208,7 +209,7 @@ fn legacy() {
     let save = pod.netns.run("iptables-legacy-save", &[]);
     assert!(save.contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"), "{save}");
     pod.netns.run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
-    // Without being told: legacy is where the rules are.
+    // Without configuration, legacy is chosen because it is in use.
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
@@ -265,7 +266,7 @@ fn bad_agent() {
         (ok("{\"uid\":7}").into_bytes(), "agent"),
         (stranger.into_bytes(), "uid"),
     ];
-    // Each waits for its look-up's time to run out.
+    // Each waits for the time limit of its lookup.
     std::thread::scope(|scope| {
         rows.into_iter().for_each(|(agent, words)| {
             scope.spawn(move || refused(agent, words));
@@ -276,26 +277,26 @@ fn bad_agent() {
 fn refused(agent: Vec<u8>, words: &str) {
     let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
     let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
-    // The API server cannot be asked either: that may pass.
+    // The API server is not reachable either: a temporary failure.
     let said = pod.call("ADD", &json!({})).error(11);
     assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
     assert_eq!(pod.ruleset(), "", "{shown:?}");
 }
 
-fn nobody_to_ask() {
+fn no_facts() {
     let pod = Pod::new(&["10.9.0.2/24"]);
     let said = pod.call("ADD", &json!({})).error(11);
     assert!(said.contains("shop/web-0"), "{said}");
     assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
     assert_eq!(pod.ruleset(), "");
-    // The agent's own pods are known by name and namespace: a name alone opens nothing.
+    // The agent's own pods are exempt by name and namespace; the name alone is not enough.
     let netns = pod.netns.path();
     let call = Call::new("ADD", netns.to_str().unwrap(), conf("1.0.0", pod.run_dir.path(), &json!({})));
     let said = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(11);
     assert!(said.contains("shop/istio-cni-node-x7k2p"), "{said}");
 }
 
-/// It listens on the node's loopback, which the pod's netns does not reach.
+/// The API server listens on the node's loopback, which the pod's netns does not reach.
 fn asked_from_the_node() {
     let authority = Authority::new();
     let object = json!({
@@ -333,7 +334,7 @@ fn own_netns() {
     assert!(said.contains("own network namespace"), "{said}");
 }
 
-/// After a reboot the run directory is empty or not there at all.
+/// After a reboot the run directory is empty or missing.
 fn status_without_agent() {
     let dir = tempfile::tempdir().unwrap();
     for run_dir in [dir.path(), &dir.path().join("absent")] {
@@ -342,7 +343,7 @@ fn status_without_agent() {
     }
 }
 
-/// An agent that answers does not help a plugin that may not program the kernel.
+/// With an agent, but without the privilege to program the kernel.
 fn status_without_rights() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
     let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));

@@ -1,4 +1,4 @@
-//! Random redirections: whatever a pod may ask for.
+//! Random redirections of pods.
 
 use istio_cni::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
@@ -9,10 +9,10 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Each case makes and programs namespaces: fewer than proptest's own number.
+/// Each case creates and programs namespaces: fewer than proptest's default.
 const CASES: u32 = 64;
 
-/// Runs a check, which panics where it fails, on the rules of random redirections.
+/// Runs a check, which panics on failure, on the rules of random redirections.
 pub(crate) fn check(check: impl Fn(&RuleSet)) {
     let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
     let run = TestRunner::new(config).run(&rule_set(), |wanted| {
@@ -73,7 +73,7 @@ fn cidr_selector() -> impl Strategy<Value = CidrSelector> {
     prop_oneof![Just(CidrSelector::None), Just(CidrSelector::All), vec(cidr(), 1..4).prop_map(CidrSelector::List)]
 }
 
-/// The largest id stands for no one.
+/// The largest id is invalid (`(uid_t) -1`).
 fn owner() -> impl Strategy<Value = Owner> {
     (0..u32::MAX).prop_map(Owner::Id)
 }
@@ -83,8 +83,8 @@ fn groups() -> impl Strategy<Value = OwnerGroups> {
     prop_oneof![some().prop_map(OwnerGroups::AllBut), some().prop_map(OwnerGroups::Only)]
 }
 
-/// With a digit at its end: `ct` or `lo` alone are words of nft's language, which the text that is the oracle here cannot
-/// have for names. The kernel has no such words.
+/// Ends with a digit: `ct` or `lo` are keywords in nft's language, and the text that serves as oracle cannot use them
+/// as names. The kernel has no keywords.
 fn nic() -> impl Strategy<Value = Interface> {
     "[a-z][a-z0-9_.-]{0,13}[0-9]".prop_map(|name| Interface::parse("random", &name).unwrap())
 }

@@ -1,4 +1,5 @@
-//! Repair in place: the controller finds a real netns by what the API server says of its pod, and validation passes then.
+//! Repair in place: the controller finds a real netns by the API server's data of its pod, and validation passes
+//! afterwards.
 
 use std::future::Future;
 use std::os::unix::process::CommandExt as _;
@@ -19,9 +20,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("repair::validation_passes_afterwards_in_both_families", &[], || run(validation_passes_afterwards())),
         trial("repair::a_second_controller_changes_nothing", &[], || run(a_second_controller_changes_nothing())),
-        trial("repair::eviction_where_validation_fails_all_the_same", &[], || run(eviction_where_it_fails_again())),
-        trial("repair::a_netns_that_is_not_there_yet_is_looked_for_again", &[], || run(looked_for_again())),
-        trial("repair::a_pod_that_the_plugin_would_refuse_is_given_up", &[], || run(refused_pods_are_given_up())),
+        trial("repair::eviction_if_validation_still_fails", &[], || run(eviction_if_it_fails_again())),
+        trial("repair::a_missing_netns_is_searched_again", &[], || run(searched_again())),
+        trial("repair::a_pod_that_the_plugin_refuses_is_given_up", &[], || run(refused_pods_are_given_up())),
     ]
 }
 
@@ -30,10 +31,10 @@ fn run(body: impl Future<Output = ()>) {
 }
 
 const ADDRESSES: [&str; 2] = ["10.0.0.2/24", "fd00::2/64"];
-/// By which runtimes name a pod's processes.
+/// The UID in the cgroups of a pod's processes.
 const UID: &str = "uid-of-web-0";
 
-/// A broken pod that lives in a netns with [`ADDRESSES`].
+/// A broken pod in a netns with [`ADDRESSES`].
 fn pod(restarts: u32) -> Value {
     let mut pod = broken("web-0", restarts);
     pod["status"]["podIP"] = json!("10.0.0.2");
@@ -42,7 +43,7 @@ fn pod(restarts: u32) -> Value {
     pod
 }
 
-/// Settings by which the namespaces of `node` are found.
+/// Settings with the namespaces of `node`.
 fn on(node: &Node, mode: &str) -> Settings {
     Settings { places: node.places(), ..settings(&format!("--repair-mode {mode}")) }
 }
@@ -56,7 +57,7 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
     api.until(&line, |_| controller.counts(&line)).await;
 }
 
-/// As the pod's `istio-validation` runs it.
+/// Runs validation as the pod's `istio-validation` does.
 fn validate(pod: &TestNetns) -> (Option<i32>, String) {
     let output = pod.inside(|| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
@@ -66,7 +67,7 @@ fn validate(pod: &TestNetns) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// How the netns differs from what the plugin would have made of it.
+/// The differences from the plugin's state.
 fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
     let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
@@ -113,7 +114,7 @@ async fn a_second_controller_changes_nothing() {
         assert_eq!(deviations(&netns), []);
         controller.end().await;
     }
-    // Somebody flushes the rules: the next failed validation mends them.
+    // Another process flushes the rules; the next failed validation restores them.
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "success", 1).await;
     netns.inside(|| converge::cleanup(&Redirect::default())).unwrap();
@@ -123,7 +124,7 @@ async fn a_second_controller_changes_nothing() {
     assert_eq!(deviations(&netns), []);
 }
 
-async fn eviction_where_it_fails_again() {
+async fn eviction_if_it_fails_again() {
     let netns = netns(&ADDRESSES);
     let mut node = Node::new();
     node.process(&netns, UID);
@@ -131,7 +132,7 @@ async fn eviction_where_it_fails_again() {
     api.put(pod(1));
     let controller = Controller::with(api.client(), on(&node, "repair-or-evict"));
     until_counted(&api, &controller, "success", 1).await;
-    // The same attempt, seen again, began before the repair.
+    // The same attempt again, which began before the repair.
     api.put(pod(1));
     let mut other = pod(1);
     other["metadata"]["name"] = json!("web-1");
@@ -143,7 +144,7 @@ async fn eviction_where_it_fails_again() {
     api.until("eviction", |api| api.requests_to("POST", "/web-0/eviction").into_iter().next()).await;
 }
 
-async fn looked_for_again() {
+async fn searched_again() {
     let mut node = Node::new();
     let api = Api::start().await;
     api.put(pod(1));

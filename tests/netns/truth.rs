@@ -1,6 +1,6 @@
-//! The truth table: who answers a connection, and where it had been going, under each backend alike.
+//! The truth table: which program accepts a connection, and its original destination, the same under each backend.
 //!
-//! `table` says what must be so, `topology` makes a pod and a world around it; here rules are loaded and questions asked.
+//! `table` holds the expectations, `topology` creates a pod and a network; this file loads rules and connects.
 
 mod invalid;
 mod table;
@@ -17,13 +17,13 @@ use crate::support::{TestNetns, by, trial};
 use table::Case;
 use topology::Topology;
 
-/// A way for rules to get into a kernel.
+/// A method to program rules.
 #[derive(Clone, Copy)]
 struct Backend {
     name: &'static str,
     programs: &'static [&'static str],
     load: fn(&TestNetns, &Redirect, bool),
-    /// Istio's native tables hold rules for both families, whichever the pod has: IPv6 is redirected in an IPv4 pod too.
+    /// Istio's native tables hold rules of both families for any pod: IPv6 is redirected in an IPv4 pod, too.
     one_table_for_both: bool,
 }
 
@@ -73,7 +73,7 @@ const BACKENDS: [Backend; 6] = [
     },
 ];
 
-/// The way of the plugin and of `istio-iptables`: what the pod's addresses say of its families is believed.
+/// Programs like the plugin and `istio-iptables`, which derive the families from the pod's addresses.
 fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
     pod.inside(|| converge::apply(redirect, by(backend))).unwrap();
 }
@@ -104,7 +104,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Asks every row's question in every family that it has, and names all that were answered wrongly.
+/// Checks every row in all its families, and fails with all wrong rows.
 fn hold(case: &Case, backend: Backend) {
     let topology = Topology::new();
     (backend.load)(&topology.pod, &case.redirect, case.ipv6);

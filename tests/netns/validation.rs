@@ -1,4 +1,4 @@
-//! `istio-iptables --run-validation` as the `istio-validation` container runs it: the proxy's user, no capability.
+//! `istio-iptables --run-validation` as in the `istio-validation` container: the proxy's user without capabilities.
 
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
@@ -17,13 +17,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("validation::proves_each_family", &[], proves_each_family),
         trial("validation::proves_tproxy_and_native_tables", &[], proves_tproxy_and_native_tables),
         trial("validation::proves_beside_a_proxy_that_shares_its_ports", &[], proves_beside_a_sharing_listener),
-        trial("validation::waits_for_rules", &[], waits_for_rules),
+        trial("validation::retries_until_rules_exist", &[], retries_until_rules_exist),
         trial("validation::refused_without_rules", &[], refused_without_rules),
         trial("validation::refused_to_another_user", &[], refused_to_another_user),
         trial("validation::one_family_without_rules_is_a_failure", &[], one_family_without_rules_is_a_failure),
-        trial("validation::another_programs_listener_proves_nothing", &[], another_programs_listener_proves_nothing),
-        trial("validation::taken_ports_are_named", &[], taken_ports_are_named),
-        trial("validation::swallowed_connections_time_out", &["nft"], swallowed_connections_time_out),
+        trial("validation::another_programs_listener_is_a_failure", &[], another_programs_listener_is_a_failure),
+        trial("validation::used_ports_are_reported", &[], used_ports_are_reported),
+        trial("validation::dropped_connections_time_out", &["nft"], dropped_connections_time_out),
     ]
 }
 
@@ -52,7 +52,7 @@ fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {
     })
 }
 
-/// Exit code and text.
+/// Exit code and output.
 fn finish(child: Child) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
@@ -93,7 +93,7 @@ fn proves_tproxy_and_native_tables() {
     }
 }
 
-/// The kernel gives some connections to the one and some to the other; an attempt that goes astray is repeated.
+/// The kernel distributes connections between both listeners; an attempt that reaches the other is repeated.
 fn proves_beside_a_sharing_listener() {
     let pod = pod();
     load(&pod, Backend::IptablesNft, &Redirect::default(), true);
@@ -103,7 +103,7 @@ fn proves_beside_a_sharing_listener() {
     }
 }
 
-fn waits_for_rules() {
+fn retries_until_rules_exist() {
     let pod = pod();
     let early = start(&pod, 1337, "30s");
     load(&pod, Backend::IptablesNft, &Redirect::default(), true);
@@ -129,7 +129,7 @@ fn one_family_without_rules_is_a_failure() {
     failed(validate(&pod), &["127.0.0.6:15002 arrived at 127.0.0.1:15006", "IPv6: no connection"]);
 }
 
-fn another_programs_listener_proves_nothing() {
+fn another_programs_listener_is_a_failure() {
     let pod = pod();
     load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let _foreign = pod.inside(|| ["127.0.0.1:15006", "[::1]:15006"].map(|address| TcpListener::bind(address).unwrap()));
@@ -141,7 +141,7 @@ fn another_programs_listener_proves_nothing() {
     failed(validate(&pod), &wanted);
 }
 
-fn taken_ports_are_named() {
+fn used_ports_are_reported() {
     let pod = pod();
     load(&pod, Backend::IptablesNft, &Redirect::default(), true);
     let _foreign = pod.inside(|| ["[::]:15001", "[::]:15006"].map(|address| TcpListener::bind(address).unwrap()));
@@ -153,7 +153,7 @@ fn taken_ports_are_named() {
     failed(validate(&pod), &wanted);
 }
 
-fn swallowed_connections_time_out() {
+fn dropped_connections_time_out() {
     let pod = pod();
     let rules = "table inet swallow { chain output { type filter hook output priority 0; tcp dport 15002 drop; }\n}";
     pod.feed("nft", &["-f", "-"], rules);

@@ -12,22 +12,22 @@ use crate::support::{TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("visit::happens_in_the_netns_and_the_caller_stays", &[], happens_in_the_netns_and_the_caller_stays),
+        trial("visit::runs_in_the_netns_and_the_callers_stays", &[], runs_in_the_netns_and_the_callers_stays),
         trial("visit::panic_is_an_error", &[], panic_is_an_error),
         trial("visit::namespace_of_another_type_is_refused", &[], namespace_of_another_type_is_refused),
-        trial("visit::own_netns_is_told_from_another", &[], own_netns_is_told_from_another),
-        trial("addresses::come_in_the_kernels_order", &[], come_in_the_kernels_order),
+        trial("visit::the_own_netns_differs_from_another", &[], the_own_netns_differs_from_another),
+        trial("addresses::are_in_the_kernels_order", &[], are_in_the_kernels_order),
         trial("addresses::own_end_of_a_point_to_point_link", &[], own_end_of_a_point_to_point_link),
         trial("routes::second_run_changes_nothing", &[], second_run_changes_nothing),
-        trial("routes::what_is_missing_is_named_and_comes_back", &[], what_is_missing_is_named_and_comes_back),
+        trial("routes::missing_entries_are_reported_and_restored", &[], missing_entries_are_reported_and_restored),
         trial(
-            "routes::a_narrower_rule_and_another_route_are_not_enough",
+            "routes::a_narrower_rule_and_another_route_are_not_equivalent",
             &[],
-            a_narrower_rule_and_another_route_are_not_enough,
+            a_narrower_rule_and_another_route_are_not_equivalent,
         ),
-        trial("routes::istios_own_rule_is_enough", &[], istios_own_rule_is_enough),
+        trial("routes::istios_own_rule_is_equivalent", &[], istios_own_rule_is_equivalent),
         trial("routes::the_mark_rule_comes_before_others", &[], the_mark_rule_comes_before_others),
-        trial("routes::removal_leaves_nothing_and_minds_nothing", &[], removal_leaves_nothing_and_minds_nothing),
+        trial("routes::removal_is_complete_and_idempotent", &[], removal_is_complete_and_idempotent),
         trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[], ipv6_disabled_matters_only_to_ipv6_pods),
     ]
 }
@@ -40,7 +40,7 @@ fn own() -> std::path::PathBuf {
     fs::read_link("/proc/thread-self/ns/net").unwrap()
 }
 
-fn happens_in_the_netns_and_the_caller_stays() {
+fn runs_in_the_netns_and_the_callers_stays() {
     let pod = TestNetns::new();
     let before = own();
     let inside = enter(&pod.path(), own).unwrap();
@@ -61,17 +61,17 @@ fn namespace_of_another_type_is_refused() {
     assert!(matches!(error, Error::NotNetns { found: "a namespace of another type", .. }), "{error}");
 }
 
-fn own_netns_is_told_from_another() {
+fn the_own_netns_differs_from_another() {
     let pod = TestNetns::bare();
     let (own, pods) = (Netns::own().unwrap(), Netns::open(&pod.path()).unwrap());
-    assert!(!pods.is(&own).unwrap());
-    assert!(pods.is(&Netns::open(&pod.path()).unwrap()).unwrap());
+    assert!(!pods.is_same(&own).unwrap());
+    assert!(pods.is_same(&Netns::open(&pod.path()).unwrap()).unwrap());
     let there = enter(&pod.path(), || Netns::own().unwrap()).unwrap();
-    assert!(there.is(&pods).unwrap() && !there.is(&own).unwrap());
-    assert!(own.is(&Netns::open(Path::new("/proc/self/ns/net")).unwrap()).unwrap());
+    assert!(there.is_same(&pods).unwrap() && !there.is_same(&own).unwrap());
+    assert!(own.is_same(&Netns::open(Path::new("/proc/self/ns/net")).unwrap()).unwrap());
 }
 
-fn come_in_the_kernels_order() {
+fn are_in_the_kernels_order() {
     let pod = TestNetns::new();
     for (link, addresses) in [("a0", ["2001:db8::1/64", "10.0.0.1/24"]), ("b0", ["fd00::2/64", "10.0.1.2/24"])] {
         pod.run("ip", &["link", "add", link, "type", "veth"]);
@@ -94,8 +94,8 @@ fn own_end_of_a_point_to_point_link() {
 const MARK_ROUTE: routes::MarkRoute = routes::MarkRoute { mark: 1337, table: 133 };
 const BOTH: routes::Routes = routes::Routes { ipv6: true, tproxy: Some(MARK_ROUTE) };
 
-/// What a netns has of ours and around it, as iproute2 prints it.
-fn picture(pod: &TestNetns) -> String {
+/// The relevant state of a netns as iproute2 prints it.
+fn state(pod: &TestNetns) -> String {
     let mut text = pod.run("ip", &["address", "show", "dev", "lo"]);
     for family in ["-4", "-6"] {
         text += &pod.run("ip", &[family, "rule"]);
@@ -108,19 +108,19 @@ fn second_run_changes_nothing() {
     let pod = TestNetns::new();
     let added = pod.inside(|| BOTH.apply()).unwrap();
     assert_eq!(added.len(), 5, "{added:?}");
-    let first = picture(&pod);
+    let first = state(&pod);
     for wanted in ["inet6 ::6/128", "from all fwmark 0x539 lookup 133", "local default dev lo"] {
         assert!(first.contains(wanted), "{wanted} is not in\n{first}");
     }
     assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
-    assert_eq!(picture(&pod), first);
+    assert_eq!(state(&pod), first);
 }
 
-fn what_is_missing_is_named_and_comes_back() {
+fn missing_entries_are_reported_and_restored() {
     let pod = TestNetns::new();
     let all = pod.inside(|| BOTH.missing()).unwrap();
     assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), all);
-    let whole = picture(&pod);
+    let whole = state(&pod);
     let table = ["table", "133"];
     for (undo, entry) in [
         (vec!["address", "del", "::6/128", "dev", "lo"], routes::Entry::Passthrough),
@@ -134,12 +134,12 @@ fn what_is_missing_is_named_and_comes_back() {
         for looked in [|| BOTH.missing(), || BOTH.apply()] {
             assert_eq!(pod.inside(looked).unwrap(), [entry], "{undo:?}");
         }
-        assert_eq!(picture(&pod), whole, "{undo:?}");
+        assert_eq!(state(&pod), whole, "{undo:?}");
     }
 }
 
-/// They look like ours and do something else.
-fn a_narrower_rule_and_another_route_are_not_enough() {
+/// Similar entries with another effect.
+fn a_narrower_rule_and_another_route_are_not_equivalent() {
     let pod = TestNetns::new();
     let ipv4 = routes::Routes { ipv6: false, ..BOTH };
     pod.run("ip", &["rule", "add", "not", "fwmark", "1337", "lookup", "133", "priority", "77"]);
@@ -147,26 +147,26 @@ fn a_narrower_rule_and_another_route_are_not_enough() {
     pod.run("ip", &["rule", "add", "from", "10.0.0.0/8", "fwmark", "1337", "lookup", "133"]);
     pod.run("ip", &["route", "add", "blackhole", "default", "table", "133", "metric", "7"]);
     pod.run("ip", &["route", "add", "local", "10.0.0.0/8", "dev", "lo", "table", "133"]);
-    let before = picture(&pod);
+    let before = state(&pod);
     assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
     assert_eq!(pod.inside(|| ipv4.missing()).unwrap(), []);
     assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
-    assert_eq!(picture(&pod), before);
+    assert_eq!(state(&pod), before);
 }
 
-fn istios_own_rule_is_enough() {
+fn istios_own_rule_is_equivalent() {
     let pod = TestNetns::new();
     for family in ["-4", "-6"] {
         pod.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "133", "priority", "77"]);
         pod.run("ip", &[family, "route", "add", "local", "default", "dev", "lo", "table", "133"]);
     }
     pod.run("ip", &["address", "add", "::6/128", "dev", "lo", "nodad"]);
-    let before = picture(&pod);
+    let before = state(&pod);
     assert_eq!(pod.inside(|| BOTH.apply()).unwrap(), []);
-    assert_eq!(picture(&pod), before);
+    assert_eq!(state(&pod), before);
 }
 
-/// Where `ip rule add` puts it: a rule of someone else's that sends all packets elsewhere would hide it.
+/// At the position of `ip rule add`: another program's rule for all packets would hide it.
 fn the_mark_rule_comes_before_others() {
     let pods = [TestNetns::new(), TestNetns::new()];
     for pod in &pods {
@@ -188,16 +188,16 @@ fn the_mark_rule_comes_before_others() {
     assert!(!left.contains("fwmark") && left.contains("1000:"), "{left}");
 }
 
-fn removal_leaves_nothing_and_minds_nothing() {
+fn removal_is_complete_and_idempotent() {
     let pod = TestNetns::new();
-    let before = picture(&pod);
+    let before = state(&pod);
     assert!(!pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
     pod.inside(|| BOTH.apply()).unwrap();
     for _ in 0..2 {
         pod.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
     }
     assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
-    assert_eq!(picture(&pod), before);
+    assert_eq!(state(&pod), before);
 }
 
 fn ipv6_disabled_matters_only_to_ipv6_pods() {

@@ -1,4 +1,4 @@
-//! Which source wins, what each value becomes, and what is refused.
+//! Precedence of sources, and the settings that result.
 
 use std::ffi::OsString;
 
@@ -24,7 +24,7 @@ fn refusal(line: &str, env: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn nothing_given_is_istios_base_configuration() {
+fn no_input_gives_istios_base_configuration() {
     let settings = parse("", &[]).unwrap();
     assert_eq!(settings.redirect, Redirect::default());
     assert_eq!(settings.action, Action::Program { replace: false });
@@ -33,7 +33,7 @@ fn nothing_given_is_istios_base_configuration() {
 }
 
 #[test]
-fn flag_then_additional_variable_then_variable_then_default() {
+fn precedence_is_flag_additional_variable_variable_default() {
     let both = [("ISTIO_META_DNS_CAPTURE", "true"), ("REDIRECT_DNS", "false"), ("CAPTURE_ALL_DNS", "1")];
     assert_eq!(redirect("", &both).dns, DnsCapture::All);
     assert_eq!(redirect("--redirect-dns=false", &both).dns, DnsCapture::Off);
@@ -49,7 +49,7 @@ fn the_proxys_port_has_no_variable() {
 }
 
 #[test]
-fn a_variable_that_cannot_be_read_is_passed_over_and_told() {
+fn an_invalid_variable_is_ignored_with_a_warning() {
     let settings = parse("", &[("ISTIO_DUAL_STACK", "maybe"), ("DUAL_STACK", "true"), ("PROBE_TIMEOUT", "5")]).unwrap();
     assert!(settings.redirect.dual_stack);
     let wanted = [
@@ -107,7 +107,7 @@ fn every_variable_is_read() {
 }
 
 #[test]
-fn the_proxys_user_is_given_or_looked_up_or_1337() {
+fn the_proxys_user_is_the_flag_or_from_passwd_or_1337() {
     let etc = Etc::of("istio-proxy:x:4711:1::/:/bin/sh\nenvoy:x:4712:1::/:/bin/sh\n", "", None);
     let uids = |line, env: &[(&str, &str)]| {
         let redirect = parse_in(&etc, line, env).unwrap().redirect;
@@ -121,7 +121,7 @@ fn the_proxys_user_is_given_or_looked_up_or_1337() {
 }
 
 #[test]
-fn resolvers_count_only_where_they_are_captured() {
+fn resolvers_are_read_only_for_capture_by_resolver() {
     let etc = Etc::of("", "", Some("nameserver 10.96.0.10\n"));
     let dns = |line| parse_in(&etc, line, &[]).unwrap().redirect.dns;
     assert_eq!(dns("--redirect-dns"), DnsCapture::Servers { v4: vec!["10.96.0.10".parse().unwrap()], v6: vec![] });
@@ -131,19 +131,19 @@ fn resolvers_count_only_where_they_are_captured() {
 }
 
 #[test]
-fn what_is_to_be_done() {
+fn actions_follow_their_flags() {
     let action = |line| parse(line, &[]).unwrap().action;
     assert_eq!(action("--reconcile"), Action::Program { replace: true });
     assert_eq!(action("--force-apply"), Action::Program { replace: true });
     assert_eq!(action("--cleanup-only"), Action::Clean);
     assert_eq!(action("--cleanup-only -n"), Action::Print(None));
-    assert_eq!(action("--skip-rule-apply --cleanup-only"), Action::Leave);
+    assert_eq!(action("--skip-rule-apply --cleanup-only"), Action::Skip);
     let to_file = parse("-n", &[("DRY_RUN_FILE_PATH", "/tmp/rules")]).unwrap().action;
     assert_eq!(to_file, Action::Print(Some("/tmp/rules".into())));
 }
 
 #[test]
-fn validation_probes_the_ports_that_rules_name() {
+fn validation_probes_the_ports_of_the_rules() {
     let probe = parse("--run-validation -p 1 -z 2 --iptables-probe-port 3 --probe-timeout 7s", &[]).unwrap().validation;
     let wanted = Probe {
         proxy_port: Port(1),
@@ -155,7 +155,7 @@ fn validation_probes_the_ports_that_rules_name() {
 }
 
 #[test]
-fn what_no_rule_can_hold_is_refused_with_its_flag() {
+fn invalid_values_are_refused_with_their_flag() {
     for (line, wanted) in [
         ("-x *", "--istio-service-exclude-cidr: \"*\" is not allowed"),
         ("-i 10.0.0.0/33", "--istio-service-cidr: \"10.0.0.0/33\""),
@@ -183,7 +183,7 @@ fn groups_share_a_rule_and_are_bounded() {
 }
 
 #[test]
-fn loopback_is_a_part_of_127() {
+fn loopback_ranges_are_within_127() {
     for text in ["192.168.1.1/24", "10.0.0.1/7", "172.16.0.1/40", "127.0.0.1/7"] {
         let refused = refusal("", &[("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", text)]);
         assert!(refused.starts_with("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"), "{refused}");

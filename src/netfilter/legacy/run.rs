@@ -26,13 +26,13 @@ const RESTORE: &str = "iptables-legacy-restore";
 /// separate word as the name of its input file.
 pub(super) const WAIT: &str = "--wait=30";
 /// Time limit of a program, including the wait for the lock.
-const PATIENCE: Duration = Duration::from_secs(45);
+const TIMEOUT: Duration = Duration::from_secs(45);
 /// Size limit of a program's output, in bytes.
-const OUTPUT: usize = 16 * 1024 * 1024;
+const MAX_OUTPUT: usize = 16 * 1024 * 1024;
 /// `RESOURCE_PROBLEM` of iptables' `xtables.h`.
 const RESOURCE_PROBLEM: i32 = 4;
 /// Maximum length of a program's error output in an error, in bytes.
-const COMPLAINT: usize = 2000;
+const MAX_ERRORS: usize = 2000;
 /// A file that differs for each netns, used as the lock.
 const NETNS: &str = "/proc/self/ns/net";
 /// Directories of programs besides PATH, which may be anything for a CNI plugin.
@@ -77,7 +77,7 @@ pub(super) fn run(program: &'static str, args: &[&str], input: &str) -> Result<S
 fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
     let visit = || {
         hide_name_services();
-        converse(program, path, args, input)
+        communicate(program, path, args, input)
     };
     thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
 }
@@ -98,10 +98,10 @@ fn hide_name_services() {
 }
 
 fn failed(program: &'static str, what: impl Into<String>) -> Error {
-    Error::Program { program, what: what.into(), passing: false }
+    Error::Program { program, what: what.into(), temporary: false }
 }
 
-fn converse(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
+fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
     let io = |e: std::io::Error| failed(program, e.to_string());
     let mut command = Command::new(path);
     command.args(args).env_clear().env("XTABLES_LOCKFILE", OsStr::new(NETNS));
@@ -112,42 +112,42 @@ fn converse(program: &'static str, path: &Path, args: &[&str], input: &str) -> R
         // The pipe closes when this thread ends. If the program exits early, the write fails and its error output tells
         // the reason.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
-        let output = listen(program, &mut child);
+        let output = read_outputs(program, &mut child);
         if output.is_err() {
             let _ = child.kill();
         }
         output
     });
     let status = child.wait().map_err(io)?;
-    let Output { printed, complaint } = output?;
+    let Output { printed, errors } = output?;
     if status.success() {
         return String::from_utf8(printed).map_err(|_| failed(program, "what it printed is not UTF-8"));
     }
-    let complaint: String = String::from_utf8_lossy(&complaint).trim().chars().take(COMPLAINT).collect();
+    let errors: String = String::from_utf8_lossy(&errors).trim().chars().take(MAX_ERRORS).collect();
     let problem = match status.code() {
         Some(2) => "parameter problem",
         Some(3) => "version problem",
         Some(RESOURCE_PROBLEM) => "resource problem (is the lock held?)",
         _ => "problem",
     };
-    let what = format!("{problem}, {status}: {complaint}");
-    Err(Error::Program { program, what, passing: status.code() == Some(RESOURCE_PROBLEM) })
+    let what = format!("{problem}, {status}: {errors}");
+    Err(Error::Program { program, what, temporary: status.code() == Some(RESOURCE_PROBLEM) })
 }
 
 struct Output {
     printed: Vec<u8>,
-    complaint: Vec<u8>,
+    errors: Vec<u8>,
 }
 
 /// Reads both outputs until the program closes them.
-fn listen(program: &'static str, child: &mut Child) -> Result<Output, Error> {
-    let deadline = Instant::now() + PATIENCE;
+fn read_outputs(program: &'static str, child: &mut Child) -> Result<Output, Error> {
+    let deadline = Instant::now() + TIMEOUT;
     let (mut stdout, mut stderr) = (Pipe::new(child.stdout.take()), Pipe::new(child.stderr.take()));
     while stdout.is_open() || stderr.is_open() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let what = format!("killed after {} s", PATIENCE.as_secs());
-            return Err(Error::Program { program, what, passing: true });
+            let what = format!("killed after {} s", TIMEOUT.as_secs());
+            return Err(Error::Program { program, what, temporary: true });
         }
         let mut fds: Vec<_> = [stdout.poll_fd(), stderr.poll_fd()].into_iter().flatten().collect();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
@@ -156,11 +156,11 @@ fn listen(program: &'static str, child: &mut Child) -> Result<Output, Error> {
         let mut ready = ready.into_iter();
         let read = stdout.read_if(&mut ready).and_then(|()| stderr.read_if(&mut ready));
         read.map_err(|e| failed(program, e.to_string()))?;
-        if stdout.bytes.len() + stderr.bytes.len() > OUTPUT {
-            return Err(failed(program, format!("killed after {OUTPUT} bytes of output")));
+        if stdout.bytes.len() + stderr.bytes.len() > MAX_OUTPUT {
+            return Err(failed(program, format!("killed after {MAX_OUTPUT} bytes of output")));
         }
     }
-    Ok(Output { printed: stdout.bytes, complaint: stderr.bytes })
+    Ok(Output { printed: stdout.bytes, errors: stderr.bytes })
 }
 
 /// One output of a program with the bytes read so far.

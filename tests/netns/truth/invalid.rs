@@ -1,4 +1,5 @@
-//! Packets that conntrack calls invalid: of a connection that it did not see begin. No row of the table can hold that.
+//! Packets in conntrack state INVALID, of a connection whose start conntrack did not see. The table cannot express
+//! this.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -12,7 +13,7 @@ use super::Backend;
 use super::table::Place;
 use super::topology::Topology;
 
-/// Invalid packets arrive, or with `drop_invalid` they do not.
+/// Invalid packets arrive, and do not with `drop_invalid`.
 pub(crate) fn are_dropped_when_asked(backend: Backend) {
     for drop_invalid in [false, true] {
         let topology = Topology::new();
@@ -22,7 +23,7 @@ pub(crate) fn are_dropped_when_asked(backend: Backend) {
         topology.pod.inside(strict).unwrap();
         for (client, server) in &mut connections {
             client.write_all(b"x").unwrap();
-            // Sent again after a fifth of a second: whoever has nothing after that gets nothing.
+            // TCP retransmits after a fifth of a second; a peer without data after that gets none.
             let patience = Duration::from_millis(if drop_invalid { 300 } else { 5000 });
             server.set_read_timeout(Some(patience)).unwrap();
             let arrived = read(server);
@@ -32,7 +33,7 @@ pub(crate) fn are_dropped_when_asked(backend: Backend) {
     }
 }
 
-/// One byte, or why not; a signal to this process is no reason.
+/// Reads one byte, or returns the error; repeats after a signal.
 fn read(server: &mut TcpStream) -> Result<usize, ErrorKind> {
     loop {
         match server.read(&mut [0]).map_err(|error| error.kind()) {
@@ -42,7 +43,7 @@ fn read(server: &mut TcpStream) -> Result<usize, ErrorKind> {
     }
 }
 
-/// A connection from the world to the pod, both ends in our hands.
+/// Connects from the world to the pod; returns both ends.
 fn connection(topology: &Topology, family: Family) -> (TcpStream, TcpStream) {
     let to = SocketAddr::new(Place::Pod.ip(family).unwrap(), 7000);
     let listener = topology.pod.inside(|| TcpListener::bind(to)).unwrap();

@@ -1,4 +1,4 @@
-//! What must be so: for each configuration, questions and who has to answer them.
+//! The expectations: for each configuration, connections and the programs that must accept them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,7 +8,7 @@ use istio_cni::redirect::{
 };
 use istio_cni::rules::Family;
 
-/// A configuration and its questions.
+/// A configuration with its rows.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Who asks.
+/// The source of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     pub(crate) in_pod: bool,
@@ -25,22 +25,22 @@ pub(crate) struct Asker {
     pub(crate) gid: u32,
 }
 
-/// Addresses, in either family.
+/// A destination, in either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the world, by `eth0`.
+    /// In the world, through `eth0`.
     Remote,
-    /// Another one there.
+    /// Another one in the world, through `eth0`.
     Other,
-    /// In the world, by `eth1`.
+    /// In the world, through `eth1`.
     Beyond,
-    /// The pod's own, on `eth0`.
+    /// The pod's address on `eth0`.
     Pod,
-    /// The pod's own, on `eth1`.
+    /// The pod's address on `eth1`.
     Pod1,
     /// 127.0.0.1 or ::1.
     Loopback,
-    /// 127.1.2.3; IPv6 has no such thing.
+    /// 127.1.2.3; IPv6 has no equivalent.
     FarLoopback,
     /// 127.0.0.6 or ::6.
     Passthrough,
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-/// One question and its answer.
+/// A connection and its expected result.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) asker: Asker,
@@ -90,7 +90,7 @@ impl Asker {
     }
 }
 
-/// A row that lacks its answer.
+/// A row without its result.
 #[derive(Clone, Copy)]
 struct Question {
     asker: Asker,
@@ -110,13 +110,13 @@ impl Question {
         Self { families: Families::Only(family), ..self }
     }
 
-    /// Answered by whoever listens on `port` there.
+    /// Expects the program `name`, which listens on `port`.
     const fn by(self, name: &'static str, port: u16) -> Row {
         let Self { asker, proto, to, port: asked, source, families } = self;
         Row { asker, proto, to, port: asked, source, families, answer: (name, port) }
     }
 
-    /// Answered where it was asked.
+    /// Expects the program `name` on the port of the connection, without redirection.
     const fn direct(self, name: &'static str) -> Row {
         let port = self.port;
         self.by(name, port)
@@ -124,14 +124,14 @@ impl Question {
 }
 
 impl Row {
-    /// Arguments of `ask`.
+    /// The arguments of `ask`.
     pub(crate) fn question(&self, family: Family) -> Vec<String> {
         let to = SocketAddr::new(self.to.ip(family).unwrap(), self.port);
         let source = self.source.and_then(|place| place.ip(family)).map(|ip| ip.to_string());
         [self.proto.to_owned(), to.to_string()].into_iter().chain(source).collect()
     }
 
-    /// How the answer must begin; from the world, the asker's address must have been kept.
+    /// The expected start of the response; from the world, the source address must be preserved.
     pub(crate) fn wanted(&self, family: Family) -> Option<String> {
         if self.families != Families::Both && self.families != Families::Only(family) {
             return None;
@@ -157,7 +157,7 @@ impl Row {
 
 const APP: Asker = id(1000, 1000);
 const PROXY: Asker = id(1337, 1337);
-/// Some user, in the proxy's group.
+/// A user in the proxy's group.
 const PROXY_GROUP: Asker = id(1000, 1337);
 const WORLD: Asker = Asker { in_pod: false, uid: 1000, gid: 1000 };
 
@@ -192,7 +192,7 @@ fn case(name: &'static str, redirect: Redirect, rows: Vec<Row>) -> Case {
     Case { name, redirect: Redirect { dual_stack: true, ..redirect }, ipv6: true, rows }
 }
 
-/// What the injector asks for.
+/// The settings of an injected pod.
 fn usual() -> Redirect {
     Redirect {
         inbound_ports: PortSelector::All,
@@ -221,7 +221,7 @@ fn nothing() -> Case {
     case("nothing", Redirect::default(), rows)
 }
 
-/// What every mode and backend has in common for [`usual`].
+/// The rows of [`usual`] that all modes and backends share.
 fn usual_rows() -> Vec<Row> {
     vec![
         APP.tcp(Remote, 80).by("proxy", 15001),
@@ -351,7 +351,7 @@ fn dns_servers() -> Case {
     case("dns_servers", Redirect { dns, ..usual() }, rows)
 }
 
-/// Here Istio makes no exception for HBONE, and takes the proxy's group for the proxy on its way to the pod itself.
+/// Here Istio does not exempt HBONE, and treats the proxy's group as the proxy in connections to the pod itself.
 fn tproxy() -> Case {
     let mut rows = usual_rows();
     rows.extend([

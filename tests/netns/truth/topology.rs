@@ -1,4 +1,4 @@
-//! A pod, a world, two wires between them, and programs that ask and answer.
+//! A pod, a network with two links to it, and programs that connect and respond.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind};
@@ -13,13 +13,13 @@ use istio_cni::rules::Family;
 use super::table::{Place, Row};
 use crate::support::TestNetns;
 
-/// `eth0` leads to everything but [`super::table::Place::Beyond`], which is behind `eth1`.
+/// `eth0` leads everywhere except to [`super::table::Place::Beyond`], which is behind `eth1`.
 pub(crate) struct Topology {
     pub(crate) pod: TestNetns,
     pub(crate) world: TestNetns,
 }
 
-/// Ends its program when it is dropped.
+/// A program that ends when this is dropped.
 pub(crate) struct Server(Child);
 
 impl Drop for Server {
@@ -59,7 +59,7 @@ impl Topology {
              link set eth0 up
              link set eth1 up\n",
         );
-        // Asked for a link, newer kernels bring its state up to date at once instead of within a second.
+        // A request about a link makes newer kernels update its state at once instead of within a second.
         for netns in [&world, &pod] {
             netns.feed("ip", &["-batch", "-"], "link show dev eth0\nlink show dev eth1\n");
         }
@@ -79,7 +79,7 @@ impl Topology {
         topology
     }
 
-    /// A link that is up carries IPv6 a little later; it does once a port where nobody listens refuses.
+    /// Waits for IPv6, which works some time after a link is up: until a port without listener refuses.
     fn wait_for_wires(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         for (place, family) in [
@@ -102,12 +102,12 @@ impl Topology {
         }
     }
 
-    /// The proxy and an application in the pod, and a remote service in the world.
+    /// Starts the proxy and an application in the pod, and a remote service in the world.
     pub(crate) fn serve(&self, proxy: u32) -> [Server; 3] {
         let app = ["tcp/8080", "udp/8080", "tcp/9000", "tcp/53", "udp/53", "tcp/15020", "tcp/15021", "tcp/15090"];
         let envoy =
             ["tcp/15001", "transparent/15006", "tcp/15008", "tcp/15053", "udp/127.0.0.1:15053", "udp/[::1]:15053"];
-        // A datagram's answer leaves from the address that it was sent to only if the socket has that address.
+        // A datagram's response has the address that it was sent to as source only if the socket is bound to it.
         let mut remote: Vec<String> = ["tcp/80", "tcp/9000", "tcp/15020", "tcp/53"].map(str::to_owned).to_vec();
         for place in [Place::Remote, Place::Other] {
             for family in [Family::V4, Family::V6] {
@@ -122,7 +122,7 @@ impl Topology {
         ]
     }
 
-    /// The answer to a row's question.
+    /// Connects as a row says and returns the response.
     pub(crate) fn ask(&self, row: &Row, family: Family) -> String {
         let netns = if row.asker.in_pod { &self.pod } else { &self.world };
         let output = netns.inside(|| {
@@ -136,7 +136,7 @@ impl Topology {
     }
 }
 
-/// Returns when it listens.
+/// Starts a program, and returns when it listens.
 fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
     let child = netns.inside(|| {
         let mut command = Command::new(program("answer"));
@@ -149,7 +149,7 @@ fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
     server
 }
 
-/// Cargo puts examples beside the directory of this very test.
+/// The path of an example; Cargo puts them beside the directory of this test.
 fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);

@@ -61,7 +61,7 @@ pub enum Warning {
     Rules(#[from] rules::Warning),
     /// The pod has both families, but not the setting for both.
     #[error(
-        "the pod has the IPv6 address {0}, and its IPv6 traffic is not redirected: where it is to be, set \
+        "the pod has the IPv6 address {0}, but its IPv6 traffic is not redirected; to redirect it, set \
          ISTIO_DUAL_STACK=true in the environment of its proxy (proxyMetadata) and of istiod"
     )]
     Ipv6NotRedirected(Ipv6Addr),
@@ -82,10 +82,10 @@ pub enum Deviation {
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRules => f.write_str("none of its rules is there"),
+            Self::NoRules => f.write_str("Istio's rules are missing"),
             Self::Rule(mismatch) => mismatch.fmt(f),
             Self::Route(entry) => write!(f, "{entry} is missing"),
-            Self::Former(backend) => write!(f, "rules of Istio's are there by {} too", backend.as_str()),
+            Self::Former(backend) => write!(f, "{} holds rules of Istio, too", backend.as_str()),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Change {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Added => "added",
-            Self::Reconciled(_) => "mended",
+            Self::Reconciled(_) => "reconciled",
             Self::None => "none",
         }
     }
@@ -132,10 +132,10 @@ pub enum Error {
     #[error(transparent)]
     NoBackend(#[from] netfilter::Unavailable),
     /// The kernel refused an expression that it had reported as supported.
-    #[error("the kernel lacks what {}'s rules need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
+    #[error("the kernel lacks extensions that rules of {} need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
     Unsupported(Backend),
     /// Other rules exist, and [`OnDifference::Refuse`] was requested.
-    #[error("Istio's rules are there already and differ; `--reconcile` replaces them: {}", list(.0))]
+    #[error("other rules of Istio exist already; `--reconcile` replaces them: {}", list(.0))]
     Differs(Vec<Deviation>),
 }
 

@@ -76,7 +76,7 @@ pub enum Unencodable {
     #[error("user or group {0:?} is a name: give its number, or run where the name can be resolved")]
     Name(String),
     /// A match has more ports than it can hold.
-    #[error("{given} ports in one match, where iptables takes {limit}")]
+    #[error("{given} ports in one match: iptables allows at most {limit}")]
     Ports { given: usize, limit: usize },
 }
 
@@ -102,8 +102,8 @@ pub enum Error {
     /// A rule matches a socket's owner in a netns of another user namespace (`xt_owner.c`, `owner_check`).
     #[error(
         "{change}: {refusal}: the network namespace belongs to another user namespace (a pod with hostUsers: false), \
-         from where alone the kernel takes owner matches of iptables; native nftables mode has no such limit; nothing \
-         has been changed"
+         and the kernel accepts owner matches of iptables only from that one; native nftables mode has no such limit; \
+         nothing has been changed"
     )]
     OtherUserNamespace {
         /// The change, for messages.
@@ -114,7 +114,7 @@ pub enum Error {
     #[error("the ruleset changed while it was read or compared; try again")]
     Contended,
     /// A required program of iptables-legacy is not installed.
-    #[error("{program} is needed, and is neither in PATH nor in the usual sbin directories")]
+    #[error("{program} is required, but is neither in PATH nor in the usual sbin directories")]
     NoProgram { program: &'static str },
     #[error("{program}: {what}")]
     Program {

@@ -29,7 +29,7 @@ fn is_temporary(errno: nix::errno::Errno) -> bool {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel lacks this protocol, or the process lacks the privilege.
-    #[error("opening a {protocol} socket: {cause}")]
+    #[error("cannot open a {protocol} socket: {cause}")]
     Open { protocol: &'static str, cause: nix::errno::Errno },
     /// The request was not sent, or no response came in time.
     #[error("{request}: {step}: {cause}")]
@@ -42,7 +42,7 @@ pub enum Error {
     },
     #[error("{request}: {refusal}")]
     Refused { request: &'static str, refusal: Refusal },
-    #[error("{request}: the kernel's answer cannot be read: {cause}")]
+    #[error("{request}: malformed netlink message: {cause}")]
     Malformed { request: &'static str, cause: Malformed },
     /// The request or its response exceeds the size limit.
     #[error("{request}: more than {limit} bytes")]

@@ -25,7 +25,7 @@ use crate::netlink;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path does not exist: the pod's network is gone.
-    #[error("netns {}: nothing is there (any more)", path.display())]
+    #[error("netns {}: does not exist (any more)", path.display())]
     Gone { path: PathBuf },
     /// The file at the path is not a netns.
     #[error("netns {}: not a network namespace but {found}", path.display())]
@@ -37,10 +37,10 @@ pub enum Error {
     /// netns.
     #[error("netns {}: cannot be entered", path.display())]
     Enter { path: PathBuf, source: Errno },
-    #[error("netns {}: no thread for the visit", path.display())]
+    #[error("netns {}: cannot start a thread for it", path.display())]
     Thread { path: PathBuf, source: io::Error },
     /// The function run in the netns panicked. Only if panics unwind; the release profile aborts.
-    #[error("netns {}: the visit panicked: {message}", path.display())]
+    #[error("netns {}: panic inside it: {message}", path.display())]
     Panicked { path: PathBuf, message: String },
     #[error(transparent)]
     Netlink(#[from] netlink::Error),

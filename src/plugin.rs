@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
-use crate::diagnostics::{Level, causes};
+use crate::diagnostics::{Level, causes, chain};
 use crate::{converge, netfilter, netns, pod, redirect};
 
 /// The outputs of the process.
@@ -41,17 +41,17 @@ pub enum Error {
     #[error("{0}; the pod does not start, because it might need redirection")]
     Lookup(Box<pod::lookup::Error>),
     /// An annotation of the pod is invalid.
-    #[error("pod {pod} asks for what cannot be: {error}; correct the pod and create it again")]
+    #[error("pod {pod} has an invalid annotation: {error}; correct the pod and create it again")]
     Annotation { pod: pod::PodName, error: redirect::Error },
     /// The netns cannot be entered or read.
     #[error(transparent)]
     Netns(#[from] netns::Error),
     #[error("CNI_NETNS {} is the plugin's own network namespace; the pod needs one of its own", .0.display())]
     OwnNetns(PathBuf),
-    #[error("redirection of pod {pod} cannot be set up: {error}")]
+    #[error("redirection of pod {pod} cannot be set up: {}", chain(error))]
     Converge { pod: pod::PodName, error: converge::Error },
     /// CHECK found differences.
-    #[error("pod {pod} is not redirected as intended: {differences}; delete the pod so that it is set up anew")]
+    #[error("pod {pod} is not redirected as intended: {differences}; delete the pod so that it is recreated")]
     Differs {
         pod: pod::PodName,
         /// The differences as sentences.
@@ -172,6 +172,7 @@ fn reply_to(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink;
 
     #[test]
     fn a_panic_is_a_reply_that_a_runtime_can_read() {
@@ -195,10 +196,27 @@ mod tests {
         let gone = Error::Netns(netns::Error::Gone { path: "/x".into() });
         let failure = gone.failure();
         assert_eq!((failure.code.number(), failure.details.as_str()), (3, ""));
-        assert_eq!(failure.msg, "netns /x: nothing is there (any more)");
+        assert_eq!(failure.msg, "netns /x: does not exist (any more)");
         let source = nix::errno::Errno::EPERM;
         let refused = Error::Netns(netns::Error::Enter { path: "/x".into(), source }).failure();
         assert_eq!((refused.code.number(), refused.msg.as_str()), (999, "netns /x: cannot be entered"));
         assert!(refused.details.contains("EPERM"), "{}", refused.details);
+    }
+
+    #[test]
+    fn a_failure_to_converge_names_each_cause_once() {
+        let fails = |error| {
+            let pod = pod::PodName { namespace: "shop".into(), name: "web-0".into() };
+            let failure = Error::Converge { pod, error }.failure();
+            (failure.msg, failure.details)
+        };
+        let refused = || netlink::Error::Open { protocol: "rtnetlink", cause: nix::errno::Errno::EPERM };
+        let cause = "cannot open a rtnetlink socket: EPERM: Operation not permitted";
+        let (msg, details) = fails(netns::Error::from(refused()).into());
+        assert_eq!(msg, format!("redirection of pod shop/web-0 cannot be set up: {cause}"));
+        assert_eq!(details, "");
+        let (msg, details) = fails(netns::Error::Ipv6Disabled(refused()).into());
+        assert!(msg.contains("IPv6 is disabled") && msg.ends_with(cause), "{msg}");
+        assert_eq!(details, "");
     }
 }

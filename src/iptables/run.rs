@@ -124,8 +124,8 @@ fn sentence(done: &Outcome) -> String {
     let families = if done.ipv6 { "IPv4 and IPv6" } else { "IPv4" };
     match &done.change {
         Change::Added => format!("Traffic is redirected ({families})."),
-        Change::Reconciled(found) => format!("Redirection was mended ({families}): {}", converge::list(found)),
-        Change::None => format!("The rules are there already ({families}): nothing was changed."),
+        Change::Reconciled(found) => format!("Redirection was reconciled ({families}): {}", converge::list(found)),
+        Change::None => format!("The rules exist already ({families}): nothing was changed."),
     }
 }
 

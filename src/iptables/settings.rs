@@ -182,7 +182,7 @@ fn mode(flags: &Flags, source: &mut Source) -> InterceptionMode {
     match text.as_str() {
         "TPROXY" => return InterceptionMode::Tproxy,
         "" | "REDIRECT" => {}
-        other => source.warnings.push(format!("--istio-inbound-interception-mode: {other:?} is taken for REDIRECT")),
+        other => source.warnings.push(format!("--istio-inbound-interception-mode: {other:?} is treated as REDIRECT")),
     }
     InterceptionMode::Redirect
 }
@@ -246,7 +246,7 @@ impl Source<'_> {
             let Some(text) = self.env.get(*name) else { continue };
             match parse(text) {
                 Some(value) => return value,
-                None => self.warnings.push(format!("{name}: {text:?} cannot be read and is passed over")),
+                None => self.warnings.push(format!("{name}: {text:?} is invalid and ignored")),
             }
         }
         default

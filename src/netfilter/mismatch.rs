@@ -62,24 +62,24 @@ impl fmt::Display for Mismatch {
         let table = describe::table(*table);
         match kind {
             MismatchKind::Dormant => write!(f, "{table} is dormant"),
-            MismatchKind::UnwantedTable => write!(f, "{table} is not wanted"),
+            MismatchKind::UnwantedTable => write!(f, "{table} is left over"),
             MismatchKind::NoChain => write!(f, "{table} has no chain {chain}"),
-            MismatchKind::Leftover => write!(f, "{table} has a chain {chain} that is not wanted"),
+            MismatchKind::Leftover => write!(f, "{table} has the leftover chain {chain}"),
             MismatchKind::Hook { wanted, found } => {
-                write!(f, "chain {chain} of {table} should be called as {wanted}, and is called as {found}")
+                write!(f, "chain {chain} of {table} has {found} instead of {wanted}")
             }
             MismatchKind::Missing { place, rule, instead: Some(instead) } => {
-                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has `{instead}`")
+                write!(f, "chain {chain} of {table} has `{instead}` instead of rule {place} `{rule}`")
             }
             MismatchKind::Missing { place, rule, instead: None } => {
-                write!(f, "chain {chain} of {table} should have rule {place} `{rule}`, and has it not there")
+                write!(f, "chain {chain} of {table} is missing rule {place} `{rule}`")
             }
             MismatchKind::Unwanted { place, rule } => {
-                write!(f, "chain {chain} of {table} has rule {place} `{rule}`, which is not wanted")
+                write!(f, "chain {chain} of {table} has the unexpected rule {place} `{rule}`")
             }
             MismatchKind::Bypass { place, rule } => write!(
                 f,
-                "chain {chain} of {table} has rule {place} `{rule}` before Istio's jump: what it matches is not redirected"
+                "chain {chain} of {table} has rule {place} `{rule}` before Istio's jump: packets that match it are not redirected"
             ),
         }
     }

@@ -205,7 +205,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the kernel says {}", self.errno)?;
+        write!(f, "the kernel returned {}", self.errno)?;
         self.text.as_ref().map_or(Ok(()), |text| write!(f, " ({text})"))
     }
 }

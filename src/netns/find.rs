@@ -44,7 +44,7 @@ type Identity = (u64, u64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Without an address every netns would match.
-    #[error("the pod has no address yet, by which its netns could be told")]
+    #[error("the pod has no address yet, by which its netns is found")]
     NoAddress,
     /// No netns has all the addresses.
     #[error(
@@ -58,7 +58,7 @@ pub enum Error {
     },
     /// Several netns have all the addresses, and no process identifies the pod's.
     #[error(
-        "several network namespaces have all of {wanted:?}, and no process of the pod tells which is its own: {found:?}"
+        "several network namespaces have all of {wanted:?}, and no process of the pod identifies its own: {found:?}"
     )]
     Ambiguous { wanted: Vec<IpAddr>, found: Vec<PathBuf> },
 }

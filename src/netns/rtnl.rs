@@ -90,7 +90,7 @@ impl Rtnl {
                 return Ok(all);
             }
         }
-        Err(Error::Io { request, step: "receiving a dump that holds still", cause: Errno::EINTR })
+        Err(Error::Io { request, step: "receiving a consistent dump", cause: Errno::EINTR })
     }
 
     /// Adds an object that must not exist yet.

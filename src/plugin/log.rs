@@ -163,7 +163,7 @@ mod tests {
     fn lines_below_the_threshold_are_dropped() {
         let mut log = Log::new(Level::Warn);
         log.label("pod", "shop/web-0");
-        log.line(Level::Info, "left alone", &[]);
+        log.line(Level::Info, "skipped", &[]);
         log.line(Level::Error, "refused", &[("code", 7_u32.into()), ("again", false.into())]);
         assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
         let line: serde_json::Value = serde_json::from_str(&log.lines[0]).unwrap();

@@ -30,12 +30,12 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     match done {
         Done::Skipped(reason) => {
             let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
-            log.line(Level::Info, "pod left alone", &fields);
+            log.line(Level::Info, "pod skipped", &fields);
         }
         Done::Visited(_, outcome) => {
             for difference in outcome.change.reconciled() {
                 let difference = ("difference", difference.to_string().into());
-                log.line(Level::Warn, "redirection differed and was mended", &[difference]);
+                log.line(Level::Warn, "redirection differed and was reconciled", &[difference]);
             }
             for warning in &outcome.warnings {
                 log.line(Level::Warn, "not all traffic is redirected", &[("warning", warning.to_string().into())]);
@@ -126,7 +126,7 @@ fn visit<T>(
         Ok(Verdict::Redirect { redirect, warnings }) => (redirect, warnings),
     };
     for warning in warnings {
-        log.line(Level::Warn, "value passed over", &[("warning", warning.to_string().into())]);
+        log.line(Level::Warn, "invalid value ignored", &[("warning", warning.to_string().into())]);
     }
     match view.and_then(|view| act(view, &redirect)) {
         Ok(done) => Ok(Done::Visited(pod, done)),

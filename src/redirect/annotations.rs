@@ -159,16 +159,15 @@ impl<'a> Pod<'a> {
     /// Parses a boolean of the proxy's environment as Go does. The caller logs an `Err` and uses false.
     fn boolean(&self, key: &str) -> Result<bool, Error> {
         let Some(text) = self.env(key) else { return Ok(false) };
-        parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; taken as false"))
+        parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; using false"))
     }
 
     /// Reads the groups from the pod's own proxy. Istio's plugin reads the container runtime's environment instead, so
     /// no pod's value makes it fail. An invalid value is therefore ignored in the way that redirects more.
     fn owner_groups(&self) -> (OwnerGroups, Option<Error>) {
-        const NUMBERS: &str =
-            "1 to 64 group ids, or `*` (nobody can resolve the names of a pod's image here); taken as `*`";
-        const EXCLUDED: &str = "at most 1024 group ids (nobody can resolve the names of a pod's image here); what is none is \
-                              redirected";
+        const NUMBERS: &str = "1 to 64 group ids, or `*` (names in the pod's image cannot be resolved here); using `*`";
+        const EXCLUDED: &str = "at most 1024 group ids (names in the pod's image cannot be resolved here); other entries are ignored, so \
+                              that their traffic is redirected";
         let [include, exclude] = [(proxy_env::OWNER_GROUPS, "*"), (proxy_env::OWNER_GROUPS_EXCLUDE, "")]
             .map(|(key, default)| (key, self.env(key).unwrap_or(default)));
         let invalid = |(key, text): (&str, &str), allowed| Some(Error::new(key, text, allowed));
@@ -197,8 +196,8 @@ impl<'a> Pod<'a> {
         /// The address that every Istio image's validation connects to: treated as loopback, validation would always
         /// fail.
         const PROBED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-        const ALLOWED: &str = "a CIDR within 127.0.0.0/8 that does not hold 127.0.0.6, which validation connects to; taken \
-                               as 127.0.0.1/32";
+        const ALLOWED: &str = "a CIDR within 127.0.0.0/8 that does not hold 127.0.0.6, which validation connects to; using \
+                               127.0.0.1/32";
         let (key, default) = (proxy_env::LOOPBACK_CIDR, Redirect::default().loopback_v4);
         let Some(text) = self.env(key) else { return (default, None) };
         match parse_loopback(key, text) {

@@ -132,10 +132,10 @@ impl fmt::Display for Reason {
                 "a connection to {target} was accepted by another program: does one hold the proxy's ports or the probe port?"
             ),
             Self::WrongDestination { target, original: None } => {
-                write!(f, "a connection to {target} came back, but the kernel knows of no redirection")
+                write!(f, "a connection to {target} arrived, but the kernel has no record of a redirection")
             }
             Self::WrongDestination { target, original: Some(original) } => {
-                write!(f, "a connection to {target} came back as one to {original}")
+                write!(f, "a connection to {target} arrived as one to {original}")
             }
             Self::Unreachable { target, source } => write!(f, "no connection to {target}: {}", source.desc()),
             Self::Panicked => f.write_str("the validator itself failed; its message is above"),

@@ -68,9 +68,9 @@ fn one_rule_set(from: usize, to: usize) {
     let (changed, fresh) = (pod(), pod());
     assert_eq!(changed.call("ADD", &conf(from)).code, 0);
     let said = changed.call("CHECK", &conf(to)).error(999);
-    assert!(said.contains("none of its rules is there") && said.contains("are there by"), "{said}");
+    assert!(said.contains("Istio's rules are missing") && said.contains("holds rules of Istio, too"), "{said}");
     let answer = changed.call("ADD", &conf(to));
-    assert!(answer.code == 0 && answer.stderr.contains(r#""change":"mended""#), "{answer:?}");
+    assert!(answer.code == 0 && answer.stderr.contains(r#""change":"reconciled""#), "{answer:?}");
     assert_eq!(fresh.call("ADD", &conf(to)).code, 0);
     let expected = counts(&fresh.netns);
     assert!(expected[to] > 30 && expected.iter().filter(|count| **count > 0).count() == 1, "{expected:?}");
@@ -86,9 +86,9 @@ fn refused() {
     let apply = |options: Options| netns.inside(|| converge::apply(&Redirect::default(), options));
     apply(by(Backend::IptablesNft)).unwrap();
     let error = apply(by(Backend::NativeNft)).unwrap_err().to_string();
-    assert!(error.contains("rules of Istio's are there by iptables-nft too"), "{error}");
-    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
-    assert_eq!(apply(mend).unwrap().backend, Backend::NativeNft);
+    assert!(error.contains("iptables-nft holds rules of Istio, too"), "{error}");
+    let reconcile = Options { on_difference: OnDifference::Reconcile, ..by(Backend::NativeNft) };
+    assert_eq!(apply(reconcile).unwrap().backend, Backend::NativeNft);
     apply(by(Backend::NativeNft)).unwrap();
 }
 
@@ -102,8 +102,8 @@ fn others_tables() {
     for (options, backend) in [(by(Backend::NativeNft), Backend::NativeNft), (forced, Backend::IptablesNft)] {
         let netns = &netns;
         let apply = || netns.inside(|| converge::apply(&Redirect::default(), options));
-        let mended = Options { on_difference: OnDifference::Reconcile, ..options };
-        assert_eq!(netns.inside(|| converge::apply(&Redirect::default(), mended)).unwrap().backend, backend);
+        let reconcile = Options { on_difference: OnDifference::Reconcile, ..options };
+        assert_eq!(netns.inside(|| converge::apply(&Redirect::default(), reconcile)).unwrap().backend, backend);
         assert_eq!(apply().unwrap().change, converge::Change::None);
         for save in ["iptables-nft-save", "iptables-legacy-save"] {
             let text = netns.run(save, &["-t", "nat"]);
@@ -208,16 +208,16 @@ fn fallen_back_without_reconcile() {
     }
     netns.run("nft", &["flush", "chain", "ip", "istio-proxy-nat", "istio-output"]);
     let error = apply().unwrap_err();
-    assert!(error.to_string().contains("istio-output") && !error.to_string().contains("none of its"), "{error}");
+    assert!(error.to_string().contains("istio-output") && !error.to_string().contains("rules are missing"), "{error}");
 }
 
 /// Legacy rules appear after the first read, as from a restore that fails in the second family.
 fn legacy_rules_since_the_first_read() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
-    let mend = Options { on_difference: OnDifference::Reconcile, ..by(Backend::IptablesNft) };
+    let reconcile = Options { on_difference: OnDifference::Reconcile, ..by(Backend::IptablesNft) };
     let outcome = netns.inside(|| {
-        let view = View::take(mend).unwrap();
+        let view = View::take(reconcile).unwrap();
         converge::apply(&Redirect::default(), by(Backend::IptablesLegacy)).unwrap();
         view.apply(&Redirect::default()).unwrap()
     });
@@ -245,7 +245,7 @@ fn skipped_without_programs() {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&facts);
         pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
         let answer = pod.call_by("ADD", &json!({}), |call| call.env("PATH", path));
-        let verdict = if runs { "pod redirected" } else { "pod left alone" };
+        let verdict = if runs { "pod redirected" } else { "pod skipped" };
         assert!(answer.code == 0 && answer.stderr.contains(verdict), "{answer:?}");
         assert_eq!(ran.exists(), runs, "{verdict}");
     }

@@ -153,8 +153,8 @@ fn handles(netns: &TestNetns) -> Vec<String> {
 fn deleted() {
     reconciles(
         &[&["-t", "nat", "-D", "ISTIO_OUTPUT", "2"]],
-        "IPv4 table nat should have rule 2 `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m multiport ! --dports \
-         53,15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT`, and has it not there",
+        "IPv4 table nat is missing rule 2 `-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -p tcp -m multiport ! --dports \
+         53,15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT`",
         1,
     );
 }
@@ -162,7 +162,7 @@ fn deleted() {
 fn changed() {
     reconciles(
         &[&["-t", "nat", "-R", "ISTIO_REDIRECT", "1", "-p", "tcp", "-j", "REDIRECT", "--to-ports", "15002"]],
-        "should have rule 1 `-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001`, and has `",
+        "` instead of rule 1 `-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001`",
         1,
     );
 }
@@ -171,20 +171,20 @@ fn moved() {
     let rule = ["-s", "127.0.0.6/32", "-o", "lo", "-j", "RETURN"];
     let delete = [&["-t", "nat", "-D", "ISTIO_OUTPUT"][..], &rule].concat();
     let append = [&["-t", "nat", "-A", "ISTIO_OUTPUT"][..], &rule].concat();
-    reconciles(&[&delete, &append], "should have rule 1 `-A ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN`", 1);
+    reconciles(&[&delete, &append], "rule 1 `-A ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN`", 1);
 }
 
 fn moved_in_built_in() {
     let rule = ["-p", "tcp", "-j", "ISTIO_INBOUND"];
     let delete = [&["-t", "mangle", "-D", "PREROUTING"][..], &rule].concat();
     let append = [&["-t", "mangle", "-A", "PREROUTING"][..], &rule].concat();
-    reconciles(&[&delete, &append], "chain PREROUTING of IPv4 table mangle should have rule 2", 1);
+    reconciles(&[&delete, &append], "chain PREROUTING of IPv4 table mangle is missing rule 2", 1);
 }
 
 fn added() {
     reconciles(
         &[&["-t", "nat", "-I", "ISTIO_OUTPUT", "3", "-p", "tcp", "--dport", "22", "-j", "ACCEPT"]],
-        "has rule 3 `-A ISTIO_OUTPUT -p tcp -m tcp --dport 22 -j ACCEPT`",
+        "has the unexpected rule 3 `-A ISTIO_OUTPUT -p tcp -m tcp --dport 22 -j ACCEPT`",
         0,
     );
 }
@@ -222,7 +222,7 @@ fn printed_as_saved() {
 fn second_jump() {
     reconciles(
         &[&["-t", "nat", "-A", "OUTPUT", "-j", "ISTIO_OUTPUT"]],
-        "has rule 3 `-A OUTPUT -j ISTIO_OUTPUT`, which is not",
+        "has the unexpected rule 3 `-A OUTPUT -j ISTIO_OUTPUT`",
         0,
     );
 }
@@ -234,7 +234,7 @@ fn leftover() {
             &["-t", "mangle", "-A", "ISTIO_OLD", "-j", "DROP"],
             &["-t", "mangle", "-A", "OUTPUT", "-j", "ISTIO_OLD"],
         ],
-        "IPv4 table mangle has a chain ISTIO_OLD that is not wanted",
+        "IPv4 table mangle has the leftover chain ISTIO_OLD",
         0,
     );
 }

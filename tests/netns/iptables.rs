@@ -102,7 +102,7 @@ fn without_reconcile_other_rules_are_not_changed() {
     assert!(refused.err.contains("--reconcile") && refused.err.contains("ISTIO_INBOUND"), "{}", refused.err);
     same(&state(&pod), &first);
 
-    done(&run(&pod, &[SIDECAR], &[("RECONCILE", "true")]), "mended");
+    done(&run(&pod, &[SIDECAR], &[("RECONCILE", "true")]), "reconciled");
     let fresh = self::pod();
     done(&run(&fresh, &[SIDECAR], &[]), "redirected");
     same(&state(&pod), &state(&fresh));
@@ -111,7 +111,7 @@ fn without_reconcile_other_rules_are_not_changed() {
 fn force_apply_never_refuses() {
     let pod = pod();
     done(&run(&pod, &[&["-b", "80"]], &[]), "redirected");
-    done(&run(&pod, &[SIDECAR, &["--force-apply"]], &[]), "mended");
+    done(&run(&pod, &[SIDECAR, &["--force-apply"]], &[]), "reconciled");
     done(&run(&pod, &[SIDECAR, &["--force-apply"]], &[]), "nothing was changed");
 }
 

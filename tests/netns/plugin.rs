@@ -125,7 +125,7 @@ fn add_check_reconcile() {
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("ISTIO_INBOUND") && said.contains("--dport 15090"), "{said}");
     let third = pod.call("ADD", &json!({}));
-    assert!(third.code == 0 && third.stderr.contains(r#""change":"mended""#), "{third:?}");
+    assert!(third.code == 0 && third.stderr.contains(r#""change":"reconciled""#), "{third:?}");
     assert_eq!(without_counters(&pod.netns.run("iptables-nft-save", &[])), without_counters(&save));
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
 }
@@ -143,9 +143,9 @@ fn tproxy_routing() {
         pod.netns.run("ip", &undo);
         let said = pod.call("CHECK", &json!({})).error(999);
         assert!(said.contains(named), "{said}");
-        let mended = pod.call("ADD", &json!({}));
-        assert!(mended.code == 0 && mended.stderr.contains(r#""change":"mended""#), "{mended:?}");
-        assert!(mended.stderr.contains(named), "{mended:?}");
+        let reconciled = pod.call("ADD", &json!({}));
+        assert!(reconciled.code == 0 && reconciled.stderr.contains(r#""change":"reconciled""#), "{reconciled:?}");
+        assert!(reconciled.stderr.contains(named), "{reconciled:?}");
         assert_eq!(pod.call("CHECK", &json!({})).code, 0);
     }
     assert_eq!(pod.netns.run("ip", &["rule"]), rules);
@@ -182,8 +182,8 @@ fn user_namespace() {
     pod.netns.run("nft", &["flush", "chain", "ip", "istio-proxy-nat", "istio-in-redirect"]);
     let said = pod.call("CHECK", &json!({})).error(999);
     assert!(said.contains("istio-in-redirect"), "{said}");
-    let mended = pod.call("ADD", &json!({}));
-    assert!(mended.stderr.contains(r#""change":"mended""#), "{mended:?}");
+    let reconciled = pod.call("ADD", &json!({}));
+    assert!(reconciled.stderr.contains(r#""change":"reconciled""#), "{reconciled:?}");
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
 
     let said = pod.call("ADD", &json!({"force_iptables_binary": "nft"})).error(999);

@@ -52,10 +52,7 @@ fn the_proxys_port_has_no_variable() {
 fn an_invalid_variable_is_ignored_with_a_warning() {
     let settings = parse("", &[("ISTIO_DUAL_STACK", "maybe"), ("DUAL_STACK", "true"), ("PROBE_TIMEOUT", "5")]).unwrap();
     assert!(settings.redirect.dual_stack);
-    let wanted = [
-        "ISTIO_DUAL_STACK: \"maybe\" cannot be read and is passed over",
-        "PROBE_TIMEOUT: \"5\" cannot be read and is passed over",
-    ];
+    let wanted = ["ISTIO_DUAL_STACK: \"maybe\" is invalid and ignored", "PROBE_TIMEOUT: \"5\" is invalid and ignored"];
     assert_eq!(settings.warnings, wanted);
 }
 

@@ -138,7 +138,7 @@ fn an_invalid_boolean_is_false_with_a_warning() {
     for text in ["yes", "", "tRUE", "on\u{1b}[2J"] {
         let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
         assert!(!redirect.dual_stack);
-        assert_eq!(warnings, [Error::new(proxy_env::DUAL_STACK, text, "true or false; taken as false")]);
+        assert_eq!(warnings, [Error::new(proxy_env::DUAL_STACK, text, "true or false; using false")]);
     }
 }
 

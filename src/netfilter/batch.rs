@@ -7,7 +7,6 @@ use std::fmt;
 
 use super::expr::{Expr, Set};
 use super::image::{Hook, Rule, TableId, family_header};
-#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
 use super::uapi::*;
 use super::wire::{self, SetIds};
 use super::{compat, describe};

@@ -2,7 +2,6 @@
 
 use nix::errno::Errno;
 
-#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
 use super::uapi::*;
 use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};

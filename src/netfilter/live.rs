@@ -6,7 +6,6 @@
 use super::diff::is_own;
 use super::expr::{Expr, Meta, Op, Set, Value};
 use super::image::{Body, TableFamily, TableId, family_header};
-#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
 use super::uapi::*;
 use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};

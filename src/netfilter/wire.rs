@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
-#[expect(clippy::wildcard_imports, reason = "the uapi headers prefix their names")]
 use super::uapi::*;
 use crate::netlink::{Attr, Attrs, Malformed, Writer};
 use crate::rules::Family;

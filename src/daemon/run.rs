@@ -269,11 +269,11 @@ impl Daemon {
         let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
         let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
-        let issued = self.issued.clone();
+        let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());
         tasks.spawn(until(closed, async move {
             let client = client.await;
             let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
-            token::keep(client, Holder { account, namespace, node }, issued).await;
+            token::keep(client, Holder { account, namespace, node }, issued, metrics).await;
         }));
     }
 

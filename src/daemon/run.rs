@@ -310,7 +310,9 @@ impl Daemon {
 
     async fn remove(&self) -> Result<(), Error> {
         let settings = self.settings.install.clone();
-        let errors = tokio::task::spawn_blocking(move || install::remove(&settings, uninstall::IN_FLIGHT)).await;
+        let removal =
+            tokio::task::spawn_blocking(move || install::remove(&settings, install::Scope::ALL, uninstall::IN_FLIGHT));
+        let errors = removal.await;
         uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `daemon` binds the [`Sockets`], [`serve`]s them and keeps the [`Cache`] by [`watch`]. Nothing here waits for the API
-//! server before it answers, and a pod that nobody knows is "unknown", never "without a sidecar".
+//! server before it answers, and a pod that nobody knows is "unknown", never "without a sidecar". An agent that ends asks its
+//! successor on `agent.sock` where that one has installed the plugin.
 
 mod answer;
 mod cache;
@@ -17,7 +18,8 @@ mod sockets;
 pub mod token;
 mod watch;
 
+pub use answer::DIRECTORIES;
 pub use cache::{Cache, Change, Lookup, Store};
 pub use metrics::Metrics;
-pub use sockets::{Names, Sockets, serve};
+pub use sockets::{Names, Sockets, Sources, serve};
 pub use watch::watch;

@@ -130,6 +130,10 @@ pub const EXIT_USAGE: u8 = 255;
 pub const PLUGIN_NAME: &str = "istio-cni";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
+/// The DaemonSet's volume of the node's CNI configuration directory, as in Istio's chart.
+pub const NET_DIR_VOLUME: &str = "cni-net-dir";
+/// The DaemonSet's volume of the node's plugin directory, as in Istio's chart.
+pub const BIN_DIR_VOLUME: &str = "cni-bin-dir";
 /// Name prefix of the agent's own pods, in the agent's namespace.
 pub const AGENT_POD_PREFIX: &str = "istio-cni-node-";
 /// Label on the agent's evictions, for admission policies to select.

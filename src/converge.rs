@@ -317,14 +317,16 @@ fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
     deviations
 }
 
-/// Removes everything that [`apply`] may have added, with any backend. A netns without such entries is not changed.
-pub fn cleanup(redirect: &Redirect) -> Result<(), Error> {
+/// Removes everything that [`apply`] may have added, with any backend. A netns without such entries is not changed. Returns the
+/// backend, if any, whose tables cannot be read because its programs are not installed; those tables are not changed.
+pub fn cleanup(redirect: &Redirect) -> Result<Option<Backend>, Error> {
     let facts = netfilter::probe()?;
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
-    let legacy = facts.legacy_in_use.then_some(Backend::IptablesLegacy);
-    nft.chain(legacy).try_for_each(|backend| remove(redirect, backend))?;
+    let (legacy, removable) = (facts.legacy_in_use, facts.legacy_programs || facts.plain_programs);
+    let legacy = |if_removable| (legacy && removable == if_removable).then_some(Backend::IptablesLegacy);
+    nft.chain(legacy(true)).try_for_each(|backend| remove(redirect, backend))?;
     routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
-    Ok(())
+    Ok(legacy(false))
 }
 
 /// Removes a backend's rules. TPROXY's rules in built-in chains include all of REDIRECT's, so they cover either mode.

@@ -14,6 +14,8 @@ mod ports;
 mod run;
 mod selection;
 mod settings;
+mod status;
+mod successor;
 mod taint;
 mod uninstall;
 mod upgrade;
@@ -21,7 +23,7 @@ mod upgrade;
 use std::io;
 use std::path::PathBuf;
 
-use crate::{install, repair, serve};
+use crate::{install, repair};
 
 pub use flags::Flags;
 pub use run::run;
@@ -40,9 +42,6 @@ pub enum Error {
     /// The pods that the agent answers for are those of a node.
     #[error("the node has no name: set NODE_NAME from spec.nodeName")]
     NoNode,
-    /// The agent's sockets.
-    #[error(transparent)]
-    Listen(#[from] serve::listen::Error),
     /// The wish to end could not be heard.
     #[error("no signal can be waited for: {0}")]
     Signals(io::Error),

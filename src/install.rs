@@ -4,6 +4,7 @@
 //! never asks the API server, and never touches a network configuration beyond its own entry.
 
 pub mod conflist;
+mod directories;
 pub mod files;
 pub mod flags;
 mod identity;
@@ -18,6 +19,7 @@ pub mod settings;
 pub mod snapshot;
 mod throttle;
 
+pub use directories::{Directories, Installation, Scope};
 pub use flags::Flags;
 pub use identity::{Identity, Issued, NoAccount, Token};
 pub use keep::{Sources, keep, obstacles};

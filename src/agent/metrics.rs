@@ -25,6 +25,7 @@ pub struct Metrics {
     pods: Gauge,
     filled: Gauge,
     watch_errors: Counter,
+    token_errors: Family<TokenFailed, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +49,11 @@ struct Said {
     level: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenFailed {
+    reason: &'static str,
+}
+
 impl Metrics {
     /// Registers them.
     pub fn new(registry: &mut Registry) -> Self {
@@ -59,6 +65,7 @@ impl Metrics {
             pods: Gauge::default(),
             filled: Gauge::default(),
             watch_errors: Counter::default(),
+            token_errors: Family::default(),
         };
         let plugin = registry.sub_registry_with_prefix("istio_cni_plugin");
         plugin.register("requests", "Requests of the plugin to the agent", metrics.requests.clone());
@@ -70,6 +77,8 @@ impl Metrics {
         agent.register("pods", "Pods of this node whose facts are known", metrics.pods.clone());
         agent.register("cache_filled", "1 once this node's pods have been listed", metrics.filled.clone());
         agent.register("watch_errors", "Errors of the watch of this node's pods", metrics.watch_errors.clone());
+        let help = "Requests of a token for the plugin's kubeconfig that were not granted, by reason";
+        agent.register("token_errors", help, metrics.token_errors.clone());
         metrics
     }
 
@@ -98,5 +107,9 @@ impl Metrics {
 
     pub(super) fn watch_failed(&self) {
         self.watch_errors.inc();
+    }
+
+    pub(super) fn token_failed(&self, reason: &'static str) {
+        self.token_errors.get_or_create(&TokenFailed { reason }).inc();
     }
 }

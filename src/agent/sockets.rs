@@ -11,6 +11,7 @@ use super::cache::Cache;
 use super::metrics::Metrics;
 use super::relay;
 use crate::contract;
+use crate::install::Installation;
 use crate::serve::http::{self, Limits, Request, Response, text};
 use crate::serve::listen::{Error, Name, PrivateSocket};
 use crate::serve::log::Log;
@@ -84,13 +85,27 @@ impl Names {
     }
 }
 
-/// Answers on both sockets until the end is wished.
-pub async fn serve(sockets: Sockets, cache: Cache, metrics: Metrics, log: Log, shutdown: Shutdown) {
+/// What answers are made of; clones share it.
+#[derive(Clone)]
+pub struct Sources {
+    /// This node's pods.
+    pub cache: Cache,
+    /// What this agent has installed.
+    pub installation: Installation,
+    /// Counts the answers.
+    pub metrics: Metrics,
+    /// Takes the plugin's lines.
+    pub log: Log,
+}
+
+/// Answers on both sockets until shutdown is requested.
+pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
     let Sockets { agent, log: lines } = sockets;
+    let Sources { cache, installation, metrics, log } = sources;
     let counted = metrics.clone();
     let asked = move |request| {
-        let (cache, metrics) = (cache.clone(), metrics.clone());
-        async move { answer::answer(request, &cache, &metrics).await }
+        let (cache, installation, metrics) = (cache.clone(), installation.clone(), metrics.clone());
+        async move { answer::answer(request, &cache, &installation, &metrics).await }
     };
     let said = move |request: Request| std::future::ready(take(&request, &log, &counted));
     tokio::join!(http::serve(agent, AGENT, asked, shutdown.clone()), http::serve(lines, LOG, said, shutdown));

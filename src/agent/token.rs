@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Metrics;
 use crate::install::{Issued, Token};
 
 /// The lifetime that is asked for; the API server may grant another.
@@ -42,9 +43,53 @@ struct Granted {
     lifetime: Duration,
 }
 
+/// A request that was not granted, and why in words for an operator.
+struct Refused {
+    failure: Failure,
+    why: String,
+}
+
+/// Why a request is not granted.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// The API server refuses, or cannot be reached.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// It does not answer.
+    #[error("no answer within {LIMIT:?}")]
+    TimedOut,
+    /// It answers something else.
+    #[error("the answer holds no token")]
+    NoToken,
+}
+
+impl Failure {
+    /// The status of the API server's refusal.
+    fn status(&self) -> Option<u16> {
+        match self {
+            Self::Api(kube::Error::Api(status)) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// For the metric's label.
+    fn reason(&self) -> &'static str {
+        match (self, self.status()) {
+            (Self::NoToken, _) => "no_token",
+            (_, Some(401)) => "unauthorized",
+            (_, Some(403)) => "forbidden",
+            (_, Some(404)) => "not_found",
+            (_, Some(422)) => "invalid",
+            (_, Some(429 | 500..)) => "unavailable",
+            (_, Some(_)) => "refused",
+            (_, None) => "unanswered",
+        }
+    }
+}
+
 /// Keeps a valid token in `issued`, and renews it at half of its lifetime. A token that cannot be renewed is passed on until
 /// it expires. Never ends by itself.
-pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>) {
+pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
     let (mut pause, mut expires) = (SHORTEST, Instant::now());
     loop {
@@ -55,7 +100,8 @@ pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>)
                 (pause, expires) = (SHORTEST, Instant::now() + lifetime);
                 sleep(lifetime / 2).await;
             }
-            Err(why) => {
+            Err(Refused { failure, why }) => {
+                metrics.token_failed(failure.reason());
                 tracing::warn!(account = holder.account, "no token for the plugin: {why}");
                 let valid = expires.saturating_duration_since(Instant::now());
                 if valid.is_zero() {
@@ -74,16 +120,19 @@ fn longest(valid: Duration) -> Duration {
 }
 
 /// Requests a token that is bound to the node, or one that is not bound where the API server cannot bind to nodes.
-async fn request(accounts: &Api<ServiceAccount>, holder: &Holder) -> Result<Granted, String> {
+async fn request(accounts: &Api<ServiceAccount>, holder: &Holder) -> Result<Granted, Refused> {
     let unsupported = match request_bound(accounts, holder, Some(to_node(&holder.node))).await {
         // Policies refuse by 403 and 422: what they refuse is not requested in another way.
-        Err(kube::Error::Api(status)) if status.code == 400 => status.message.clone(),
-        answer => return answer.map_err(|error| told(&error, holder)),
+        Err(Failure::Api(kube::Error::Api(status))) if status.code == 400 => status.message.clone(),
+        answer => return answer.map_err(|failure| Refused { why: told(&failure, holder), failure }),
     };
     tracing::info!("the API server binds no token to a node ({unsupported}); requesting one that is not bound");
-    request_bound(accounts, holder, None).await.map_err(|error| {
-        let refused = told(&error, holder);
-        format!("the API server binds no token to a node ({unsupported}) and refuses one that is not bound: {refused}")
+    request_bound(accounts, holder, None).await.map_err(|failure| {
+        let why = format!(
+            "the API server binds no token to a node ({unsupported}) and refuses one that is not bound: {}",
+            told(&failure, holder)
+        );
+        Refused { failure, why }
     })
 }
 
@@ -100,7 +149,7 @@ async fn request_bound(
     accounts: &Api<ServiceAccount>,
     holder: &Holder,
     object: Option<BoundObjectReference>,
-) -> Result<Granted, kube::Error> {
+) -> Result<Granted, Failure> {
     let spec = TokenRequestSpec {
         audiences: Vec::new(),
         bound_object_ref: object,
@@ -109,8 +158,8 @@ async fn request_bound(
     let request = TokenRequest { spec, ..TokenRequest::default() };
     let params = PostParams::default();
     let asked = accounts.create_token_request(&holder.account, &params, &request);
-    let answer = timeout(LIMIT, asked).await.map_err(|_| kube::Error::Service("no answer in time".into()))??;
-    granted(answer).ok_or_else(|| kube::Error::Service("the answer holds no token".into()))
+    let answer = timeout(LIMIT, asked).await.map_err(|_| Failure::TimedOut)??;
+    granted(answer).ok_or(Failure::NoToken)
 }
 
 fn granted(answer: TokenRequest) -> Option<Granted> {
@@ -119,28 +168,36 @@ fn granted(answer: TokenRequest) -> Option<Granted> {
     Some(Granted { token, lifetime: seconds.map_or(LIFETIME, Duration::from_secs) })
 }
 
-/// An error with what an operator can do about it.
-fn told(error: &kube::Error, Holder { account, namespace, .. }: &Holder) -> String {
-    let remedy = match error {
-        kube::Error::Api(status) if status.code == 403 => {
-            format!("; the agent's role must allow `create` of `serviceaccounts/token` for {account}")
-        }
-        kube::Error::Api(status) if status.code == 404 => {
-            format!("; the manifests create the service account {account} in {namespace}")
-        }
-        kube::Error::Api(status) if status.code == 422 => {
+/// A failure with what an operator can do about it.
+fn told(failure: &Failure, Holder { account, namespace, .. }: &Holder) -> String {
+    let remedy = match failure.status() {
+        Some(403) => format!("; the agent's role must allow `create` of `serviceaccounts/token` for {account}"),
+        Some(404) => format!("; the manifests create the service account {account} in {namespace}"),
+        Some(422) => {
             "; an admission policy must allow it: before Kubernetes 1.31, install the one that the chart renders for that \
              version"
                 .to_owned()
         }
         _ => String::new(),
     };
-    format!("{error}{remedy}")
+    format!("{failure}{remedy}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_failure_has_a_reason() {
+        let refused =
+            |code| Failure::Api(kube::Error::Api(Box::new(kube::core::Status { code, ..Default::default() })));
+        let codes = [400, 401, 403, 404, 422, 429, 500, 503];
+        let reasons = ["refused", "unauthorized", "forbidden", "not_found", "invalid", "unavailable", "unavailable"];
+        for (code, reason) in codes.into_iter().zip(reasons.into_iter().chain(["unavailable"])) {
+            assert_eq!(refused(code).reason(), reason, "{code}");
+        }
+        assert_eq!((Failure::TimedOut.reason(), Failure::NoToken.reason()), ("unanswered", "no_token"));
+    }
 
     #[test]
     fn no_pause_outlasts_the_former_token_by_more_than_five_seconds() {

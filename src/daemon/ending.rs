@@ -1,9 +1,26 @@
-//! SIGTERM → is the plugin to stay on this node, or to go? Pure; every outcome with its reason.
+//! Decides at SIGTERM whether the plugin stays on this node, and in which directories. Pure; every outcome has its reason.
 //!
 //! It stays unless somebody has said that the node is to be without it: a plugin that is taken away during an upgrade lets
 //! pods start without redirection, and nobody is told.
 
 use std::fmt;
+use std::path::PathBuf;
+
+use crate::install::Scope;
+
+/// The agent that answers the plugin as the daemon ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Successor {
+    /// No agent but this one.
+    None,
+    /// Another one that has not said where it has installed the plugin, and why not.
+    Unknown(String),
+    /// Another one, whose plugin and chain entry are in place.
+    Installed {
+        /// The directories of this agent in which the other one keeps nothing.
+        left: Scope,
+    },
+}
 
 /// What the API server says of the DaemonSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +31,9 @@ pub(super) enum Answer {
         deleting: bool,
         /// It would run a pod on this node, as far as its node selector and affinity tell.
         selects_node: bool,
+        /// Directories of the node that the daemon's pod mounts for plugin or configuration, and pods of the DaemonSet's template
+        /// do not.
+        unmounted: Vec<PathBuf>,
     },
     /// There is none.
     NotFound,
@@ -30,6 +50,8 @@ pub(super) enum Answer {
 pub(super) enum Ending {
     /// Plugin, chain entry and kubeconfig stay.
     Keep(Keep),
+    /// Files in directories in which the successor keeps nothing are removed; all others stay, for they are its.
+    Vacate(Scope),
     /// All is removed.
     Remove(Remove),
 }
@@ -37,10 +59,20 @@ pub(super) enum Ending {
 /// Why the plugin stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Another agent serves the node already.
+    /// Another agent serves the node already, with the same directories.
     Superseded,
+    /// Another agent serves the node, and has not said where it has installed the plugin.
+    Unconfirmed {
+        /// Why not.
+        why: String,
+        /// As of [`Answer::Found`].
+        unmounted: Vec<PathBuf>,
+    },
     /// The DaemonSet wants the node served: an upgrade, a restart, a reboot.
-    Wanted,
+    Wanted {
+        /// As of [`Answer::Found`].
+        unmounted: Vec<PathBuf>,
+    },
     /// The role lacks a right, or has just been replaced by that of another version, but the account lives on.
     RightMissing(u16),
     /// Nobody can tell. A plugin too many can still be removed, a pod that started without redirection cannot be helped.
@@ -60,15 +92,25 @@ pub(super) enum Remove {
     AccessWithdrawn(u16),
 }
 
-/// Decides. `superseded`: another agent has taken the sockets over.
-pub(super) fn decide(superseded: bool, answer: Answer) -> Ending {
-    if superseded {
-        return Ending::Keep(Keep::Superseded);
+/// Decides. A directory is vacated only once a successor has the plugin installed in another one: before that, its pods would
+/// start without redirection, and what is left behind can still be removed.
+pub(super) fn decide(successor: Successor, answer: Answer) -> Ending {
+    match (successor, answer) {
+        (Successor::Installed { left }, _) if left.is_empty() => Ending::Keep(Keep::Superseded),
+        (Successor::Installed { left }, _) => Ending::Vacate(left),
+        (Successor::Unknown(why), Answer::Found { unmounted, .. }) => {
+            Ending::Keep(Keep::Unconfirmed { why, unmounted })
+        }
+        (Successor::Unknown(why), _) => Ending::Keep(Keep::Unconfirmed { why, unmounted: Vec::new() }),
+        (Successor::None, answer) => decide_alone(answer),
     }
+}
+
+fn decide_alone(answer: Answer) -> Ending {
     match answer {
         Answer::Found { deleting: true, .. } => Ending::Remove(Remove::Deleting),
         Answer::Found { selects_node: false, .. } => Ending::Remove(Remove::NodeNotSelected),
-        Answer::Found { .. } => Ending::Keep(Keep::Wanted),
+        Answer::Found { unmounted, .. } => Ending::Keep(Keep::Wanted { unmounted }),
         Answer::NotFound => Ending::Remove(Remove::Deleted),
         Answer::RightMissing(code) => Ending::Keep(Keep::RightMissing(code)),
         Answer::Refused(code) => Ending::Remove(Remove::AccessWithdrawn(code)),
@@ -76,11 +118,29 @@ pub(super) fn decide(superseded: bool, answer: Answer) -> Ending {
     }
 }
 
+impl Ending {
+    /// Directories of the node in which files may stay that no agent looks after any more.
+    pub(super) fn unmounted(&self) -> &[PathBuf] {
+        match self {
+            Self::Keep(Keep::Unconfirmed { unmounted, .. } | Keep::Wanted { unmounted }) => unmounted,
+            _ => &[],
+        }
+    }
+}
+
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Keep(Keep::Superseded) => f.write_str("kept: another agent serves this node already"),
-            Self::Keep(Keep::Wanted) => f.write_str("kept: the DaemonSet is there, and another agent will follow"),
+            Self::Keep(Keep::Unconfirmed { why, .. }) => {
+                write!(f, "kept: another agent serves this node already, and has not said where the plugin is: {why}")
+            }
+            Self::Keep(Keep::Wanted { .. }) => {
+                f.write_str("kept: the DaemonSet is there, and another agent will follow")
+            }
+            Self::Vacate(_) => {
+                f.write_str("removed from former directories: another agent has installed the plugin in other ones")
+            }
             Self::Keep(Keep::RightMissing(code)) => write!(
                 f,
                 "kept: the DaemonSet may not be asked for (status {code}), and the account is still there; \
@@ -103,23 +163,61 @@ impl fmt::Display for Ending {
 mod tests {
     use super::*;
 
+    const KEPT: Scope = Scope { conf: false, bin: false, run: false };
+
+    fn found(deleting: bool, selects_node: bool) -> Answer {
+        Answer::Found { deleting, selects_node, unmounted: vec!["/former".into()] }
+    }
+
+    /// Every kind of answer.
+    fn answers() -> Vec<Answer> {
+        let found = [(false, true), (true, true), (true, false), (false, false)].map(|(d, s)| found(d, s));
+        let others = [
+            Answer::NotFound,
+            Answer::Refused(403),
+            Answer::RightMissing(403),
+            Answer::Unanswered("timed out".to_owned()),
+        ];
+        found.into_iter().chain(others).collect()
+    }
+
     #[test]
-    fn it_goes_only_where_somebody_wants_it_gone() {
-        let found = |deleting, selects_node| Answer::Found { deleting, selects_node };
-        let lost = || "timed out".to_owned();
-        for (superseded, answer, expected) in [
-            (false, found(false, true), Ending::Keep(Keep::Wanted)),
-            (false, found(true, true), Ending::Remove(Remove::Deleting)),
-            (false, found(true, false), Ending::Remove(Remove::Deleting)),
-            (false, found(false, false), Ending::Remove(Remove::NodeNotSelected)),
-            (false, Answer::NotFound, Ending::Remove(Remove::Deleted)),
-            (false, Answer::Refused(403), Ending::Remove(Remove::AccessWithdrawn(403))),
-            (false, Answer::RightMissing(403), Ending::Keep(Keep::RightMissing(403))),
-            (false, Answer::Unanswered(lost()), Ending::Keep(Keep::Unanswered(lost()))),
-            (true, Answer::NotFound, Ending::Keep(Keep::Superseded)),
-            (true, Answer::Refused(401), Ending::Keep(Keep::Superseded)),
-        ] {
-            assert_eq!(decide(superseded, answer.clone()), expected, "{superseded} {answer:?}");
+    fn without_a_successor_it_goes_only_where_somebody_wants_it_gone() {
+        let expected = [
+            Ending::Keep(Keep::Wanted { unmounted: vec!["/former".into()] }),
+            Ending::Remove(Remove::Deleting),
+            Ending::Remove(Remove::Deleting),
+            Ending::Remove(Remove::NodeNotSelected),
+            Ending::Remove(Remove::Deleted),
+            Ending::Remove(Remove::AccessWithdrawn(403)),
+            Ending::Keep(Keep::RightMissing(403)),
+            Ending::Keep(Keep::Unanswered("timed out".to_owned())),
+        ];
+        for (answer, expected) in answers().into_iter().zip(expected) {
+            assert_eq!(decide(Successor::None, answer.clone()), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn a_successor_keeps_what_it_has_and_former_directories_are_vacated_whatever_the_api_server_says() {
+        for answer in answers() {
+            for (conf, bin) in [(true, true), (true, false), (false, true)] {
+                let left = Scope { conf, bin, ..KEPT };
+                let ending = decide(Successor::Installed { left }, answer.clone());
+                assert_eq!(ending, Ending::Vacate(left), "{answer:?}");
+            }
+            let ending = decide(Successor::Installed { left: KEPT }, answer.clone());
+            assert_eq!(ending, Ending::Keep(Keep::Superseded), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_removed_under_a_successor_that_has_not_said_where_the_plugin_is() {
+        for answer in answers() {
+            let ending = decide(Successor::Unknown("not yet".to_owned()), answer.clone());
+            assert!(matches!(ending, Ending::Keep(Keep::Unconfirmed { .. })), "{answer:?} {ending:?}");
+            let is_found = matches!(answer, Answer::Found { .. });
+            assert_eq!(ending.unmounted().len(), usize::from(is_found), "{answer:?}");
         }
     }
 }

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::agent::{self, Cache, Names, Sockets};
+use crate::agent::{self, Names, Sockets, Sources};
 use crate::contract;
+use crate::serve::health::Readiness;
 use crate::serve::listen;
-use crate::serve::log::Log;
 use crate::serve::shutdown::{Shutdown, Trigger};
 use crate::serve::watch::Watch;
 
 /// The interval at which the sockets' names are compared where inotify reports no change.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The part of readiness that is missing while nobody listens.
+const SOCKETS: &str = "sockets";
 
 /// What answers the plugin.
 pub(super) struct Plugin {
@@ -22,9 +25,8 @@ pub(super) struct Plugin {
     /// The names under which it was found last.
     names: Option<Names>,
     changes: Watch,
-    cache: Cache,
-    metrics: agent::Metrics,
-    log: Log,
+    sources: Sources,
+    readiness: Readiness,
     /// Ends the listeners under the names.
     serving: Option<Trigger>,
     tasks: JoinSet<()>,
@@ -32,41 +34,50 @@ pub(super) struct Plugin {
 
 impl Plugin {
     /// Answers nobody before it has [taken](Self::take) the sockets, and then until its [end](Self::end).
-    pub(super) fn new(run_dir: &Path, cache: Cache, metrics: agent::Metrics, log: Log) -> Self {
+    pub(super) fn new(run_dir: &Path, sources: Sources, readiness: Readiness) -> Self {
         // The plugin writes a line for each pod that starts.
         let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
         let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
-        Self { run_dir, names: None, changes, cache, metrics, log, serving: None, tasks }
+        Self { run_dir, names: None, changes, sources, readiness, serving: None, tasks }
     }
 
-    /// Listens under the sockets' names. Another agent that listened there keeps the connections that it has; former listeners of
-    /// this one end.
-    pub(super) fn take(&mut self) -> Result<(), listen::Error> {
+    /// Listens under the sockets' names; whether that was possible. Another agent that listened there keeps the connections that
+    /// it has; former listeners of this one end. While it is not possible, the agent is not ready.
+    pub(super) fn take(&mut self) -> bool {
+        match self.listen() {
+            Ok(()) => self.readiness.ready(SOCKETS),
+            Err(error) => {
+                tracing::error!(%error, "the plugin cannot reach the agent; trying again");
+                self.readiness.missing(SOCKETS, error.to_string());
+                return false;
+            }
+        }
+        true
+    }
+
+    fn listen(&mut self) -> Result<(), listen::Error> {
         let sockets = Sockets::bind(&self.run_dir)?;
         self.names = Some(sockets.names());
-        let (cache, metrics, log) = (self.cache.clone(), self.metrics.clone(), self.log.clone());
         let (end, ended) = Shutdown::new();
-        self.tasks.spawn(agent::serve(sockets, cache, metrics, log, ended));
+        self.tasks.spawn(agent::serve(sockets, self.sources.clone(), ended));
         self.serving = Some(end);
         while self.tasks.try_join_next().is_some() {}
         Ok(())
     }
 
-    /// Returns once another agent answers under the names; a name that was removed is taken anew.
+    /// Returns once another agent answers under the names. A name that was removed, or could not be taken before, is taken.
     pub(super) async fn superseded(&mut self) {
         loop {
             self.changes.renew();
-            let Some(names) = &self.names else { return };
-            if names.are_anothers().await {
+            if self.is_anothers().await {
                 return;
             }
-            if names.are_lost().await {
-                match self.take() {
-                    Ok(()) => {
-                        tracing::warn!(dir = %self.run_dir.display(), "another program removed the agent's sockets; they are there again");
-                    }
-                    Err(error) => tracing::error!(%error, "the plugin cannot reach the agent; trying again"),
-                }
+            let is_lost = match &self.names {
+                Some(names) => names.are_lost().await,
+                None => true,
+            };
+            if is_lost && self.take() {
+                tracing::warn!(dir = %self.run_dir.display(), "the agent's sockets were missing; they are there again");
             }
             self.changes.changed(LOOK).await;
         }
@@ -78,6 +89,11 @@ impl Plugin {
             Some(names) => names.are_anothers().await,
             None => listen::is_served(&self.socket()).await,
         }
+    }
+
+    /// Whether this agent has ever answered the plugin.
+    pub(super) fn has_served(&self) -> bool {
+        self.names.is_some()
     }
 
     /// Returns once no other agent answers the plugin.

@@ -16,13 +16,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::ending::{Ending, Keep, decide};
+use super::ending::{Ending, Keep, Successor, decide};
 use super::plugin::Plugin;
+use super::status::{INSTALL, note_ready, report, serves_pods};
 use super::upgrade::Asker;
-use super::{Error, Settings, ports, taint, uninstall, upgrade};
+use super::{Error, Settings, ports, successor, taint, uninstall, upgrade};
 use crate::agent::token::{self, Holder};
 use crate::agent::{self, Cache, Store};
-use crate::install::{Identity, Issued, Resolver, Sources, Status};
+use crate::install::{Identity, Installation, Issued, Resolver, Scope, Sources, Status};
 use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -30,8 +31,7 @@ use crate::serve::shutdown::Shutdown;
 use crate::serve::{cluster, signals};
 use crate::{install, repair};
 
-/// Parts that readiness waits for.
-const INSTALL: &str = "install";
+/// The part that waits for the list of the node's pods.
 const AGENT: &str = "agent";
 /// Missing from start to turn in an agent that finds another one at work.
 const TURN: &str = "turn";
@@ -45,6 +45,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How long tasks that act on the node may take to end; one that hangs in a file system never does.
 const RETIREMENT: Duration = Duration::from_secs(5);
 
+/// How files in directories that no agent mounts any more are removed.
+const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes them";
+
 /// The API server's client, once there can be one.
 type Connecting = Shared<BoxFuture<'static, Client>>;
 
@@ -54,11 +57,11 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let mut registry = Registry::default();
     let (close, closed) = Shutdown::new();
     let daemon = Daemon::new(settings, &mut registry, &closed);
-    let (run_dir, cache) = (&daemon.settings.install.run_dir, daemon.cache.clone());
-    let mut plugin = Plugin::new(run_dir, cache, daemon.metrics.agent.clone(), log);
+    let mut plugin = daemon.plugin(log);
     let fresh = !plugin.is_anothers().await;
     if fresh {
-        plugin.take()?;
+        // Without its sockets the agent installs all the same, and tries again: a lost chain entry waits for nothing.
+        plugin.take();
     }
     let (node_ready, ready) = watch::channel(false);
     let (feed, source) = repair::source(ready);
@@ -70,12 +73,16 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     retire.wish();
     repairing.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
-    let answer = upgrade::ask(daemon.client.clone(), daemon.asker()).await;
-    let ending = decide(plugin.is_anothers().await, answer);
+    let ending = daemon.decide(&plugin).await;
     tracing::info!("{ending}");
+    for path in ending.unmounted() {
+        let path = path.display();
+        tracing::warn!(%path, "files of the plugin stay in a directory that agents no longer mount; {REMEDY}");
+    }
     let removed = match ending {
         Ending::Keep(_) => Ok(()),
-        Ending::Remove(_) => daemon.remove().await,
+        Ending::Vacate(scope) => daemon.remove(scope).await,
+        Ending::Remove(_) => daemon.remove(Scope::ALL).await,
     };
     close.wish();
     tokio::join!(serving.join_all(), plugin.end());
@@ -162,17 +169,12 @@ impl Daemon {
 
     /// Takes the sockets over; whether that was possible.
     async fn take(&self, plugin: &mut Plugin) -> bool {
-        match plugin.take() {
-            Ok(()) => {
-                self.readiness.ready(TURN);
-                true
-            }
-            Err(error) => {
-                tracing::error!(%error, "the plugin cannot reach the agent; trying again");
-                sleep(PAUSE).await;
-                false
-            }
+        if plugin.take() {
+            self.readiness.ready(TURN);
+            return true;
         }
+        sleep(PAUSE).await;
+        false
     }
 
     /// Returns once this agent could serve the node by itself: it knows the node's pods, its ports are its own, and nothing
@@ -254,6 +256,29 @@ impl Daemon {
         tasks
     }
 
+    /// What answers the plugin.
+    fn plugin(&self, log: Log) -> Plugin {
+        let sources = agent::Sources {
+            cache: self.cache.clone(),
+            installation: Installation::new(self.settings.install.clone(), self.status.subscribe()),
+            metrics: self.metrics.agent.clone(),
+            log,
+        };
+        Plugin::new(&self.settings.install.run_dir, sources, self.readiness.clone())
+    }
+
+    /// What becomes of the plugin, by what the API server and the agent that has taken over say.
+    async fn decide(&self, plugin: &Plugin) -> Ending {
+        let answer = upgrade::ask(self.client.clone(), self.asker()).await;
+        let successor = match plugin.is_anothers().await {
+            true if plugin.has_served() => successor::ask(&self.settings.install).await,
+            // An agent that has never served has installed nothing.
+            true => Successor::Installed { left: Scope::default() },
+            false => Successor::None,
+        };
+        decide(successor, answer)
+    }
+
     /// What the API server is asked at the end.
     fn asker(&self) -> Asker {
         Asker {
@@ -269,11 +294,11 @@ impl Daemon {
         let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
         let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
-        let issued = self.issued.clone();
+        let (issued, metrics) = (self.issued.clone(), self.metrics.agent.clone());
         tasks.spawn(until(closed, async move {
             let client = client.await;
             let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
-            token::keep(client, Holder { account, namespace, node }, issued).await;
+            token::keep(client, Holder { account, namespace, node }, issued, metrics).await;
         }));
     }
 
@@ -308,16 +333,17 @@ impl Daemon {
         tasks
     }
 
-    async fn remove(&self) -> Result<(), Error> {
+    async fn remove(&self, scope: Scope) -> Result<(), Error> {
         let settings = self.settings.install.clone();
-        let errors = tokio::task::spawn_blocking(move || install::remove(&settings, uninstall::IN_FLIGHT)).await;
+        let removal = tokio::task::spawn_blocking(move || install::remove(&settings, scope, uninstall::IN_FLIGHT));
+        let errors = removal.await;
         uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
     }
 }
 
 /// Warns while there is time where an upgrade could not be told from a removal.
 async fn foresee(client: Connecting, asker: Asker) {
-    let ending = decide(false, upgrade::ask(client, asker).await);
+    let ending = decide(Successor::None, upgrade::ask(client, asker).await);
     if matches!(ending, Ending::Remove(_) | Ending::Keep(Keep::RightMissing(_))) {
         let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
         tracing::warn!(check, "if this daemon ended now, the plugin would be {ending}");
@@ -335,48 +361,6 @@ fn until(end: &Shutdown, work: impl Future<Output = ()> + Send + 'static) -> imp
         tokio::select! {
             () = end.wished() => {}
             () = work => {}
-        }
-    }
-}
-
-/// Keeps `ready` saying whether pods that start on this node are redirected, and whether that is this agent's business: the
-/// plugin is installed, and the agent knows the node's pods.
-async fn serves_pods(
-    mut status: watch::Receiver<Status>,
-    mut acting: watch::Receiver<bool>,
-    cache: Cache,
-    ready: watch::Sender<bool>,
-) {
-    cache.filled().await;
-    loop {
-        let serves = *status.borrow_and_update() == Status::Ready && *acting.borrow_and_update();
-        ready.send_if_modified(|ready| std::mem::replace(ready, serves) != serves);
-        let changed = tokio::select! {
-            changed = status.changed() => changed,
-            changed = acting.changed() => changed,
-        };
-        if changed.is_err() {
-            return;
-        }
-    }
-}
-
-/// Notes that the node is ready, once it is, and never returns.
-async fn note_ready(mut status: watch::Receiver<Status>, was_ready: &mut bool) {
-    *was_ready |= status.wait_for(|status| *status == Status::Ready).await.is_ok();
-    std::future::pending::<()>().await;
-}
-
-/// Tells probes how far the installer is.
-async fn report(mut status: watch::Receiver<Status>, readiness: Readiness) {
-    loop {
-        match &*status.borrow_and_update() {
-            Status::Starting => readiness.missing(INSTALL, "starting"),
-            Status::NotReady(missing) => readiness.missing(INSTALL, missing.join("; ")),
-            Status::Ready => readiness.ready(INSTALL),
-        }
-        if status.changed().await.is_err() {
-            return;
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::Error;
+use crate::install::{self, Scope};
 use crate::serve::listen;
-use crate::{contract, install, pod};
+use crate::{contract, pod};
 
 /// How long an agent that is there may take to accept.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -18,7 +19,7 @@ pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
     if pod::agent::listens(&socket, PATIENCE).is_ok() {
         return Err(Error::AgentRuns(socket));
     }
-    let removed = report(&install::remove(settings, IN_FLIGHT));
+    let removed = report(&install::remove(settings, Scope::ALL, IN_FLIGHT));
     for name in [contract::AGENT_SOCKET, contract::LOG_SOCKET] {
         let path = settings.run_dir.join(name);
         if let Err(error) = listen::remove_dead(&path) {

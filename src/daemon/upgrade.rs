@@ -1,9 +1,10 @@
 //! Asks the API server whether the DaemonSet still wants this node, within the little time that an ending process has.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
@@ -73,13 +74,42 @@ async fn ask_once(client: &Client, asker: &Asker) -> Answer {
     };
     let deleting = found.metadata.deletion_timestamp.is_some();
     let pod = found.spec.and_then(|spec| spec.template.spec);
+    let unmounted = match &pod {
+        Some(pod) if !deleting => unmounted_by(client, asker, pod).await,
+        _ => Vec::new(),
+    };
     let node = timeout(PATIENCE, Api::<Node>::all(client.clone()).get(node)).await;
     let selects_node = match (&pod, &node) {
         (Some(pod), Ok(Ok(node))) => selects(pod, node),
         // A node that nobody can describe is no reason to leave it.
         _ => true,
     };
-    Answer::Found { deleting, selects_node }
+    Answer::Found { deleting, selects_node, unmounted }
+}
+
+/// The directories of the node that the own pod mounts for plugin and configuration, and pods of the template do not; none
+/// where the own pod cannot be read.
+async fn unmounted_by(client: &Client, Asker { namespace, pod, .. }: &Asker, template: &PodSpec) -> Vec<PathBuf> {
+    if pod.is_empty() {
+        return Vec::new();
+    }
+    let pods = Api::<Pod>::namespaced(client.clone(), namespace);
+    match timeout(PATIENCE, pods.get(pod)).await {
+        Ok(Ok(Pod { spec: Some(own), .. })) => unmounted(&own, template),
+        _ => Vec::new(),
+    }
+}
+
+fn unmounted(own: &PodSpec, template: &PodSpec) -> Vec<PathBuf> {
+    let volumes = [contract::NET_DIR_VOLUME, contract::BIN_DIR_VOLUME];
+    let each = volumes.map(|volume| (host_path(own, volume), host_path(template, volume)));
+    each.into_iter().filter(|(own, template)| own != template).filter_map(|(own, _)| own).collect()
+}
+
+/// Paths compare by their components.
+fn host_path(pod: &PodSpec, volume: &str) -> Option<PathBuf> {
+    let volume = pod.volumes.iter().flatten().find(|found| found.name == volume)?;
+    volume.host_path.as_ref().map(|found| PathBuf::from(&found.path))
 }
 
 /// Whether a refusal is about the DaemonSet alone, or about all that the account could ask for.
@@ -111,5 +141,35 @@ fn of_error(error: &kube::Error) -> Answer {
         }
         kube::Error::Api(status) if matches!(status.code, 401 | 403) => Answer::Refused(status.code),
         error => Answer::Unanswered(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(net: &str, bin: &str) -> PodSpec {
+        let volume = |name: &str, path: &str| json!({ "name": name, "hostPath": { "path": path } });
+        let volumes = [volume("cni-net-dir", net), volume("cni-bin-dir", bin), volume("cni-socket-dir", "/run/x")];
+        serde_json::from_value(json!({ "containers": [], "volumes": volumes })).unwrap()
+    }
+
+    #[test]
+    fn directories_that_the_template_mounts_elsewhere_are_unmounted() {
+        let own = pod("/etc/cni/net.d", "/opt/cni/bin");
+        for (net, bin, expected) in [
+            ("/etc/cni/net.d/", "/opt//cni/bin", &[][..]),
+            ("/etc/other", "/opt/cni/bin", &["/etc/cni/net.d"]),
+            ("/etc/cni/net.d", "/opt/other", &["/opt/cni/bin"]),
+            ("/etc/other", "/opt/other", &["/etc/cni/net.d", "/opt/cni/bin"]),
+        ] {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(unmounted(&own, &pod(net, bin)), expected, "{net} {bin}");
+        }
+        let none = serde_json::from_value(json!({ "containers": [] })).unwrap();
+        assert_eq!(unmounted(&own, &none).len(), 2);
+        assert!(unmounted(&none, &own).is_empty());
     }
 }

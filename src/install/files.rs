@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempPath};
 
 use super::plan::{Operation, Source};
 
@@ -103,7 +103,8 @@ impl<'a> Files<'a> {
                 };
                 self.replace(path, *mode, |file| file.write_all(content), unchanged)
             }
-            Operation::Remove { path } => self.remove(path),
+            Operation::Remove { path, over: Some(content) } => self.remove_unchanged(path, content),
+            Operation::Remove { path, over: None } => self.remove(path),
         };
         done.map_err(|source| Error { doing: operation.verb(), path: operation.path().to_owned(), source })
     }
@@ -149,6 +150,33 @@ impl<'a> Files<'a> {
         self.sync(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)
     }
 
+    /// Removes a file that still is as a plan has read it. The file leaves its name before the comparison that decides, so that
+    /// no other program replaces it in between. What another program has written meanwhile goes back to its name, unless the
+    /// name holds a still newer version by then.
+    fn remove_unchanged(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
+        let changed = || busy(format!("another program has just changed {}", path.display()));
+        match holds(path, content) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(true) => {}
+            _ => return Err(changed()),
+        }
+        (self.before)("set aside");
+        let aside = match names().make_in(dir, |aside| fs::rename(path, aside)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            aside => aside?.into_temp_path(),
+        };
+        if !holds(&aside, content).unwrap_or(false) {
+            (self.before)("put back");
+            put_back(aside, path)?;
+            self.sync(dir)?;
+            return Err(changed());
+        }
+        (self.before)("remove");
+        aside.close()?;
+        self.sync(dir)
+    }
+
     fn sync(&self, dir: &Path) -> io::Result<()> {
         (self.before)("sync directory");
         File::open(dir)?.sync_all()
@@ -159,11 +187,30 @@ impl<'a> Files<'a> {
 /// stays.
 fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
     loop {
-        let temporary = tempfile::Builder::new().prefix(PREFIX).suffix(SUFFIX).tempfile_in(dir)?;
+        let temporary = names().tempfile_in(dir)?;
         temporary.as_file().lock()?;
         if temporary.as_file().metadata()?.nlink() > 0 {
             return Ok(temporary);
         }
+    }
+}
+
+/// The names of temporaries.
+fn names() -> tempfile::Builder<'static, 'static> {
+    let mut names = tempfile::Builder::new();
+    names.prefix(PREFIX).suffix(SUFFIX);
+    names
+}
+
+/// Gives a file its name back (`RENAME_NOREPLACE`). A file that has the name by then is newer and stays.
+fn put_back(aside: TempPath, path: &Path) -> io::Result<()> {
+    match aside.persist_noclobber(path) {
+        Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(failed) => {
+            let kept = failed.path.keep().map_err(|error| error.error)?;
+            Err(io::Error::new(failed.error.kind(), format!("it is now {}: {}", kept.display(), failed.error)))
+        }
+        Ok(()) => Ok(()),
     }
 }
 
@@ -175,7 +222,11 @@ fn still_holds(path: &Path, content: &[u8]) -> io::Result<()> {
         Ok(_) => format!("another program has just changed {}", path.display()),
         Err(error) => format!("another program has just removed {}: {error}", path.display()),
     };
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, change))
+    Err(busy(change))
+}
+
+fn busy(change: String) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, change)
 }
 
 /// Whether a regular file has this content. No more of it is read than that takes, and a pipe is not opened: whoever opens one

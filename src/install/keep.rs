@@ -190,7 +190,7 @@ impl Keeper {
                 }
                 Err(error) => {
                     self.metrics.failed(&step.operation);
-                    holds_back |= is_needed_by_chain(step.reason, self.was_ready);
+                    holds_back |= is_needed_by_chain(step.reason, self.was_ready || plan.was_at_work);
                     outcome.failed.push((step, error));
                 }
             }
@@ -256,12 +256,13 @@ fn is_of_chain(reason: Reason) -> bool {
     !matches!(reason, Stale | BinaryMissing | BinaryDiffers | KubeconfigMissing | KubeconfigDiffers)
 }
 
-/// Whether no chain may be edited if this fails. An older plugin and an older token serve; where the plugin has been at work,
-/// it asks the agent first, and a chain without it would let pods start that nobody redirects.
-fn is_needed_by_chain(reason: Reason, was_ready: bool) -> bool {
+/// Whether no chain may be edited if this fails. An older plugin and an older token serve. Where the plugin has been at work,
+/// as before a reboot, it asks the agent first, the record is written at a later look, and a chain without the plugin would let
+/// pods start that nobody redirects.
+fn is_needed_by_chain(reason: Reason, was_at_work: bool) -> bool {
     match reason {
         Reason::Stale | Reason::BinaryDiffers | Reason::KubeconfigDiffers => false,
-        Reason::KubeconfigMissing => !was_ready,
+        Reason::KubeconfigMissing | Reason::Recorded => !was_at_work,
         _ => true,
     }
 }
@@ -308,7 +309,7 @@ mod tests {
     use crate::install::plan::Operation;
 
     fn plan(reason: Reason) -> Plan {
-        let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into() };
+        let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into(), over: None };
         Plan {
             steps: vec![Step { operation, reason }],
             network: Some("/net.d/05-cilium.conflist".into()),

@@ -7,6 +7,7 @@ mod network;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::directories::Scope;
 use super::identity::NoAccount;
 use super::kubeconfig;
 use super::record;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub network: Option<PathBuf>,
     /// What an operator should know, though nothing waits for it.
     pub remarks: Vec<String>,
+    /// Whether an earlier agent has installed the plugin: chains are then edited even where the kubeconfig cannot be written.
+    pub was_at_work: bool,
 }
 
 /// An operation and its reason.
@@ -66,6 +69,8 @@ pub enum Operation {
     Remove {
         /// Which.
         path: PathBuf,
+        /// What the plan read there: what another writer has put there since then is not removed.
+        over: Option<Vec<u8>>,
     },
 }
 
@@ -208,11 +213,11 @@ impl Plan {
 /// What installs the plugin: temporaries, then binary, kubeconfig and chain entry, so that a chain never names a plugin that is
 /// not there, nor, on a node where it is new, one that has no kubeconfig.
 pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
+    let mut plan = Plan { was_at_work: was_at_work(snapshot), ..Plan::default() };
     for path in &snapshot.stale {
-        plan.step(Reason::Stale, Operation::Remove { path: path.clone() });
+        plan.step(Reason::Stale, remove(path.clone()));
     }
-    let starts_pods = has_kubeconfig(snapshot) || was_at_work(snapshot);
+    let starts_pods = has_kubeconfig(snapshot) || plan.was_at_work;
     let binaries = plan_binaries(&mut plan, settings, snapshot, starts_pods);
     plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
@@ -278,19 +283,42 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
     plan.step(reason, Operation::Write { path, content, mode, over: None, source: None });
 }
 
-/// What removes the plugin: the chain entry first, so that no chain names what is not there, the binary last.
-pub fn removal(settings: &Settings, snapshot: &Snapshot) -> Plan {
+/// What removes the plugin from the directories of `scope`: the chain entry first, so that no chain names what is not there,
+/// the binary last.
+pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
     let mut plan = Plan::default();
     match &snapshot.networks {
+        _ if !scope.conf => {}
         Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
         Err(unread) => plan.obstacles.push(unread.clone().into()),
     }
     // As long as one of its files may be there, it is needed.
-    if snapshot.record.is_some() {
-        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(record::FILE) });
+    if scope.conf && snapshot.record.is_some() {
+        plan.step(Reason::Removal, remove(settings.net_dir.join(record::FILE)));
     }
-    if snapshot.kubeconfig.is_some() {
-        plan.step(Reason::Removal, Operation::Remove { path: settings.run_dir.join(contract::KUBECONFIG) });
+    if scope.run && snapshot.kubeconfig.is_some() {
+        plan.step(Reason::Removal, remove(settings.run_dir.join(contract::KUBECONFIG)));
+    }
+    if scope.bin {
+        plan_programs_removal(&mut plan, settings, snapshot, scope);
+    }
+    let covered = scope.paths(settings);
+    for path in snapshot.stale.iter().filter(|path| covered.iter().any(|dir| path.parent() == Some(dir))) {
+        plan.step(Reason::Stale, remove(path.clone()));
+    }
+    plan
+}
+
+/// Adds what removes the programs from the plugin directory. They stay where a chain outside of `scope` may need them.
+fn plan_programs_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
+    let files = snapshot.networks.iter().flatten();
+    if !scope.conf && files.into_iter().any(|file| network::may_run_from(file, &snapshot.plugins)) {
+        let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
+        plan.remarks.push(format!(
+            "{dir}/{name} stays: {dir} holds all plugins of a chain that names {name}, and the runtime may search no other \
+             directory; remove it once the runtime does"
+        ));
+        return;
     }
     let names = match &snapshot.binaries {
         Ok(binaries) => {
@@ -300,19 +328,20 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot) -> Plan {
         Err(_) => vec![contract::PLUGIN_NAME],
     };
     for name in names {
-        plan.step(Reason::Removal, Operation::Remove { path: settings.bin_dir.join(name) });
+        plan.step(Reason::Removal, remove(settings.bin_dir.join(name)));
     }
-    for path in &snapshot.stale {
-        plan.step(Reason::Stale, Operation::Remove { path: path.clone() });
-    }
-    plan
+}
+
+/// Removes a file, whatever it holds.
+fn remove(path: PathBuf) -> Operation {
+    Operation::Remove { path, over: None }
 }
 
 impl Operation {
     /// The file that is changed.
     pub fn path(&self) -> &Path {
         match self {
-            Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path } => path,
+            Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path, .. } => path,
         }
     }
 

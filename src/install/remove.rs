@@ -7,24 +7,25 @@
 use std::time::Duration;
 
 use super::Error;
+use super::directories::Scope;
 use super::files::Files;
 use super::plan::{self, Plan, Step};
 use super::record;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
 
-/// Removes entry, kubeconfig and program; what could not be done and why. What a chain has named stays for `in_flight`
-/// longer: a runtime that read the chain before still executes it, for pods that it is about to start. Then chains are
+/// Removes entry, kubeconfig and program from the directories of `scope`; what could not be done and why. What a chain has
+/// named stays for `in_flight` longer: a runtime that read the chain before still executes it, for pods that it is about to start. Then chains are
 /// looked at once more, for another writer may have put back what it had read.
-pub fn remove(settings: &Settings, in_flight: Duration) -> Vec<Error> {
-    let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings)));
+pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Error> {
+    let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope));
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
     if chained.peek().is_some() {
         // What fails here fails again below, and is told there.
         chained.for_each(|step| perform(&files, step, &mut Vec::new()));
         std::thread::sleep(in_flight);
     }
-    carry_out(&plan::removal(settings, &Snapshot::take(settings)), settings, &files)
+    carry_out(&plan::removal(settings, &Snapshot::take(settings), scope), settings, &files)
 }
 
 fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
@@ -34,6 +35,9 @@ fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
 
 /// Carries a removal out as far as it goes.
 fn carry_out(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error> {
+    for remark in &plan.remarks {
+        tracing::warn!("{remark}");
+    }
     let mut errors: Vec<Error> = plan.obstacles.iter().cloned().map(Error::from).collect();
     let in_chains = in_chains(settings);
     for step in plan.steps.iter().filter(&in_chains) {

@@ -81,7 +81,7 @@ fn apply_action(settings: &Settings, etc: &Etc, out: &mut dyn Write, err: &mut d
     match &settings.action {
         Action::Skip => Ok(()),
         Action::Print(file) => print(settings, file.as_deref(), out, err),
-        Action::Clean => clean(&resolved(settings, etc)?, out),
+        Action::Clean => clean(&resolved(settings, etc)?, out, err),
         Action::Program { replace } => program(settings, &resolved(settings, etc)?, *replace, out, err),
     }
 }
@@ -93,8 +93,14 @@ fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
     Ok(redirect)
 }
 
-fn clean(redirect: &Redirect, out: &mut dyn Write) -> Result<(), Error> {
-    converge::cleanup(redirect)?;
+fn clean(redirect: &Redirect, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
+    if let Some(unread) = converge::cleanup(redirect)? {
+        let unread = unread.as_str();
+        let _ = writeln!(
+            err,
+            "istio-iptables: warning: tables of {unread} are left as they are: its programs are not installed"
+        );
+    }
     let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
     Ok(())
 }

@@ -70,9 +70,20 @@ pub struct Pending {
 /// Requests a pod's facts; `uid` excludes another pod of the same name. Connecting, request and response together take
 /// at most `limit`.
 pub fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Pending, Error> {
+    send(path, &target(pod, uid), limit)
+}
+
+/// Returns the response to `GET target`, whatever its status. Connecting, request and response together take at most
+/// `limit`.
+#[cfg(feature = "daemons")]
+pub fn get(path: &Path, target: &str, limit: Duration) -> Result<http::Response, Error> {
+    send(path, target, limit)?.receive().map(|(_, response)| response)
+}
+
+fn send(path: &Path, target: &str, limit: Duration) -> Result<Pending, Error> {
     let deadline = Deadline::after(limit);
     let mut stream = Timed { stream: connect_to(path, limit)?, deadline };
-    let request = http::get(&target(pod, uid), "agent", "");
+    let request = http::get(target, "agent", "");
     let path = path.to_owned();
     match http::send(&mut stream, request.as_bytes()) {
         Ok(()) => Ok(Pending { path, stream }),
@@ -84,18 +95,22 @@ impl Pending {
     /// Waits for the response. One that has already arrived is read even after the deadline. Uses only the open
     /// connection, so the thread may be in any netns.
     pub fn response(self) -> Result<Response, Error> {
-        let Self { path, mut stream } = self;
-        stream.deadline = stream.deadline.no_earlier_than(GRACE);
-        let response = match http::receive(&mut stream, LIMITS) {
-            Ok(response) => response,
-            Err(error) => return Err(Error::Exchange { path, error }),
-        };
+        let (path, response) = self.receive()?;
         match response.status {
             200 => serde_json::from_slice(&response.body)
                 .map(Response::Known)
                 .map_err(|error| Error::Facts { path, error }),
             404 => Ok(Response::Unknown),
             status => Err(Error::Status { path, status, message: http::excerpt(&response.body) }),
+        }
+    }
+
+    fn receive(self) -> Result<(PathBuf, http::Response), Error> {
+        let Self { path, mut stream } = self;
+        stream.deadline = stream.deadline.no_earlier_than(GRACE);
+        match http::receive(&mut stream, LIMITS) {
+            Ok(response) => Ok((path, response)),
+            Err(error) => Err(Error::Exchange { path, error }),
         }
     }
 }

@@ -6,11 +6,10 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::api::{Api, Fault};
-use crate::stage::{Daemon, Node, cluster, daemon_set, own_pod, until};
+use crate::stage::{Daemon, KEPT, Node, cluster, daemon_set, own_pod, until};
 
 /// A pod's grace period is 30 s.
 const WITHIN: Duration = Duration::from_secs(15);
-const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
 
 /// What happens to the cluster before the daemon is to end.
 type Change = Box<dyn FnOnce(&Api) + Send>;

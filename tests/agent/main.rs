@@ -12,6 +12,7 @@ mod plugin;
 
 mod ending;
 mod metrics;
+mod moving;
 mod ready;
 mod repairing;
 mod sockets;

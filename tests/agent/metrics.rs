@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
+use crate::api::Fault;
 use crate::stage::{Daemon, Node, cluster, names, pod, until};
+use crate::token;
 
 const GOLDEN: &str = include_str!("../data/metrics-install-cni.txt");
 
@@ -18,8 +20,10 @@ async fn names_types_and_labels_are_those_of_the_file() {
     broken["metadata"]["ownerReferences"] = json!([]);
     api.put(broken);
     api.put(pod("db", "u2"));
+    api.put(token::account(3600));
+    api.fault(Fault::on("POST", token::PATH).status(503).times(1));
     let node = Node::new();
-    let daemon = Daemon::start(&node, &api.url());
+    let daemon = Daemon::with(&node, &api.url(), &token::VARIABLES);
     daemon.ready();
     assert_eq!(node.ask("db", "u2").0, 200);
     let line = json!({ "level": "info", "msg": "m", "cmd": "ADD", "verdict": "redirected", "change": "created", "elapsed_us": 9 });

@@ -3,8 +3,11 @@
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
 use crate::api::Fault;
@@ -226,4 +229,47 @@ async fn sockets_that_are_taken_anew_leave_none_behind() {
         2 => Ok(()),
         more => Err(more.to_string()),
     });
+}
+
+/// After a reboot the run directory is a new file system, which other programs may have filled.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_cannot_make_its_sockets_puts_the_entry_back_all_the_same() {
+    let api = cluster().await;
+    let node = Node::new();
+    Daemon::start(&node, &api.url()).ready();
+    let Some(run) = RunDir::without_inodes(&node) else { return };
+    node.overwrite();
+    let daemon = Daemon::start(&node, &api.url());
+    daemon.readyz(503, "sockets: cannot listen on ");
+    until("the entry", || match node.installed() {
+        some if some == ["chain entry", "plugin"] => Ok(()),
+        other => Err(format!("{other:?} {}", daemon.said())),
+    });
+    run.make_room();
+    daemon.ready();
+    node.complete();
+}
+
+/// A run directory in which no file can be made, for want of inodes.
+struct RunDir(PathBuf);
+
+impl RunDir {
+    fn without_inodes(node: &Node) -> Option<Self> {
+        let path = node.path("run");
+        match mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("nr_inodes=1")) {
+            Ok(()) => Some(Self(path)),
+            Err(Errno::EPERM) if std::env::var_os("REQUIRE_TIERS").is_none() => None,
+            Err(error) => panic!("cannot mount {}: {error}", path.display()),
+        }
+    }
+
+    fn make_room(&self) {
+        mount(None::<&str>, &self.0, None::<&str>, MsFlags::MS_REMOUNT, Some("nr_inodes=100")).unwrap();
+    }
+}
+
+impl Drop for RunDir {
+    fn drop(&mut self) {
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
 }

@@ -36,6 +36,13 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) 
     }
 }
 
+/// What an agent leaves on the node where another one follows, or has followed.
+pub(crate) const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
+/// An agent that another one has superseded says so.
+pub(crate) const STANDS_BY: &str = "this one takes over again if that one dies";
+/// The end of an agent that another one has superseded.
+pub(crate) const LEFT_TO_ANOTHER: &str = "kept: another agent serves this node already";
+
 /// What a node has before the daemon comes.
 pub(crate) struct Node {
     root: TempDir,
@@ -82,6 +89,15 @@ impl Node {
             ("log.sock", self.path("run/log.sock").exists()),
         ];
         parts.into_iter().filter_map(|(part, there)| there.then_some(part)).collect()
+    }
+
+    /// Waits until all of the plugin is on the node, and both sockets.
+    #[track_caller]
+    pub(crate) fn complete(&self) {
+        until("a complete installation", || match self.installed() {
+            all if all.len() == 5 => Ok(()),
+            some => Err(format!("{some:?}")),
+        });
     }
 
     /// One answer of the agent: status and body.
@@ -256,6 +272,14 @@ impl Daemon {
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.signal(Signal::SIGTERM);
         self.ended()
+    }
+
+    /// The log of an end that leaves the node to the agent that has taken over.
+    #[track_caller]
+    pub(crate) fn end_superseded(self) -> String {
+        let (code, said) = self.end();
+        assert!(code == Some(0) && said.contains(LEFT_TO_ANOTHER), "{code:?} {said}");
+        said
     }
 
     #[track_caller]

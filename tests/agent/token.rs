@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use crate::api::{Api, Fault, Seen};
 use crate::stage::{Daemon, Node, cluster, until};
 
-const VARIABLES: [(&str, &str); 1] = [("PLUGIN_SERVICE_ACCOUNT", "plugin")];
-const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";
+pub(crate) const VARIABLES: [(&str, &str); 1] = [("PLUGIN_SERVICE_ACCOUNT", "plugin")];
+pub(crate) const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";
 
 /// The plugin's service account; the API server grants it this lifetime.
-fn account(seconds: u32) -> Value {
+pub(crate) fn account(seconds: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "namespace": "istio-system", "name": "plugin", "annotations": { "lifetime": seconds.to_string() } },
@@ -38,23 +38,52 @@ fn bound_kinds(api: &Api) -> Vec<Value> {
     requests(api).iter().map(|seen| seen.body["spec"]["boundObjectRef"]["kind"].clone()).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_and_renewed() {
+/// A daemon whose plugin has an account of its own: the API server grants tokens of this lifetime in seconds, after these
+/// faults.
+async fn started(lifetime: u32, faults: impl IntoIterator<Item = Fault>) -> (Api, Node, Daemon) {
     let api = cluster().await;
-    api.put(account(2));
+    api.put(account(lifetime));
+    faults.into_iter().for_each(|fault| api.fault(fault));
     let node = Node::new();
     let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    (api, node, daemon)
+}
+
+/// A request of a token that fails.
+fn failing() -> Fault {
+    Fault::on("POST", PATH)
+}
+
+/// The times between requests, in milliseconds.
+fn pauses(seen: &[Seen]) -> Vec<u128> {
+    seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect()
+}
+
+/// Waits until failures of this reason are counted.
+#[track_caller]
+fn until_counted(daemon: &Daemon, reason: &str) {
+    let sample = format!("istio_cni_agent_token_errors_total{{reason=\"{reason}\"}} ");
+    until(&sample, || match daemon.get("/metrics").1 {
+        page if page.contains(&sample) => Ok(()),
+        page => Err(page),
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_and_renewed() {
+    let (api, node, daemon) = started(2, []).await;
     daemon.ready();
     until_written(&node, "issued-3");
     let seen = requests(&api);
     let spec = &seen[0].body["spec"];
     assert_eq!(spec["boundObjectRef"], json!({ "apiVersion": "v1", "kind": "Node", "name": "n1" }));
     assert_eq!(spec["expirationSeconds"], 3600);
-    let pauses: Vec<u128> = seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect();
+    let pauses = pauses(&seen);
     assert!(pauses.iter().all(|pause| *pause >= 1000), "renewed at half of 2 s, not before: {pauses:?}");
     // While it cannot be renewed, the former one stays until it expires.
-    api.fault(Fault::on("POST", PATH).cut());
+    api.fault(failing().cut());
     daemon.line("no token for the plugin");
+    until_counted(&daemon, "unanswered");
     assert!(kubeconfig(&node).contains("token: issued-"));
     daemon.readyz(503, "no token for the plugin's kubeconfig");
     api.heal();
@@ -65,11 +94,7 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_binds_to_no_node_issues_a_token_that_is_not_bound() {
-    let api = cluster().await;
-    api.put(account(3600));
-    api.fault(Fault::on("POST", PATH).status(400).times(1));
-    let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let (api, node, daemon) = started(3600, [failing().status(400).times(1)]).await;
     daemon.ready();
     until_written(&node, "issued-2");
     // No API server binds the plugin's token to the agent's pod, which runs under another service account.
@@ -79,12 +104,7 @@ async fn an_api_server_that_binds_to_no_node_issues_a_token_that_is_not_bound() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_is_refused_both_bound_and_not_bound_names_both_reasons() {
-    let api = cluster().await;
-    api.put(account(3600));
-    api.fault(Fault::on("POST", PATH).status(400).times(1));
-    api.fault(Fault::on("POST", PATH).status(403));
-    let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let (_api, _node, daemon) = started(3600, [failing().status(400).times(1), failing().status(403)]).await;
     let line = daemon.line("no token for the plugin: ").to_string();
     for part in [
         "binds no token to a node (the test's fault)",
@@ -98,11 +118,7 @@ async fn a_token_that_is_refused_both_bound_and_not_bound_names_both_reasons() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_a_policy_refuses_is_not_requested_in_another_way() {
-    let api = cluster().await;
-    api.put(account(3600));
-    api.fault(Fault::on("POST", PATH).status(422).times(2));
-    let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let (api, _node, daemon) = started(3600, [failing().status(422).times(2)]).await;
     daemon.line("an admission policy must allow it");
     daemon.ready();
     assert_eq!(bound_kinds(&api), [json!("Node"), json!("Node"), json!("Node")]);
@@ -111,29 +127,21 @@ async fn a_token_that_a_policy_refuses_is_not_requested_in_another_way() {
 /// The pauses would be 1, 2, 4 and 8 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_valid_token_no_pause_is_longer_than_five_seconds() {
-    let api = cluster().await;
-    api.put(account(3600));
-    api.fault(Fault::on("POST", PATH).times(4));
-    let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let (api, _node, daemon) = started(3600, [failing().times(4)]).await;
     daemon.ready();
-    let seen = requests(&api);
-    let pauses: Vec<u128> = seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect();
+    let pauses = pauses(&requests(&api));
     assert!(pauses.len() == 4 && pauses.iter().all(|pause| *pause < 8000), "{pauses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_is_refused_keeps_the_node_from_being_ready_and_says_what_is_missing() {
-    for (status, remedy) in [
-        (403, "must allow `create` of `serviceaccounts/token` for plugin"),
-        (404, "the manifests create the service account plugin in istio-system"),
+    for (status, reason, remedy) in [
+        (403, "forbidden", "must allow `create` of `serviceaccounts/token` for plugin"),
+        (404, "not_found", "the manifests create the service account plugin in istio-system"),
     ] {
-        let api = cluster().await;
-        api.put(account(3600));
-        api.fault(Fault::on("POST", PATH).status(status));
-        let node = Node::new();
-        let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+        let (api, node, daemon) = started(3600, [failing().status(status)]).await;
         daemon.readyz(503, remedy);
+        until_counted(&daemon, reason);
         assert_eq!(kubeconfig(&node), "", "never the daemon's own token instead");
         api.heal();
         daemon.ready();

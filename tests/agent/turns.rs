@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use crate::api::{Api, Fault};
-use crate::stage::{Daemon, Node, cluster, daemon_set, pod, until};
+use crate::stage::{Daemon, KEPT, Node, STANDS_BY, cluster, daemon_set, pod, until};
 
-/// What an upgrade leaves on the node.
-const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
 const ANOTHER: &str = "turn: another agent serves this node";
 
 /// A node with an agent at work that knows the pod `web`.
@@ -59,12 +57,10 @@ async fn the_old_agent_leaves_all_to_a_new_one_and_nobody_is_refused() {
     let (refused, asked) = refused_during(&node, || {
         let new = Daemon::start(&node, &api.url());
         new.ready();
-        old.line("this one takes over again if that one dies");
+        old.line(STANDS_BY);
         assert_eq!(old.get("/readyz"), (200, "ok\n".to_owned()), "a superseded agent stays ready");
         api.remove("daemonsets", "istio-system", "istio-cni-node");
-        let (code, said) = old.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("kept: another agent serves this node already"), "{said}");
+        let said = old.end_superseded();
         assert_eq!(node.installed().len(), 5, "{said}");
         assert_eq!(node.ask("web", "u1").0, 200);
         api.put(daemon_set());
@@ -88,14 +84,9 @@ async fn stays(variables: &[(&'static str, &'static str)], spoil: impl FnOnce(&A
         new.readyz(503, ANOTHER);
         // What the first one keeps is still kept by it.
         node.overwrite();
-        until("the entry", || match node.installed() {
-            all if all.len() == 5 => Ok(()),
-            some => Err(format!("{some:?}")),
-        });
+        node.complete();
         old.ready();
-        let (code, said) = new.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("kept: another agent serves this node already"), "{said}");
+        new.end_superseded();
     });
     assert!(asked > 10 && refused.is_empty(), "{refused:?}");
     assert!(!old.said().contains("another agent serves"), "{}", old.said());
@@ -132,7 +123,7 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
     let (api, node, old) = served().await;
     let new = Daemon::start(&node, &api.url());
     new.ready();
-    old.line("this one takes over again if that one dies");
+    old.line(STANDS_BY);
     let killed = Instant::now();
     drop(new);
     until("an answer", || match node.ask("web", "u1") {
@@ -143,17 +134,12 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
     assert!(killed.elapsed() < Duration::from_millis(900), "{:?}", killed.elapsed());
     old.line("the other agent is gone: this one takes over again");
     node.overwrite();
-    until("the entry", || match node.installed() {
-        all if all.len() == 5 => Ok(()),
-        some => Err(format!("{some:?}")),
-    });
+    node.complete();
     old.ready();
     // By then the DaemonSet wants another successor, which takes over in its turn.
     let new = Daemon::start(&node, &api.url());
     new.ready();
-    let (code, said) = old.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("kept: another agent serves this node already"), "{said}");
+    old.end_superseded();
     assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
 }
 
@@ -167,10 +153,7 @@ async fn an_agent_that_waits_serves_at_once_where_the_other_one_dies() {
     new.line("the other agent has ended before this one was ready");
     // Nobody else would put the entry back.
     node.overwrite();
-    until("the entry", || match node.installed() {
-        all if all.len() == 5 => Ok(()),
-        some => Err(format!("{some:?}")),
-    });
+    node.complete();
     assert_eq!(node.ask("web", "u1").0, 503);
     api.heal();
     new.ready();
@@ -182,12 +165,10 @@ async fn a_stopped_successor_is_not_taken_for_dead() {
     let (api, node, old) = served().await;
     let new = Daemon::start(&node, &api.url());
     new.ready();
-    old.line("this one takes over again if that one dies");
+    old.line(STANDS_BY);
     new.signal(Signal::SIGSTOP);
-    let (code, said) = old.end();
+    old.end_superseded();
     new.signal(Signal::SIGCONT);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("kept: another agent serves this node already"), "{said}");
     assert_eq!((node.ask("web", "u1").0, node.installed().len()), (200, 5));
 }
 
@@ -196,7 +177,7 @@ async fn an_agent_that_knows_the_api_server_by_name_takes_over() {
     let (api, node, old) = served().await;
     let new = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
     new.ready();
-    old.line("this one takes over again if that one dies");
+    old.line(STANDS_BY);
     assert_eq!(node.ask("web", "u1").0, 200);
 }
 
@@ -212,7 +193,7 @@ async fn a_superseded_agent_that_was_never_ready_stays_so() {
     wrong.line("waiting: ");
     let again = Daemon::start(&node, &api.url());
     again.ready();
-    wrong.line("this one takes over again if that one dies");
+    wrong.line(STANDS_BY);
     // Its tasks have ended once it answers with the other agent's sockets in place.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(1) {

@@ -1,7 +1,7 @@
 //! Which of a node's files the plugin is chained into, under which name the chain is then, and what is waited for.
 
-use istio_cni::install::remove;
 use istio_cni::install::settings::Mode;
+use istio_cni::install::{Scope, remove};
 
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
 use super::stage::{Node, has_entry, install};
@@ -143,7 +143,7 @@ fn a_removal_without_flags_takes_a_copy_away_and_leaves_the_network() {
         node.network("undetectable.file", CALICO);
         assert!(install(&node.settings(mode.clone())).is_empty());
         assert!(node.path("net/.istio-cni.owned").exists(), "{mode:?}");
-        assert!(remove(&node.chained(), std::time::Duration::ZERO).is_empty());
+        assert!(remove(&node.chained(), Scope::ALL, std::time::Duration::ZERO).is_empty());
         assert_eq!(node.names("net"), ["list.conflist", "undetectable.file"], "{mode:?}");
         assert!(!node.path("net/.istio-cni.owned").exists(), "{mode:?}");
         let left = ["list.conflist", "undetectable.file"].map(|name| node.read(&format!("net/{name}")));

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use istio_cni::install::remove;
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{KubeconfigSettings, Mode};
+use istio_cni::install::{Scope, remove};
 use serde_json::{Value, json};
 
 use super::stage::{LIST, Node, install};
@@ -89,7 +89,7 @@ fn a_file_of_its_own_is_istios() {
         let mut installed = value(&node.read(&format!("net/{file}")));
         assert!(installed.as_object_mut().unwrap().remove("capabilities").is_some());
         assert_eq!(installed, value(&expected));
-        assert!(remove(&settings, Duration::ZERO).is_empty());
+        assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
         assert_eq!(node.names("net"), [""; 0]);
     }
 }
@@ -111,7 +111,7 @@ fn a_single_plugin_of_minikube_becomes_istios_list_and_is_left_as_one() {
     assert_eq!((&installed["name"], &installed["cniVersion"]), (&json!("rkt.kubernetes.io"), &json!("0.3.0")));
     let expected = corpus("conflist-e2e/expected/minikube_cni.conflist.expected").unwrap();
     assert_eq!(without_deliberate(installed, true), value(&expected));
-    assert!(remove(&settings, Duration::ZERO).is_empty());
+    assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
     assert_eq!(without_deliberate(value(&node.read("net/00-minikube_cni.conflist")), true), value(&clean));
     assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
 }
@@ -141,7 +141,7 @@ fn files_that_no_runtime_loads_are_passed_over() {
         assert_eq!(node.read("net/03-other.conflist"), LIST);
         let installed = value(&node.read("net/02-calico.conflist"));
         assert_eq!(installed["plugins"][2]["type"], "istio-cni", "{installed}");
-        assert!(remove(&node.chained(), Duration::ZERO).is_empty());
+        assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
         assert_eq!(node.read("net/02-calico.conflist"), nover, "byte for byte");
     }
 }

@@ -7,8 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Plan};
-use istio_cni::install::remove;
+use istio_cni::install::record;
+use istio_cni::install::settings::{Mode, OWNED};
 use istio_cni::install::snapshot::Snapshot;
+use istio_cni::install::{Scope, remove};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::keeping::{Kept, until};
@@ -107,7 +109,8 @@ fn a_plugin_that_a_chain_still_names_stays() {
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
     small.make_read_only();
-    let errors: Vec<String> = remove(&node.chained(), Duration::ZERO).iter().map(ToString::to_string).collect();
+    let errors: Vec<String> =
+        remove(&node.chained(), Scope::ALL, Duration::ZERO).iter().map(ToString::to_string).collect();
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
     assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
@@ -120,7 +123,7 @@ fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same()
     assert!(install(&node.chained()).is_empty());
     let chained = node.read("net/10-net.conflist");
     std::thread::scope(|scope| {
-        let removed = scope.spawn(|| remove(&node.chained(), Duration::from_secs(1)));
+        let removed = scope.spawn(|| remove(&node.chained(), Scope::ALL, Duration::from_secs(1)));
         let deadline = Instant::now() + Duration::from_secs(5);
         while node.read("net/10-net.conflist") == chained {
             assert!(Instant::now() < deadline, "the entry is still there");
@@ -194,6 +197,50 @@ async fn a_full_run_directory_does_not_keep_a_lost_entry_from_coming_back() {
     kept.stop().await;
 }
 
+/// After a reboot plugin and chain are there, and the run directory is new. Something else has filled it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_run_directory_after_a_reboot_does_not_keep_a_lost_entry_from_coming_back() {
+    let owned = Mode::Owned { primary: None, file: OWNED.to_owned() };
+    for (mode, name) in [(Mode::Chained { primary: None }, "10-net.conflist"), (owned, OWNED)] {
+        let node = Node::new();
+        node.network("10-net.conflist", LIST);
+        let settings = node.settings(mode);
+        assert!(install(&settings).is_empty());
+        let Some(_small) = Small::mount(node.path("run"), "16k") else { return };
+        let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
+        std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
+        fs::remove_file(node.path("net").join(name)).unwrap();
+        node.network("10-net.conflist", LIST);
+        let mut kept = Kept::start(settings);
+        kept.waits_for("free space on the node").await;
+        let list = node.path("net").join(name);
+        until("the entry is back", || has_entry_now(&list)).await;
+        filler.set_len(0).unwrap();
+        kept.ready().await;
+        kept.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_written_does_not_keep_a_lost_copy_from_coming_back() {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    let settings = node.settings(Mode::Owned { primary: None, file: OWNED.to_owned() });
+    assert!(install(&settings).is_empty());
+    let record = node.path("net").join(record::FILE);
+    fs::remove_file(&record).unwrap();
+    fs::create_dir_all(record.join("full")).unwrap();
+    let copy = node.path("net").join(OWNED);
+    fs::remove_file(&copy).unwrap();
+    let mut kept = Kept::start(settings);
+    kept.waits_for(record::FILE).await;
+    until("the copy is back", || has_entry_now(&copy)).await;
+    fs::remove_dir_all(&record).unwrap();
+    kept.ready().await;
+    kept.stop().await;
+    assert!(node.read("net/.istio-cni.owned").contains(OWNED));
+}
+
 fn has_entry_now(list: &std::path::Path) -> bool {
     fs::read_to_string(list).is_ok_and(|text| text.contains("istio-cni"))
 }
@@ -225,7 +272,7 @@ fn the_temporary_of_a_living_writer_stays() {
     let stale = || Snapshot::take(&node.chained()).stale;
     assert_eq!(stale(), Vec::<PathBuf>::new());
     // Written after the snapshot that still found it stale.
-    Files::new().perform(&plan::Operation::Remove { path: ours.clone() }).unwrap();
+    Files::new().perform(&plan::Operation::Remove { path: ours.clone(), over: None }).unwrap();
     assert!(ours.exists());
     drop(writing);
     let minutes = SystemTime::now() - Duration::from_secs(120);
@@ -233,7 +280,7 @@ fn the_temporary_of_a_living_writer_stays() {
     let mut found = stale();
     found.sort();
     assert_eq!(found, [theirs, ours.clone()]);
-    Files::new().perform(&plan::Operation::Remove { path: ours.clone() }).unwrap();
+    Files::new().perform(&plan::Operation::Remove { path: ours.clone(), over: None }).unwrap();
     assert!(!ours.exists());
 }
 
@@ -246,7 +293,7 @@ fn writers_do_not_remove_each_others_temporaries() {
         std::thread::spawn(move || {
             for number in 0..500 {
                 for path in Snapshot::take(&settings).stale {
-                    Files::new().perform(&plan::Operation::Remove { path }).unwrap();
+                    Files::new().perform(&plan::Operation::Remove { path, over: None }).unwrap();
                 }
                 let content = format!("{number}").into_bytes();
                 let write =

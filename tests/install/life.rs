@@ -4,8 +4,8 @@
 use std::fs;
 use std::time::Duration;
 
-use istio_cni::install::remove;
 use istio_cni::install::settings::Mode;
+use istio_cni::install::{Scope, remove};
 use serde_json::Value;
 
 use super::keeping::{Kept, until};
@@ -75,7 +75,7 @@ impl Life {
         until("the plugin is named again", back).await;
 
         kept.stop().await;
-        assert!(remove(&settings, Duration::ZERO).is_empty());
+        assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
         self.is_clean(&node);
     }
 

@@ -13,5 +13,6 @@ mod keeping;
 mod life;
 mod networks;
 mod placing;
+mod removing;
 mod stage;
 mod validity;

@@ -5,9 +5,9 @@ use std::fs;
 use std::time::Duration;
 
 use istio_cni::install::plan::{self, Reason};
-use istio_cni::install::remove;
 use istio_cni::install::settings::Mode;
 use istio_cni::install::snapshot::Snapshot;
+use istio_cni::install::{Scope, remove};
 
 use super::keeping::{Kept, until};
 use super::networks::{CALICO, MINIKUBE, NOT_JSON, alone, chained, value};
@@ -231,7 +231,7 @@ fn a_removal_leaves_the_network_as_it_was() {
         node.network(FILE, CALICO);
         let settings = node.settings(mode);
         assert!(install(&settings).is_empty());
-        assert!(remove(&settings, Duration::ZERO).is_empty(), "{file}");
+        assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty(), "{file}");
         assert_eq!(node.names("net"), [FILE], "{file}");
         assert_eq!(node.read(&format!("net/{FILE}")), CALICO, "{file}");
         assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()), "{file}");

@@ -30,6 +30,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(trial("backends/concurrent_calls_are_contention/legacy", ALL, || at_once(&conf(2))));
     trials.push(trial("backends/plain_programs_of_legacy", ALL, plain_programs));
     trials.push(trial("backends/legacy_tables_without_programs_are_checked", ALL, legacy_tables_without_programs));
+    trials.push(trial("backends/legacy_tables_without_programs_do_not_fail_a_cleanup", ALL, cleanup_without_programs));
     trials.push(trial("backends/a_fallback_is_not_another_rule_set", ALL, fallen_back_without_reconcile));
     trials.push(trial("backends/legacy_rules_since_the_first_read", ALL, legacy_rules_since_the_first_read));
     trials.push(trial("backends/a_skipped_pod_runs_no_program", LEGACY, skipped_without_programs));
@@ -194,6 +195,27 @@ fn legacy_tables_without_programs() {
     pod.netns.run("iptables-nft", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
     let said = call("CHECK").error(999);
     assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
+}
+
+/// Cleanup beside another plugin's legacy tables, without the programs of iptables-legacy, removes the rules of nf_tables.
+fn cleanup_without_programs() {
+    let netns = TestNetns::new();
+    netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
+    let run = |under: &[&str], args: &[&str]| {
+        netns.inside(|| {
+            let words = [under, &[env!("CARGO_BIN_EXE_istio-iptables")], args].concat();
+            let run = Command::new(words[0]).args(&words[1..]).env("PATH", "/usr/bin:/bin").output().unwrap();
+            (run.status.code(), String::from_utf8_lossy(&run.stderr).into_owned())
+        })
+    };
+    let rules = || netns.run("ip", &["-4", "rule"]);
+    let before = rules();
+    assert_eq!(run(&[], &["-b", "*", "-i", "*", "-m", "TPROXY"]).0, Some(0));
+    assert!(counts(&netns)[0] > 0 && rules() != before);
+    netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
+    let (code, said) = run(&WITHOUT_SBIN, &["--cleanup-only"]);
+    assert!(code == Some(0) && said.contains("tables of iptables-legacy are left as they are"), "{code:?} {said}");
+    assert_eq!((counts(&netns), rules()), ([0, 0, 1], before));
 }
 
 /// The next call compares with the fallback of the previous one, and finds only real differences.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use clap::Parser;
 use istio_cni::install::files::Files;
 use istio_cni::install::snapshot::Snapshot;
-use istio_cni::install::{Flags, plan};
+use istio_cni::install::{Flags, Scope, plan};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -43,7 +43,11 @@ fn main() -> anyhow::Result<()> {
         }
     };
     let snapshot = Snapshot::take(&settings);
-    let plan = if what == "remove" { plan::removal(&settings, &snapshot) } else { plan::install(&settings, &snapshot) };
+    let plan = if what == "remove" {
+        plan::removal(&settings, &snapshot, Scope::ALL)
+    } else {
+        plan::install(&settings, &snapshot)
+    };
     for step in &plan.steps {
         Files::observed(&before).perform(&step.operation)?;
     }

@@ -1,8 +1,9 @@
 //! The part of a plan that edits network configurations: which file, and what it is to say.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{Obstacle, Operation, Plan, Reason, Source, Step};
+use super::{Obstacle, Operation, Plan, Reason, Source, Step, remove};
 use crate::install::conflist::{Invalid, List, Network, same_value};
 use crate::install::record::{self, Record};
 use crate::install::settings::{Mode, OWNED, Settings};
@@ -44,7 +45,7 @@ pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
         }
     }
     for file in own {
-        plan.step(Reason::Removal, Operation::Remove { path: settings.net_dir.join(&file.name) });
+        plan.step(Reason::Removal, remove(settings.net_dir.join(&file.name)));
     }
 }
 
@@ -171,7 +172,8 @@ impl<'a> Node<'a> {
     /// The runtime would load the single plugin's file first.
     fn take_away(&self, plan: &mut Plan, file: &NetworkFile, target: &str) {
         if file.name != target {
-            plan.step(Reason::Converted, Operation::Remove { path: self.path(&file.name) });
+            let (path, over) = (self.path(&file.name), Some(file.content.clone()));
+            plan.step(Reason::Converted, Operation::Remove { path, over });
         }
     }
 
@@ -234,7 +236,7 @@ impl<'a> Node<'a> {
                 continue;
             }
             if self.is_own(file) {
-                plan.step(Reason::LeftBehind, Operation::Remove { path: self.path(&file.name) });
+                plan.step(Reason::LeftBehind, remove(self.path(&file.name)));
             } else if let Some(list) = list_with_entry(file) {
                 plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
             }
@@ -259,7 +261,7 @@ impl<'a> Node<'a> {
         let path = self.path(record::FILE);
         let operation = match record.is_empty() {
             _ if record == recorded => return None,
-            true => Operation::Remove { path },
+            true => remove(path),
             false => Operation::Write { path, content: record.text(), mode: 0o600, over: None, source: None },
         };
         Some(Step { operation, reason: Reason::Recorded })
@@ -305,6 +307,14 @@ pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
     list_with_entry(file).is_some() || is_our_single(file)
 }
 
+/// Whether a runtime that searches `plugins` alone may run the plugin of this network: they hold all others of its chain.
+pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
+    match list_with_entry(file) {
+        Some(list) => Network::List(list).others().iter().all(|kind| plugins.contains(*kind)),
+        None => is_our_single(file),
+    }
+}
+
 fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
     match Network::read(&file.content) {
         Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
@@ -341,12 +351,9 @@ fn is_our_single(file: &NetworkFile) -> bool {
 }
 
 fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
-    let path = path.to_owned();
+    let (path, over) = (path.to_owned(), Some(file.content.clone()));
     match list.without() {
-        Some(text) => {
-            let over = Some(file.content.clone());
-            Operation::Write { path, content: text.into_bytes(), mode: file.mode, over, source: None }
-        }
-        None => Operation::Remove { path },
+        Some(text) => Operation::Write { path, content: text.into_bytes(), mode: file.mode, over, source: None },
+        None => Operation::Remove { path, over },
     }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
+use crate::install::directories::Scope;
 use crate::install::kubeconfig::Account;
 use crate::install::record::Record;
 use crate::install::server::{Endpoint, Located, Server};
@@ -97,7 +98,7 @@ fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
             files.sort_by(|a, b| a.name.cmp(&b.name));
         }
         Operation::Write { content, mode, .. } => node.kubeconfig = Some((content, mode)),
-        Operation::Remove { path } => {
+        Operation::Remove { path, .. } => {
             node.stale.retain(|stale| *stale != path);
             files.retain(|file| !network || file.name != name);
         }
@@ -126,7 +127,7 @@ fn carried_out_it_is_empty_in_every_mode() {
                 after(&settings, node(BinaryState::Different, vec![file(name, content), file("20-b.conf", CONF)]));
             let plan = install(&settings, &node);
             assert!(plan.is_empty(), "{:?} {name}: {plan:?}", settings.mode);
-            let removal = removal(&settings, &node);
+            let removal = removal(&settings, &node, Scope::ALL);
             let last = removal.steps.last().unwrap();
             assert_eq!(format!("{:?}", last.operation), "remove /bin/istio-cni");
             assert_eq!(last.reason, Reason::Removal);
@@ -303,7 +304,7 @@ fn removal_takes_the_entry_first_and_the_binary_last() {
         done(Reason::Removal, "remove /bin/istio-cni"),
         done(Reason::Stale, "remove /net/.istio-cni-x.tmp"),
     ];
-    let plan = removal(&settings, &node);
+    let plan = removal(&settings, &node, Scope::ALL);
     assert_eq!(steps(&plan), expected);
     let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!() };
     assert_eq!(content, LIST.as_bytes());

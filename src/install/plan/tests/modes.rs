@@ -49,7 +49,7 @@ fn a_change_of_mode_cleans_up_after_the_former_one_and_so_does_a_removal_that_kn
             assert_eq!((&node.networks, &node.record), (&fresh.networks, &fresh.record), "{former:?} to {mode:?}");
         }
         let (mut node, settings) = (before, settings(chained(None)));
-        for step in removal(&settings, &node).steps {
+        for step in removal(&settings, &node, Scope::ALL).steps {
             carry_out(&settings, &mut node, step.operation);
         }
         assert_eq!((&node.networks, &node.record), (&original.networks, &None), "{former:?} without its flags");
@@ -87,7 +87,7 @@ fn an_unrecorded_copy_of_the_usual_name_shadows_nothing() {
 fn a_single_plugin_that_comes_back_is_converted_again() {
     let settings = chained();
     let mut node = settle(&settings, node(BinaryState::Same, vec![file("10-a.conf", CONF)]), |_| ());
-    for step in removal(&settings, &node).steps {
+    for step in removal(&settings, &node, Scope::ALL).steps {
         carry_out(&settings, &mut node, step.operation);
     }
     node.binaries.as_mut().unwrap()[0].state = BinaryState::Same;
@@ -113,7 +113,7 @@ fn a_file_of_another_program_is_neither_written_over_nor_removed() {
         assert!(said.len() == 1 && said[0].contains(&format!("/net/{name} is another program's")), "{said:?}");
         let node = settle(&settings, before.clone(), |_| ());
         assert_eq!((&node.networks, &node.record), (&before.networks, &None), "{name}");
-        let removal = removal(&settings, &node);
+        let removal = removal(&settings, &node, Scope::ALL);
         assert!(!removal.steps.iter().any(|step| step.operation.path().starts_with("/net")), "{removal:?}");
     }
 }

@@ -1,0 +1,36 @@
+//! Asks the agent that has taken the sockets over where it has installed the plugin. The two may mount other directories.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ending::Successor;
+use crate::install::{Directories, Settings};
+use crate::{agent, contract, pod};
+
+/// How long the other agent may take to answer.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// The other agent as far as it can tell, compared with the directories of this one's `settings`.
+pub(super) async fn ask(settings: &Settings) -> Successor {
+    let (socket, settings) = (settings.run_dir.join(contract::AGENT_SOCKET), settings.clone());
+    let asked = tokio::task::spawn_blocking(move || {
+        let theirs = directories(socket)?;
+        let ours = Directories::of(&settings).map_err(|error| error.to_string())?;
+        Ok::<_, String>(Successor::Installed { left: ours.left_by(theirs) })
+    });
+    match asked.await {
+        Ok(Ok(successor)) => successor,
+        Ok(Err(why)) => Successor::Unknown(why),
+        // The process's hook reports a panic.
+        Err(_) => Successor::Unknown("asking has failed".to_owned()),
+    }
+}
+
+fn directories(socket: PathBuf) -> Result<Directories, String> {
+    let answer = pod::agent::get(&socket, agent::DIRECTORIES, LIMIT).map_err(|error| error.to_string())?;
+    match answer.status {
+        200 => serde_json::from_slice(&answer.body).map_err(|error| format!("an answer of another kind: {error}")),
+        503 => Err("it has not installed the plugin yet".to_owned()),
+        status => Err(format!("it answers {status}")),
+    }
+}

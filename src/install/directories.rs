@@ -1,0 +1,96 @@
+//! The directories in which an installer keeps its files, as two agents of one node compare them.
+//!
+//! The agents may mount a directory of the node from different paths, and a path of the node may lead to another one by a link;
+//! device and inode are the same in both. `agent` answers with them, `daemon` compares, `remove` removes within a [`Scope`].
+#![expect(clippy::disallowed_methods, reason = "reads device and inode of directories")]
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::{Settings, Status};
+
+/// The directories of one installer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directories {
+    conf: Id,
+    bin: Id,
+}
+
+/// Device and inode of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Id {
+    device: u64,
+    inode: u64,
+}
+
+/// The directories that a removal covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scope {
+    /// The CNI configuration directory: chain entries, configurations of the plugin's own and their record.
+    pub conf: bool,
+    /// The plugin directory.
+    pub bin: bool,
+    /// The run directory: the plugin's kubeconfig.
+    pub run: bool,
+}
+
+impl Scope {
+    /// All that an installer leaves on a node.
+    pub const ALL: Self = Self { conf: true, bin: true, run: true };
+
+    /// Whether it covers no directory.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// The covered directories, by the paths under which this process has them.
+    pub fn paths(self, settings: &Settings) -> Vec<PathBuf> {
+        let Settings { net_dir, bin_dir, run_dir, .. } = settings;
+        let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];
+        all.into_iter().filter_map(|(covered, path)| covered.then(|| path.clone())).collect()
+    }
+}
+
+impl Directories {
+    /// The directories that `settings` name; an error where one is missing.
+    pub fn of(settings: &Settings) -> io::Result<Self> {
+        Ok(Self { conf: Id::of(&settings.net_dir)?, bin: Id::of(&settings.bin_dir)? })
+    }
+
+    /// The directories among these in which `successor` keeps nothing.
+    pub fn left_by(self, successor: Self) -> Scope {
+        Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false }
+    }
+}
+
+impl Id {
+    fn of(path: &Path) -> io::Result<Self> {
+        fs::metadata(path).map(|found| Self { device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// An installation, for those who ask whether and where it is complete; clones see the same.
+#[derive(Debug, Clone)]
+pub struct Installation {
+    settings: Arc<Settings>,
+    status: watch::Receiver<Status>,
+}
+
+impl Installation {
+    /// The installation by these settings, whose installer reports `status`.
+    pub fn new(settings: Arc<Settings>, status: watch::Receiver<Status>) -> Self {
+        Self { settings, status }
+    }
+
+    /// The directories, once plugin, kubeconfig and chain entry are in place. Blocks as long as `stat` does.
+    pub fn directories(&self) -> Option<Directories> {
+        let is_ready = *self.status.borrow() == Status::Ready;
+        is_ready.then(|| Directories::of(&self.settings).ok()).flatten()
+    }
+}

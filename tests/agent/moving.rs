@@ -1,0 +1,145 @@
+//! An agent whose successor mounts other directories of the node: what is left in the former ones.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::stage::{Daemon, KEPT, LIST, Node, STANDS_BY, cluster, daemon_set, own_pod};
+
+/// The files in a directory of the node.
+fn names(node: &Node, dir: &str) -> Vec<String> {
+    let entries = fs::read_dir(node.path(dir)).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A node with two further directories like those of the network and of its plugin.
+fn node() -> Node {
+    let node = Node::new();
+    for dir in ["net2", "bin2"] {
+        fs::create_dir(node.path(dir)).unwrap();
+    }
+    fs::write(node.path("net2/10-net.conflist"), LIST).unwrap();
+    fs::write(node.path("bin2/ptp"), "").unwrap();
+    node
+}
+
+/// An agent that stands by, and its successor with these directories; both with or without a copy of the network.
+async fn moved(node: &Node, owned: bool, net: &str, bin: &str) -> (Api, Daemon, Daemon) {
+    let api = cluster().await;
+    let owned = format!("--istio-owned-cni-config={owned}");
+    let old = Daemon::with_flags(node, &api.url(), std::slice::from_ref(&owned));
+    old.ready();
+    let dir = |flag: &str, dir: &str| format!("--mounted-cni-{flag}-dir={}", node.path(dir).display());
+    let new = Daemon::with_flags(node, &api.url(), &[owned, dir("net", net), dir("bin", bin)]);
+    new.ready();
+    old.line(STANDS_BY);
+    (api, old, new)
+}
+
+/// Ends an agent without a failure; its log.
+#[track_caller]
+fn end(daemon: Daemon) -> String {
+    let (code, said) = daemon.end();
+    assert_eq!(code, Some(0), "{said}");
+    said
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn former_directories_are_cleaned_up_once_a_successor_has_the_plugin_in_others() {
+    for (owned, bin) in [(true, "bin"), (false, "bin"), (true, "bin2"), (false, "bin2")] {
+        let node = node();
+        let (_api, old, new) = moved(&node, owned, "net2", bin).await;
+        assert!(names(&node, "net").len() > 1 || fs::read_to_string(node.path("net/10-net.conflist")).unwrap() != LIST);
+        let said = end(old);
+        assert!(said.contains("removed from former directories"), "{said}");
+        assert_eq!(names(&node, "net"), ["10-net.conflist"], "{said}");
+        assert_eq!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap(), LIST, "{said}");
+        let former = if bin == "bin" { &["istio-cni", "ptp"][..] } else { &["ptp"] };
+        assert_eq!(names(&node, "bin"), former, "{said}");
+        // What the successor has installed is untouched.
+        let file = if owned { "net2/02-istio-cni.conflist" } else { "net2/10-net.conflist" };
+        assert!(fs::read_to_string(node.path(file)).unwrap().contains("istio-cni"), "{said}");
+        assert_eq!(names(&node, bin), ["istio-cni", "ptp"], "{said}");
+        assert!(node.path("run/istio-cni-kubeconfig").exists(), "{said}");
+        new.ready();
+        let page = new.get("/metrics").1;
+        assert!(!page.contains("istio_cni_self_heals_total{"), "nothing had to be healed: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plugin_in_a_former_directory_stays_where_the_runtime_may_search_that_one_alone() {
+    for (list, stays) in [(LIST.to_owned(), true), (LIST.replace("]", ", {\"type\": \"elsewhere\"}]"), false)] {
+        let node = node();
+        fs::write(node.path("net/10-net.conflist"), &list).unwrap();
+        fs::write(node.path("bin2/elsewhere"), "").unwrap();
+        let (_api, old, new) = moved(&node, false, "net", "bin2").await;
+        let said = end(old);
+        assert_eq!(said.contains("the runtime may search no other directory"), stays, "{said}");
+        assert_eq!(node.path("bin/istio-cni").exists(), stays, "{said}");
+        assert!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap().contains("istio-cni"), "{said}");
+        assert!(node.path("bin2/istio-cni").exists(), "{said}");
+        new.ready();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_directories_under_other_paths_are_not_former_ones() {
+    let node = node();
+    std::os::unix::fs::symlink(node.path("net"), node.path("net3")).unwrap();
+    std::os::unix::fs::symlink(node.path("bin"), node.path("bin3")).unwrap();
+    let (_api, old, _new) = moved(&node, false, "net3", "bin3").await;
+    let said = old.end_superseded();
+    assert!(!said.contains("has not said"), "{said}");
+    assert_eq!(node.installed().len(), 5, "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_a_successor_that_has_lost_its_network_nothing_is_removed() {
+    let node = node();
+    let (api, old, new) = moved(&node, false, "net2", "bin2").await;
+    fs::remove_file(node.path("net2/10-net.conflist")).unwrap();
+    new.readyz(503, "has no network configuration yet");
+    mounts(&api, &node);
+    let said = old.end_superseded();
+    assert!(said.contains("it has not installed the plugin yet"), "{said}");
+    assert_eq!(node.installed().len(), 5, "{said}");
+    warns(&node, &said);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_successor_files_in_former_directories_stay_and_are_named() {
+    let (api, node) = (cluster().await, node());
+    let old = Daemon::start(&node, &api.url());
+    old.ready();
+    mounts(&api, &node);
+    let said = end(old);
+    assert!(said.contains("kept: the DaemonSet is there, and another agent will follow"), "{said}");
+    assert_eq!(node.installed(), KEPT, "{said}");
+    warns(&node, &said);
+}
+
+/// The daemon's pod mounts the node's directories, and the DaemonSet's template by now others.
+fn mounts(api: &Api, node: &Node) {
+    let volumes = |net: &str, bin: &str| -> Value {
+        let volume = |name: &str, dir: &str| json!({ "name": name, "hostPath": { "path": node.path(dir) } });
+        json!([volume("cni-net-dir", net), volume("cni-bin-dir", bin)])
+    };
+    let (mut own, mut template) = (own_pod(), daemon_set());
+    own["spec"]["volumes"] = volumes("net", "bin");
+    template["spec"]["template"]["spec"]["volumes"] = volumes("net2", "bin2");
+    api.put(own);
+    api.put(template);
+}
+
+#[track_caller]
+fn warns(node: &Node, said: &str) {
+    for dir in ["net", "bin"] {
+        let path = node.path(dir).display().to_string();
+        let warning = said.lines().find(|line| line.contains("that agents no longer mount") && line.contains(&path));
+        assert!(warning.is_some_and(|line| line.contains("install-cni uninstall")), "{dir}: {said}");
+    }
+}

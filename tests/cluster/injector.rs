@@ -38,7 +38,12 @@ pub(crate) struct Injector<'c> {
 impl<'c> Injector<'c> {
     /// Applies the manifest, with images that the node has, and waits until the Deployment is ready.
     pub(crate) fn install(cluster: &'c Cluster) -> Result<Self> {
-        Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?)
+        Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?, &Self::without_istiod())
+    }
+
+    /// Applies the manifest as it is.
+    pub(crate) fn of_the_manifest(cluster: &'c Cluster) -> Result<Self> {
+        Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?, &[])
     }
 
     /// The same from the chart, with these values.
@@ -48,18 +53,22 @@ impl<'c> Injector<'c> {
         command.args(["template", "sidecar-injector", CHART, SYSTEM, "--kube-version=1.33.0", "--set", values]);
         let output = command.output()?;
         ensure!(output.status.success(), "helm: {}", String::from_utf8_lossy(&output.stderr));
-        Self::apply(cluster, &String::from_utf8(output.stdout)?)
+        Self::apply(cluster, &String::from_utf8(output.stdout)?, &Self::without_istiod())
     }
 
-    fn apply(cluster: &'c Cluster, manifest: &str) -> Result<Self> {
+    /// Images that the node has, and no istiod, for whose root certificate pods would wait.
+    fn without_istiod() -> [String; 3] {
+        [format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}"), "--discoveryAddress=".to_owned()]
+    }
+
+    /// Applies a manifest with further arguments of the program, and waits until the Deployment is ready.
+    fn apply(cluster: &'c Cluster, manifest: &str, arguments: &[String]) -> Result<Self> {
         let mut objects: Vec<Value> = serde_saphyr::from_multiple(manifest)?;
         let deployment = objects.iter_mut().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
         let name = deployment["metadata"]["name"].as_str().context("a name")?.to_owned();
         let container = &mut deployment["spec"]["template"]["spec"]["containers"][0];
         let args = container["args"].as_array_mut().context("arguments")?;
-        args.extend([format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}")].map(Value::from));
-        // There is no istiod, for whose root certificate pods would wait.
-        args.push("--discoveryAddress=".into());
+        args.extend(arguments.iter().cloned().map(Value::from));
         let injector = Self { cluster, name, dir: tempfile::tempdir()? };
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         fs::write(injector.applied(), list.to_string())?;

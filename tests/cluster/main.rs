@@ -25,6 +25,7 @@ mod harness;
 mod injector;
 mod install;
 mod machine;
+mod mesh;
 mod migration;
 mod objects;
 mod outage;
@@ -79,6 +80,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             rights::CASES,
             confine::CASES,
             webhook::CASES,
+            mesh::CASES,
             dapr::CASES,
             reboot::CASES,
         ]

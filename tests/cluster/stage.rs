@@ -37,8 +37,26 @@ pub(crate) struct Stage<'c> {
 /// The trial of a case in a running cluster.
 pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
     let (case, cluster) = (*case, cluster.clone());
-    Trial::test(case.states, move || perform(&case, &cluster).map_err(|e| Failed::from(format!("{e:#}"))))
+    Trial::ignorable_test(case.states, move || match perform(&case, &cluster) {
+        Ok(()) => Ok(Completion::Completed),
+        Err(error) => match error.downcast::<Missing>() {
+            Ok(Missing(reason)) => Ok(Completion::ignored_with(reason)),
+            Err(error) => Err(Failed::from(format!("{error:#}"))),
+        },
+    })
 }
+
+/// What a trial needs beside the cluster, and is not there: the trial is ignored.
+#[derive(Debug)]
+pub(crate) struct Missing(pub(crate) String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
 
 /// The trial of a case where there is no cluster: ignored, unless `REQUIRE_TIERS` names `cluster`.
 pub(crate) fn absent(case: &Case, reason: &str) -> Trial {

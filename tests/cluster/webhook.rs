@@ -31,7 +31,7 @@ pub(crate) const CASES: &[Case] = &[
 const USER: &str = "system:serviceaccount:kube-system:istio-sidecar-injector";
 
 /// Labels by name and value.
-type Labels = &'static [(&'static str, &'static str)];
+pub(crate) type Labels = &'static [(&'static str, &'static str)];
 
 /// The whole way of a pod: a controller makes it, the webhook adds the sidecar, the plugin redirects, validation sees it.
 fn injects(stage: &Stage<'_>) -> Result<()> {
@@ -243,19 +243,19 @@ fn is_injected(pod: &Value) -> bool {
     names(pod, "initContainers").contains(&container::PROXY)
 }
 
-fn names<'p>(pod: &'p Value, list: &str) -> Vec<&'p str> {
+pub(crate) fn names<'p>(pod: &'p Value, list: &str) -> Vec<&'p str> {
     let containers = pod["spec"][list].as_array().into_iter().flatten();
     containers.filter_map(|container| container["name"].as_str()).collect()
 }
 
 /// A further namespace, with labels from the start, as long as the value lives.
-struct Temporary<'s> {
+pub(crate) struct Temporary<'s> {
     stage: &'s Stage<'s>,
     path: String,
 }
 
 impl<'s> Temporary<'s> {
-    fn new(stage: &'s Stage<'s>, name: &str, labels: Labels) -> Result<Self> {
+    pub(crate) fn new(stage: &'s Stage<'s>, name: &str, labels: Labels) -> Result<Self> {
         let mut object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": {} } });
         for (name, value) in labels {
             object["metadata"]["labels"][name] = (*value).into();
@@ -269,12 +269,12 @@ impl<'s> Temporary<'s> {
     }
 
     /// The pod as the API server would create it.
-    fn admitted(&self, pod: &Value) -> Result<Value> {
+    pub(crate) fn admitted(&self, pod: &Value) -> Result<Value> {
         self.stage.cluster.create(&format!("{}/pods?dryRun=All", self.path), pod)
     }
 
     /// The same once the webhook is asked and answers: nodes hear of a service's pods a little later than `kubectl`.
-    fn injected(&self, pod: &Value) -> Result<()> {
+    pub(crate) fn injected(&self, pod: &Value) -> Result<()> {
         self.stage.cluster.until("the pod is injected", |_| {
             let pod = self.admitted(pod)?;
             ensure!(is_injected(&pod), "{pod}");
@@ -290,14 +290,19 @@ impl Drop for Temporary<'_> {
 }
 
 /// A label on a namespace that outlives the trial, as long as the value lives.
-struct Labelled<'s> {
+pub(crate) struct Labelled<'s> {
     stage: &'s Stage<'s>,
     namespace: &'static str,
     label: &'static str,
 }
 
 impl<'s> Labelled<'s> {
-    fn new(stage: &'s Stage<'s>, namespace: &'static str, name: &'static str, value: &'static str) -> Result<Self> {
+    pub(crate) fn new(
+        stage: &'s Stage<'s>,
+        namespace: &'static str,
+        name: &'static str,
+        value: &'static str,
+    ) -> Result<Self> {
         stage
             .cluster
             .patch(&format!("/api/v1/namespaces/{namespace}"), &json!({ "metadata": { "labels": { name: value } } }))?;

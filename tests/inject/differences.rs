@@ -9,17 +9,36 @@ use serde_json::{Value, json};
 
 type Check = fn() -> Result<(), Failed>;
 
-const DIFFERENCES: [(&str, Check); 5] = [
+const DIFFERENCES: [(&str, Check); 8] = [
     ("probe of a port that has no number", probe),
     ("text that would leave its place in YAML", text),
     ("kind of another group", kind),
     ("image without registry or tag", image),
     ("metrics on the pod's own status port", metrics),
+    ("annotation that Istio does not check", unchecked),
+    ("space in a list of an annotation", space),
+    ("override of a container that the status names", remembered),
+];
+
+/// Differences whose tests are in another suite: name, file and function.
+const ELSEWHERE: [(&str, &str, &str); 4] = [
+    ("request that is too large", "tests/webhook/hostile.rs", "six_mebibytes_are_taken_and_a_byte_more_is_not"),
+    ("request by another method", "tests/webhook/reviews.rs", "what_is_no_review_is_told_what_is_wrong_with_it"),
+    ("review over its budget", "src/inject/istio/pipeline.rs", "what_is_over_the_budget_is_refused_with_its_reason"),
+    ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_are_told_once"),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
     let trials = DIFFERENCES.iter().map(|(name, check)| Trial::test(format!("difference: {name}"), *check));
-    trials.chain([Trial::test("all differences are listed with their reasons", listed)]).collect()
+    let elsewhere = ELSEWHERE
+        .iter()
+        .map(|(name, file, function)| Trial::test(format!("difference: {name} has a test"), || exists(file, function)));
+    trials.chain(elsewhere).chain([Trial::test("all differences are listed with their reasons", listed)]).collect()
+}
+
+fn exists(file: &str, function: &str) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))?;
+    text.contains(&format!("fn {function}(")).then_some(()).ok_or_else(|| format!("{file} has no {function}").into())
 }
 
 fn listed() -> Result<(), Failed> {
@@ -28,7 +47,8 @@ fn listed() -> Result<(), Failed> {
     let section = section.split("\n## ").next().unwrap_or_default();
     let bullets = section.lines().filter_map(|line| line.strip_prefix("- `")?.split_once("`: "));
     let listed: BTreeSet<&str> = bullets.map(|(name, _)| name).collect();
-    let tested: BTreeSet<&str> = DIFFERENCES.iter().map(|(name, _)| *name).collect();
+    let tested: BTreeSet<&str> =
+        DIFFERENCES.iter().map(|(name, _)| *name).chain(ELSEWHERE.iter().map(|(name, ..)| *name)).collect();
     (listed == tested).then_some(()).ok_or_else(|| format!("listed {listed:?}, tested {tested:?}").into())
 }
 
@@ -103,4 +123,37 @@ fn metrics() -> Result<(), Failed> {
         equal(&pod["metadata"]["annotations"]["prometheus.io/port"], &json!(port))?;
     }
     Ok(())
+}
+
+/// The pod after injection with this annotation.
+fn annotated(name: &str, value: &str) -> Result<Value, Failed> {
+    injected(&json!({"metadata": {"annotations": {name: value}}, "spec": {"containers": []}}), VALUES)
+}
+
+fn unchecked() -> Result<(), Failed> {
+    const NAME: &str = "traffic.sidecar.istio.io/includeOutboundPorts";
+    for valid in ["", "*", "80,443"] {
+        annotated(NAME, valid)?;
+    }
+    for invalid in ["all", "80;443", "70000", "80 -j ACCEPT"] {
+        refused(annotated(NAME, invalid), "must be a comma-separated list of ports")?;
+    }
+    Ok(())
+}
+
+fn space() -> Result<(), Failed> {
+    annotated("traffic.sidecar.istio.io/excludeOutboundIPRanges", "10.0.0.0/8, 11.0.0.0/8")?;
+    annotated("traffic.sidecar.istio.io/excludeInboundPorts", "80, 443")?;
+    refused(annotated("traffic.sidecar.istio.io/excludeInboundPorts", "80 443"), "must be")
+}
+
+fn remembered() -> Result<(), Failed> {
+    let own = json!({"name": "istio-proxy", "image": "own:1", "env": [{"name": "A", "value": "b"}]});
+    let once = injected(&json!({"metadata": {}, "spec": {"containers": [own]}}), VALUES)?;
+    let mut changed = once.clone();
+    changed["spec"]["containers"][0]["image"] = "changed:2".into();
+    equal(&injected(&changed, VALUES)?, &once)?;
+    // What was not said the first time is the template's.
+    changed["spec"]["containers"][0]["args"] = json!(["changed"]);
+    equal(&injected(&changed, VALUES)?, &once)
 }

@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
 mod case;
+mod dapr_seed;
 mod definition;
 mod differences;
 mod documents;
@@ -21,7 +22,9 @@ mod manifests;
 mod property;
 mod random;
 mod review;
+mod second;
 mod seeds;
+mod settings;
 mod templates;
 mod types;
 
@@ -46,7 +49,10 @@ fn main() {
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());
+    trials.extend(second::trials());
     trials.extend(seeds::trials());
+    trials.extend(dapr_seed::trials());
+    trials.extend(settings::trials());
     trials.extend(differences::trials());
     trials.extend(templates::trials(&corpus));
     for (folder, check) in

@@ -23,7 +23,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     properties.into_iter().map(|(name, property)| Trial::test(format!("property/{name}"), property)).collect()
 }
 
-fn run<T: std::fmt::Debug>(
+pub(crate) fn run<T: std::fmt::Debug>(
     strategy: &impl Strategy<Value = T>,
     check: impl Fn(T) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
@@ -68,12 +68,12 @@ fn any_patch() -> Result<(), Failed> {
     })
 }
 
-fn equal(expected: &Value, got: &Value, who: &str) -> Result<(), Failed> {
+pub(crate) fn equal(expected: &Value, got: &Value, who: &str) -> Result<(), Failed> {
     (expected == got).then_some(()).ok_or_else(|| format!("{who} makes {got}\n instead of {expected}").into())
 }
 
 /// Pods with containers, probes, metrics and a sidecar of their own in every mixture.
-fn pod() -> impl Strategy<Value = Value> {
+pub(crate) fn pod() -> impl Strategy<Value = Value> {
     let port = prop_oneof![Just(json!(80)), Just(json!("web")), Just(json!(15020)), Just(json!("absent"))];
     let probe = prop_oneof![
         port.clone().prop_map(|port| json!({"httpGet": {"port": port, "path": "/"}, "timeoutSeconds": 2})),
@@ -124,7 +124,7 @@ fn distinct(mut containers: Vec<Value>) -> Value {
     containers.into()
 }
 
-fn review<'a>(injector: &Injector, pod: &'a Value, native_sidecars: bool) -> Result<Outcome<'a>, Failed> {
+pub(crate) fn review<'a>(injector: &Injector, pod: &'a Value, native_sidecars: bool) -> Result<Outcome<'a>, Failed> {
     Ok(injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") })?)
 }
 

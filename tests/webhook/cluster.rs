@@ -33,6 +33,31 @@ async fn a_resource_that_the_cluster_does_not_have_is_an_empty_list() {
     Program::start(&api, &[]).until_ready().await;
 }
 
+/// A pod that has a node already, such as a DaemonSet's of old or a static one, gets the sidecar that this node runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
+    let api = Api::start().await;
+    api.put(webhook_configuration(""));
+    for (name, version) in [("new", "v1.33.0"), ("old", "v1.30.0")] {
+        api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name },
+            "status": { "nodeInfo": { "kubeletVersion": version } } }));
+    }
+    let mut program = Program::start(&api, &[]);
+    program.until_ready().await;
+    let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
+    for (node, list) in [
+        (Some("new"), "initContainers"),
+        (Some("old"), "containers"),
+        (Some("nosuch"), "containers"),
+        (None, "containers"),
+    ] {
+        let mut review = pod_review(&json!({}));
+        review["request"]["object"]["spec"]["nodeName"] = node.into();
+        let pod = patched(&review, &connection.review("/inject", &review).await.unwrap());
+        assert!(names(&pod, list).contains(&"istio-proxy".to_owned()), "{node:?}: {}", pod["spec"]);
+    }
+}
+
 /// Beside istiod its templates count, and before it is there a sidecar that joins its mesh.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_config_maps_of_istiod_are_used_where_they_are() {

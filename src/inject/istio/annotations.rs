@@ -21,7 +21,7 @@ const NUMBER: &str = "a whole number from 0 to 4294967295";
 /// What each annotation must be.
 const CHECKS: [(&str, Check); 29] = [
     (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
-    (annotation::STATUS_PORT, |v| v.parse::<u16>().map(drop).map_err(|_| "a port from 0 to 65535")),
+    (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
     ("readiness.status.sidecar.istio.io/initialDelaySeconds", number),
     ("readiness.status.sidecar.istio.io/periodSeconds", number),
     ("readiness.status.sidecar.istio.io/failureThreshold", number),
@@ -97,7 +97,13 @@ fn accepted<T>(parsed: Result<T, crate::redirect::Error>) -> Result<(), &'static
 }
 
 fn number(value: &str) -> Result<(), &'static str> {
-    value.parse::<u32>().map(drop).map_err(|_| NUMBER)
+    whole::<u32>(value, NUMBER)
+}
+
+/// Digits alone: Go's parser of unsigned numbers takes no sign, where Rust's takes a plus.
+fn whole<T: std::str::FromStr>(value: &str, allowed: &'static str) -> Result<(), &'static str> {
+    let parsed = value.starts_with(|c: char| c.is_ascii_digit()).then(|| value.parse::<T>().ok()).flatten();
+    parsed.map(drop).ok_or(allowed)
 }
 
 fn ports(value: &str) -> Result<(), &'static str> {
@@ -139,6 +145,8 @@ mod tests {
         let wrong = [
             (annotation::INTERCEPTION_MODE, "redirect"),
             (annotation::STATUS_PORT, "70000"),
+            (annotation::STATUS_PORT, "+80"),
+            ("readiness.status.sidecar.istio.io/periodSeconds", "+2"),
             (annotation::INCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8,bad"),
             (annotation::EXCLUDE_OUTBOUND_CIDRS, "*"),
             (annotation::EXCLUDE_INBOUND_PORTS, "*"),

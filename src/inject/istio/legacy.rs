@@ -92,13 +92,8 @@ pub(super) fn inject(
     proxy_config: Value,
     budget: &mut Budget,
 ) -> Result<Vec<Operation>, Error> {
-    annotations::check(pod)?;
-    let subject = Subject::plain(pod, owner.clone(), proxy_config);
-    let mut parts = render::render(config, &program.template, &subject, budget)?;
-    let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
-    let rewrite = rewrite.unwrap_or(parts.rewrite_probes);
+    let (mut parts, rewritten) = rendered(config, program, pod, owner, proxy_config, budget)?;
     let release = program.release(&config.values);
-    let rewritten = if rewrite { rewritten_probes(pod, &mut parts, config.mesh.status_port) } else { Vec::new() };
     // 1.1 wrote them last.
     let (mut operations, last) = if release > 1 { (rewritten, Vec::new()) } else { (Vec::new(), rewritten) };
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
@@ -130,6 +125,28 @@ pub(super) fn inject(
     operations.extend(labelled(pod, config, (&owner.name, release)));
     operations.extend(last);
     Ok(operations)
+}
+
+/// What the template renders for a pod, and the operations that rewrite the pod's probes, which its sidecar remembers.
+///
+/// # Errors
+/// The pod's annotations or what the template renders; see [`Error`].
+fn rendered(
+    config: &Config,
+    program: &Program,
+    pod: &Value,
+    owner: &Owner,
+    proxy_config: Value,
+    budget: &mut Budget,
+) -> Result<(Parts, Vec<Operation>), Error> {
+    annotations::check(pod)?;
+    let subject = Subject::plain(pod, owner.clone(), proxy_config);
+    let mut parts = render::render(config, &program.template, &subject, budget)?;
+    let rewritten = match probes::are_rewritten(pod, parts.rewrite_probes) {
+        true => rewritten_probes(pod, &mut parts, config.mesh.status_port),
+        false => Vec::new(),
+    };
+    Ok((parts, rewritten))
 }
 
 /// Whether the pod gets the group that may read mounted tokens; at first only meshes that mounted some gave it.

@@ -254,8 +254,7 @@ fn finish(
     let port = prometheus::port(merged, config.mesh.status_port);
     let warnings = prometheus::merge(merged, config.mesh.prometheus_merge, port)?;
     prometheus::secure_port(merged);
-    let rewrite = pod::annotation(merged, annotation::REWRITE_PROBES).and_then(parse_bool);
-    if rewrite.unwrap_or(config.values.rewrite_probes) {
+    if probes::are_rewritten(merged, config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
         probes::rewrite(merged, config.mesh.status_port, injected);
     }

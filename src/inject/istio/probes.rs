@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::redirect::annotations::parse_bool;
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
@@ -37,6 +38,11 @@ impl Handler {
     fn actions(&self) -> &'static [&'static str] {
         if self.probe { &["httpGet", "tcpSocket", "grpc"] } else { &["httpGet", "tcpSocket"] }
     }
+}
+
+/// Whether a pod's probes are rewritten: its annotation decides where it is a boolean, else the configuration.
+pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
+    pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool).unwrap_or(configured)
 }
 
 /// Rewrites the probes of all containers but the sidecar. `status_port` is the mesh's; the pod may name its own.

@@ -6,13 +6,11 @@
 use gotemplate::Budget;
 use serde_json::Value;
 
-use super::{GROUP, Program, render, rewritten_probes, takes_group};
+use super::{GROUP, Program, rendered, takes_group};
 use crate::contract::{annotation, container};
-use crate::inject::istio::pipeline::Subject;
 use crate::inject::istio::{Config, Error, Owner, annotations};
 use crate::inject::patch;
 use crate::inject::pod::{self, CONTAINERS};
-use crate::redirect::annotations::parse_bool;
 
 /// Whether a pod has a sidecar beside its own containers already.
 pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
@@ -32,15 +30,8 @@ pub(in crate::inject::istio) fn inject(
     proxy_config: Value,
     budget: &mut Budget,
 ) -> Result<Value, Error> {
-    annotations::check(pod)?;
+    let (mut parts, rewritten) = rendered(config, program, pod, owner, proxy_config, budget)?;
     let release = program.release(&config.values);
-    let mut parts =
-        render::render(config, &program.template, &Subject::plain(pod, owner.clone(), proxy_config), budget)?;
-    let rewrite = pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool);
-    let rewritten = match rewrite.unwrap_or(parts.rewrite_probes) {
-        true => rewritten_probes(pod, &mut parts, config.mesh.status_port),
-        false => Vec::new(),
-    };
     let mut injected = patch::apply(pod.clone(), &rewritten)?;
     let spec = pod::spec_mut(&mut injected);
     for (which, items) in parts.lists().into_iter().filter(|(which, _)| *which != super::PULL_SECRETS) {

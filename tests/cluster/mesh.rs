@@ -1,0 +1,199 @@
+//! The webhook's manifest beside istiod: with the ConfigMaps that Istio's chart makes, and in a cluster that has none of them.
+//!
+//! istiod itself is not there. What the webhook and pods take from it are objects: `istio-sidecar-injector`, `istio`, and
+//! `istio-ca-root-cert` in each namespace.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use istio_cni::contract::container;
+use istio_cni::inject::Struct;
+use serde_json::{Value, json};
+
+use crate::injector::Injector;
+use crate::objects::{plain, standalone};
+use crate::stage::{Case, Missing, Stage};
+use crate::webhook::{Labelled, Temporary, names};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { states: "webhook_alone_gives_pods_a_sidecar_of_istiods_mesh", namespace: "alone", body: alone },
+    Case { states: "webhook_beside_istiod_gives_pods_the_sidecar_that_istio_gives", namespace: "beside", body: beside },
+];
+
+/// Where istiod would be, and what the webhook assumes.
+const ISTIOD: &str = "istiod.istio-system.svc:15012";
+
+fn alone(stage: &Stage<'_>) -> Result<()> {
+    let injector = Injector::of_the_manifest(stage.cluster)?;
+    let namespace = Temporary::new(stage, "alone-shop", &[("istio-injection", "enabled")])?;
+    namespace.injected(&standalone("web", plain()))?;
+    let pod = namespace.admitted(&standalone("web", plain()))?;
+    let proxy = item(&pod["spec"]["initContainers"], container::PROXY)?;
+    for (name, value) in [("CA_ADDR", ISTIOD), ("PILOT_CERT_PROVIDER", "istiod"), ("TRUST_DOMAIN", "cluster.local")] {
+        assert_eq!(item(&proxy["env"], name)?["value"], value, "{name}");
+    }
+    let probe = json!({ "path": "/healthz/ready", "port": 15021, "scheme": "HTTP" });
+    assert_eq!((&proxy["readinessProbe"]["httpGet"], &proxy["startupProbe"]["httpGet"]), (&probe, &probe));
+    let volumes = &pod["spec"]["volumes"];
+    let token = json!({ "path": "istio-token", "audience": "istio-ca", "expirationSeconds": 43200 });
+    assert_eq!(item(volumes, "istio-token")?["projected"]["sources"], json!([{ "serviceAccountToken": token }]));
+    assert_eq!(item(volumes, "istiod-ca-cert")?["configMap"]["name"], "istio-ca-root-cert");
+    for (volume, path) in [("istio-token", "/var/run/secrets/tokens"), ("istiod-ca-cert", "/var/run/secrets/istio")] {
+        assert_eq!(item(&proxy["volumeMounts"], volume)?["mountPath"], path);
+    }
+    injector.says(&["warn", "no configuration is there", &format!("assumes istiod and its CA at {ISTIOD}")])?;
+    Ok(())
+}
+
+/// Pods of the corpus whose settings are those of Istio's chart without any values, with Istio's own mesh.
+fn beside(stage: &Stage<'_>) -> Result<()> {
+    let corpus = Corpus::open()?;
+    let _system = Temporary::new(stage, "istio-system", &[])?;
+    for (name, data) in corpus.config_maps()? {
+        let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data });
+        stage.cluster.create("/api/v1/namespaces/istio-system/configmaps", &map)?;
+    }
+    let injector = Injector::of_the_manifest(stage.cluster)?;
+    // The recorded pods are of no namespace, which their sidecars call `default`.
+    let _labelled = Labelled::new(stage, "default", "istio-injection", "enabled")?;
+    let admitted = |pod: &Value| stage.cluster.create("/api/v1/namespaces/default/pods?dryRun=All", pod);
+    stage.cluster.until("pods are injected by the webhook", |_| {
+        let pod = admitted(&standalone("web", plain()))?;
+        ensure!(names(&pod, "initContainers").contains(&container::PROXY), "{}", pod["spec"]);
+        Ok(())
+    })?;
+    let (mut equal, mut invalid, mut wrong) = (Vec::new(), Vec::new(), Vec::new());
+    for dir in &corpus.cases {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let pod = read(dir, "pod.json")?;
+        match admitted(&owned(pod)) {
+            Ok(pod) => {
+                let want =
+                    Struct::named("core.Pod").context("the table has pods")?.canonical(read(dir, "want.json")?)?;
+                let lacks = lacks(&owned(want), &pod);
+                if lacks.is_empty() { equal.push(name) } else { wrong.push(format!("{name}:\n{}", lacks.join("\n"))) }
+            }
+            // Some recorded pods are none for an API server, whoever injects them.
+            Err(error) if format!("{error:#}").contains("is invalid") => invalid.push(format!("{name}: {error:#}")),
+            Err(error) => wrong.push(format!("{name}: {error:#}")),
+        }
+    }
+    ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), injector.log()?);
+    ensure!(equal.len() > invalid.len(), "{} are equal, and no pods are {invalid:#?}", equal.len());
+    let log = injector.log()?;
+    assert!(!log.contains("no configuration is there") && !log.contains("forbidden"), "{log}");
+    Ok(())
+}
+
+/// The recorded owners have no UID, and recorded pods no node.
+fn owned(mut pod: Value) -> Value {
+    for owner in pod["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+        owner["uid"] = "recorded".into();
+    }
+    pod
+}
+
+/// The places of `want` that a pod, which the API server has given its defaults and a token, has not or has otherwise.
+fn lacks(want: &Value, pod: &Value) -> Vec<String> {
+    let mut lacks = Vec::new();
+    compare("", want, pod, &mut lacks);
+    for list in ["containers", "initContainers"] {
+        if names(want, list) != names(pod, list) {
+            lacks.push(format!("{list}: {:?} in place of {:?}", names(pod, list), names(want, list)));
+        }
+    }
+    lacks
+}
+
+fn compare(path: &str, want: &Value, found: &Value, lacks: &mut Vec<String>) {
+    match (want, found) {
+        (Value::Object(want), Value::Object(found)) => {
+            for (key, want) in want {
+                compare(&format!("{path}.{key}"), want, found.get(key).unwrap_or(&Value::Null), lacks);
+            }
+        }
+        (Value::Array(want), Value::Array(found)) if want.len() == found.len() => {
+            for (at, (want, found)) in want.iter().zip(found).enumerate() {
+                compare(&format!("{path}[{at}]"), want, found, lacks);
+            }
+        }
+        // The API server has added a volume and its mounts.
+        (Value::Array(items), Value::Array(_)) if items.iter().all(|item| item["name"].is_string()) => {
+            for want in items {
+                let name = want["name"].as_str().unwrap_or_default();
+                compare(&format!("{path}.{name}"), want, item(found, name).unwrap_or(&Value::Null), lacks);
+            }
+        }
+        (Value::String(a), Value::String(b)) if a != b => match (serde_json::from_str(a), serde_json::from_str(b)) {
+            // Texts of probes, ports and overrides: the API server gives pods their defaults before the webhook sees them.
+            (Ok(want @ (Value::Object(_) | Value::Array(_))), Ok(found)) => compare(path, &want, &found, lacks),
+            _ => lacks.push(format!("  {path}: {found} in place of {want}")),
+        },
+        // A zero may be absent.
+        (Value::Object(want), Value::Null) if want.is_empty() => {}
+        (Value::Null, _) => {}
+        (want, found) if want == found => {}
+        (want, found) => lacks.push(format!("  {path}: {found} in place of {want}")),
+    }
+}
+
+/// The item of a list that has this name.
+fn item<'v>(list: &'v Value, name: &str) -> Result<&'v Value> {
+    let items = list.as_array().into_iter().flatten();
+    items.into_iter().find(|item| item["name"] == name).with_context(|| format!("no {name} in {list}"))
+}
+
+/// Recorded cases of the chart's settings.
+struct Corpus {
+    settings: PathBuf,
+    mesh: String,
+    cases: Vec<PathBuf>,
+}
+
+/// A case of the chart without values.
+const REPRESENTATIVE: &str = "auth-0";
+
+impl Corpus {
+    fn open() -> Result<Self> {
+        let root = std::env::var_os("CORPUS_DIR")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+        let dir = root.join("webhook");
+        let missing = || Missing(format!("needs the corpus: {} has no {REPRESENTATIVE}", dir.display()));
+        let like = read(&dir.join(REPRESENTATIVE), "case.json").map_err(|_| missing())?;
+        let mesh = text(&dir.join(REPRESENTATIVE), "mesh.yaml")?;
+        let mut cases = Vec::new();
+        for entry in fs::read_dir(&dir)? {
+            let dir = entry?.path();
+            let case = read(&dir, "case.json")?;
+            let same = ["settings", "native_sidecars", "revision", "platform", "compliance_policy"];
+            let same = same.iter().all(|key| case[key] == like[key]) && text(&dir, "mesh.yaml")? == mesh;
+            let namespace = case["request_namespace"].as_str().unwrap_or_default();
+            let own = read(&dir, "pod.json")?["metadata"]["namespace"].is_string();
+            if same && !own && matches!(namespace, "" | "default") && dir.join("want.json").exists() {
+                cases.push(dir);
+            }
+        }
+        let settings = root.join("settings").join(like["settings"].as_str().context("settings")?);
+        Ok(Self { settings, mesh, cases })
+    }
+
+    /// As Istio's chart names and fills them.
+    fn config_maps(&self) -> Result<[(&'static str, Value); 2]> {
+        let injector =
+            json!({ "config": text(&self.settings, "config.yaml")?, "values": text(&self.settings, "values.json")? });
+        Ok([
+            ("istio-sidecar-injector", injector),
+            ("istio", json!({ "mesh": self.mesh, "meshNetworks": "networks: {}" })),
+        ])
+    }
+}
+
+fn text(dir: &Path, name: &str) -> Result<String> {
+    let path = dir.join(name);
+    fs::read_to_string(&path).with_context(|| path.display().to_string())
+}
+
+fn read(dir: &Path, name: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&text(dir, name)?)?)
+}

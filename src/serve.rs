@@ -2,11 +2,13 @@
 //!
 //! The daemons' rooms and binaries call it. It knows nothing of pods, nodes or meshes.
 
+mod body;
 pub mod cluster;
 pub mod health;
 pub mod http;
 pub mod listen;
 pub mod log;
+mod memory;
 pub mod metrics;
 pub mod shutdown;
 pub mod signals;

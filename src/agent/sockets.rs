@@ -34,15 +34,17 @@ pub struct Names {
 const AGENT: Limits = Limits {
     head: 8 << 10,
     body: 1 << 10,
+    memory: 512 << 10,
     connections: 512,
     idle: Duration::from_secs(3),
+    read: Duration::from_secs(2),
     request: Duration::from_secs(3),
     connection: Duration::from_secs(30),
     drain: Duration::from_secs(2),
 };
 
 /// A body is what one invocation of the plugin has to say.
-const LOG: Limits = Limits { body: 1 << 20, connections: 64, ..AGENT };
+const LOG: Limits = Limits { body: 1 << 20, memory: 8 << 20, connections: 64, ..AGENT };
 
 impl Sockets {
     /// Binds both sockets and renames them into `run_dir`, which is created if it is missing.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,9 +19,13 @@ use hyper::{StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::body;
+use super::memory::Memory;
 use super::shutdown::Shutdown;
+
+pub use super::body::Refusal;
 
 /// A request with its whole body.
 pub type Request = hyper::Request<Bytes>;
@@ -35,10 +39,16 @@ pub struct Limits {
     pub head: usize,
     /// The body, bytes; more is answered with 413.
     pub body: usize,
+    /// Bytes of all requests' bodies that are in memory at once, until their answers; what finds no room is answered with 503.
+    /// At least one body of the largest size fits.
+    pub memory: usize,
     /// Connections at once. Further ones wait to be accepted.
     pub connections: usize,
     /// How long a connection may be without a complete request head, at its start and between two requests.
     pub idle: Duration,
+    /// How long a peer may take, in all, to send a body; more is answered with 408. A body that takes longer than a quarter of a
+    /// second is given up, with 503, where others need its memory.
+    pub read: Duration,
     /// Reading a body and answering; more is answered with 408.
     pub request: Duration,
     /// The age after which the next answer on a connection is the last.
@@ -53,12 +63,37 @@ impl Default for Limits {
         Self {
             head: 16 << 10,
             body: 4 << 10,
+            memory: 256 << 10,
             connections: 64,
             idle: Duration::from_secs(30),
+            read: Duration::from_secs(5),
             request: Duration::from_secs(10),
             connection: Duration::from_secs(300),
             drain: Duration::from_secs(5),
         }
+    }
+}
+
+/// The moment in which a request's head was complete: an extension of the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived(pub Instant);
+
+/// What answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// The answer to a request.
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+
+    /// Notes that a request was answered with a refusal.
+    fn refused(&self, _: &Refusal) {}
+}
+
+impl<H, A> Handler for H
+where
+    H: Fn(Request) -> A + Send + Sync + 'static,
+    A: Future<Output = Response> + Send,
+{
+    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send {
+        self(request)
     }
 }
 
@@ -90,35 +125,44 @@ pub fn closing(mut response: Response) -> Response {
     response
 }
 
+/// An answer for want of room: clients of API servers ask again after a second where there is `Retry-After`, over another
+/// connection, which may lead to another replica.
+pub fn busy(why: impl Into<Bytes>) -> Response {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+    closing(response)
+}
+
 /// What is left to connections after the wish to end to say what they want.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// Bytes, below which hyper takes no limit for its buffer.
+const SMALLEST_BUFFER: usize = 8 << 10;
 /// After an accept that failed, for want of file descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Answers until the end is wished, and then what was connected before it: nobody who got through is refused.
-pub async fn serve<L, H, A>(listener: L, limits: Limits, handler: H, shutdown: Shutdown)
+pub async fn serve<L, H>(listener: L, limits: Limits, handler: H, shutdown: Shutdown)
 where
     L: Listener,
-    H: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Response> + Send + 'static,
+    H: Handler,
 {
     serve_over(listener, limits, |stream| std::future::ready(Ok(stream)), handler, shutdown).await;
 }
 
 /// The same over what `open` makes of a connection, such as TLS. A connection that takes its time to open holds up no
 /// other; `open` must end by itself.
-pub async fn serve_over<L, O, F, S, H, A>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
+pub async fn serve_over<L, O, F, S, H>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
 where
     L: Listener,
     O: Fn(L::Stream) -> F,
     F: Future<Output = io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    H: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Response> + Send + 'static,
+    H: Handler,
 {
     let slots = Arc::new(Semaphore::new(limits.connections));
     let (alive, mut all_gone) = mpsc::channel(1);
-    let server = Server { limits, handler: Arc::new(handler), shutdown: shutdown.clone(), alive };
+    let service = Arc::new(Service { limits, memory: Memory::new(limits.memory, limits.body), handler });
+    let server = Server { service, shutdown: shutdown.clone(), alive };
     loop {
         let next = async {
             let slot = Arc::clone(&slots).acquire_owned().await;
@@ -146,19 +190,21 @@ where
     }
 }
 
-struct Server<H> {
+/// What all connections share.
+struct Service<H> {
     limits: Limits,
-    handler: Arc<H>,
+    memory: Memory,
+    handler: H,
+}
+
+struct Server<H> {
+    service: Arc<Service<H>>,
     shutdown: Shutdown,
     /// Each connection has a clone.
     alive: mpsc::Sender<Infallible>,
 }
 
-impl<H, A> Server<H>
-where
-    H: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Response> + Send + 'static,
-{
+impl<H: Handler> Server<H> {
     fn spawn<S>(
         &self,
         opening: impl Future<Output = io::Result<S>> + Send + 'static,
@@ -166,11 +212,11 @@ where
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let (limits, handler, shutdown) = (self.limits, Arc::clone(&self.handler), self.shutdown.clone());
+        let (service, shutdown) = (Arc::clone(&self.service), self.shutdown.clone());
         let kept = (slot, self.alive.clone());
         tokio::spawn(async move {
             match opening.await {
-                Ok(stream) => converse(stream, limits, handler, shutdown).await,
+                Ok(stream) => converse(stream, service, shutdown).await,
                 Err(error) => tracing::debug!(%error, "a connection could not be opened"),
             }
             drop(kept);
@@ -179,18 +225,18 @@ where
 }
 
 /// One connection to its end.
-async fn converse<S, H, A>(stream: S, limits: Limits, handler: Arc<H>, shutdown: Shutdown)
+async fn converse<S, H>(stream: S, service: Arc<Service<H>>, shutdown: Shutdown)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    H: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Response> + Send + 'static,
+    H: Handler,
 {
+    let limits = service.limits;
     let old = Arc::new(AtomicBool::new(false));
     let is_old = Arc::clone(&old);
-    let service = service_fn(move |request| {
-        let (handler, last) = (Arc::clone(&handler), is_old.load(Ordering::Relaxed));
+    let respond = service_fn(move |request| {
+        let (service, last) = (Arc::clone(&service), is_old.load(Ordering::Relaxed));
         async move {
-            let response = respond(request, limits, handler).await?;
+            let response = service.respond(request).await;
             Ok::<_, Infallible>(if last { closing(response) } else { response })
         }
     });
@@ -199,9 +245,11 @@ where
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle)
             .max_header_size(limits.head)
+            // What is read of a body before memory is reserved for it.
+            .max_buf_size(limits.head.max(SMALLEST_BUFFER))
             // The plugin does not wait for an answer to its log lines.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(stream), respond)
     );
     // Closed while nobody asks, a connection may be closed upon a question that is on its way.
     let ageing = async {
@@ -223,25 +271,21 @@ where
     let _ = timeout(limits.request + LAST_WORDS, connection).await;
 }
 
-async fn respond<H, A>(
-    request: hyper::Request<Incoming>,
-    limits: Limits,
-    handler: Arc<H>,
-) -> Result<Response, Infallible>
-where
-    H: Fn(Request) -> A,
-    A: Future<Output = Response>,
-{
-    let (head, body) = request.into_parts();
-    let answer = async {
-        match Limited::new(body, limits.body).collect().await {
-            Ok(body) => handler(Request::from_parts(head, body.to_bytes())).await,
-            Err(error) if error.is::<LengthLimitError>() => {
-                text(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has at most {} bytes here\n", limits.body))
-            }
-            Err(error) => text(StatusCode::BAD_REQUEST, format!("the request cannot be read: {error}\n")),
-        }
-    };
-    let late = |_| text(StatusCode::REQUEST_TIMEOUT, "the request took too long\n");
-    Ok(timeout(limits.request, answer).await.unwrap_or_else(late))
+impl<H: Handler> Service<H> {
+    async fn respond(&self, request: hyper::Request<Incoming>) -> Response {
+        let (mut head, body) = request.into_parts();
+        head.extensions.insert(Arrived(Instant::now()));
+        let answer = async {
+            let body = body::read(body, &self.limits, &self.memory).await?;
+            Ok(self.handler.answer(Request::from_parts(head, body)).await)
+        };
+        let answer = timeout(self.limits.request, answer).await;
+        let refusal = match answer.unwrap_or(Err(Refusal::Late(self.limits.request))) {
+            Ok(response) => return response,
+            Err(refusal) => refusal,
+        };
+        tracing::warn!(reason = refusal.word(), "{refusal}");
+        self.handler.refused(&refusal);
+        refusal.answer()
+    }
 }

@@ -11,17 +11,23 @@ use gotemplate::{Budget, Limits, Stop};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::Sender;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{self, timeout_at};
 
+use super::events::{self, Notice};
 use super::metrics::Metrics;
 use super::path;
 use super::review::{Outcome, Profile, Review, Verdict};
 use super::warnings::clipped;
-use crate::serve::http::{Request, Response, content, text};
+use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 
 /// Characters of a reason, in the log and in the answer: pods may hold annotations of 256 KiB.
 const LONGEST_REASON: usize = 2048;
+/// What is left of a review's time when it gets its turn, at least; half of its time where that is less.
+const AT_WORK: Duration = Duration::from_secs(2);
+/// The rule by which a review is refused that did not get its turn in time.
+const TURN: &str = "turn";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A path and what is behind it.
@@ -40,21 +46,100 @@ pub struct Route {
 pub struct Endpoint {
     routes: Arc<[Route]>,
     metrics: Metrics,
-    /// How long a review may be at work.
+    /// Where refusals become Events.
+    notices: Option<Sender<Notice>>,
+    /// How long after a request's arrival its answer is there.
     time: Duration,
     /// As many reviews are at work at once as there are processors; their memory is bounded by that, too.
     turns: Arc<Semaphore>,
 }
 
 impl Endpoint {
-    /// Answers on these routes, and on `/ready`. A review that works longer than `time` is refused.
+    /// Answers on these routes, and on `/ready`, within `time` of a request's arrival: a review that has no turn by then is
+    /// refused, and so is one that is still at work.
     pub fn new(routes: Vec<Route>, metrics: Metrics, time: Duration) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { routes: routes.into(), metrics, time, turns: Arc::new(Semaphore::new(processors)) }
+        Self { routes: routes.into(), metrics, notices: None, time, turns: Arc::new(Semaphore::new(processors)) }
     }
 
-    /// Answers a request.
-    pub async fn answer(&self, request: Request) -> Response {
+    /// The same, whose outcomes are told to the owners of pods.
+    pub(super) fn announcing(self, notices: Sender<Notice>) -> Self {
+        Self { notices: Some(notices), ..self }
+    }
+
+    /// Reviews on a thread of its own: the runtime's workers go on serving connections and probes meanwhile.
+    async fn review(&self, profile: Arc<dyn Profile>, request: Request) -> Response {
+        // Dropped with this future when the connection or its request's time ends.
+        let stop = StopOnDrop(Stop::default());
+        let (turn_by, done_by) = self.deadlines(&request);
+        let Ok(turn) = timeout_at(turn_by, Arc::clone(&self.turns).acquire_owned()).await else {
+            return self.without_turn(request.uri().path());
+        };
+        let (endpoint, budget) = (self.clone(), Budget::until(Limits::default(), stop.0.clone()));
+        let mut work = spawn_blocking(move || {
+            let answer = endpoint.reviewed(&*profile, &request, budget);
+            drop(turn);
+            answer
+        });
+        let done = match timeout_at(done_by, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                stop.0.set();
+                work.await
+            }
+        };
+        match done {
+            Ok(answer) => content(StatusCode::OK, JSON, answer),
+            Err(error) => {
+                self.metrics.failed();
+                tracing::error!(%error, "a review ended without an answer");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "the review ended without an answer\n")
+            }
+        }
+    }
+
+    /// By when a review has its turn, and by when it is done: before the API server no longer waits.
+    fn deadlines(&self, request: &Request) -> (time::Instant, time::Instant) {
+        let arrived = request.extensions().get().map_or_else(time::Instant::now, |Arrived(arrived)| *arrived);
+        // A fifth is left for the connection and the answer.
+        let waits = path::timeout(request.uri().query()).map_or(self.time, |timeout| timeout * 4 / 5);
+        let time = waits.min(self.time);
+        (arrived + time - AT_WORK.min(time / 2), arrived + time)
+    }
+
+    fn without_turn(&self, path: &str) -> Response {
+        let why = "other reviews took so long that the time of this one was over before its turn came; ask again";
+        tracing::warn!(path, reason = TURN, "{why}");
+        self.metrics.refused(TURN);
+        busy(format!("{why}\n"))
+    }
+
+    /// The answer to a review, as text.
+    fn reviewed(&self, profile: &dyn Profile, request: &Request, budget: Budget) -> String {
+        let start = Instant::now();
+        match Review::within(budget, request.body(), path::variables(request.uri().path())) {
+            Ok(review) => {
+                let mut outcome = review.decided_by(profile);
+                outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
+                self.metrics.decided(&outcome, start.elapsed());
+                log(&review, &outcome);
+                if let (Some(notices), Some(notice)) = (&self.notices, events::notice(&review, &outcome)) {
+                    // Many at once say the same.
+                    let _ = notices.try_send(notice);
+                }
+                review.answer(&outcome)
+            }
+            Err(unreadable) => {
+                self.metrics.failed();
+                tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
+                unreadable.answer()
+            }
+        }
+    }
+}
+
+impl Handler for Endpoint {
+    async fn answer(&self, request: Request) -> Response {
         let path = request.uri().path();
         if path == "/ready" {
             return text(StatusCode::OK, "");
@@ -75,32 +160,12 @@ impl Endpoint {
         }
     }
 
-    /// Reviews on a thread of its own: the runtime's workers go on serving connections and probes meanwhile.
-    async fn review(&self, profile: Arc<dyn Profile>, request: Request) -> Response {
-        // Dropped with this future when the connection or its request's time ends.
-        let stop = StopOnDrop(Stop::default());
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
-        let (metrics, budget) = (self.metrics.clone(), Budget::until(Limits::default(), stop.0.clone()));
-        let mut work = spawn_blocking(move || {
-            let answer = reviewed(&*profile, &request, &metrics, budget);
-            drop(turn);
-            answer
-        });
-        let done = match timeout(self.time, &mut work).await {
-            Ok(done) => done,
-            Err(_) => {
-                stop.0.set();
-                work.await
-            }
-        };
-        match done {
-            Ok(answer) => content(StatusCode::OK, JSON, answer),
-            Err(error) => {
-                self.metrics.failed();
-                tracing::error!(%error, "a review ended without an answer");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "the review ended without an answer\n")
-            }
+    fn refused(&self, refusal: &Refusal) {
+        // Of others the request never came here.
+        if !matches!(refusal, Refusal::Late(_)) {
+            self.metrics.requested();
         }
+        self.metrics.refused(refusal.word());
     }
 }
 
@@ -110,25 +175,6 @@ struct StopOnDrop(Stop);
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.set();
-    }
-}
-
-/// The answer to a review, as text.
-fn reviewed(profile: &dyn Profile, request: &Request, metrics: &Metrics, budget: Budget) -> String {
-    let start = Instant::now();
-    match Review::within(budget, request.body(), path::variables(request.uri().path())) {
-        Ok(review) => {
-            let mut outcome = review.decided_by(profile);
-            outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
-            metrics.decided(&outcome, start.elapsed());
-            log(&review, &outcome);
-            review.answer(&outcome)
-        }
-        Err(unreadable) => {
-            metrics.failed();
-            tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
-            unreadable.answer()
-        }
     }
 }
 

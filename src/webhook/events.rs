@@ -1,11 +1,10 @@
 //! Events on the owners of pods that get no sidecar: whoever owns a pod does not read the answer to its review.
 //!
-//! `run` puts [`Announced`] around each profile and starts [`keep`] as a task. A review never waits for an Event: what the
+//! `answer` makes a [`Notice`] of an outcome, and `run` starts [`keep`] as a task. A review never waits for an Event: what the
 //! channel has no room for is dropped.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -17,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
-use super::review::{Outcome, Profile, Review, Verdict};
+use super::review::{Outcome, Review, Verdict};
 
 /// Who speaks.
 const COMPONENT: &str = "sidecar-injector";
@@ -42,30 +41,13 @@ pub(super) struct Notice {
     message: String,
 }
 
-/// A profile whose refusals, and warnings beside pods that it leaves as they are, become Events.
-pub(super) struct Announced {
-    pub(super) profile: Arc<dyn Profile>,
-    pub(super) notices: Sender<Notice>,
-}
-
-impl Profile for Announced {
-    fn review(&self, review: &Review) -> Outcome {
-        let outcome = self.profile.review(review);
-        if let Some(notice) = notice(review, &outcome) {
-            // Many at once say the same.
-            let _ = self.notices.try_send(notice);
-        }
-        outcome
-    }
-}
-
 /// Where notices go, and where [`keep`] takes them from.
 pub(super) fn channel() -> (Sender<Notice>, Receiver<Notice>) {
     mpsc::channel(WAITING)
 }
 
 /// What the owner of a review's pod is told; nothing where the pod is none's, or nothing is wrong with it, or in a dry run.
-fn notice(review: &Review, outcome: &Outcome) -> Option<Notice> {
+pub(super) fn notice(review: &Review, outcome: &Outcome) -> Option<Notice> {
     let (reason, message) = match outcome.verdict {
         Verdict::Refuse => ("SidecarInjectionRefused", outcome.reason.clone()),
         Verdict::Skip if !outcome.warnings.is_empty() => ("SidecarNotInjected", outcome.warnings.join("; ")),

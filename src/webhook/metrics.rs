@@ -96,6 +96,12 @@ impl Metrics {
         self.failure.inc();
     }
 
+    /// A request that is refused, by this rule, before its object is looked at.
+    pub(super) fn refused(&self, rule: &'static str) {
+        self.failure.inc();
+        self.decisions.get_or_create(&Decided { decision: Verdict::Refuse.as_str(), reason: rule }).inc();
+    }
+
     pub(super) fn decided(&self, outcome: &Outcome, took: Duration) {
         match outcome.verdict {
             Verdict::Patch(_) => &self.success,

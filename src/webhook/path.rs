@@ -1,8 +1,15 @@
-//! `/inject/k/v…`: variables for the sidecar in the webhook's path.
+//! `/inject/k/v…?timeout=10s`: variables for the sidecar in the webhook's path, and how long the API server waits.
 //!
 //! Istio's spelling, and the older `:ENV:k=v` one. What makes no variable is passed over.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long the API server waits for the answer, as it says in the query: whole seconds.
+pub(super) fn timeout(query: Option<&str>) -> Option<Duration> {
+    let seconds = query?.split('&').find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'))?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
 
 /// The variables that a path sets, by the names that the proxy knows.
 pub fn variables(path: &str) -> BTreeMap<String, String> {
@@ -59,6 +66,19 @@ fn decoded(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_query_says_how_long_the_api_server_waits() {
+        for (query, seconds) in [
+            (Some("timeout=10s"), Some(10)),
+            (Some("a=b&timeout=3s"), Some(3)),
+            (Some("timeout=1m"), None),
+            (Some("timeout="), None),
+            (None, None),
+        ] {
+            assert_eq!(timeout(query), seconds.map(Duration::from_secs), "{query:?}");
+        }
+    }
 
     #[test]
     fn a_path_sets_variables() {

@@ -14,12 +14,12 @@ use super::answer::{Endpoint, Route};
 use super::bundle::Selection;
 use super::callers;
 use super::configuration::{self, Build, Configured, Loader, Source};
-use super::events::{self, Announced};
+use super::events;
 use super::keep::{self, Certificates};
 use super::metrics::Metrics;
 use super::present::{self, Managed};
 use crate::serve::health::{self, Liveness, Readiness};
-use crate::serve::http::{self, Limits, Request};
+use crate::serve::http::{self, Handler, Limits, Refusal, Request, Response};
 use crate::serve::metrics;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::tls::Tls;
@@ -59,15 +59,17 @@ pub struct Settings {
 
 impl Settings {
     /// What the API server may take: it keeps connections, and a review of two objects that are as large as it takes them, with
-    /// what JSON escapes, is not above what Istio reads.
+    /// what JSON escapes, is not above what Istio reads. Manifests have it wait for ten seconds.
     pub fn limits() -> Limits {
         Limits {
-            head: 64 << 10,
+            head: 16 << 10,
             body: 6 << 20,
+            memory: 32 << 20,
             connections: 1024,
             // It closes what it does not need after 90 s. Closed from here, a connection could be closed upon a request.
             idle: Duration::from_secs(120),
-            request: Duration::from_secs(10),
+            read: Duration::from_secs(4),
+            request: Duration::from_secs(9),
             connection: Duration::from_secs(600),
             drain: Duration::from_secs(10),
         }
@@ -106,11 +108,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         last: None,
     };
     let (notices, noticed) = events::channel();
-    let announced = |route: Route| {
-        let profile = Announced { profile: route.profile, notices: notices.clone() };
-        Route { profile: Arc::new(profile), ..route }
-    };
-    let (settle, routes) = (settings.settle, routes(configured, settings.routes).into_iter().map(announced).collect());
+    let (settle, routes) = (settings.settle, routes(configured, settings.routes));
     let managed = settings.bundles.map(|(client, selections)| Managed { client, selections, settle });
     let keeping = async {
         tokio::join!(
@@ -121,17 +119,9 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
             events::keep(settings.events, noticed),
         )
     };
-    // Half of a request's time: a review that is ended by then is still answered.
-    let endpoint = Endpoint::new(routes, metrics.clone(), settings.limits.request / 2);
-    let leaving = shutdown.clone();
-    let answer = move |request: Request| {
-        let (endpoint, leaving) = (endpoint.clone(), leaving.clone());
-        async move {
-            let response = endpoint.answer(request).await;
-            // Whoever has kept a connection would find it closed one day; on another it finds another replica.
-            if leaving.is_wished() { http::closing(response) } else { response }
-        }
-    };
+    // An eighth of a request's time is left to write an answer.
+    let endpoint = Endpoint::new(routes, metrics.clone(), settings.limits.request * 7 / 8).announcing(notices);
+    let answer = Leaving { endpoint, shutdown: shutdown.clone() };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);
     let monitor = move |request: Request| std::future::ready(monitor(&request, &probed, &scraped));
@@ -154,12 +144,30 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     }
 }
 
+/// An endpoint whose answers are the last on their connections once the end is wished: a connection that is kept would be closed
+/// one day, upon a request perhaps; another one leads to another replica.
+struct Leaving {
+    endpoint: Endpoint,
+    shutdown: Shutdown,
+}
+
+impl Handler for Leaving {
+    async fn answer(&self, request: Request) -> Response {
+        let response = self.endpoint.answer(request).await;
+        if self.shutdown.is_wished() { http::closing(response) } else { response }
+    }
+
+    fn refused(&self, refusal: &Refusal) {
+        self.endpoint.refused(refusal);
+    }
+}
+
 fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
     let inject = Route { path: "/inject", below: true, profile: Arc::new(configured) };
     std::iter::once(inject).chain(others).collect()
 }
 
-fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> http::Response {
+fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> Response {
     match request.uri().path() {
         "/metrics" => metrics::answer(request, registry),
         _ => health::answer(request, readiness, &Liveness::default()),

@@ -68,13 +68,18 @@ impl Connection {
         self.0.flush().await
     }
 
-    /// Posts JSON.
-    pub(crate) async fn post(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+    /// Sends a request with JSON, and does not read its answer.
+    pub(crate) async fn send_review(&mut self, path: &str, body: &str) -> io::Result<()> {
         let length = body.len();
         let head = format!(
             "POST {path} HTTP/1.1\r\nhost: {NAME}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         );
-        self.send(format!("{head}{body}").as_bytes()).await?;
+        self.send(format!("{head}{body}").as_bytes()).await
+    }
+
+    /// Posts JSON.
+    pub(crate) async fn post(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+        self.send_review(path, body).await?;
         self.read().await
     }
 
@@ -87,10 +92,15 @@ impl Connection {
 
     /// One answer.
     pub(crate) async fn read(&mut self) -> io::Result<Answer> {
+        self.read_with_head().await.map(|(status, _, body)| (status, body))
+    }
+
+    /// Status, head in lower case, and body of one answer.
+    pub(crate) async fn read_with_head(&mut self) -> io::Result<(u16, String, String)> {
         tokio::time::timeout(PATIENCE, self.read_answer()).await.expect("an answer comes")
     }
 
-    async fn read_answer(&mut self) -> io::Result<Answer> {
+    async fn read_answer(&mut self) -> io::Result<(u16, String, String)> {
         let mut bytes = Vec::new();
         let head = loop {
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -113,7 +123,7 @@ impl Connection {
             }
         }
         let status = text.split(' ').nth(1).unwrap().parse().unwrap();
-        Ok((status, String::from_utf8(bytes[head..].to_vec()).unwrap()))
+        Ok((status, text, String::from_utf8(bytes[head..].to_vec()).unwrap()))
     }
 
     /// Whether the peer has ended the connection, within the test's patience.

@@ -1,6 +1,7 @@
 //! Peers that are slow, send too much, too little or nonsense, or come in crowds: each is got rid of, and nobody else waits.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,20 +14,22 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::api::Api;
 use crate::client::{Connection, NAME};
 use crate::stage::{Plan, Simple, review};
 
-fn head(length: usize) -> String {
+pub(crate) fn head(length: usize) -> String {
     format!(
         "POST /inject HTTP/1.1\r\nhost: {NAME}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )
 }
 
 fn impatient() -> Limits {
-    Limits { idle: Duration::from_millis(300), request: Duration::from_millis(300), ..Settings::limits() }
+    let short = Duration::from_millis(300);
+    Limits { idle: short, read: short, request: 10 * short, ..Settings::limits() }
 }
 
-async fn still_answers(stage: &Simple) {
+pub(crate) async fn still_answers(stage: &Simple) {
     let answer = stage.connect().await.review("/inject", &review("v1", "after", "")).await.unwrap();
     assert_eq!(answer["response"]["uid"], "after");
 }
@@ -68,6 +71,7 @@ async fn who_is_slow_is_not_waited_for() {
     let mut half_body = stage.connect().await;
     half_body.send(head(100).as_bytes()).await.unwrap();
     assert_eq!(half_body.read().await.unwrap().0, 408);
+    stage.server.until("/metrics", r#"decisions_total{decision="refuse",reason="slow"} 1"#).await;
     still_answers(&stage).await;
 }
 
@@ -160,18 +164,18 @@ async fn no_more_connections_are_taken_than_allowed_and_the_next_has_its_turn() 
 }
 
 /// Reviews that are at work until they are let go, as a route of its own.
-struct Held {
-    started: Arc<AtomicUsize>,
+pub(crate) struct Held {
+    pub(crate) started: Arc<AtomicUsize>,
     done: Arc<AtomicUsize>,
-    release: Arc<AtomicBool>,
+    pub(crate) release: Arc<AtomicBool>,
 }
 
 impl Held {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { started: Arc::default(), done: Arc::default(), release: Arc::default() }
     }
 
-    fn route(&self) -> Route {
+    pub(crate) fn route(&self) -> Route {
         let (started, done, release) = (Arc::clone(&self.started), Arc::clone(&self.done), Arc::clone(&self.release));
         let review = move |review: &Review| {
             started.fetch_add(1, Ordering::SeqCst);
@@ -189,7 +193,7 @@ impl Held {
         Route { path: "/held", below: false, profile: Arc::new(review) }
     }
 
-    async fn until(&self, what: &str, count: &AtomicUsize, wanted: usize) {
+    pub(crate) async fn until(&self, what: &str, count: &AtomicUsize, wanted: usize) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         while count.load(Ordering::SeqCst) < wanted {
             assert!(tokio::time::Instant::now() < deadline, "{} reviews {what}", count.load(Ordering::SeqCst));
@@ -242,13 +246,69 @@ async fn the_time_limit_ends_a_review_that_is_at_work() {
 }
 
 #[tokio::test]
+async fn a_review_without_a_turn_is_refused_in_time_and_counted() {
+    let held = Held::new();
+    let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], ..plan }).await;
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut at_work = Vec::new();
+    for _ in 0..processors {
+        at_work.push(tokio::spawn(refusal(stage.connect().await)));
+    }
+    held.until("have started", &held.started, processors).await;
+    let patient = tokio::spawn(refusal(stage.connect().await));
+    let mut waiting = stage.connect().await;
+    // So long the API server waits.
+    waiting.send_review("/held?timeout=1s", &review("v1", "u", "").to_string()).await.unwrap();
+    let (status, head, said) = waiting.read_with_head().await.unwrap();
+    assert_eq!((status, said.contains("before its turn came")), (503, true), "{said}");
+    // API servers ask again where an answer of 503 has this, over a connection of their own to any replica.
+    assert!(head.contains("retry-after: 1\r\n") && head.contains("connection: close\r\n"), "{head}");
+    assert_eq!(held.started.load(Ordering::SeqCst), processors, "it has never been at work");
+    stage.server.until("/metrics", r#"sidecar_injection_decisions_total{decision="refuse",reason="turn"} 1"#).await;
+    assert!(!patient.is_finished(), "a longer timeout is waited for");
+    held.release.store(true, Ordering::SeqCst);
+    for review in at_work.into_iter().chain([patient]) {
+        assert_eq!(review.await.unwrap(), "let go");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_exceeds_the_budget_while_it_is_read_is_refused_as_one_that_does_later() {
+    let api = Api::start().await;
+    let route =
+        Route { path: "/later", below: false, profile: Arc::new(|_: &Review| -> Outcome { panic!("reviewed") }) };
+    let stage = Simple::planned(|plan| Plan { routes: vec![route], events: Some(api.client()), ..plan }).await;
+    let mut large = review("v1", "large", "");
+    large["request"]["object"]["metadata"]["ownerReferences"] =
+        json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": true }]);
+    large["request"]["object"]["spec"]["containers"] = vec![json!({ "name": "a" }); 150_000].into();
+    let mut connection = stage.connect().await;
+    // The API server writes this member behind the object.
+    let mut dry = large.clone();
+    dry["request"]["dryRun"] = true.into();
+    dry["request"]["object"]["metadata"]["ownerReferences"][0]["name"] = "dry".into();
+    for body in [&dry, &large] {
+        let answer = connection.review("/later", body).await.unwrap();
+        let response = &answer["response"];
+        assert_eq!((&response["uid"], &response["allowed"]), (&"large".into(), &false.into()), "{answer}");
+        let reason = response["status"]["message"].as_str().unwrap();
+        assert!(reason.contains("it takes more than 1000000 steps"), "{reason}");
+        assert_eq!(response["auditAnnotations"], json!({ "decision": "refuse", "reason": reason }));
+    }
+    stage.server.until("/metrics", r#"decisions_total{decision="refuse",reason="budget"} 2"#).await;
+    let event = api.until("an Event", |api| api.list("events").into_iter().next()).await;
+    assert_eq!(
+        (&event["reason"], &event["involvedObject"]["name"]),
+        (&"SidecarInjectionRefused".into(), &"web".into())
+    );
+}
+
+#[tokio::test]
 async fn a_review_that_nobody_waits_for_ends() {
     let held = Held::new();
     let stage = Simple::planned(|plan| Plan { routes: vec![held.route()], ..plan }).await;
     let mut connection = stage.connect().await;
-    let body = review("v1", "u", "").to_string();
-    let head = head(body.len()).replace("/inject", "/held");
-    connection.send(format!("{head}{body}").as_bytes()).await.unwrap();
+    connection.send_review("/held", &review("v1", "u", "").to_string()).await.unwrap();
     held.until("have started", &held.started, 1).await;
     connection.0.get_mut().0.set_zero_linger().unwrap();
     drop(connection);

@@ -15,6 +15,7 @@ mod configuration;
 mod dapr;
 mod hostile;
 mod life;
+mod memory;
 mod meshes;
 mod program;
 mod reviews;

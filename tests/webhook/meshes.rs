@@ -10,6 +10,7 @@ use hyper::body::Bytes;
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::plugin::{Verdict, of_pod};
 use istio_cni::pod::PodFacts;
+use istio_cni::serve::http::Handler as _;
 use istio_cni::webhook::dapr::{Mesh, route};
 use istio_cni::webhook::{Endpoint, Metrics, Native, Route, Surroundings, Texts, istio};
 use prometheus_client::registry::Registry;

@@ -20,7 +20,7 @@ pub(crate) struct Program {
     /// Its kubeconfig, its log and what it keeps.
     dir: TempDir,
     pub(crate) webhook: SocketAddr,
-    monitoring: SocketAddr,
+    pub(crate) monitoring: SocketAddr,
 }
 
 /// A port that is free for now.
@@ -44,6 +44,13 @@ impl Program {
         let log = File::create(dir.path().join("log")).unwrap();
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Self { child, dir, webhook, monitoring }
+    }
+
+    /// The most memory that it has had, in MiB.
+    pub(crate) fn peak(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
     }
 
     pub(crate) fn log(&self) -> String {

@@ -1,0 +1,100 @@
+//! Who gets memory where there is too little, with a clock that the tests set.
+
+use super::*;
+
+/// Ten bytes, of which the largest body has four.
+fn memory() -> Memory {
+    Memory::new(10, 4)
+}
+
+/// Whether bytes are reserved at once.
+fn grows(share: &mut Share, by: usize, now: Instant) -> bool {
+    let grown = share.memory.bodies().grow(share.number, by, now);
+    share.held += if grown { by } else { 0 };
+    grown
+}
+
+fn free(memory: &Memory) -> usize {
+    memory.bodies().free
+}
+
+#[tokio::test]
+async fn bytes_return_when_a_body_is_dropped_and_not_when_it_is_complete() {
+    let memory = memory();
+    let mut body = memory.share();
+    body.grow_to(3).await.unwrap();
+    body.grow_to(4).await.unwrap();
+    assert_eq!(free(&memory), 6);
+    body.finish();
+    assert_eq!(free(&memory), 6);
+    drop(body);
+    assert_eq!((free(&memory), memory.bodies().unfinished.len()), (10, 0));
+}
+
+#[tokio::test]
+async fn the_oldest_body_can_always_become_the_largest() {
+    let (memory, now) = (memory(), Instant::now());
+    let [mut oldest, mut second, mut third] = [(); 3].map(|()| memory.share());
+    assert!(grows(&mut oldest, 1, now) && grows(&mut second, 4, now) && grows(&mut third, 2, now));
+    assert!(!grows(&mut third, 1, now), "three bytes are the oldest body's");
+    assert!(grows(&mut oldest, 3, now));
+    // Complete and dropped, it leaves enough for the one that is the oldest now.
+    oldest.finish();
+    drop(oldest);
+    assert!(grows(&mut third, 2, now), "the second is as large as can be");
+    assert_eq!(free(&memory), 2);
+}
+
+#[tokio::test]
+async fn the_smallest_of_those_that_wait_grows_first() {
+    let (memory, now) = (memory(), Instant::now());
+    let [_oldest, mut large, mut small, mut done] = [(); 4].map(|()| memory.share());
+    assert!(grows(&mut large, 2, now) && grows(&mut small, 1, now) && grows(&mut done, 3, now));
+    done.finish();
+    assert!(!grows(&mut large, 2, now) && !grows(&mut small, 1, now));
+    drop(done);
+    assert!(!grows(&mut large, 2, now), "the smaller one is before it");
+    assert!(grows(&mut small, 1, now) && !grows(&mut small, 2, now), "it is as large as the other, and younger");
+    assert!(grows(&mut large, 2, now));
+}
+
+#[tokio::test]
+async fn of_slow_bodies_the_slowest_is_given_up_for_another_and_no_other_is() {
+    let (memory, start) = (memory(), Instant::now());
+    let [mut quick, mut slow, mut slower, mut late] = [(); 4].map(|()| memory.share());
+    for body in [&mut quick, &mut slow, &mut slower] {
+        assert!(grows(body, 2, start));
+    }
+    let after = |milliseconds| start + Duration::from_millis(milliseconds);
+    memory.bodies().wait_for_peer(slow.number, after(100));
+    memory.bodies().wait_for_peer(slower.number, start);
+    assert!(!grows(&mut late, 3, after(250)), "nobody has been slow yet");
+    assert_eq!(memory.bodies().unfinished.len(), 4);
+    memory.bodies().heard_from_peer(slow.number, after(400));
+    for _ in 0..2 {
+        assert!(!grows(&mut late, 3, after(500)), "nothing is free before the other body is dropped");
+    }
+    assert_eq!(slower.next(std::future::pending::<()>(), Duration::from_secs(60)).await, Err(Ended::GivenUp));
+    assert_eq!(memory.bodies().unfinished.len(), 3, "one was enough");
+    drop(slower);
+    assert!(grows(&mut late, 3, after(500)));
+    assert_eq!(memory.bodies().leaving, 0);
+}
+
+#[tokio::test]
+async fn a_peer_has_so_much_time_in_all_and_a_body_waits_so_long_for_memory() {
+    let memory = Memory::new(4, 4);
+    let limit = Duration::from_millis(200);
+    let [mut first, mut second] = [(); 2].map(|()| memory.share());
+    first.grow_to(4).await.unwrap();
+    first.next(sleep(limit / 2), limit).await.unwrap();
+    assert_eq!(first.next(sleep(limit * 2 / 3), limit).await, Err(Ended::Late), "half of the time is used up");
+    first.finish();
+    let begin = Instant::now();
+    assert_eq!(second.grow_to(1).await, Err(Ended::Exhausted));
+    assert!(begin.elapsed() >= PATIENCE);
+    let waiting = tokio::spawn(async move { second.grow_to(1).await });
+    tokio::task::yield_now().await;
+    drop(first);
+    waiting.await.unwrap().unwrap();
+}

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::helm::{AGENT, NAMESPACE};
+use crate::helm::{AGENT, INJECTOR, NAMESPACE};
 use crate::objects::{is_known, of_kind, only, parse, strings};
 use crate::values;
 
@@ -211,7 +211,8 @@ pub(crate) fn policies_fit_the_api_server() {
 pub(crate) fn every_value_has_an_effect() {
     let on =
         [r#"repair.mode="repair""#, "taint.enabled=true", "resourceQuotas.enabled=true", "istioOwnedCNIConfig=true"];
-    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"]], other);
+    let policy = "global.networkPolicy.enabled=true";
+    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"], &[policy]], other);
 }
 
 /// An arbitrary value would be refused, or switch on what is off.
@@ -221,5 +222,27 @@ fn other(path: &str) -> Option<Value> {
         "provider" => Some(json!("multus")),
         "global.resourceScope" => Some(json!("cluster")),
         _ => None,
+    }
+}
+
+/// As with Istio's chart anybody may scrape unless the values name who may; probes come from kubelets, which have no names.
+pub(crate) fn the_network_policy_names_who_may_scrape() {
+    let ingress = |values: &[&str]| {
+        let objects = AGENT.render(&[&["global.networkPolicy.enabled=true"], values].concat());
+        objects.iter().for_each(is_known);
+        only(&objects, "NetworkPolicy")["spec"]["ingress"].clone()
+    };
+    let port = |port: u16| json!([{ "protocol": "TCP", "port": port }]);
+    assert_eq!(ingress(&[]), json!([{ "ports": port(15014) }, { "ports": port(8000) }]));
+    let scrapers = json!([{ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "monitoring" } } }]);
+    let named = json!([{ "from": scrapers, "ports": port(15014) }, { "ports": port(8000) }]);
+    assert_eq!(ingress(&[&format!("global.networkPolicy.scrapers={scrapers}")]), named);
+}
+
+/// The addresses of API servers are the cluster's: a policy in a manifest that all apply could not name them.
+pub(crate) fn only_values_make_a_network_policy() {
+    for chart in [AGENT, INJECTOR] {
+        assert_eq!(of_kind(&chart.render(&[]), "NetworkPolicy").len(), 0, "{}", chart.name);
+        assert!(!chart.manifest().contains("NetworkPolicy"), "{}", chart.name);
     }
 }

@@ -75,7 +75,7 @@ pub(crate) fn what_cannot_be_is_refused() {
     }
 }
 
-/// A policy without `from` would let anybody in.
+/// A rule without `from` would let anybody in.
 pub(crate) fn the_network_policy_names_who_may_connect() {
     let api = r#"global.networkPolicy.apiServers=["10.0.0.1/32", "fd00::1/128"]"#;
     let ingress = |values: &[&str]| {

@@ -36,7 +36,7 @@ fn main() {
         ("injector/installations_do_not_meet", injector::life::installations_do_not_meet),
         ("injector/one_always_answers", injector::life::one_always_answers),
     ];
-    let rendered: [(&str, fn()); 22] = [
+    let rendered: [(&str, fn()); 24] = [
         ("chart/render_the_manifests", values::render_the_manifests),
         ("chart/every_value_has_an_effect", chart::every_value_has_an_effect),
         ("chart/values_outrank_platforms", chart::values_outrank_platforms),
@@ -49,6 +49,8 @@ fn main() {
         ("chart/upgrades_overlap_unless_told_otherwise", chart::upgrades_overlap_unless_told_otherwise),
         ("chart/scopes_part_the_objects", chart::scopes_part_the_objects),
         ("chart/policies_fit_the_api_server", chart::policies_fit_the_api_server),
+        ("chart/the_network_policy_names_who_may_scrape", chart::the_network_policy_names_who_may_scrape),
+        ("chart/only_values_make_a_network_policy", chart::only_values_make_a_network_policy),
         ("chart/arguments_are_understood", arguments::of_the_chart),
         ("chart/modes_are_the_programs", arguments::modes_are_the_programs),
         ("chart/rights_follow_the_mode", rights::of_the_chart),

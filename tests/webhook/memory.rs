@@ -112,8 +112,9 @@ async fn a_crowd_with_large_bodies_costs_the_program_no_more_than_its_limit() {
         let status = status.unwrap();
         assert!(matches!(status, Some(408 | 503) | None), "{status:?}");
     }
-    // Beside the bodies: what connections buffer, and TLS.
-    let limit = (Settings::limits().memory / MIB) * 2;
+    // Beside the bodies: what connections and TLS buffer, bodies that move as they grow, and what the allocator keeps.
+    let limit = (Settings::limits().memory / MIB) * 3;
+    assert!(CROWD * 5 > 2 * limit);
     assert!(program.peak() - before < limit, "{before} MiB before, {} MiB after", program.peak());
     let metrics = get(program.monitoring, "/metrics").await.unwrap();
     assert!(metrics.contains(REFUSED), "{metrics}");

@@ -73,9 +73,9 @@ pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
     let looked = found.len();
     found.retain(|_, path| matches(path, wanted.ips));
     if found.len() > 1 {
-        let theirs = namespaces_of(&places.proc, wanted.uid);
-        if found.keys().any(|identity| theirs.contains(identity)) {
-            found.retain(|identity, _| theirs.contains(identity));
+        let pods = namespaces_of(&places.proc, wanted.uid);
+        if found.keys().any(|identity| pods.contains(identity)) {
+            found.retain(|identity, _| pods.contains(identity));
         }
     }
     let mut paths: Vec<PathBuf> = found.into_values().collect();

@@ -48,6 +48,7 @@ pub struct MarkRoute {
 /// The addresses, rules and routes that a pod's redirection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routes {
+    /// Whether the pod has IPv6.
     pub ipv6: bool,
     pub tproxy: Option<MarkRoute>,
 }

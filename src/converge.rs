@@ -48,6 +48,7 @@ pub enum OnDifference {
 pub struct Outcome {
     /// The backend that holds the rules.
     pub backend: Backend,
+    /// Whether the rules cover IPv6.
     pub ipv6: bool,
     pub change: Change,
     pub warnings: Vec<Warning>,

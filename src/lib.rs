@@ -9,7 +9,8 @@
 //! inject   AdmissionReview or YAML ─ policy ─▶ Decision ─ template ─▶ overlay ─ merge ─▶ pod ─ patch ─▶ response
 //! ```
 //!
-//! A module imports only modules above it in this list. The plugin is built without the modules behind the feature `daemons`.
+//! A module imports only modules above it in this list. The plugin is built without the modules behind the feature
+//! `daemons`.
 
 pub mod contract;
 

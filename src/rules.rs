@@ -39,8 +39,8 @@ pub enum Warning {
 
 /// Builds the rules; `ipv6` is whether the pod has IPv6. Every [`Redirect`] has rules.
 pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
-    let nobody = matches!(&redirect.dns, DnsCapture::Servers { v4, v6 } if v4.is_empty() && v6.is_empty());
-    let dns = redirect.dns != DnsCapture::Off && !nobody;
+    let no_resolver = matches!(&redirect.dns, DnsCapture::Servers { v4, v6 } if v4.is_empty() && v6.is_empty());
+    let dns = redirect.dns != DnsCapture::Off && !no_resolver;
     let tproxy = redirect.mode == InterceptionMode::Tproxy;
 
     let mut rules = frame::rules(redirect);
@@ -54,7 +54,7 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
     if tproxy {
         rules.extend(tproxy::marks(redirect));
     }
-    let warnings = if nobody { vec![Warning::NoResolver] } else { Vec::new() };
+    let warnings = if no_resolver { vec![Warning::NoResolver] } else { Vec::new() };
     Built { rules: RuleSet { ipv6, rules }, warnings }
 }
 

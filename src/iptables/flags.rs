@@ -40,16 +40,16 @@ pub struct Flags {
     /// Inbound ports that are redirected: a list, `*`, or nothing
     #[arg(long, short = 'b')]
     pub istio_inbound_ports: Option<String>,
-    /// Inbound ports that are not, where --istio-inbound-ports is `*`
+    /// Inbound ports that are not redirected, if --istio-inbound-ports is `*`
     #[arg(long, short = 'd')]
     pub istio_local_exclude_ports: Option<String>,
-    /// Interfaces whose traffic is left alone
+    /// Interfaces whose traffic is not redirected
     #[arg(long, short = 'c')]
     pub istio_exclude_interfaces: Option<String>,
     /// Outbound destinations that are redirected: CIDRs, `*`, or nothing
     #[arg(long, short = 'i')]
     pub istio_service_cidr: Option<String>,
-    /// Outbound destinations that are not: CIDRs
+    /// Outbound destinations that are not redirected: CIDRs
     #[arg(long, short = 'x')]
     pub istio_service_exclude_cidr: Option<String>,
     /// Outbound ports that are redirected whatever their destination
@@ -58,7 +58,7 @@ pub struct Flags {
     /// Outbound ports that are not redirected
     #[arg(long, short = 'o')]
     pub istio_local_outbound_ports_exclude: Option<String>,
-    /// Interfaces of virtual machines, whose inbound traffic counts as outbound
+    /// Interfaces of virtual machines, whose inbound traffic is handled as outbound
     #[arg(long, short = 'k')]
     pub kube_virt_interfaces: Option<String>,
     /// Packet mark of TPROXY [1337]
@@ -73,46 +73,46 @@ pub struct Flags {
     /// Port that validation connects to [15002]
     #[arg(long)]
     pub iptables_probe_port: Option<u16>,
-    /// How long validation may take, such as 5s or 1m30s [5s]
+    /// Time limit of validation, such as 5s or 1m30s [5s]
     #[arg(long, value_parser = duration::parse)]
     pub probe_timeout: Option<Duration>,
-    /// Leave the rules as they are
+    /// Do not change the rules
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub skip_rule_apply: Option<bool>,
-    /// Prove that redirection works; to be run as the proxy's user
+    /// Verify redirection; run this as the proxy's user
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub run_validation: Option<bool>,
     /// Redirect DNS to the agent (also ISTIO_META_DNS_CAPTURE)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub redirect_dns: Option<bool>,
-    /// Redirect all of port 53, instead of what goes to the servers of /etc/resolv.conf
+    /// Redirect all traffic to port 53, not only that to the servers of /etc/resolv.conf
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub capture_all_dns: Option<bool>,
-    /// Drop packets that conntrack calls invalid (also INVALID_DROP)
+    /// Drop packets in conntrack state INVALID (also INVALID_DROP)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub drop_invalid: Option<bool>,
-    /// Look for an address of each family, instead of letting the first decide (also ISTIO_DUAL_STACK)
+    /// Redirect each family that has an address, not only that of the first address (also ISTIO_DUAL_STACK)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub dual_stack: Option<bool>,
-    /// Accepted for Istio's command lines; the namespace that this runs in is the one that counts
+    /// Accepted for compatibility; the program always uses its own network namespace
     #[arg(long)]
     pub network_namespace: Option<String>,
-    /// Accepted: as a CNI plugin or not, nothing here depends on the image's files
+    /// Accepted for compatibility; nothing depends on the image's files
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub cni_mode: Option<bool>,
-    /// Replace rules of Istio's that differ, instead of refusing
+    /// Replace differing rules of Istio instead of refusing
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub reconcile: Option<bool>,
     /// Remove Istio's rules, routes and addresses
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub cleanup_only: Option<bool>,
-    /// Never refuse: what differs is replaced; what is there as intended stays, for it is compared in the kernel itself
+    /// Never refuse: differing rules are replaced, equal ones stay, because they are compared in the kernel itself
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub force_apply: Option<bool>,
-    /// Native nftables tables instead of iptables' ones
+    /// Use native nftables tables instead of iptables' tables
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub native_nftables: Option<bool>,
-    /// `legacy` or `nft` instead of what the netns already uses
+    /// Use `legacy` or `nft` instead of the implementation that the netns already uses
     #[arg(long)]
     pub force_iptables_binary: Option<String>,
     #[command(flatten)]

@@ -22,7 +22,7 @@ const LARGEST_CGROUP: u64 = 64 << 10;
 
 /// The paths under which network namespaces are found, as seen by the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct SearchPaths {
     /// Directories of bind mounts (`/run/netns`, `/var/run/docker/netns`).
     pub dirs: Vec<PathBuf>,
     pub proc: PathBuf,
@@ -30,7 +30,7 @@ pub struct Places {
 
 /// The pod whose netns is searched.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct PodIdentity<'a> {
     /// All addresses of the pod.
     pub ips: &'a [IpAddr],
     /// The UID by which the kubelet knows the pod.
@@ -48,12 +48,12 @@ pub enum Error {
     NoAddress,
     /// No netns has all the addresses.
     #[error(
-        "none of {looked} network namespaces has all of {wanted:?}; are the node's /proc and its directory of network \
+        "none of {examined} network namespaces has all of {wanted:?}; are the node's /proc and its directory of network \
          namespaces mounted here?"
     )]
     NotFound {
         /// The number of namespaces entered.
-        looked: usize,
+        examined: usize,
         wanted: Vec<IpAddr>,
     },
     /// Several netns have all the addresses, and no process identifies the pod's.
@@ -65,27 +65,27 @@ pub enum Error {
 
 /// Returns the path of the only netns with all the pod's addresses. With a bind mount, none of its processes needs to
 /// be alive.
-pub fn find(places: &Places, wanted: &Wanted<'_>) -> Result<PathBuf, Error> {
+pub fn find(paths: &SearchPaths, wanted: &PodIdentity<'_>) -> Result<PathBuf, Error> {
     if wanted.ips.is_empty() {
         return Err(Error::NoAddress);
     }
-    let mut found = candidates(places);
-    let looked = found.len();
+    let mut found = candidates(paths);
+    let examined = found.len();
     found.retain(|_, path| matches(path, wanted.ips));
     if found.len() > 1 {
-        let theirs = namespaces_of(&places.proc, wanted.uid);
-        if found.keys().any(|identity| theirs.contains(identity)) {
-            found.retain(|identity, _| theirs.contains(identity));
+        let pods = namespaces_of(&paths.proc, wanted.uid);
+        if found.keys().any(|identity| pods.contains(identity)) {
+            found.retain(|identity, _| pods.contains(identity));
         }
     }
-    let mut paths: Vec<PathBuf> = found.into_values().collect();
-    match (paths.pop(), paths.is_empty()) {
+    let mut matching: Vec<PathBuf> = found.into_values().collect();
+    match (matching.pop(), matching.is_empty()) {
         (Some(only), true) => Ok(only),
         (Some(last), false) => {
-            paths.push(last);
-            Err(Error::Ambiguous { wanted: wanted.ips.to_vec(), found: paths })
+            matching.push(last);
+            Err(Error::Ambiguous { wanted: wanted.ips.to_vec(), found: matching })
         }
-        (None, _) => Err(Error::NotFound { looked, wanted: wanted.ips.to_vec() }),
+        (None, _) => Err(Error::NotFound { examined, wanted: wanted.ips.to_vec() }),
     }
 }
 
@@ -101,12 +101,12 @@ fn matches(path: &Path, wanted: &[IpAddr]) -> bool {
 }
 
 /// Lists each namespace with its first path; bind mounts come first, because they outlive processes.
-fn candidates(places: &Places) -> BTreeMap<Identity, PathBuf> {
-    let own = [PathBuf::from("/proc/self/ns/net"), places.proc.join("1/ns/net")];
+fn candidates(paths: &SearchPaths) -> BTreeMap<Identity, PathBuf> {
+    let own = [PathBuf::from("/proc/self/ns/net"), paths.proc.join("1/ns/net")];
     let excluded: BTreeSet<Identity> = own.iter().filter_map(|path| identity(path)).collect();
-    let mounts = places.dirs.iter().flat_map(|dir| entries(dir));
+    let mounts = paths.dirs.iter().flat_map(|dir| entries(dir));
     let mut candidates = BTreeMap::new();
-    for path in mounts.chain(processes(&places.proc).map(|path| path.join("ns/net"))) {
+    for path in mounts.chain(processes(&paths.proc).map(|path| path.join("ns/net"))) {
         if let Some(identity) = identity(&path).filter(|identity| !excluded.contains(identity)) {
             candidates.entry(identity).or_insert(path);
         }
@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn a_pod_without_address_matches_no_netns() {
-        let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
-        assert_eq!(find(&places, &Wanted { ips: &[], uid: "u" }), Err(Error::NoAddress));
+        let paths = SearchPaths { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
+        assert_eq!(find(&paths, &PodIdentity { ips: &[], uid: "u" }), Err(Error::NoAddress));
     }
 
     #[test]
     fn without_candidates_nothing_is_found() {
-        let places = Places { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
+        let paths = SearchPaths { dirs: vec!["/nowhere".into()], proc: "/nowhere".into() };
         let wanted = vec!["10.0.0.1".parse().unwrap()];
-        let found = find(&places, &Wanted { ips: &wanted, uid: "u" });
-        assert_eq!(found, Err(Error::NotFound { looked: 0, wanted }));
+        let found = find(&paths, &PodIdentity { ips: &wanted, uid: "u" });
+        assert_eq!(found, Err(Error::NotFound { examined: 0, wanted }));
     }
 }

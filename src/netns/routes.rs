@@ -48,6 +48,7 @@ pub struct MarkRoute {
 /// The addresses, rules and routes that a pod's redirection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routes {
+    /// Whether the pod has IPv6.
     pub ipv6: bool,
     pub tproxy: Option<MarkRoute>,
 }
@@ -122,17 +123,17 @@ pub fn remove(route: MarkRoute) -> Result<bool, Error> {
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = |family| match family {
+        let family_name = |family| match family {
             Family::V4 => "IPv4",
             Family::V6 => "IPv6",
         };
         match self {
             Self::Passthrough => f.write_str("address ::6/128 of lo"),
             Self::Rule(family, MarkRoute { mark, table }) => {
-                write!(f, "{} routing rule `fwmark {mark:#x} lookup {table}`", said(*family))
+                write!(f, "{} routing rule `fwmark {mark:#x} lookup {table}`", family_name(*family))
             }
             Self::Route(family, MarkRoute { table, .. }) => {
-                write!(f, "{} route `local default dev lo` of table {table}", said(*family))
+                write!(f, "{} route `local default dev lo` of table {table}", family_name(*family))
             }
         }
     }
@@ -349,7 +350,7 @@ mod tests {
 
     #[test]
     fn entries_are_printed_in_the_syntax_of_ip() {
-        let said =
+        let printed =
             (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries().iter().map(Entry::to_string).collect::<Vec<_>>();
         let expected = [
             "address ::6/128 of lo",
@@ -358,6 +359,6 @@ mod tests {
             "IPv6 routing rule `fwmark 0x539 lookup 133`",
             "IPv6 route `local default dev lo` of table 133",
         ];
-        assert_eq!(said, expected);
+        assert_eq!(printed, expected);
     }
 }

@@ -33,7 +33,7 @@ impl Object {
         self as u16 + 1
     }
 
-    fn asked(self) -> u16 {
+    fn requested(self) -> u16 {
         self as u16 + 2
     }
 
@@ -71,7 +71,7 @@ impl Rtnl {
         family: Option<Family>,
         read: impl Fn(&[u8]) -> Result<Option<T>, Malformed>,
     ) -> Result<Vec<T>, Error> {
-        let bytes = message(request, object.asked(), flag::DUMP, |w| {
+        let bytes = message(request, object.requested(), flag::DUMP, |w| {
             let mut header = vec![0; object.header()];
             if let Some(first) = header.first_mut() {
                 *first = number(family);

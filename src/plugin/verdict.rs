@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(with(r#"{"a":"b"}"#), Early::Skip(SkipReason::NoSidecarStatus));
         assert_eq!(with("{}"), Early::Skip(SkipReason::NoSidecarStatus));
         assert!(matches!(with(r#"{"sidecar.istio.io/status":"{}"}"#), Early::Lookup(_)));
-        assert!(matches!(with("null"), Early::Lookup(_)), "a runtime that hands over nothing says nothing");
+        assert!(matches!(with("null"), Early::Lookup(_)), "no annotations were passed");
     }
 
     /// An injected pod with changes.

@@ -4,7 +4,7 @@
 
 use super::broken::Broken;
 use super::settings::Settings;
-use crate::netns::find::Wanted;
+use crate::netns::find::PodIdentity;
 use crate::netns::{self, Netns, find};
 use crate::plugin::{SkipReason, Verdict, of_pod};
 use crate::pod::{ExtractError, PodFacts};
@@ -53,7 +53,7 @@ pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Res
     for warning in warnings {
         tracing::warn!(pod = %broken.pod, %warning, "a value of the pod is passed over");
     }
-    let path = find::find(&settings.places, &Wanted { ips: &broken.ips, uid: &facts.uid })?;
+    let path = find::find(&settings.places, &PodIdentity { ips: &broken.ips, uid: &facts.uid })?;
     let done: Result<converge::Outcome, Error> = Netns::open(&path)?.enter(|| {
         if !find::has_all(&broken.ips)? {
             return Err(Error::Replaced);

@@ -8,7 +8,7 @@ use super::selector::{self, Selector};
 use crate::contract;
 use crate::converge::{OnDifference, Options};
 use crate::netfilter::Forced;
-use crate::netns::find::Places;
+use crate::netns::find::SearchPaths;
 
 /// What becomes of broken pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ pub struct Settings {
     /// Field selector of such a watch, the node's name included.
     pub field_selector: String,
     /// Where the node's network namespaces are found.
-    pub places: Places,
+    pub places: SearchPaths,
     /// How rules get into a pod's kernel.
     pub rules: Options,
 }
@@ -150,7 +150,7 @@ impl Settings {
                 .map_err(Error::Selector)?,
             label_selector: flags.repair_label_selectors.clone(),
             field_selector: field_selector(&flags.repair_field_selectors, &flags.repair_node_name),
-            places: Places {
+            places: SearchPaths {
                 dirs: flags.repair_netns_dirs.split(',').filter(|dir| !dir.is_empty()).map(PathBuf::from).collect(),
                 proc: PathBuf::from(&flags.repair_proc),
             },
@@ -179,7 +179,7 @@ impl Settings {
             selector: Selector::default(),
             label_selector: format!("!{},!{}", contract::dapr::INJECTED, contract::dapr::WATCHED),
             field_selector: String::new(),
-            places: Places { dirs: Vec::new(), proc: PathBuf::new() },
+            places: SearchPaths { dirs: Vec::new(), proc: PathBuf::new() },
             rules: Options { native_nftables: false, forced: None, on_difference: OnDifference::Reconcile },
         }
     }

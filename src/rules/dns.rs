@@ -46,10 +46,10 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
         jump(Table::Nat, Chain::IstioOutput, Chain::IstioOutputDns).only(families),
     ];
     for proto in [Proto::Tcp, Proto::Udp] {
-        let asked = [Match::Protocol(proto), Match::port(DNS_PORT)];
+        let query = [Match::Protocol(proto), Match::port(DNS_PORT)];
         let agent = Target::RedirectTo(Port(contract::port::DNS));
         let to_agent =
-            |r: &Resolver| r.rule(Table::Nat, Chain::IstioOutputDns, asked.clone(), Match::to, agent.clone());
+            |r: &Resolver| r.rule(Table::Nat, Chain::IstioOutputDns, query.clone(), Match::to, agent.clone());
         rules.extend(resolvers.iter().map(to_agent));
     }
     rules.extend(own_zones(redirect));

@@ -10,6 +10,7 @@ use crate::redirect::{Interface, Owner, Port};
 /// [`Families::Both`] is an IPv4 rule, and one of [`Families::V6`] is omitted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RuleSet {
+    /// Whether the pod has IPv6.
     pub ipv6: bool,
     /// Rules in order of application; an insert applies to the chain as the rules before it left it.
     pub rules: Vec<Rule>,

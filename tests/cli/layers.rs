@@ -1,4 +1,4 @@
-//! The house keeps its shape: a room imports only rooms above it in `lib.rs`, and every file says what it owns.
+//! The layers: a module imports only modules above it in `lib.rs`, and every file says what it owns.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Rooms in the order of `lib.rs`.
-fn rooms() -> Vec<String> {
+/// Modules in the order of `lib.rs`.
+fn modules() -> Vec<String> {
     let lib = fs::read_to_string("src/lib.rs").unwrap();
     lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';')).map(str::to_owned).collect()
 }
 
-/// Names that follow `prefix` in a text, comments aside.
+/// Names that follow `prefix` in a text, except in comments.
 fn names_after<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     code.flat_map(|line| line.split(prefix).skip(1))
@@ -33,38 +33,38 @@ fn names_after<'a>(text: &'a str, prefix: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Imports of `text`, a file of `room`, that point at a room below it.
-fn upward<'a>(text: &'a str, room: &str, rooms: &[String]) -> Vec<&'a str> {
-    let place = |name: &str| rooms.iter().position(|r| r == name);
-    names_after(text, "crate::").into_iter().filter(|name| place(name) > place(room)).collect()
+/// Imports in `text`, a file of `module`, of modules below it.
+fn upward<'a>(text: &'a str, module: &str, modules: &[String]) -> Vec<&'a str> {
+    let place = |name: &str| modules.iter().position(|r| r == name);
+    names_after(text, "crate::").into_iter().filter(|name| place(name) > place(module)).collect()
 }
 
 #[test]
 fn imports_point_upwards() {
-    let rooms = rooms();
-    assert!(rooms.len() > 8, "lib.rs lists the rooms, found {rooms:?}");
+    let modules = modules();
+    assert!(modules.len() > 8, "lib.rs lists the modules, found {modules:?}");
     let mut files = Vec::new();
     sources(Path::new("src"), &mut files);
     for file in files {
         let inside = file.strip_prefix("src").unwrap().with_extension("");
-        let room = inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
-        if room == "bin" || room == "lib" {
+        let module = inside.components().next().unwrap().as_os_str().to_str().unwrap().to_owned();
+        if module == "bin" || module == "lib" {
             continue;
         }
-        assert!(rooms.contains(&room), "{} belongs to no room of lib.rs", file.display());
+        assert!(modules.contains(&module), "{} belongs to no module of lib.rs", file.display());
         let text = fs::read_to_string(&file).unwrap();
-        let wrong = upward(&text, &room, &rooms);
+        let wrong = upward(&text, &module, &modules);
         assert!(wrong.is_empty(), "{} imports {wrong:?}, which are below it in lib.rs", file.display());
     }
 }
 
 #[test]
-fn an_import_against_the_order_is_seen() {
-    let rooms = ["contract", "cni", "plugin"].map(str::to_owned);
-    assert_eq!(upward("use crate::plugin::Verdict;", "cni", &rooms), ["plugin"]);
-    assert_eq!(upward("use crate::{contract, plugin::log};", "cni", &rooms), ["plugin"]);
-    assert_eq!(upward("    crate::plugin::run()", "contract", &rooms), ["plugin"]);
-    assert_eq!(upward("use crate::cni::Call; // crate::plugin", "plugin", &rooms), Vec::<&str>::new());
+fn an_import_against_the_order_is_found() {
+    let modules = ["contract", "cni", "plugin"].map(str::to_owned);
+    assert_eq!(upward("use crate::plugin::Verdict;", "cni", &modules), ["plugin"]);
+    assert_eq!(upward("use crate::{contract, plugin::log};", "cni", &modules), ["plugin"]);
+    assert_eq!(upward("    crate::plugin::run()", "contract", &modules), ["plugin"]);
+    assert_eq!(upward("use crate::cni::Call; // crate::plugin", "plugin", &modules), Vec::<&str>::new());
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
     }
     for facts in facts {
         let Interception::Redirect { redirect, .. } = annotations::from_pod(&facts)? else {
-            return Err(Failed::from("nothing was asked for"));
+            return Err(Failed::from("no redirection was requested"));
         };
         let text = restore::render(&rules::build(&redirect, false).rules, Family::V4);
         same(&by_table(expected), &by_table(&text))?;

@@ -68,8 +68,11 @@ fn one_rule_set(from: usize, to: usize) {
     let pod = || Pod::new(&["10.9.0.2/24", "fd00:9::2/64"]).facts(&injected(&json!({}), &env));
     let (changed, fresh) = (pod(), pod());
     assert_eq!(changed.call("ADD", &conf(from)).code, 0);
-    let said = changed.call("CHECK", &conf(to)).error(999);
-    assert!(said.contains("Istio's rules are missing") && said.contains("holds rules of Istio, too"), "{said}");
+    let message = changed.call("CHECK", &conf(to)).error(999);
+    assert!(
+        message.contains("Istio's rules are missing") && message.contains("holds rules of Istio, too"),
+        "{message}"
+    );
     let answer = changed.call("ADD", &conf(to));
     assert!(answer.code == 0 && answer.stderr.contains(r#""change":"reconciled""#), "{answer:?}");
     assert_eq!(fresh.call("ADD", &conf(to)).code, 0);
@@ -146,11 +149,11 @@ fn bypass() {
             pod.netns.run(tool, &[&["-t", "nat", "-I", words[1], "1"], &words[2..]].concat());
         }
         pod.netns.run(tool, &["-t", "nat", "-A", "OUTPUT", "-d", "10.9.9.9", "-j", "ACCEPT"]);
-        let said = pod.call("CHECK", &conf).error(999);
+        let message = pod.call("CHECK", &conf).error(999);
         for rule in rules {
-            assert!(said.contains(&format!("`{rule}` before Istio's jump")), "{tool}: {rule} is not in {said}");
+            assert!(message.contains(&format!("`{rule}` before Istio's jump")), "{tool}: {rule} is not in {message}");
         }
-        assert!(!said.contains("10.9.9.9"), "{said}");
+        assert!(!message.contains("10.9.9.9"), "{message}");
         let again = pod.call("ADD", &conf);
         assert!(again.code == 0 && again.stderr.contains(r#""change":"none""#), "{again:?}");
     }
@@ -172,9 +175,9 @@ fn plain_programs() {
             command.args(["--force-iptables-binary", "legacy"]);
             command.env("PATH", format!("{}:/usr/bin:/bin", dir.path().display())).output().unwrap()
         });
-        let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        assert_eq!(run.status.success(), found, "{multi}: {said}");
-        assert_eq!(said.contains("iptables-legacy-restore"), !found, "{multi}: {said}");
+        let message = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.success(), found, "{multi}: {message}");
+        assert_eq!(message.contains("iptables-legacy-restore"), !found, "{multi}: {message}");
         let rules = counts(&netns);
         assert_eq!((rules[0], rules[1], rules[2] > 0), (0, 0, found), "{multi}: {rules:?}");
     }
@@ -193,8 +196,8 @@ fn legacy_tables_without_programs() {
     let checked = call("CHECK");
     assert_eq!(checked.code, 0, "{checked:?}");
     pod.netns.run("iptables-nft", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
-    let said = call("CHECK").error(999);
-    assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
+    let message = call("CHECK").error(999);
+    assert!(message.contains("ISTIO_IN_REDIRECT"), "{message}");
 }
 
 /// Cleanup beside another plugin's legacy tables, without the programs of iptables-legacy, removes the rules of nf_tables.

@@ -122,7 +122,7 @@ fn removes_all_our_rules(backend: Backend) {
 
 /// Programs, damages, checks that the damage is reported, reconciles, and compares with the first rules; undamaged
 /// rules keep their handles.
-fn reconciles(damage: &[&[&str]], says: &str, new_rules: usize) {
+fn reconciles(damage: &[&[&str]], sentence: &str, new_rules: usize) {
     let netns = TestNetns::new();
     let wanted = case("tproxy");
     program(&netns, Backend::IptablesNft, &wanted);
@@ -131,7 +131,7 @@ fn reconciles(damage: &[&[&str]], says: &str, new_rules: usize) {
         netns.run("iptables-nft", args);
     }
     let sentences = sentences(&netns, &wanted);
-    assert!(sentences.iter().any(|s| s.contains(says)), "no sentence says {says:?}: {sentences:#?}");
+    assert!(sentences.iter().any(|s| s.contains(sentence)), "no sentence contains {sentence:?}: {sentences:#?}");
     program(&netns, Backend::IptablesNft, &wanted);
     assert_same(&before, &saved(&netns));
     assert_eq!(difference(&netns, Backend::IptablesNft, &wanted), Difference::Same);

@@ -73,14 +73,14 @@ fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
 }
 
 fn named() {
-    let said = |env: &Value| {
+    let message = |env: &Value| {
         let answer = pod(&DUAL, env).call("ADD", &json!({}));
         assert_eq!(answer.code, 0, "{answer:?}");
         answer.stderr
     };
-    let warned = said(&json!({}));
+    let warned = message(&json!({}));
     assert!(warned.contains("IPv6 address fd00:9::2") && warned.contains("ISTIO_DUAL_STACK=true"), "{warned}");
-    let covered = said(&json!({proxy_env::DUAL_STACK: "true"}));
+    let covered = message(&json!({proxy_env::DUAL_STACK: "true"}));
     assert!(!covered.contains("fd00:9::2"), "{covered}");
 }
 

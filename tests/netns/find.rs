@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use istio_cni::netns::find::{Error, Places, Wanted, find};
+use istio_cni::netns::find::{Error, PodIdentity, SearchPaths, find};
 use libtest_mimic::Trial;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -54,8 +54,8 @@ impl Node {
         Self { dir, processes: Vec::new() }
     }
 
-    pub(crate) fn places(&self) -> Places {
-        Places { dirs: vec![self.path("netns"), self.path("nothing")], proc: self.path("proc") }
+    pub(crate) fn places(&self) -> SearchPaths {
+        SearchPaths { dirs: vec![self.path("netns"), self.path("nothing")], proc: self.path("proc") }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -89,7 +89,7 @@ impl Node {
 
     fn find(&self, addresses: &[&str]) -> Result<PathBuf, Error> {
         let ips: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        find(&self.places(), &Wanted { ips: &ips, uid: UID })
+        find(&self.places(), &PodIdentity { ips: &ips, uid: UID })
     }
 }
 
@@ -125,7 +125,7 @@ fn inode(path: &Path) -> u64 {
 
 fn not_found(found: Result<PathBuf, Error>) -> usize {
     match found {
-        Err(Error::NotFound { looked, .. }) => looked,
+        Err(Error::NotFound { examined, .. }) => examined,
         other => panic!("{other:?}"),
     }
 }

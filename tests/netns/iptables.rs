@@ -47,8 +47,14 @@ fn run(pod: &TestNetns, arguments: &[&[&str]], env: &[(&str, &str)]) -> Run {
 }
 
 #[track_caller]
-fn done(run: &Run, said: &str) {
-    assert!(run.code == Some(0) && run.out.contains(said), "{:?}, not {said:?}:\n{}{}", run.code, run.out, run.err);
+fn done(run: &Run, message: &str) {
+    assert!(
+        run.code == Some(0) && run.out.contains(message),
+        "{:?}, not {message:?}:\n{}{}",
+        run.code,
+        run.out,
+        run.err
+    );
 }
 
 fn pod() -> TestNetns {
@@ -157,7 +163,7 @@ fn dry_run_prints_and_changes_nothing() {
 
 fn exit_codes_distinguish_usage_and_error() {
     let pod = pod();
-    for (arguments, code, said) in [
+    for (arguments, code, message) in [
         (&["--no-such-flag"][..], 255, "--no-such-flag"),
         (&["--iptables-probe-port", "70000"], 255, "70000"),
         (&["-x", "*"], 1, "--istio-service-exclude-cidr"),
@@ -165,7 +171,7 @@ fn exit_codes_distinguish_usage_and_error() {
         (&["-u", "nobody-of-that-name"], 1, "is not in /etc/passwd"),
     ] {
         let run = run(&pod, &[arguments], &[]);
-        assert!(run.code == Some(code) && run.err.contains(said), "{arguments:?}: {:?}\n{}", run.code, run.err);
+        assert!(run.code == Some(code) && run.err.contains(message), "{arguments:?}: {:?}\n{}", run.code, run.err);
     }
     let nowhere = run(&TestNetns::new(), &[], &[]);
     assert!(nowhere.code == Some(1) && nowhere.err.contains("no valid local IP address found"), "{}", nowhere.err);

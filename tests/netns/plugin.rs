@@ -122,8 +122,8 @@ fn add_check_reconcile() {
 
     pod.netns
         .run("iptables-nft", &["-t", "nat", "-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
-    let said = pod.call("CHECK", &json!({})).error(999);
-    assert!(said.contains("ISTIO_INBOUND") && said.contains("--dport 15090"), "{said}");
+    let message = pod.call("CHECK", &json!({})).error(999);
+    assert!(message.contains("ISTIO_INBOUND") && message.contains("--dport 15090"), "{message}");
     let third = pod.call("ADD", &json!({}));
     assert!(third.code == 0 && third.stderr.contains(r#""change":"reconciled""#), "{third:?}");
     assert_eq!(without_counters(&pod.netns.run("iptables-nft-save", &[])), without_counters(&save));
@@ -141,8 +141,8 @@ fn tproxy_routing() {
         (["route", "flush", "table", "133"], "IPv4 route `local default dev lo` of table 133 is missing"),
     ] {
         pod.netns.run("ip", &undo);
-        let said = pod.call("CHECK", &json!({})).error(999);
-        assert!(said.contains(named), "{said}");
+        let message = pod.call("CHECK", &json!({})).error(999);
+        assert!(message.contains(named), "{message}");
         let reconciled = pod.call("ADD", &json!({}));
         assert!(reconciled.code == 0 && reconciled.stderr.contains(r#""change":"reconciled""#), "{reconciled:?}");
         assert!(reconciled.stderr.contains(named), "{reconciled:?}");
@@ -165,8 +165,8 @@ fn user_namespace() {
     for change in ["added", "none"] {
         let answer = pod.call("ADD", &json!({}));
         assert_eq!(answer.code, 0, "{answer:?}");
-        for said in [r#""backend":"nftables""#.to_owned(), format!(r#""change":"{change}""#)] {
-            assert!(answer.stderr.contains(&said), "{answer:?}");
+        for message in [r#""backend":"nftables""#.to_owned(), format!(r#""change":"{change}""#)] {
+            assert!(answer.stderr.contains(&message), "{answer:?}");
         }
     }
     // A connection of the proxy to the pod's own address is inbound, one of the application is not redirected.
@@ -180,14 +180,14 @@ fn user_namespace() {
 
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
     pod.netns.run("nft", &["flush", "chain", "ip", "istio-proxy-nat", "istio-in-redirect"]);
-    let said = pod.call("CHECK", &json!({})).error(999);
-    assert!(said.contains("istio-in-redirect"), "{said}");
+    let message = pod.call("CHECK", &json!({})).error(999);
+    assert!(message.contains("istio-in-redirect"), "{message}");
     let reconciled = pod.call("ADD", &json!({}));
     assert!(reconciled.stderr.contains(r#""change":"reconciled""#), "{reconciled:?}");
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
 
-    let said = pod.call("ADD", &json!({"force_iptables_binary": "nft"})).error(999);
-    assert!(said.contains("hostUsers: false"), "{said}");
+    let message = pod.call("ADD", &json!({"force_iptables_binary": "nft"})).error(999);
+    assert!(message.contains("hostUsers: false"), "{message}");
 }
 
 fn native_nftables() {
@@ -210,8 +210,8 @@ fn legacy() {
     assert!(save.contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"), "{save}");
     pod.netns.run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
     // Without configuration, legacy is chosen because it is in use.
-    let said = pod.call("CHECK", &json!({})).error(999);
-    assert!(said.contains("ISTIO_IN_REDIRECT"), "{said}");
+    let message = pod.call("CHECK", &json!({})).error(999);
+    assert!(message.contains("ISTIO_IN_REDIRECT"), "{message}");
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
     assert_eq!(pod.netns.run("iptables-legacy-save", &[]).matches("-A ").count(), save.matches("-A ").count());
 }
@@ -232,7 +232,7 @@ fn dual_stack() {
 fn bad_input() {
     let ports = (1..=10_000).map(|p| p.to_string()).collect::<Vec<_>>().join(",");
     let key = |name: &str| format!("traffic.sidecar.istio.io/{name}");
-    for (name, value, words) in [
+    for (name, value, expected) in [
         (key("excludeOutboundPorts"), "80;443", "80;443"),
         (key("excludeOutboundPorts"), "*", "*"),
         (key("includeInboundPorts"), "80,\u{7}\n-j ACCEPT", "\\u{7}"),
@@ -243,14 +243,17 @@ fn bad_input() {
         ("sidecar.istio.io/interceptionMode".to_owned(), "MIRROR", "TPROXY"),
     ] {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({&name: value}), &json!({})));
-        let said = pod.call("ADD", &json!({})).error(999);
-        assert!(said.contains("shop/web-0") && said.contains(&name) && said.contains(words), "{name}: {said}");
-        assert!(said.len() < 1000 && !said.contains('\u{7}'), "{said}");
+        let message = pod.call("ADD", &json!({})).error(999);
+        assert!(
+            message.contains("shop/web-0") && message.contains(&name) && message.contains(expected),
+            "{name}: {message}"
+        );
+        assert!(message.len() < 1000 && !message.contains('\u{7}'), "{message}");
         assert_eq!(pod.ruleset(), "", "{name}");
     }
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let said = pod.call("ADD", &json!({})).error(999);
-    assert!(said.contains("no valid local IP address"), "{said}");
+    let message = pod.call("ADD", &json!({})).error(999);
+    assert!(message.contains("no valid local IP address"), "{message}");
     assert_eq!(pod.ruleset(), "");
 }
 
@@ -268,32 +271,32 @@ fn bad_agent() {
     ];
     // Each waits for the time limit of its lookup.
     std::thread::scope(|scope| {
-        rows.into_iter().for_each(|(agent, words)| {
-            scope.spawn(move || refused(agent, words));
+        rows.into_iter().for_each(|(agent, expected)| {
+            scope.spawn(move || refused(agent, expected));
         });
     });
 }
 
-fn refused(agent: Vec<u8>, words: &str) {
+fn refused(agent: Vec<u8>, expected: &str) {
     let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
     let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
     // The API server is not reachable either: a temporary failure.
-    let said = pod.call("ADD", &json!({})).error(11);
-    assert!(said.contains(words), "{shown:?}: {words:?} is not in {said:?}");
+    let message = pod.call("ADD", &json!({})).error(11);
+    assert!(message.contains(expected), "{shown:?}: {expected:?} is not in {message:?}");
     assert_eq!(pod.ruleset(), "", "{shown:?}");
 }
 
 fn no_facts() {
     let pod = Pod::new(&["10.9.0.2/24"]);
-    let said = pod.call("ADD", &json!({})).error(11);
-    assert!(said.contains("shop/web-0"), "{said}");
-    assert!(said.contains("agent.sock") && said.contains("istio-cni-kubeconfig"), "{said}");
+    let message = pod.call("ADD", &json!({})).error(11);
+    assert!(message.contains("shop/web-0"), "{message}");
+    assert!(message.contains("agent.sock") && message.contains("istio-cni-kubeconfig"), "{message}");
     assert_eq!(pod.ruleset(), "");
     // The agent's own pods are exempt by name and namespace; the name alone is not enough.
     let netns = pod.netns.path();
     let call = Call::new("ADD", netns.to_str().unwrap(), conf("1.0.0", pod.run_dir.path(), &json!({})));
-    let said = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(11);
-    assert!(said.contains("shop/istio-cni-node-x7k2p"), "{said}");
+    let message = call.env("CNI_ARGS", "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=istio-cni-node-x7k2p").run().error(11);
+    assert!(message.contains("shop/istio-cni-node-x7k2p"), "{message}");
 }
 
 /// The API server listens on the node's loopback, which the pod's netns does not reach.
@@ -320,18 +323,18 @@ fn call_at(netns: &str, pod: &Pod) -> Answer {
 
 fn bad_netns() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let said = call_at("/var/run/netns/cni-that-is-gone", &pod).error(3);
-    assert!(said.contains("cni-that-is-gone"), "{said}");
+    let message = call_at("/var/run/netns/cni-that-is-gone", &pod).error(3);
+    assert!(message.contains("cni-that-is-gone"), "{message}");
     for none in ["/etc/passwd", "/tmp", "/proc/self/ns/mnt"] {
-        let said = call_at(none, &pod).error(999);
-        assert!(said.contains(none) && said.contains("not a network namespace"), "{said}");
+        let message = call_at(none, &pod).error(999);
+        assert!(message.contains(none) && message.contains("not a network namespace"), "{message}");
     }
 }
 
 fn own_netns() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let said = call_at("/proc/self/ns/net", &pod).error(8);
-    assert!(said.contains("own network namespace"), "{said}");
+    let message = call_at("/proc/self/ns/net", &pod).error(8);
+    assert!(message.contains("own network namespace"), "{message}");
 }
 
 /// After a reboot the run directory is empty or missing.
@@ -347,6 +350,6 @@ fn status_without_agent() {
 fn status_without_rights() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
     let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));
-    let said = call.under(&["setpriv", "--bounding-set", "-net_admin"]).run().error(50);
-    assert!(said.contains("EPERM"), "{said}");
+    let message = call.under(&["setpriv", "--bounding-set", "-net_admin"]).run().error(50);
+    assert!(message.contains("EPERM"), "{message}");
 }

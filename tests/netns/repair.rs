@@ -150,8 +150,8 @@ async fn searched_again() {
     api.put(pod(1));
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "fail", 1).await;
-    let told = api.until("event", |api| api.list("events").into_iter().next()).await;
-    let message = told["message"].as_str().unwrap();
+    let event = api.until("event", |api| api.list("events").into_iter().next()).await;
+    let message = event["message"].as_str().unwrap();
     assert!(message.contains("failed to set up redirection: none of 0 network namespaces"), "{message}");
     let netns = netns(&ADDRESSES);
     node.process(&netns, UID);
@@ -163,7 +163,7 @@ async fn refused_pods_are_given_up() {
     let netns = netns(&ADDRESSES);
     let mut node = Node::new();
     node.process(&netns, UID);
-    for (change, said) in [
+    for (change, expected) in [
         (json!({ "spec": { "containers": [{ "name": "web" }] } }), "the plugin redirects no such pod: no_proxy"),
         (
             json!({ "metadata": { "annotations": { "traffic.sidecar.istio.io/excludeInboundPorts": "x" } } }),
@@ -175,8 +175,8 @@ async fn refused_pods_are_given_up() {
         json_patch::merge(&mut refused, &change);
         api.put(refused.clone());
         let controller = Controller::with(api.client(), on(&node, "repair-or-evict"));
-        let told = api.until("event", |api| api.list("events").into_iter().next()).await;
-        assert!(told["message"].as_str().unwrap().contains(said), "{told}");
+        let event = api.until("event", |api| api.list("events").into_iter().next()).await;
+        assert!(event["message"].as_str().unwrap().contains(expected), "{event}");
         refused["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
         api.put(refused);
         let mut sound = pod(1);

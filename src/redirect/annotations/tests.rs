@@ -9,15 +9,15 @@ fn facts(annotations: &[(&str, &str)], env: &[(&str, &str)]) -> PodFacts {
     PodFacts { annotations: owned(annotations), proxy, ..PodFacts::default() }
 }
 
-fn asked(facts: &PodFacts) -> (Redirect, Vec<Error>) {
+fn parse(facts: &PodFacts) -> (Redirect, Vec<Error>) {
     match from_pod(facts).unwrap() {
         Interception::Redirect { redirect, warnings } => (*redirect, warnings),
-        Interception::None => panic!("nothing was asked for"),
+        Interception::None => panic!("no redirection was requested"),
     }
 }
 
 fn annotated(key: &str, value: &str) -> Redirect {
-    let (redirect, warnings) = asked(&facts(&[(key, value)], &[]));
+    let (redirect, warnings) = parse(&facts(&[(key, value)], &[]));
     assert_eq!(warnings, []);
     redirect
 }
@@ -41,7 +41,7 @@ const PORT_LISTS: [&str; 4] = [
 
 #[test]
 fn without_annotations_all_tcp_is_redirected() {
-    let (redirect, warnings) = asked(&PodFacts::default());
+    let (redirect, warnings) = parse(&PodFacts::default());
     let expected = Redirect {
         inbound_ports: PortSelector::All,
         inbound_ports_exclude: ports(&[15020, 15021, 15090]),
@@ -101,7 +101,7 @@ fn mode_none_has_no_redirect_and_an_unknown_mode_is_refused() {
 fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
     let (newer, older) = (annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES);
     let nics = |pairs: &[(&str, &str)]| {
-        let (redirect, _) = asked(&facts(pairs, &[]));
+        let (redirect, _) = parse(&facts(pairs, &[]));
         redirect.virtual_interfaces.iter().map(Interface::to_string).collect::<Vec<_>>()
     };
     assert_eq!(nics(&[(older, "net1,net2")]), ["net1", "net2"]);
@@ -113,7 +113,7 @@ fn the_former_name_of_virtual_interfaces_counts_only_without_the_current_one() {
 fn proxy_ids_come_from_the_container_unless_zero() {
     let ids = |run_as_user, run_as_group| {
         let proxy = Some(ProxyContainer { run_as_user, run_as_group, ..ProxyContainer::default() });
-        let (redirect, _) = asked(&PodFacts { proxy, ..PodFacts::default() });
+        let (redirect, _) = parse(&PodFacts { proxy, ..PodFacts::default() });
         (redirect.proxy_uids, redirect.proxy_gids)
     };
     let id = |n| vec![Owner::Id(n)];
@@ -126,7 +126,7 @@ fn proxy_ids_come_from_the_container_unless_zero() {
 fn booleans_are_parsed_as_in_go() {
     for (text, on) in [("1", true), ("t", true), ("TRUE", true), ("True", true), ("0", false), ("F", false)] {
         let env = [proxy_env::DNS_CAPTURE, proxy_env::DUAL_STACK, proxy_env::INVALID_DROP].map(|key| (key, text));
-        let (redirect, warnings) = asked(&facts(&[], &env));
+        let (redirect, warnings) = parse(&facts(&[], &env));
         let dns = if on { DnsCapture::All } else { DnsCapture::Off };
         assert_eq!((redirect.dns, redirect.dual_stack, redirect.drop_invalid), (dns, on, on), "{text}");
         assert_eq!(warnings, []);
@@ -136,7 +136,7 @@ fn booleans_are_parsed_as_in_go() {
 #[test]
 fn an_invalid_boolean_is_false_with_a_warning() {
     for text in ["yes", "", "tRUE", "on\u{1b}[2J"] {
-        let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
+        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::DUAL_STACK, text)]));
         assert!(!redirect.dual_stack);
         assert_eq!(warnings, [Error::new(proxy_env::DUAL_STACK, text, "true or false; using false")]);
     }
@@ -145,11 +145,11 @@ fn an_invalid_boolean_is_false_with_a_warning() {
 #[test]
 fn groups_and_loopback_come_from_the_proxy_container() {
     let env = [(proxy_env::OWNER_GROUPS_EXCLUDE, "888,9"), (proxy_env::LOOPBACK_CIDR, "127.0.0.1/30")];
-    let (redirect, warnings) = asked(&facts(&[], &env));
+    let (redirect, warnings) = parse(&facts(&[], &env));
     assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(vec![Owner::Id(888), Owner::Id(9)]));
     assert_eq!((redirect.loopback_v4, warnings), ("127.0.0.1/30".parse().unwrap(), Vec::new()));
     let env = [(proxy_env::OWNER_GROUPS, "202"), (proxy_env::OWNER_GROUPS_EXCLUDE, "ftp")];
-    let (redirect, warnings) = asked(&facts(&[], &env));
+    let (redirect, warnings) = parse(&facts(&[], &env));
     assert_eq!((redirect.owner_groups, warnings), (OwnerGroups::Only(vec![Owner::Id(202)]), Vec::new()));
 }
 
@@ -158,18 +158,18 @@ fn groups_and_loopback_come_from_the_proxy_container() {
 fn invalid_groups_and_loopback_are_ignored_in_the_way_that_redirects_more() {
     let many = vec!["7"; 65].join(",");
     for include in ["java,202", "202,-j ACCEPT", &many, "", " ", ","] {
-        let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
+        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(Vec::new()), "{include}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS && w.allowed.ends_with("as `*`")));
     }
     let many = vec!["7"; 1025].join(",");
     for (exclude, spared) in [("888,ftp", vec![Owner::Id(888)]), ("888,-j ACCEPT", Vec::new()), (&many, Vec::new())] {
-        let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::OWNER_GROUPS_EXCLUDE, exclude)]));
+        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::OWNER_GROUPS_EXCLUDE, exclude)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(spared), "{exclude}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS_EXCLUDE), "{warnings:?}");
     }
     for loopback in ["127.0.0.0/8", "127.0.0.1/8", "127.0.0.6/32", "10.0.0.1/8", "", "lo"] {
-        let (redirect, warnings) = asked(&facts(&[], &[(proxy_env::LOOPBACK_CIDR, loopback)]));
+        let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::LOOPBACK_CIDR, loopback)]));
         assert_eq!(redirect.loopback_v4, "127.0.0.1/32".parse().unwrap(), "{loopback}");
         assert!(matches!(&warnings[..], [w] if w.key == proxy_env::LOOPBACK_CIDR), "{warnings:?}");
     }

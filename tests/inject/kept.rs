@@ -29,7 +29,7 @@ impl Comparison<'_> {
     fn value(&mut self, path: &str, of: &str, before: &Value, after: Option<&Value>) {
         if before.is_null() {
             return if after.is_some_and(|after| !is_zero(after)) {
-                self.change(path, of, before, after)
+                self.change(path, of, before, after);
             };
         }
         if let Some(inner) = of.strip_prefix('*') {

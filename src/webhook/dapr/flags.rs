@@ -120,7 +120,7 @@ impl Flags {
     /// What becomes of pods that ask for a sidecar and have none; nothing unless it is asked for.
     pub fn watchdog(&self) -> Option<repair::Settings> {
         let wanted = self.dapr && !self.watch_interval.is_zero();
-        wanted.then(|| repair::Settings::of_sidecars(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
+        wanted.then(|| repair::Settings::of_dapr_watchdog(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
     }
 
     /// Where trust comes from.

@@ -1,6 +1,6 @@
-//! `dapr-inject`: YAML in, the same with Dapr's sidecars out, as `/mutate` would make the pods.
+//! `dapr-inject`: injects Dapr's sidecars into YAML documents as `/mutate` does.
 //!
-//! Documents that nobody injects pass as the text that they were; warnings go to standard error alone.
+//! Documents without an injection keep their text; warnings go only to standard error.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,6 @@ use clap::Args;
 use super::{Error, Streams, dapr, documents, text};
 use crate::inject::dapr::{Decision, Told, inject_document};
 
-/// What is to be injected.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
     /// File of Kubernetes documents; `-` is standard input
@@ -39,7 +38,7 @@ pub(super) fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> 
     }
     text::write(flags.output.as_deref(), &output, &mut streams)?;
     for warning in loaded.settings.warnings.iter().cloned().chain(told.iter().flat_map(lines)) {
-        // The documents are written: nothing that happens to a warning undoes that.
+        // The documents are written, so an unwritable warning must not fail the command.
         let _ = writeln!(streams.err, "===> {warning}");
     }
     Ok(())

@@ -104,8 +104,8 @@ async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) 
     let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
-    let (mesh, places) = (dapr::Mesh::new(readiness.clone()), dapr.places());
+    let (mesh, trust_files) = (dapr::Mesh::new(readiness.clone()), dapr.trust_files());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
-    tokio::spawn(async move { dapr::keep(client, &settings, &places, &mesh).await });
+    tokio::spawn(async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await });
     Ok(vec![route])
 }

@@ -1,6 +1,6 @@
-//! `istio-cnictl`: what people ask of injection and redirection, answered from files or from a cluster.
+//! The commands of `istio-cnictl`: inject and explain pods from files or a cluster.
 //!
-//! Only the binary calls it. It shows what the other rooms decide, and changes nothing but the file that it is told to write.
+//! Only the binary calls it. It applies the decisions of other modules and writes only the requested output file.
 
 mod configuration;
 mod dapr;
@@ -22,7 +22,6 @@ pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
 
-/// What is asked.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Put the sidecar into the pods of YAML documents
@@ -35,131 +34,102 @@ pub enum Command {
     Explain(Explain),
 }
 
-/// The streams of the process.
+/// The process's standard streams.
 pub struct Streams<'a> {
-    /// Standard input, for `-`.
     pub input: &'a mut dyn Read,
-    /// Standard output.
     pub out: &'a mut dyn Write,
-    /// Standard error.
     pub err: &'a mut dyn Write,
 }
 
-/// Why there is no answer.
+/// The command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing to read was named.
     #[error("filename not specified (see --filename or -f)")]
     NoFile,
-    /// A file cannot be read or written.
     #[error("{what} {}: {cause}", path.display())]
     File {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
         cause: io::Error,
     },
-    /// Standard input or output.
     #[error("{what}: {cause}")]
     Stream {
-        /// Which.
+        /// The operation and stream.
         what: &'static str,
-        /// Why not.
         cause: io::Error,
     },
-    /// The text is not one of documents.
+    /// The text cannot be split into documents.
     #[error(transparent)]
     Separator(#[from] inject::Separator),
-    /// A document is no YAML, or a workload that the API server would refuse.
     #[error("document {number} {cause}")]
     Document {
-        /// Counted from 1.
+        /// The document's number, from 1.
         number: usize,
-        /// Why not.
         cause: inject::ReadError,
     },
-    /// A document has no pod.
     #[error("document {number} has no pod: expected a Pod, or a workload with a template of pods")]
     NoPod {
-        /// Counted from 1.
+        /// The document's number, from 1.
         number: usize,
     },
-    /// The injection.
     #[error(transparent)]
     Inject(#[from] istio::Error),
-    /// Dapr's injection.
+    /// Dapr's injection refuses a workload.
     #[error("{kind} {name:?}: {refusal}")]
-    Dapr {
-        /// Of the workload.
-        kind: String,
-        /// Of the workload.
-        name: String,
-        /// Why not.
-        refusal: String,
-    },
-    /// Sidecars of Dapr would not know whom to trust.
+    Dapr { kind: String, name: String, refusal: String },
     #[error("the trust anchors of Dapr's mesh are not known: name their file (--daprTrustAnchors)")]
     NoTrustAnchors,
-    /// The settings of Dapr's injection.
+    /// Invalid settings of Dapr's injection.
     #[error("{0} (--daprImage, --daprNamespace, --daprSet)")]
     DaprSettings(crate::inject::dapr::SettingsError),
-    /// A patch of ours.
     #[error(transparent)]
     Misfit(#[from] inject::Misfit),
-    /// What was injected cannot be written.
+    /// The injected document cannot be serialized.
     #[error(transparent)]
     Write(#[from] inject::WriteError),
-    /// The configuration.
     #[error("loading {what}: {cause}")]
     Configuration {
-        /// Flag or ConfigMap.
+        /// The flag or ConfigMap.
         what: String,
-        /// Why not.
         cause: istio::Error,
     },
-    /// A part of the configuration is given by nobody.
+    /// A part of the configuration has neither a file nor a cluster.
     #[error(
         "{flags} must be set, or a cluster be named that has ConfigMap {map:?} (--kubeconfig): no cluster is known"
     )]
     NotGiven {
-        /// The flags of files that give it.
+        /// The flags that name its file.
         flags: &'static str,
-        /// The ConfigMap that gives it.
+        /// The ConfigMap that contains it.
         map: String,
     },
-    /// Templates are never asked of a webhook.
     #[error(
         "--webhookConfig is not supported, for no webhook is called for its templates: name them by --injectConfigFile, or \
          their ConfigMap by --revision or --injectConfigMapName"
     )]
     WebhookConfig,
-    /// There is no way to the API server.
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
-    /// The API server does not give it.
+    /// An object cannot be read from the API server.
     #[error(
         "could not read {what}: {reason}; name files instead (--injectConfigFile), or --kubeconfig another cluster"
     )]
     Ask {
-        /// What was asked for.
+        /// The object, for messages.
         what: String,
-        /// Why not.
         reason: String,
     },
-    /// A pod's facts.
     #[error(transparent)]
     Pod(#[from] crate::pod::ExtractError),
-    /// JSON that cannot be written.
     #[error("the answer cannot be written: {0}")]
     Json(serde_json::Error),
 }
 
-/// Answers.
+/// Runs a command.
 ///
 /// # Errors
-/// There is no answer; nothing but warnings has been written then.
+/// The command failed; only warnings have been written.
 pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
     match command {
         Command::KubeInject(flags) => kube_inject::run(flags, streams).await,

@@ -1,13 +1,13 @@
-//! Finds pods that started without redirection, and mends, evicts, deletes or labels them; and pods that lack the sidecar of
-//! Dapr that they ask for, and tells or deletes them.
+//! Finds pods that started without redirection and repairs, evicts, deletes or labels them. Also finds pods that
+//! request Dapr's sidecar but lack it, and reports or deletes them.
 //!
 //! ```text
-//! list, watch ─ pod ─▶ Pod ─ broken ─▶ Broken ─ decide ─▶ Decision ─ act ─▶ Outcome ─▶ History of the pod
-//!                             └─ Sound(reason)     └─ Later, Nothing(reason)
+//! list, watch ─ pod ─▶ Pod ─ broken ─▶ Broken ─ decide ─▶ Decision ─ act ─▶ RepairOutcome ─▶ History of the pod
+//!                             └─ NotBroken (reason) └─ Later, Nothing (reason)
 //! ```
 //!
-//! `daemon` starts [`follow`] on the agent's watch, `webhook::dapr::watchdog` starts [`run`]. Deciding is pure; only `act` touches a pod, and
-//! only with its UID and version as preconditions. Nothing here delays or ends the daemon: whatever fails is tried again.
+//! `daemon` starts [`follow`] on the agent's watch; `webhook::dapr::watchdog` starts [`run`]. Decisions are pure; only `act` changes
+//! a pod, always with its UID and resource version as preconditions. Failures are retried and never delay or stop the daemon.
 
 mod act;
 mod broken;
@@ -27,7 +27,7 @@ mod source;
 mod step;
 mod tracker;
 
-pub use broken::{Broken, Evidence, Owner, Sound, detect};
+pub use broken::{Broken, Evidence, NotBroken, Owner, detect};
 pub use decide::{Acted, Action, Decision, History, Reason, decide};
 pub use flags::Flags;
 pub use lineage::Lineage;

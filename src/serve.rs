@@ -1,6 +1,6 @@
-//! What every daemon shares: health, metrics, logs, listeners, the API server's client, and the wish to end.
+//! Shared parts of the daemons: health, metrics, logs, listeners, the API server's client and shutdown.
 //!
-//! The daemons' rooms and binaries call it. It knows nothing of pods, nodes or meshes.
+//! The daemons' modules and binaries call it. It has no code specific to pods, nodes or meshes.
 
 mod body;
 pub mod cluster;

@@ -1,4 +1,4 @@
-//! `install-cni`: puts the plugin on a node, keeps it there, serves it, and takes it away again.
+//! `install-cni`: installs the CNI plugin on a node, maintains it, serves it and uninstalls it.
 
 use std::process::ExitCode;
 
@@ -49,22 +49,22 @@ fn main() -> ExitCode {
 fn serve(flags: daemon::Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let ended = runtime.block_on(async {
-        let log = start(&flags.log);
+        let log = start_log(&flags.log);
         let (settings, warnings) = daemon::Settings::parse(flags)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Ok(daemon::run(settings, log).await?)
     });
-    // A thread that hangs in the node's file system must not keep the process from ending.
+    // A thread that hangs in the node's file system must not block the process's exit.
     runtime.shutdown_background();
     ended
 }
 
 fn uninstall(flags: Uninstall) -> anyhow::Result<()> {
-    start(&flags.log);
+    start_log(&flags.log);
     Ok(daemon::uninstall(&flags.install.removal())?)
 }
 
-/// Without a log nobody would hear what goes on: that is told as wrong arguments are.
-fn start(flags: &log::Flags) -> Log {
+/// Starts the log. Without it, errors could not be reported, so a failure exits like invalid arguments.
+fn start_log(flags: &log::Flags) -> Log {
     Log::start(flags).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
 }

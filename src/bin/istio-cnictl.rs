@@ -1,4 +1,4 @@
-//! `istio-cnictl`: what people ask of injection and redirection.
+//! `istio-cnictl`: the command line tool for injection and redirection.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ struct Program {
     command: Command,
 }
 
-/// A command line that nobody understands, as Istio's tool has it.
+/// The exit code for an invalid command line, as in `istioctl`.
 const USAGE: u8 = 64;
 
 #[tokio::main(flavor = "current_thread")]

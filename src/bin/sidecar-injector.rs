@@ -1,4 +1,4 @@
-//! `sidecar-injector`: the admission webhook that puts sidecars into pods.
+//! `sidecar-injector`: the admission webhook that injects sidecars into pods.
 #![expect(clippy::disallowed_methods, reason = "reads environment and resolv.conf once, and hands them down")]
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The log may not be where people look first.
+            // The log may be in a file, so the error also goes to standard error.
             let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("sidecar-injector: {error:#}\n"));
             ExitCode::FAILURE
         }
@@ -76,27 +76,27 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, surroundings),
         events,
-        routes: others(flags, dapr, &readiness).await?,
+        routes: other_routes(flags, dapr, &readiness).await?,
         readiness,
         linger: flags.linger(),
     };
     let mut registry = Registry::default();
     if let Some(watchdog) = dapr.watchdog() {
         let client = flags.client().await.context("pods without a sidecar cannot be looked for")?;
-        let metrics = repair::Metrics::of_sidecars(&mut registry);
+        let metrics = repair::Metrics::of_dapr_watchdog(&mut registry);
         tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
     }
     tracing::info!(port, monitoring, "reviews are taken");
     Ok(run(settings, registry, shutdown).await?)
 }
 
-/// The environment, as far as it is text.
+/// Returns the environment variables that are valid UTF-8.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok())).collect()
 }
 
-/// Injections beside Istio's.
-async fn others(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
+/// Creates the routes of injections other than Istio's.
+async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
     }
@@ -104,8 +104,8 @@ async fn others(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> any
     let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
-    let (mesh, places) = (dapr::Mesh::new(readiness.clone()), dapr.places());
+    let (mesh, trust_files) = (dapr::Mesh::new(readiness.clone()), dapr.trust_files());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
-    tokio::spawn(async move { dapr::keep(client, &settings, &places, &mesh).await });
+    tokio::spawn(async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await });
     Ok(vec![route])
 }

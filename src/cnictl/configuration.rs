@@ -1,8 +1,8 @@
-//! Where the commands have their injection from: files, a cluster, or what is compiled in.
+//! Loads the injection configuration from files, a cluster, or the built-in default.
 //!
-//! Part by part (templates, values, mesh) an `IstioOperator` wins over a file, and a file over the cluster's ConfigMap. A part
-//! that neither a file nor a cluster gives is an error that names its flag: what is compiled in is taken as a whole, and only
-//! where no file is named and the cluster has no configuration of Istio's.
+//! For each part (templates, values, mesh) an `IstioOperator` takes precedence over a file, and a file over the cluster's
+//! ConfigMap. A part without a file or a cluster is an error that names its flag: the built-in configuration is only used
+//! as a whole, if no file is named and the cluster has no Istio configuration.
 
 mod cluster;
 mod operator;
@@ -16,10 +16,10 @@ use super::text::read;
 use super::{Error, Streams};
 use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
 use cluster::Maps;
-pub(super) use cluster::{Nodes, answered};
+pub(super) use cluster::{Nodes, in_time};
 use operator::Operator;
 
-/// Flags of the configuration, under the names of Istio's tool.
+/// Flags of the configuration, with the names of `istioctl`.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Configuration")]
 #[group(skip)]
@@ -65,16 +65,16 @@ pub(super) struct Flags {
     native_sidecars: String,
 }
 
-/// What injects, and what it has to know of the cluster.
+/// The injector and its facts about the cluster.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    /// Which of the cluster's nodes have native sidecars.
+    /// The support of native sidecars by node.
     pub(super) nodes: Nodes,
-    /// Where pods can be asked for.
+    /// A client to read pods with.
     pub(super) client: Option<Client>,
 }
 
-/// The parts of the configuration that files give.
+/// The parts of the configuration from files.
 #[derive(Default)]
 struct Files {
     settings: Option<Settings>,
@@ -90,51 +90,50 @@ impl Files {
 }
 
 impl Flags {
-    /// Reads files, and asks the cluster for what they do not give. `needed`: there must be a cluster, whatever files there
-    /// are.
+    /// Reads files, then the missing parts from the cluster. `needed`: a cluster is required even if the files are complete.
     pub(super) async fn load(&self, needed: bool, streams: &mut Streams<'_>) -> Result<Loaded, Error> {
         if self.webhook_config.is_some() {
             return Err(Error::WebhookConfig);
         }
         let files = self.read_files()?;
-        let enough = self.built_in || files.as_ref().is_some_and(Files::are_complete);
-        // Making a client runs what the kubeconfig names for credentials.
-        let client = if enough && !needed { None } else { self.client(needed).await? };
+        let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
+        // Creating a client may execute the kubeconfig's credential plugin.
+        let client = if complete && !needed { None } else { self.client(needed).await? };
         let config = match (files, &client) {
-            _ if self.built_in => self.compiled_in()?,
+            _ if self.built_in => self.built_in_config()?,
             (Some(files), client) => self.complete(files, client.as_ref()).await?,
             (None, Some(client)) => match self.read_cluster(client).await? {
                 Some(config) => config,
                 None => {
                     let place = format!("{} has no ConfigMap {}", self.istio_namespace, self.injection_map());
-                    self.say(&format!("namespace {place}: using the configuration that is compiled in"), streams);
-                    self.compiled_in()?
+                    self.warn(&format!("namespace {place}: using the configuration that is compiled in"), streams);
+                    self.built_in_config()?
                 }
             },
             (None, None) => {
-                self.say("no cluster is known: using the configuration that is compiled in", streams);
-                self.compiled_in()?
+                self.warn("no cluster is known: using the configuration that is compiled in", streams);
+                self.built_in_config()?
             }
         };
-        config.settings.warnings.iter().for_each(|warning| self.say(warning, streams));
+        config.settings.warnings.iter().for_each(|warning| self.warn(warning, streams));
         let nodes = match (&*self.native_sidecars, &client) {
             ("auto", Some(client)) => Nodes::read(client).await?,
-            (switch, _) => Nodes::alike(switch == "true"),
+            (switch, _) => Nodes::uniform(switch == "true"),
         };
         Ok(Loaded { injector: Injector::new(config), nodes, client })
     }
 
-    /// A client of the cluster that is named or found; none where no cluster is known and none is needed.
+    /// Creates a client for the named or inferred cluster; `None` if there is none and none is needed.
     async fn client(&self, needed: bool) -> Result<Option<Client>, Error> {
         match cluster::client(self.kubeconfig.as_deref(), self.context.as_deref()).await {
-            // Whoever names a cluster means it.
+            // A named cluster is never optional.
             Err(error) if needed || self.kubeconfig.is_some() || self.context.is_some() => Err(error.into()),
             client => Ok(client.ok()),
         }
     }
 
-    fn say(&self, text: &str, streams: &mut Streams<'_>) {
-        // Whoever reads no warnings still wants the answer.
+    fn warn(&self, text: &str, streams: &mut Streams<'_>) {
+        // An unwritable warning must not fail the command.
         let _ = writeln!(streams.err, "{text}");
     }
 
@@ -150,7 +149,7 @@ impl Flags {
         self.map(self.mesh_config_map.as_deref(), "istio")
     }
 
-    /// A ConfigMap's name: the one that is given, else the default one of this revision.
+    /// Returns the given name of a ConfigMap, else the default for this revision.
     fn map(&self, given: Option<&str>, default: &str) -> String {
         match (given.filter(|given| *given != default), self.revision()) {
             (Some(given), _) => given.to_owned(),
@@ -159,11 +158,11 @@ impl Flags {
         }
     }
 
-    fn compiled_in(&self) -> Result<istio::Config, Error> {
+    fn built_in_config(&self) -> Result<istio::Config, Error> {
         Ok(istio::Config { revision: self.revision().to_owned(), ..BuiltIn::default().config()? })
     }
 
-    /// The parts that files give; none where no file is named.
+    /// Reads the named files; `None` if there are none.
     fn read_files(&self) -> Result<Option<Files>, Error> {
         let text = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
         let wrong = |what: &'static str| move |cause| Error::Configuration { what: what.to_owned(), cause };
@@ -182,7 +181,7 @@ impl Flags {
         }))
     }
 
-    /// Asks the cluster for what the files do not give.
+    /// Reads the parts that the files lack from the cluster.
     async fn complete(&self, files: Files, client: Option<&Client>) -> Result<istio::Config, Error> {
         let (injection, mesh_map) = (self.injection_map(), self.mesh_map());
         let key = async |flags: &'static str, map: &str, key: &str| match client {
@@ -214,7 +213,7 @@ impl Flags {
         Ok(self.config(settings, values, mesh))
     }
 
-    /// None where the cluster has no configuration of the injection, and nobody has named one.
+    /// Returns `None` if the cluster has no injection configuration and no ConfigMap is named.
     async fn read_cluster(&self, client: &Client) -> Result<Option<istio::Config>, Error> {
         let injection = self.injection_map();
         if self.inject_config_map.is_none() && self.maps(client).find(&injection).await?.is_none() {
@@ -239,7 +238,7 @@ impl Flags {
     }
 }
 
-/// A whole configuration, or a template alone: the former has keys of its own at the start of a line.
+/// Parses a whole configuration or a single template. Only a configuration has its own keys at the start of a line.
 fn settings(text: &str) -> Result<Settings, istio::Error> {
     let whole = text.lines().any(|line| {
         ["templates:", "template:", "policy:", "{"].iter().any(|key| line.starts_with(key)) && !line.starts_with("{{")
@@ -252,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_template_alone_is_told_from_a_whole_configuration() {
+    fn a_single_template_is_distinguished_from_a_configuration() {
         assert!(settings("policy: enabled\ntemplates:\n  sidecar: 'spec: {}'\n").is_ok());
         assert!(settings("{{- $x := 1 }}\nspec:\n  containers: []\n").is_ok());
         assert!(settings("templates: [").is_err(), "a broken configuration is no template");

@@ -1,6 +1,6 @@
-//! What the commands know of Dapr's injection: settings in the names that Dapr's chart uses, and facts that are assumed.
+//! Dapr's injection settings, with the names of Dapr's chart, and assumed facts about the cluster.
 //!
-//! No cluster is asked.
+//! Makes no requests to a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::{Error, text};
 use crate::inject::dapr::{Component, Era, Facts, Settings, Trust};
 
-/// Flags of Dapr's injection.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Dapr")]
 #[group(skip)]
@@ -38,7 +37,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Dapr's injection, as far as it is known without a cluster.
+/// Dapr's injection settings and the facts that need no cluster.
 pub(super) struct Loaded {
     pub(super) settings: Settings,
     trust: Trust,
@@ -47,18 +46,18 @@ pub(super) struct Loaded {
 }
 
 impl Flags {
-    /// What injects. `documents`: Components among them bring their containers.
+    /// Loads the settings for an injection. Components among the `documents` add their containers.
     pub(super) fn load(&self, documents: &[Value]) -> Result<Loaded, Error> {
         let path = self.dapr_trust_anchors.as_deref().ok_or(Error::NoTrustAnchors)?;
-        self.loaded(self.dapr_image.clone(), text::read(path)?, documents)
+        self.load_with(self.dapr_image.clone(), text::read(path)?, documents)
     }
 
-    /// The same, to see what would become of a pod: image and anchors that are not given are made up.
+    /// Like [`load`](Self::load), with placeholders for a missing image and missing trust anchors.
     pub(super) fn load_to_explain(&self, documents: &[Value]) -> Result<Loaded, Error> {
-        self.loaded(self.dapr_image.clone().or(Some("daprd".to_owned())), String::new(), documents)
+        self.load_with(self.dapr_image.clone().or(Some("daprd".to_owned())), String::new(), documents)
     }
 
-    fn loaded(&self, image: Option<String>, anchors: String, documents: &[Value]) -> Result<Loaded, Error> {
+    fn load_with(&self, image: Option<String>, anchors: String, documents: &[Value]) -> Result<Loaded, Error> {
         let named = [("NAMESPACE", Some(self.dapr_namespace.clone())), ("SIDECAR_IMAGE", image)];
         let given = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
         let env: BTreeMap<String, String> = given.chain(self.dapr_set.iter().cloned()).collect();

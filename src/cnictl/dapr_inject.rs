@@ -1,15 +1,14 @@
-//! `dapr-inject`: YAML in, the same with Dapr's sidecars out, as `/mutate` would make the pods.
+//! `dapr-inject`: injects Dapr's sidecars into YAML documents as `/mutate` does.
 //!
-//! Documents that nobody injects pass as the text that they were; warnings go to standard error alone.
+//! Documents without an injection keep their text; warnings go only to standard error.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Error, Streams, dapr, documents, text};
-use crate::inject::dapr::{Decision, Told, inject_document};
+use crate::inject::dapr::{Decision, WorkloadReview, inject_document};
 
-/// What is to be injected.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
     /// File of Kubernetes documents; `-` is standard input
@@ -28,27 +27,27 @@ pub struct Flags {
 pub(super) fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
     let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
     let loaded = flags.dapr.load(&documents::all(&input)?)?;
-    let mut told = Vec::new();
+    let mut reviews = Vec::new();
     let output = documents::each(&input, |mut document| {
         let facts = loaded.facts();
-        let changed = inject_document(&mut document, &flags.namespace, &loaded.settings, &facts, &mut told)?;
+        let changed = inject_document(&mut document, &flags.namespace, &loaded.settings, &facts, &mut reviews)?;
         Ok(changed.then_some(document))
     })?;
-    if let Some((told, refusal)) = told.iter().find_map(refused) {
-        return Err(Error::Dapr { kind: told.kind.clone(), name: told.name.clone(), refusal: refusal.to_string() });
+    if let Some((review, refusal)) = reviews.iter().find_map(refused) {
+        return Err(Error::Dapr { kind: review.kind.clone(), name: review.name.clone(), refusal: refusal.to_string() });
     }
     text::write(flags.output.as_deref(), &output, &mut streams)?;
-    for warning in loaded.settings.warnings.iter().cloned().chain(told.iter().flat_map(lines)) {
-        // The documents are written: nothing that happens to a warning undoes that.
+    for warning in loaded.settings.warnings.iter().cloned().chain(reviews.iter().flat_map(lines)) {
+        // The documents are written, so an unwritable warning must not fail the command.
         let _ = writeln!(streams.err, "===> {warning}");
     }
     Ok(())
 }
 
-fn refused(told: &Told) -> Option<(&Told, &Decision)> {
-    (!told.decision.is_allowed()).then_some((told, &told.decision))
+fn refused(review: &WorkloadReview) -> Option<(&WorkloadReview, &Decision)> {
+    (!review.decision.is_allowed()).then_some((review, &review.decision))
 }
 
-fn lines(Told { kind, name, warnings, .. }: &Told) -> impl Iterator<Item = String> {
+fn lines(WorkloadReview { kind, name, warnings, .. }: &WorkloadReview) -> impl Iterator<Item = String> {
     warnings.iter().map(move |warning| format!("{kind} {name:?}: {warning}"))
 }

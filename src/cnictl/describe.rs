@@ -1,4 +1,4 @@
-//! What has been found out about a pod, as text for people and as JSON for programs.
+//! Formats the explanation of a pod as text or JSON.
 
 use std::fmt::{Display, Write as _};
 
@@ -9,22 +9,22 @@ use crate::plugin::SkipReason;
 use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
 use crate::rules::{Family, RuleSet};
 
-/// All about a pod.
+/// The explanation of a pod.
 pub(super) struct Explained {
-    /// `namespace/name`.
+    /// `namespace/name`
     pub(super) subject: String,
-    /// Of Istio's sidecar.
+    /// Istio's sidecar.
     pub(super) injection: Injection,
-    /// Of Dapr's sidecar, where the pod has to do with it.
+    /// Dapr's sidecar, if the pod uses Dapr.
     pub(super) dapr: Option<Injection>,
-    /// What the webhook would warn of.
+    /// Warnings of the webhook.
     pub(super) warnings: Vec<String>,
     pub(super) redirection: Redirection,
 }
 
-/// What the webhook would do.
+/// The webhook's decision.
 pub(super) enum Injection {
-    /// It has its sidecar.
+    /// The pod already has the sidecar.
     Already,
     Yes {
         rule: &'static str,
@@ -35,11 +35,11 @@ pub(super) enum Injection {
         rule: &'static str,
         reason: String,
     },
-    /// It should get one and cannot.
+    /// The webhook refuses the pod.
     Fails(String),
 }
 
-/// What the plugin would do.
+/// The plugin's decision.
 pub(super) enum Redirection {
     Yes {
         redirect: Box<Redirect>,
@@ -47,14 +47,14 @@ pub(super) enum Redirection {
         warnings: Vec<String>,
     },
     No(SkipReason),
-    /// The pod's sandbox would fail.
+    /// The plugin refuses the pod's sandbox.
     Fails(String),
-    /// There would be no pod.
+    /// The webhook refuses the pod, so the plugin is not called.
     NoPod,
 }
 
 impl Explained {
-    /// For people.
+    /// Formats as text.
     pub(super) fn text(&self) -> String {
         let mut text = format!("pod {}\n", self.subject);
         let _ = writeln!(text, "  injected:   {}", self.injection.sentence());
@@ -83,7 +83,7 @@ impl Explained {
         text
     }
 
-    /// For programs.
+    /// Formats as JSON.
     pub(super) fn json(&self) -> Value {
         let mut json =
             json!({ "pod": self.subject, "injection": self.injection.json(), "redirection": self.redirection.json() });
@@ -162,7 +162,7 @@ fn mode(redirect: &Redirect) -> &'static str {
     }
 }
 
-/// By the names of `istio-iptables`' flags.
+/// Returns the parameters by their `istio-iptables` flag names.
 fn parameters(redirect: &Redirect) -> Vec<(&'static str, Value)> {
     let ports = |ports: &PortSelector| match ports {
         PortSelector::None => json!([]),
@@ -211,7 +211,7 @@ fn list<T: Display>(items: &[T]) -> Value {
     items.iter().map(ToString::to_string).collect()
 }
 
-/// A value of [`parameters`] for people.
+/// Formats a value of [`parameters`] as text.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) if items.is_empty() => "none".to_owned(),

@@ -1,13 +1,13 @@
-//! The documents of a text, each changed or left as the text that it was.
+//! Splits a text into documents and replaces changed ones; others keep their text.
 //!
-//! `kube_inject` and `dapr_inject` call it. What becomes of a document, they know.
+//! `kube_inject` and `dapr_inject` call it and provide the change.
 
 use serde_json::Value;
 
 use super::Error;
 use crate::inject::{documents, is_empty, read, write};
 
-/// All documents, each followed by a separator. `change`: the document as it is to be; none: it keeps its text.
+/// Returns all documents, each followed by a separator. `change` returns the new document, or `None` to keep the text.
 pub(super) fn each(
     input: &str,
     mut change: impl FnMut(Value) -> Result<Option<Value>, Error>,
@@ -24,12 +24,12 @@ pub(super) fn each(
     Ok(output)
 }
 
-/// The documents alone.
+/// Parses all documents.
 pub(super) fn all(input: &str) -> Result<Vec<Value>, Error> {
     numbered(input)?.filter(|(_, text)| !is_empty(text)).map(|(number, text)| parse(number, text)).collect()
 }
 
-/// Counted from 1.
+/// Splits into documents, numbered from 1.
 fn numbered(input: &str) -> Result<impl Iterator<Item = (usize, &str)>, Error> {
     Ok(documents(input)?.into_iter().enumerate().map(|(at, text)| (at + 1, text)))
 }

@@ -1,7 +1,6 @@
-//! `explain`: what becomes of a pod, and by which rules.
+//! `explain`: reports the injection and redirection of a pod, and the rules that decide them.
 //!
-//! Asks the very functions that webhook and plugin ask. A pod that has its sidecar is taken as it is; one that has none
-//! is injected first, as it would be.
+//! Calls the functions of the webhook and the plugin. A pod without a sidecar is injected first, as the webhook would.
 
 use std::path::PathBuf;
 
@@ -10,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::configuration::{self, Loaded, answered};
+use super::configuration::{self, Loaded, in_time};
 use super::describe::{Explained, Injection, Redirection};
 use super::{Error, Streams, dapr, documents, text};
 use crate::contract::{self, annotation};
@@ -21,7 +20,6 @@ use crate::plugin::{self, Verdict};
 use crate::pod::PodFacts;
 use crate::rules;
 
-/// What is to be explained.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
     /// File of pods, or of workloads with a template of pods; `-` is standard input
@@ -57,12 +55,12 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
         (Some(name), Some(client)) => vec![live(client.clone(), &flags.namespace, name).await?],
         _ => documents::all(&text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?)?,
     };
-    let known = Known { dapr: flags.dapr.load_to_explain(&documents)?, istio: loaded };
+    let injectors = Injectors { dapr: flags.dapr.load_to_explain(&documents)?, istio: loaded };
     let pods: Vec<Value> = documents.into_iter().flat_map(pods_of).collect();
     if pods.is_empty() {
         return Err(Error::NoPod { number: 1 });
     }
-    let explained = pods.iter().map(|pod| explain(pod, flags, &known)).collect::<Result<Vec<_>, _>>()?;
+    let explained = pods.iter().map(|pod| explain(pod, flags, &injectors)).collect::<Result<Vec<_>, _>>()?;
     let answer = match flags.output {
         Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
         Output::Json => {
@@ -79,13 +77,13 @@ async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value
     serde_json::to_value(pod).map_err(Error::Json)
 }
 
-/// What injects.
-struct Known {
+/// The injectors.
+struct Injectors {
     istio: Loaded,
     dapr: dapr::Loaded,
 }
 
-/// The pods of a document: the one that it is, or those that it makes.
+/// Returns the pods of a document: itself, its items or its template.
 fn pods_of(document: Value) -> Vec<Value> {
     if let Some(items) = document.get("items").and_then(Value::as_array) {
         return items.iter().cloned().flat_map(pods_of).collect();
@@ -94,7 +92,7 @@ fn pods_of(document: Value) -> Vec<Value> {
     match templates.iter().find_map(|pointer| document.pointer(pointer)) {
         Some(template) => {
             let mut pod = template.clone();
-            // A template has no name; that of the workload says which it is.
+            // A template has no name, so the workload's name identifies it.
             let (name, namespace) = (&document["metadata"]["name"], &document["metadata"]["namespace"]);
             if let Some(metadata) = pod.as_object_mut().map(|pod| pod.entry("metadata").or_insert_with(|| json!({})))
                 && let Some(metadata) = metadata.as_object_mut()
@@ -110,20 +108,20 @@ fn pods_of(document: Value) -> Vec<Value> {
     }
 }
 
-fn explain(pod: &Value, flags: &Flags, known: &Known) -> Result<Explained, Error> {
+fn explain(pod: &Value, flags: &Flags, injectors: &Injectors) -> Result<Explained, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
     let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
     let subject = format!("{namespace}/{name}");
     let mut warnings = Vec::new();
-    let (injection, pod) = inject_istio(pod, namespace, &known.istio, &mut warnings);
-    let (dapr, pod) = inject_dapr(pod, namespace, &known.dapr, &mut warnings)?;
+    let (injection, pod) = inject_istio(pod, namespace, &injectors.istio, &mut warnings);
+    let (dapr, pod) = inject_dapr(pod, namespace, &injectors.dapr, &mut warnings)?;
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
     let redirection = if refused { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
     Ok(Explained { subject, injection, dapr, warnings, redirection })
 }
 
-/// What the webhook would answer, and the pod as it would be.
+/// Returns the webhook's decision and the injected pod.
 fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Vec<String>) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
         return (Injection::Already, pod.clone());
@@ -135,8 +133,8 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
             warnings.extend(decision.remark.iter().map(ToString::to_string));
             (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
         }
-        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, warnings: passed_over, .. } }) => {
-            warnings.extend(decision.remark.iter().map(ToString::to_string).chain(passed_over));
+        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, warnings: ignored, .. } }) => {
+            warnings.extend(decision.remark.iter().map(ToString::to_string).chain(ignored));
             let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)
         }
@@ -144,7 +142,7 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
     }
 }
 
-/// What Dapr's webhook would answer about a pod that has to do with Dapr, and the pod as it would be.
+/// Returns the decision of Dapr's webhook, if the pod uses Dapr, and the injected pod.
 fn inject_dapr(
     pod: Value,
     namespace: &str,
@@ -169,17 +167,17 @@ fn inject_dapr(
     })
 }
 
-/// Names of the containers that only the injected pod has.
+/// Returns the names of the injected containers.
 fn added(before: &Value, after: &Value) -> Vec<String> {
     let names = |pod: &Value| -> Vec<String> {
         let lists = ["initContainers", "containers"].into_iter().filter_map(|list| pod["spec"][list].as_array());
         lists.flatten().filter_map(|container| container["name"].as_str().map(str::to_owned)).collect()
     };
-    let known = names(before);
-    names(after).into_iter().filter(|name| !known.contains(name)).collect()
+    let injectors = names(before);
+    names(after).into_iter().filter(|name| !injectors.contains(name)).collect()
 }
 
-/// What the plugin would do.
+/// Returns the plugin's decision.
 fn redirect(pod: &Value, ipv6: bool) -> Result<Redirection, Error> {
     let facts = PodFacts::from_pod_json(pod.to_string().as_bytes())?;
     Ok(match plugin::of_pod(&facts) {

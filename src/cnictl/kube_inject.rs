@@ -1,6 +1,6 @@
-//! `kube-inject`: YAML in, the same with sidecars out.
+//! `kube-inject`: injects sidecars into YAML documents.
 //!
-//! Documents that nobody injects pass as the text that they were; warnings go to standard error alone.
+//! Documents without an injection keep their text; warnings go only to standard error.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::configuration::{self, Loaded};
 use super::{Error, Streams, documents, text};
 use crate::inject::istio::Document;
 
-/// Flags, under the names of Istio's tool.
+/// The flags of `istioctl kube-inject`.
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
     /// File of Kubernetes documents; `-` is standard input
@@ -29,26 +29,26 @@ pub struct Flags {
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
     let input = text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?;
     let loaded = flags.configuration.load(false, &mut streams).await?;
-    let (output, told) = inject(&loaded, &input)?;
+    let (output, messages) = inject(&loaded, &input)?;
     text::write(flags.output.as_deref(), &output, &mut streams)?;
-    if !told.is_empty() {
-        // The documents are written: nothing that happens to a warning undoes that.
-        let _ = write!(streams.err, "\n{told}");
+    if !messages.is_empty() {
+        // The documents are written, so an unwritable warning must not fail the command.
+        let _ = write!(streams.err, "\n{messages}");
     }
     Ok(())
 }
 
-/// The documents with their sidecars, and what is said about those that get none and about annotations that were passed over.
+/// Returns the documents with their sidecars, and messages about documents without one and about ignored annotations.
 fn inject(loaded: &Loaded, input: &str) -> Result<(String, String), Error> {
-    let mut told = String::new();
+    let mut messages = String::new();
     let native = |node: Option<&str>| loaded.nodes.have_native_sidecars(node);
     let output = documents::each(input, |document| match loaded.injector.inject_document(document, &native)? {
         Document::Workload { document, skipped, warnings } => {
-            told.extend(skipped.iter().map(|skipped| format!("===> {skipped}\n")));
-            told.extend(warnings.iter().map(|warning| format!("===> {warning}\n")));
+            messages.extend(skipped.iter().map(|skipped| format!("===> {skipped}\n")));
+            messages.extend(warnings.iter().map(|warning| format!("===> {warning}\n")));
             Ok(Some(document))
         }
         Document::Untouched => Ok(None),
     })?;
-    Ok((output, told))
+    Ok((output, messages))
 }

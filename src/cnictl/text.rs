@@ -1,4 +1,4 @@
-//! Reading what the command line names, and writing where it says.
+//! Reads and writes the files that the command line names.
 #![expect(clippy::disallowed_methods, reason = "reads and writes the files that the command line names")]
 
 use std::fs::{self, File};
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use super::{Error, Streams};
 
-/// More than this nobody means to inject.
-const LARGEST: u64 = 64 << 20;
+/// The size limit of a file in bytes.
+const MAX_SIZE: u64 = 64 << 20;
 
-/// A file's text.
+/// Reads a file.
 pub(super) fn read(path: &Path) -> Result<String, Error> {
     let wrong = |cause| Error::File { what: "open", path: path.to_owned(), cause };
     limited(File::open(path).map_err(wrong)?).map_err(wrong)
 }
 
-/// A file's text, or what comes by standard input where it is called `-`.
+/// Reads a file, or standard input for `-`.
 pub(super) fn read_or_input(path: &Path, streams: &mut Streams<'_>) -> Result<String, Error> {
     if path == Path::new("-") {
         return limited(&mut *streams.input).map_err(|cause| Error::Stream { what: "standard input", cause });
@@ -24,7 +24,7 @@ pub(super) fn read_or_input(path: &Path, streams: &mut Streams<'_>) -> Result<St
     read(path)
 }
 
-/// To the file, where one is named.
+/// Writes to the file, or to standard output without one.
 pub(super) fn write(path: Option<&Path>, text: &str, streams: &mut Streams<'_>) -> Result<(), Error> {
     match path {
         Some(path) => {
@@ -36,11 +36,11 @@ pub(super) fn write(path: Option<&Path>, text: &str, streams: &mut Streams<'_>) 
     }
 }
 
-fn limited(from: impl Read) -> io::Result<String> {
+fn read_limited(from: impl Read) -> io::Result<String> {
     let mut text = String::new();
-    from.take(LARGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {LARGEST} bytes")));
+    from.take(MAX_SIZE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_SIZE {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {MAX_SIZE} bytes")));
     }
     Ok(text)
 }

@@ -1,7 +1,7 @@
-//! Dapr's sidecar: whether a pod gets `daprd`, and the patch that puts it there.
+//! Injection of Dapr's sidecar: decides whether a pod gets `daprd`, and creates the patch.
 //!
-//! `webhook` calls [`review`] for each pod, `istio-cnictl` for each of a file. Everything is an argument: the request, the
-//! settings, and the facts that watches keep current. Nothing here asks an API server or reads a file.
+//! `webhook` and `istio-cnictl` call [`review`] for each pod. The request, the settings and the facts, which watches keep
+//! current, are arguments. Makes no API requests and reads no files.
 
 mod accounts;
 mod annotations;
@@ -33,7 +33,7 @@ use serde_json::Value;
 pub use accounts::{Allowed, Authority, PatternError, User};
 pub use app_id::{AppId, AppIdError, Source};
 pub use components::Component;
-pub use documents::{Told, inject_document};
+pub use documents::{WorkloadReview, inject_document};
 pub use era::Era;
 pub use glob::{Fault, Glob, GlobError};
 pub use pod::Toleration;
@@ -48,108 +48,97 @@ use pod::Pod;
 
 use super::patch::Operation;
 
-/// The part of an admission request that counts.
+/// The fields of an admission request that the injection reads.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// `request.kind.kind`.
+    /// `request.kind.kind`
     pub kind: &'a str,
-    /// `request.namespace`.
+    /// `request.namespace`
     pub namespace: &'a str,
-    /// `request.userInfo`.
+    /// `request.userInfo`
     pub user: User<'a>,
-    /// `request.object`; `None` where it is absent or null.
+    /// `request.object`; `None` if absent or null.
     pub object: Option<&'a Value>,
 }
 
-/// What is known of the cluster.
+/// The state of the cluster that the injection depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// UIDs of the service accounts that [`Allowed::wants_uid`] selects.
+    /// The UIDs of the service accounts that [`Allowed::wants_uid`] selects.
     pub accounts: &'a BTreeSet<String>,
-    /// Trust of the mesh.
     pub trust: &'a Trust,
-    /// Components of the request's namespace that bring a container; `None` until they were read.
+    /// The Components with a container in the request's namespace; `None` until they are loaded.
     pub components: Option<&'a [Component]>,
 }
 
-/// What is to be answered.
+/// The result of a review.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// What happens to the pod, and why.
+pub struct AdmissionOutcome {
     pub decision: Decision,
-    /// Empty unless the pod gets a sidecar.
     pub patch: Vec<Operation>,
-    /// For whoever created the pod: annotations that were passed over, and why a pod that wants a sidecar has none.
+    /// Warnings for the pod's creator: ignored annotations, and the reason if a requested sidecar is not injected.
     pub warnings: Vec<String>,
 }
 
-/// What happens to a pod.
+/// The decision about a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// It gets a sidecar.
     Inject {
-        /// By which the sidecar is called.
         app_id: AppId,
-        /// By what the pod's creator may have it.
+        /// The permission of the pod's creator.
         authority: Authority,
     },
-    /// It is let through as it is.
+    /// The pod is admitted without changes.
     Skip(Skip),
-    /// It wants a sidecar that cannot be made, and is not let through.
+    /// The pod requests a sidecar that cannot be created, and is denied.
     Refuse(Refusal),
 }
 
-/// Why a pod is let through as it is.
+/// The reason for admitting a pod without changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skip {
-    /// It is something else, of this kind.
+    /// The object is of this kind.
     NotAPod(String),
-    /// `dapr.io/enabled` is absent, or something else than `true`.
+    /// `dapr.io/enabled` is absent or not `true`.
     NotEnabled(Option<String>),
-    /// Its creator is not on the list.
-    Unauthorized {
-        /// Who that is.
-        username: String,
-    },
-    /// The sidecar is there already, in this list of containers.
+    /// The pod's creator is not allowed.
+    Unauthorized { username: String },
+    /// The sidecar already exists in this list of containers.
     AlreadyInjected(&'static str),
 }
 
-/// Why a pod is not let through.
+/// The reason for denying a pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The review has no object.
     #[error("the review holds no pod")]
     NoObject,
-    /// The object is no pod.
     #[error("the pod cannot be read: {0}")]
     Malformed(String),
-    /// There is no app id.
     #[error(transparent)]
     AppId(#[from] AppIdError),
-    /// Trust anchors were not read yet.
+    /// The trust anchors are not loaded yet.
     #[error(
         "the trust anchors of the mesh are not known yet: try again, and look at the injector's log if it stays so"
     )]
     NoTrustAnchors,
-    /// The issuer's certificate and key, which sidecars of this release need, were not read.
+    /// The issuer's certificate and key, which sidecars of this release need, are not loaded.
     #[error("the issuer's certificate and key are not known: look for the secret dapr-trust-bundle")]
     NoIssuer,
-    /// Components were not read yet.
+    /// The Components are not loaded yet.
     #[error(
         "the Components of the namespace are not known yet: try again, and look at the injector's log if it stays so"
     )]
     NoComponents,
-    /// An image is asked for, and none is named: the container could never start.
+    /// `dapr.io/sidecar-image` is empty, so the container could never start.
     #[error("dapr.io/sidecar-image is empty: name an image, or leave the annotation out")]
     NoImage,
-    /// Release 1.4.2 refused pods whose port is no number.
+    /// Release 1.4.2 denies pods whose port is not a number.
     #[error("dapr.io/app-port: {0:?} is no port")]
     AppPort(String),
 }
 
 impl Decision {
-    /// The reason as metrics and logs name it.
+    /// The reason's name in metrics and logs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Inject { .. } => "injected",
@@ -168,15 +157,15 @@ impl Decision {
         }
     }
 
-    /// Whether the API server is to let the pod through.
+    /// Whether the pod is admitted.
     pub fn is_allowed(&self) -> bool {
         !matches!(self, Self::Refuse(_))
     }
 }
 
 impl Skip {
-    /// Whether the pod's creator may well expect a sidecar.
-    fn is_surprising(&self) -> bool {
+    /// Whether the pod's creator probably expects a sidecar.
+    fn needs_warning(&self) -> bool {
         match self {
             Self::Unauthorized { .. } => true,
             Self::NotEnabled(value) => value.as_deref().is_some_and(truthy),
@@ -210,7 +199,7 @@ impl fmt::Display for Decision {
 }
 
 /// Reviews one request.
-pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Outcome {
+pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> AdmissionOutcome {
     let mut warnings = Vec::new();
     let (decision, patch) = match admit(request, settings, facts) {
         Err(decision) => (decision, Vec::new()),
@@ -220,14 +209,14 @@ pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> 
         },
     };
     if let Decision::Skip(skip) = &decision
-        && skip.is_surprising()
+        && skip.needs_warning()
     {
         warnings.push(format!("no Dapr sidecar: {decision}"));
     }
-    Outcome { decision, patch, warnings }
+    AdmissionOutcome { decision, patch, warnings }
 }
 
-/// Whether it is a pod, wants a sidecar and may have one. Release 1.4.2 asked who it is first.
+/// Checks that the object is a pod, requests a sidecar and is allowed to. Release 1.4.2 checks the user first.
 fn admit(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Result<Authority, Decision> {
     let unauthorized = || Decision::Skip(Skip::Unauthorized { username: request.user.username.to_owned() });
     let authority = settings.allowed.authority(request.user, facts.accounts);
@@ -241,7 +230,7 @@ fn admit(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Resul
     authority.ok_or_else(unauthorized)
 }
 
-/// Whether the object asks for a sidecar; one that is absent goes on, to be refused with a reason.
+/// Checks that the object requests a sidecar. An absent object passes, to be denied later with a reason.
 fn enabled(object: Option<&Value>, era: Era) -> Result<(), Skip> {
     let Some(object) = object else { return Ok(()) };
     let value = object.pointer("/metadata/annotations/dapr.io~1enabled");
@@ -253,7 +242,7 @@ fn enabled(object: Option<&Value>, era: Era) -> Result<(), Skip> {
     if value.is_some_and(enough) { Ok(()) } else { Err(Skip::NotEnabled(value.map(str::to_owned))) }
 }
 
-/// Makes the patch for a pod that is to have a sidecar.
+/// Creates the patch that injects the sidecar.
 fn inject(
     request: &Request<'_>,
     settings: &Settings,
@@ -313,7 +302,7 @@ fn injected_components(
     Ok(components::injectable(id, components, warnings))
 }
 
-/// Where components have their sockets, when the pod has any or gets some.
+/// The directory of the component sockets, if the pod has or gets components.
 fn sockets_folder<'a>(pod: &Pod<'_>, options: &Options<'a>, settings: &'a Settings, injected: bool) -> Option<&'a str> {
     let marked = pod.spec.containers.iter().any(|container| options.pluggable.contains(container.name));
     let folder = if options.pluggable.folder.is_empty() { &settings.sockets_folder } else { options.pluggable.folder };

@@ -1,8 +1,7 @@
-//! Whether a pod is broken: its validation has ended with the exit code that says "no redirection", or it lacks the sidecar
-//! that it asks for.
+//! Detects broken pods: validation failed with the exit code for missing redirection, or the requested sidecar is missing.
 //!
-//! Pure. Of a validation, the current termination counts as well as the last one, so that containers which are never started again are
-//! found, too.
+//! Pure. Both the current and the last termination of the validation container count, so that pods whose container is
+//! never restarted are found, too.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,90 +12,78 @@ use super::settings::{Settings, Symptom, Validation};
 use crate::contract::dapr;
 use crate::pod::PodName;
 
-/// A pod whose validation failed, and all that deciding and acting need of it.
+/// A broken pod, with the fields that decisions and actions need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
-    /// Namespace and name.
     pub pod: PodName,
     /// `metadata.uid`
     pub uid: String,
     /// `metadata.resourceVersion`
     pub version: String,
-    /// The node that it is bound to.
     pub node: String,
-    /// All its addresses; none where it has no sandbox yet, or no longer.
+    /// All pod IPs; empty without a sandbox.
     pub ips: Vec<IpAddr>,
-    /// The container that says so.
+    /// The failed or missing container.
     pub container: String,
-    /// How often that container had been restarted when it ended so.
+    /// The container's restart count at the failure.
     pub attempt: u32,
-    /// How often it has been restarted up to now.
+    /// The container's current restart count.
     pub restarts: u32,
-    /// Where the termination stands.
     pub evidence: Evidence,
-    /// Who makes another pod in its place.
     pub owner: Owner,
-    /// It is being deleted.
     pub deleting: bool,
-    /// The container will be started again.
+    /// Whether the kubelet will restart the container.
     pub retries: bool,
-    /// It runs, and might pass this time.
+    /// Whether the container is running and might succeed.
     pub validating: bool,
-    /// It carries the label of broken pods, whatever its value.
+    /// Whether the pod has the label for broken pods, with any value.
     pub labelled: bool,
-    /// What created it; none without a controller.
+    /// `None` without a controller.
     pub lineage: Option<Box<Lineage>>,
 }
 
-/// Where a termination was found.
+/// The container state with the failed termination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// In the current state.
+    /// `state`
     Current,
-    /// In the last state: the container waits for its next attempt, or makes it.
+    /// `lastState`: the container waits for its restart or runs again.
     Last,
 }
 
-/// Who would replace a pod.
+/// The owner that would replace a deleted pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// A controller.
     Controller,
-    /// The kubelet, from a file on the node: deletion in the API does not restart it.
+    /// The kubelet, for a static pod: deleting the mirror pod does not restart it.
     Node,
-    /// Nobody.
     Nobody,
 }
 
-/// Why a pod is not broken, or none of ours.
+/// The reason for which a pod does not count as broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sound {
-    /// The selectors do not select it.
+pub enum NotBroken {
     NotSelected,
-    /// It does not ask for Dapr's sidecar.
+    /// The pod does not request Dapr's sidecar.
     NotEnabled,
-    /// It has that sidecar.
     HasSidecar,
-    /// It has come to its end without one.
+    /// The pod's phase is `Succeeded` or `Failed`.
     Finished,
-    /// It lives in the node's netns, where nothing is ever redirected.
+    /// The pod uses the node's netns, which is never redirected.
     HostNetwork,
-    /// It has no sidecar annotation.
+    /// The sidecar annotation is missing.
     NoAnnotation,
-    /// Its status names no such init container (yet).
+    /// The status has no validation container (yet).
     NoContainer,
-    /// Validation has passed since.
+    /// The latest validation succeeded.
     Recovered,
-    /// Validation has not ended yet.
     NotEnded,
-    /// It ended with another exit code.
     OtherExitCode,
-    /// It ended with another message.
     OtherMessage,
 }
 
-impl Sound {
-    /// For logs.
+impl NotBroken {
+    /// The reason's name in logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotSelected => "not_selected",
@@ -114,16 +101,16 @@ impl Sound {
     }
 }
 
-impl fmt::Display for Sound {
+impl fmt::Display for NotBroken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// Whether a pod is broken by the symptom that `settings` name, else why not.
-pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, Sound> {
+/// Checks a pod for the symptom in `settings`.
+pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, NotBroken> {
     if !settings.selector.selects(pod) {
-        return Err(Sound::NotSelected);
+        return Err(NotBroken::NotSelected);
     }
     match &settings.symptom {
         Symptom::Validation(validation) => unvalidated(pod, validation, settings),
@@ -131,34 +118,34 @@ pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, Sound> {
     }
 }
 
-/// Whether it asks for Dapr's sidecar as the injector reads it, and has none. Whoever has one has it from its first day.
-fn without_sidecar(pod: &Pod) -> Result<Broken, Sound> {
+/// Checks for Dapr's annotation, as the injector reads it, without the sidecar. A sidecar cannot be added later.
+fn without_sidecar(pod: &Pod) -> Result<Broken, NotBroken> {
     let Pod { metadata, spec, status, .. } = pod;
     let enabled = metadata.annotations.as_ref().and_then(|all| all.get(dapr::ENABLED)?.0.as_deref());
     if !enabled.is_some_and(|value| value.eq_ignore_ascii_case("true")) {
-        return Err(Sound::NotEnabled);
+        return Err(NotBroken::NotEnabled);
     }
     let mut containers = spec.containers.iter().chain(&spec.init_containers).flatten();
     if containers.any(|container| container.name == dapr::SIDECAR) {
-        return Err(Sound::HasSidecar);
+        return Err(NotBroken::HasSidecar);
     }
     if is_finished(status) {
-        return Err(Sound::Finished);
+        return Err(NotBroken::Finished);
     }
     let absent = Container { name: dapr::SIDECAR.to_owned(), ..Container::default() };
     Ok(describe(pod, &absent, Evidence::Current, 0, ""))
 }
 
-/// Of several containers that the filters allow, the first broken one counts.
-fn unvalidated(pod: &Pod, validation: &Validation, settings: &Settings) -> Result<Broken, Sound> {
+/// Checks the validation container. If several containers pass the filters, the first broken one counts.
+fn unvalidated(pod: &Pod, validation: &Validation, settings: &Settings) -> Result<Broken, NotBroken> {
     if pod.spec.host_network {
-        return Err(Sound::HostNetwork);
+        return Err(NotBroken::HostNetwork);
     }
     let has = |key: &str| pod.metadata.annotations.as_ref().is_some_and(|keys| keys.contains_key(key));
     if !validation.annotation.is_empty() && !has(&validation.annotation) {
-        return Err(Sound::NoAnnotation);
+        return Err(NotBroken::NoAnnotation);
     }
-    let mut reason = Sound::NoContainer;
+    let mut reason = NotBroken::NoContainer;
     let named = |c: &&Container| validation.container.is_empty() || c.name == validation.container;
     for container in pod.status.init_container_statuses.iter().flatten().filter(named) {
         match failure(container, validation) {
@@ -169,11 +156,11 @@ fn unvalidated(pod: &Pod, validation: &Validation, settings: &Settings) -> Resul
     Err(reason)
 }
 
-/// Which termination says that the container failed as looked for, and at which attempt.
-fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, u32), Sound> {
+/// Returns the termination that matches the failed validation, and its attempt.
+fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, u32), NotBroken> {
     let current = container.state.terminated.as_ref();
     if current.is_some_and(|ended| ended.reason == "Completed" || ended.exit_code == 0) {
-        return Err(Sound::Recovered);
+        return Err(NotBroken::Recovered);
     }
     let last = container.last_state.terminated.as_ref();
     let matched = match (current.map(|ended| matches(ended, validation)), last.map(|ended| matches(ended, validation)))
@@ -181,9 +168,9 @@ fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, 
         (Some(Ok(())), _) => Ok(Evidence::Current),
         (_, Some(Ok(()))) => Ok(Evidence::Last),
         (Some(Err(sound)), _) | (None, Some(Err(sound))) => Err(sound),
-        (None, None) => Err(Sound::NotEnded),
+        (None, None) => Err(NotBroken::NotEnded),
     };
-    // The count is that of the attempt which the current state shows; while waiting, that attempt has become the last.
+    // `restartCount` numbers the attempt in `state`; while the container waits, that attempt is in `lastState`.
     let moved_on = container.state.running.is_some() || current.is_some();
     matched.map(|evidence| match evidence {
         Evidence::Last if moved_on => (evidence, container.restart_count.saturating_sub(1)),
@@ -191,13 +178,13 @@ fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, 
     })
 }
 
-fn matches(ended: &Terminated, validation: &Validation) -> Result<(), Sound> {
+fn matches(ended: &Terminated, validation: &Validation) -> Result<(), NotBroken> {
     if validation.exit_code != 0 && ended.exit_code != validation.exit_code {
-        return Err(Sound::OtherExitCode);
+        return Err(NotBroken::OtherExitCode);
     }
     let message = validation.message.trim();
     if !message.is_empty() && ended.message.trim() != message {
-        return Err(Sound::OtherMessage);
+        return Err(NotBroken::OtherMessage);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The number of actions that repair may take in a minute, in total and for each namespace.
+//! Limits actions per minute, in total and per namespace.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -6,64 +6,63 @@ use std::time::Duration;
 /// The period over which actions are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The actions of the last minute.
+/// A sliding window of the actions of the last minute.
 #[derive(Debug)]
 pub(super) struct Budget {
-    most: usize,
-    /// Whether a namespace is limited to a share.
+    limit: usize,
+    /// Whether each namespace is limited to a share.
     shared: bool,
     spent: VecDeque<(Duration, String)>,
 }
 
-/// From when on another action is possible.
+/// The earliest times for another action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
-    /// As far as the whole budget goes.
+pub(super) struct Earliest {
+    /// Within the whole budget.
     pub(super) total: Duration,
-    /// As far as the share of the namespace goes.
+    /// Within the namespace's share.
     pub(super) share: Duration,
 }
 
 impl Budget {
-    /// A budget of `most` actions a minute, of which no namespace may use all.
-    pub(super) fn shared(most: u32) -> Self {
-        Self { most: most as usize, shared: true, spent: VecDeque::new() }
+    /// A budget of `limit` actions per minute that one namespace cannot exhaust.
+    pub(super) fn shared(limit: u32) -> Self {
+        Self { limit: limit as usize, shared: true, spent: VecDeque::new() }
     }
 
-    /// A budget of `most` actions a minute, whatever their namespaces.
-    pub(super) fn whole(most: u32) -> Self {
-        Self { shared: false, ..Self::shared(most) }
+    /// A budget of `limit` actions per minute for all namespaces together.
+    pub(super) fn whole(limit: u32) -> Self {
+        Self { shared: false, ..Self::shared(limit) }
     }
 
-    /// From when on there is room for another action in this namespace.
-    pub(super) fn room(&mut self, namespace: &str, now: Duration) -> Room {
+    /// The earliest times for another action in this namespace.
+    pub(super) fn earliest(&mut self, namespace: &str, now: Duration) -> Earliest {
         while self.spent.front().is_some_and(|(at, _)| *at + WINDOW <= now) {
             self.spent.pop_front();
         }
         let own: Vec<Duration> = self.spent.iter().filter(|(_, of)| of == namespace).map(|(at, _)| *at).collect();
         let all: Vec<Duration> = self.spent.iter().map(|(at, _)| *at).collect();
-        Room { total: free(&all, self.most), share: free(&own, self.share(namespace)) }
+        Earliest { total: earliest_slot(&all, self.limit), share: earliest_slot(&own, self.share(namespace)) }
     }
 
-    /// Of n namespaces that act, each gets one part of n + 1: the remaining part is for the next one.
+    /// With n namespaces in use, each gets 1/(n + 1) of the budget, which leaves a share for the next namespace.
     fn share(&self, namespace: &str) -> usize {
         if !self.shared {
-            return self.most;
+            return self.limit;
         }
         let others: BTreeSet<&str> =
             self.spent.iter().map(|(_, of)| of.as_str()).filter(|of| *of != namespace).collect();
-        self.most.div_ceil(others.len() + 2)
+        self.limit.div_ceil(others.len() + 2)
     }
 
-    /// Counts one action, now.
     pub(super) fn spend(&mut self, namespace: &str, now: Duration) {
         self.spent.push_back((now, namespace.to_owned()));
     }
 }
 
-/// When fewer than `most` of these actions are left within the period.
-fn free(spent: &[Duration], most: usize) -> Duration {
-    let surplus = (spent.len() + 1).checked_sub(most + 1);
+/// The time from which fewer than `limit` of these actions are within the window.
+fn earliest_slot(spent: &[Duration], limit: usize) -> Duration {
+    let surplus = (spent.len() + 1).checked_sub(limit + 1);
     surplus.and_then(|index| spent.get(index)).map_or(Duration::ZERO, |at| *at + WINDOW)
 }
 
@@ -78,10 +77,10 @@ mod tests {
     }
 
     #[test]
-    fn any_minute_has_so_many_actions() {
+    fn any_minute_has_at_most_the_limit_of_actions() {
         let mut budget = Budget::whole(2);
         for (now, room) in [(5, NONE), (20, NONE), (30, second(65)), (65, NONE), (66, second(80))] {
-            let found = budget.room("a", second(now));
+            let found = budget.earliest("a", second(now));
             assert_eq!((found.total, found.share), (room, room), "{now}");
             if room == NONE {
                 budget.spend("a", second(now));
@@ -90,19 +89,19 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_leaves_room_for_the_next_one() {
+    fn a_namespace_leaves_a_share_for_the_next_one() {
         let mut budget = Budget::shared(12);
         let mut acted = |namespace: &str| {
             let mut count = 0;
-            while budget.room(namespace, second(1)) == (Room { total: NONE, share: NONE }) {
+            while budget.earliest(namespace, second(1)) == (Earliest { total: NONE, share: NONE }) {
                 budget.spend(namespace, second(1));
                 count += 1;
             }
             count
         };
         assert_eq!([acted("a"), acted("b"), acted("c"), acted("a")], [6, 4, 2, 0]);
-        assert_eq!(budget.room("d", second(1)), Room { total: second(61), share: NONE });
-        assert_eq!(budget.room("b", second(1)), Room { total: second(61), share: second(61) });
-        assert_eq!(Budget::shared(1).room("a", NONE).share, NONE, "a budget of one can be used");
+        assert_eq!(budget.earliest("d", second(1)), Earliest { total: second(61), share: NONE });
+        assert_eq!(budget.earliest("b", second(1)), Earliest { total: second(61), share: second(61) });
+        assert_eq!(Budget::shared(1).earliest("a", NONE).share, NONE, "a budget of one can be used");
     }
 }

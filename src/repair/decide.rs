@@ -1,4 +1,4 @@
-//! What becomes of a broken pod: one pure function from what is known to a decision with its reason.
+//! Decides about a broken pod. Pure: each decision has its reason.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,34 +6,32 @@ use std::time::Duration;
 use super::broken::{Broken, Owner};
 use super::settings::{Mode, Settings};
 
-/// What becomes of a broken pod now.
+/// The decision about a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// This is done.
     Act(Action),
-    /// Not before then, and why.
+    /// Acting is delayed until this time.
     Later(Duration, Reason),
-    /// Nothing, and why.
     Nothing(Reason),
 }
 
-/// What can be done about a broken pod.
+/// An action on a broken pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It is evicted; disruption budgets hold.
+    /// Evicts the pod; disruption budgets apply.
     Evict,
-    /// It is deleted, whatever the budgets say.
+    /// Deletes the pod regardless of disruption budgets.
     Delete,
-    /// It gets the label of broken pods.
+    /// Adds the label for broken pods.
     Label,
-    /// Its netns is brought to what the plugin would have made of it.
+    /// Programs the rules in the pod's netns as the plugin would.
     Reprogram,
-    /// It is told as an event that it is as it is, and why nothing else is done about it.
+    /// Records an event that the pod is broken, with the reason for no other action.
     Report(Reason),
 }
 
 impl Action {
-    /// Metric label and log field; Istio's word where it has one.
+    /// The name in metric labels and logs; Istio's if it has the action.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evict => "evict",
@@ -45,56 +43,56 @@ impl Action {
     }
 }
 
-/// Why a broken pod is left alone, now or for good.
+/// The reason for not acting on a broken pod, for now or at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Someone deletes it already.
+    /// The pod is already being deleted.
     Deleting,
-    /// It was evicted or deleted; the API server will tell when it is gone.
+    /// The pod was evicted or deleted; the watch reports its end.
     Ended,
-    /// It carries the label.
+    /// The pod has the label.
     Labelled,
-    /// What would be done was logged.
+    /// Dry run: the action was logged.
     DryRun,
-    /// It was told as an event.
+    /// An event was recorded.
     Reported,
-    /// It has taken the place of a deleted pod, and is no better.
+    /// The pod replaces a deleted one and is broken, too.
     Replacement,
-    /// No setting asks for more than detection.
+    /// The mode is detection only.
     ObserveOnly,
-    /// No controller would replace it, and `--repair-standalone-pods` is not set.
+    /// No controller would replace the pod, and `--repair-standalone-pods` is not set.
     Standalone,
-    /// It is made from a file on its node: ending it in the API restarts nothing.
+    /// Deleting a static pod's mirror pod does not restart it.
     StaticPod,
-    /// It runs on another node, whose namespaces are out of reach.
+    /// The pod runs on another node, whose namespaces are not accessible.
     OtherNode,
-    /// Its validation is never run again: rules would come too late.
+    /// The validation container is never restarted, so rules would come too late.
     NoRetry,
-    /// Its validation runs again right now, and might pass: it is not ended in the middle of that.
+    /// The validation container is running and might succeed.
     Validating,
-    /// It was reprogrammed; its validation has not been run since.
+    /// The pod was reprogrammed, and validation has not run since.
     AwaitsValidation,
-    /// It cannot be reprogrammed, however often one tries.
+    /// Reprogramming failed with an error that no retry changes.
     Hopeless,
-    /// What was tried failed a moment ago.
+    /// The previous action failed recently.
     BackOff,
-    /// This node starts pods without redirection for now: what replaces the pod may be no better.
+    /// The node does not redirect new pods at present: a replacement might be broken, too.
     NodeNotReady,
-    /// It replaces a pod that was evicted or deleted, and is broken, too: its controller's next turn comes later.
+    /// The pod replaces an evicted or deleted one and is broken, too: its controller is in back-off.
     ControllerBackOff,
-    /// Its namespace has had its share of the actions of this minute.
+    /// The namespace has used its share of this minute's budget.
     NamespaceShare,
-    /// The actions of this minute are used up.
+    /// This minute's budget is used up.
     Budget,
 }
 
 impl Reason {
-    /// Whether it means that repair gives a broken pod up, for good or for a while, and nobody has been told so yet.
+    /// Whether repair gives up on the pod, for a while or for good, without an action that reports it.
     pub fn gives_up(self) -> bool {
         matches!(self, Self::ControllerBackOff | Self::Standalone | Self::StaticPod | Self::NoRetry)
     }
 
-    /// For logs and metric labels.
+    /// The name in logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Deleting => "deleting",
@@ -126,74 +124,71 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What has been done about a pod so far. All times are those since the controller started.
+/// Previous actions on a pod and the limits on the next one. Times are relative to the controller's start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct History {
-    /// Actions in a row that did not succeed.
+    /// Consecutive failed actions.
     pub failures: u32,
-    /// No action before then.
+    /// The end of the back-off after a failure.
     pub not_before: Duration,
-    /// What needs no second time.
+    /// The final action, which is not repeated.
     pub acted: Option<Acted>,
-    /// Attempts up to this one began before the pod was reprogrammed and say nothing about it.
+    /// The last attempt that began before the pod was reprogrammed; up to this one, failures are no evidence.
     pub reprogrammed: Option<u32>,
-    /// It has taken the place of a deleted pod.
+    /// Whether the pod replaces a deleted one.
     pub replacement: bool,
-    /// The node is not ready for what would replace the pod.
+    /// Whether the node does not yet redirect new pods.
     pub node_not_ready: bool,
-    /// When its controller's pods may be ended again.
-    pub controller: Duration,
-    /// When its namespace's share of the budget has room.
-    pub share: Duration,
-    /// When the budget of actions has room.
-    pub room: Duration,
+    /// The end of the back-off of the pod's controller.
+    pub controller_back_off: Duration,
+    /// The earliest time within the namespace's share of the budget.
+    pub namespace_share: Duration,
+    /// The earliest time within the budget.
+    pub budget: Duration,
 }
 
-/// What was done about a pod for good.
+/// An action that is not repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acted {
-    /// Evicted or deleted.
+    /// The pod was evicted or deleted.
     Ended,
-    /// Labelled.
     Labelled,
-    /// Found to be beyond reprogramming.
+    /// Reprogramming failed permanently.
     Hopeless,
-    /// Logged, as a dry run does.
     DryRun,
-    /// Told as an event.
     Reported,
 }
 
-/// What is to be done about a broken pod at `now`, since the controller started.
+/// Decides about a broken pod at `now`, a time relative to the controller's start.
 pub fn decide(broken: &Broken, history: &History, settings: &Settings, now: Duration) -> Decision {
-    let action = match settled(broken, history).map_or_else(|| remedy(broken, history, settings), Err) {
+    let action = match final_reason(broken, history).map_or_else(|| action_for_mode(broken, history, settings), Err) {
         Ok(action) => action,
         Err(reason) => return Decision::Nothing(reason),
     };
     if history.node_not_ready {
         return Decision::Nothing(Reason::NodeNotReady);
     }
-    match brakes(action, history).into_iter().find(|(until, _)| *until > now) {
+    match delays(action, history).into_iter().find(|(until, _)| *until > now) {
         Some((until, reason)) => Decision::Later(until, reason),
         None => Decision::Act(action),
     }
 }
 
-/// Until when an action has to wait. Of the two limits of a minute, the one that lasts longer is named.
-fn brakes(action: Action, history: &History) -> [(Duration, Reason); 4] {
+/// The delays before an action, with their reasons. Of the two budget limits, the later one is the reason.
+fn delays(action: Action, history: &History) -> [(Duration, Reason); 4] {
     let ends = matches!(action, Action::Evict | Action::Delete);
-    let controller = if ends { history.controller } else { Duration::ZERO };
-    let share = if history.share > history.room { history.share } else { Duration::ZERO };
+    let controller = if ends { history.controller_back_off } else { Duration::ZERO };
+    let share = if history.namespace_share > history.budget { history.namespace_share } else { Duration::ZERO };
     [
         (history.not_before, Reason::BackOff),
         (controller, Reason::ControllerBackOff),
         (share, Reason::NamespaceShare),
-        (history.room, Reason::Budget),
+        (history.budget, Reason::Budget),
     ]
 }
 
-/// Why nothing is left to do, whatever the mode.
-fn settled(broken: &Broken, history: &History) -> Option<Reason> {
+/// The reason that no action is left in any mode.
+fn final_reason(broken: &Broken, history: &History) -> Option<Reason> {
     if broken.deleting {
         return Some(Reason::Deleting);
     }
@@ -206,23 +201,25 @@ fn settled(broken: &Broken, history: &History) -> Option<Reason> {
     })
 }
 
-fn remedy(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+fn action_for_mode(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
     match settings.mode {
         Mode::Observe => Err(Reason::ObserveOnly),
         Mode::Label if broken.labelled => Err(Reason::Labelled),
         Mode::Label => Ok(Action::Label),
-        Mode::Evict => may_end(broken, settings).map(|()| Action::Evict),
-        Mode::Delete => may_end(broken, settings).map(|()| Action::Delete),
-        Mode::Repair => in_place(broken, history, settings),
+        Mode::Evict => check_replaceable(broken, settings).map(|()| Action::Evict),
+        Mode::Delete => check_replaceable(broken, settings).map(|()| Action::Delete),
+        Mode::Repair => reprogram_in_place(broken, history, settings),
         Mode::RepairOrEvict => repair_or_evict(broken, history, settings),
         Mode::Report => Ok(Action::Report(Reason::ObserveOnly)),
         Mode::DeleteOrReport if history.replacement => Ok(Action::Report(Reason::Replacement)),
-        Mode::DeleteOrReport => Ok(may_end(broken, settings).map_or_else(Action::Report, |()| Action::Delete)),
+        Mode::DeleteOrReport => {
+            Ok(check_replaceable(broken, settings).map_or_else(Action::Report, |()| Action::Delete))
+        }
     }
 }
 
-/// Ending a pod mends it only where another one takes its place.
-fn may_end(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
+/// Checks that a controller will replace the pod, or that standalone pods are allowed.
+fn check_replaceable(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
     match broken.owner {
         Owner::Node => Err(Reason::StaticPod),
         Owner::Nobody if !settings.standalone => Err(Reason::Standalone),
@@ -231,7 +228,7 @@ fn may_end(broken: &Broken, settings: &Settings) -> Result<(), Reason> {
     }
 }
 
-fn in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
+fn reprogram_in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
     if settings.node != broken.node {
         return Err(Reason::OtherNode);
     }
@@ -244,18 +241,18 @@ fn in_place(broken: &Broken, history: &History, settings: &Settings) -> Result<A
     }
 }
 
-/// In place first. A validation that fails afterwards, or that is never run again, leaves eviction; where eviction is
-/// out of the question, the pod is reprogrammed again.
+/// Reprograms first. If validation fails again or never restarts, evicts; if the pod cannot be evicted, reprograms
+/// again.
 fn repair_or_evict(broken: &Broken, history: &History, settings: &Settings) -> Result<Action, Reason> {
-    let mended = in_place(broken, history, settings);
-    match mended {
-        Ok(_) if history.reprogrammed.is_none() => mended,
-        Ok(_) | Err(Reason::NoRetry) => match may_end(broken, settings) {
+    let in_place = reprogram_in_place(broken, history, settings);
+    match in_place {
+        Ok(_) if history.reprogrammed.is_none() => in_place,
+        Ok(_) | Err(Reason::NoRetry) => match check_replaceable(broken, settings) {
             Ok(()) => Ok(Action::Evict),
             Err(Reason::Validating) => Err(Reason::Validating),
-            Err(reason) => mended.map_err(|_| reason),
+            Err(reason) => in_place.map_err(|_| reason),
         },
-        Err(_) => mended,
+        Err(_) => in_place,
     }
 }
 

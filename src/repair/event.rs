@@ -1,38 +1,37 @@
-//! The event that tells people what repair did to a pod.
+//! Builds the events that report actions on pods.
 //!
-//! Core/v1, for Istio's role allows these and not those of events.k8s.io. Pure: the time is an argument.
+//! Events are of core/v1: Istio's role does not include events.k8s.io. Pure: the time is an argument.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::broken::Broken;
 
-/// Who speaks.
+/// The origin of an event.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Speaker<'a> {
-    /// The controller.
+pub(super) struct EventSource<'a> {
     pub(super) component: &'static str,
-    /// Its node, or that of the pod.
+    /// The controller's node, or the pod's.
     pub(super) node: &'a str,
 }
 
-/// Bytes of a message, as much as kubelets write.
-const LONGEST: usize = 1024;
-/// Bytes of the pod's name in that of an event, which may have 253 with the time behind it.
-const LONGEST_NAME: usize = 230;
+/// The size limit of a message in bytes, as in kubelets.
+const MAX_MESSAGE: usize = 1024;
+/// The size limit of the pod's name within the event's name, which with the time may have 253 bytes.
+const MAX_NAME: usize = 230;
 
-/// An event about a pod. Its name is unique as long as a pod has no two of them in a nanosecond.
+/// Returns an event about a pod. The name contains the time in nanoseconds to be unique.
 pub(super) fn event(
     broken: &Broken,
-    Speaker { component, node }: Speaker<'_>,
+    EventSource { component, node }: EventSource<'_>,
     reason: &str,
     message: &str,
     now: Timestamp,
 ) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let message = &message[..message.floor_char_boundary(LONGEST)];
+    let message = &message[..message.floor_char_boundary(MAX_MESSAGE)];
     let pod = &broken.pod.name;
-    let stem = pod[..pod.floor_char_boundary(LONGEST_NAME)].trim_end_matches(['-', '.']);
+    let stem = pod[..pod.floor_char_boundary(MAX_NAME)].trim_end_matches(['-', '.']);
     json!({
         "apiVersion": "v1", "kind": "Event",
         "metadata": {
@@ -55,10 +54,10 @@ mod tests {
     use super::*;
     use crate::repair::decide::tests::broken;
 
-    const REPAIR: Speaker<'_> = Speaker { component: "cni-repair", node: "n" };
+    const REPAIR: EventSource<'_> = EventSource { component: "cni-repair", node: "n" };
 
     #[test]
-    fn says_who_whom_when_and_what() {
+    fn has_source_pod_times_and_message() {
         let event =
             event(&broken(), REPAIR, "EvictBrokenPod", "evicted", Timestamp::from_second(1_767_225_600).unwrap());
         assert_eq!(event["metadata"]["name"], "web-0.18867251edfa0000");
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_messages_keep_to_what_the_api_server_takes() {
+    fn names_and_messages_keep_to_the_limits_of_the_api_server() {
         let mut long = broken();
         long.pod.name = format!("{}-{}", "a".repeat(229), "b".repeat(23));
         let event = event(&long, REPAIR, "R", &"ü".repeat(9999), Timestamp::now());

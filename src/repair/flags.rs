@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn is_a_sound_command_with_istios_variables() {
+    fn reads_istios_environment_variables() {
         let command = Program::command();
         command.clone().debug_assert();
         let named: Vec<_> = command.get_arguments().filter_map(|a| a.get_env()?.to_str()).collect();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_is_not_given() {
+    fn an_empty_value_counts_as_missing() {
         let line = ["x", "--repair-delete-pods=", "--repair-label-pods=F", "--repair-repair-pods", "--repair-budget="];
         let flags = Program::parse_from(line).flags;
         assert_eq!(flags.repair_delete_pods, Given(None));

@@ -1,51 +1,50 @@
-//! Whether ending a pod helps: a pod that was created after repair ended another pod of its controller, and is broken as
-//! well, shows that it does not.
+//! Delays repeated evictions of a controller's pods: if the replacement of an evicted pod is broken, too, eviction
+//! does not help.
 //!
-//! `tracker` uses it. Creation times are the API server's and are compared with each other only.
+//! `tracker` calls it. Creation times come from the API server and are compared only with each other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// A controller without an action for this long is forgotten.
-const MEMORY: Duration = Duration::from_secs(3600);
-/// The pause before the pods that replace those of the first round are ended; each further round doubles it. These are the
-/// kubelet's figures for containers that keep failing.
-const SHORTEST: Duration = Duration::from_secs(10);
-/// The longest pause between two rounds.
-const LONGEST: Duration = Duration::from_secs(300);
+/// The time after the last action at which a controller is forgotten.
+const RETENTION: Duration = Duration::from_secs(3600);
+/// The delay between the first two rounds; each further round doubles it. Both limits are those of the kubelet's
+/// back-off for failing containers.
+const MIN_DELAY: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(300);
 
-/// What a pod was created by, and when.
+/// A pod's controller and creation time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lineage {
-    /// The UID of its controller.
+    /// The controller's UID.
     pub controller: String,
     /// `metadata.creationTimestamp`
     pub created: Timestamp,
 }
 
-/// Controllers whose pods were ended of late.
+/// The controllers whose pods were recently ended, by UID.
 #[derive(Debug, Default)]
 pub(super) struct Lineages(BTreeMap<String, Round>);
 
-/// Pods of one controller that were ended together: those that existed when the first of them was ended.
+/// The pods of one controller that existed when the first of them was ended.
 #[derive(Debug)]
 struct Round {
-    /// 1 for the first one.
+    /// The first round is 1.
     number: u32,
-    /// When the first pod was ended.
+    /// The time at which the first pod was ended.
     began: Duration,
-    /// When a pod was ended last.
+    /// The time at which the last pod was ended.
     last: Duration,
-    /// The creation time of the youngest pod of the round: younger ones are replacements.
+    /// The latest creation time in the round; pods created later are replacements.
     youngest: Timestamp,
 }
 
 impl Lineages {
-    /// A pod is being ended; `all` are those that are known to be broken, itself among them.
-    pub(super) fn ending<'a>(&mut self, pod: &Lineage, all: impl Iterator<Item = &'a Lineage>, now: Duration) {
-        self.0.retain(|_, round| now < round.last + MEMORY);
+    /// Records that a pod is ended. `all` are the known broken pods, including this one.
+    pub(super) fn record_end<'a>(&mut self, pod: &Lineage, all: impl Iterator<Item = &'a Lineage>, now: Duration) {
+        self.0.retain(|_, round| now < round.last + RETENTION);
         let former = self.0.get_mut(&pod.controller);
         let number = match former {
             Some(round) if pod.created <= round.youngest => {
@@ -59,24 +58,24 @@ impl Lineages {
         self.0.insert(pod.controller.clone(), Round { number, began: now, last: now, youngest });
     }
 
-    /// Whether a pod replaces one that was ended within the hour.
+    /// Whether a pod replaces one that was ended within [`RETENTION`].
     pub(super) fn is_replacement(&self, pod: &Lineage, now: Duration) -> bool {
-        self.0.get(&pod.controller).is_some_and(|round| now < round.began + MEMORY && pod.created > round.youngest)
+        self.0.get(&pod.controller).is_some_and(|round| now < round.began + RETENTION && pod.created > round.youngest)
     }
 
-    /// From when on a pod may be ended: at once, unless it is a replacement.
-    pub(super) fn due(&self, pod: &Lineage, now: Duration) -> Duration {
+    /// The earliest time to end a pod: immediately, unless it is a replacement.
+    pub(super) fn not_before(&self, pod: &Lineage, now: Duration) -> Duration {
         match self.0.get(&pod.controller) {
-            Some(round) if now < round.last + MEMORY && pod.created > round.youngest => {
-                round.last + pause(round.number)
+            Some(round) if now < round.last + RETENTION && pod.created > round.youngest => {
+                round.last + back_off(round.number)
             }
             _ => Duration::ZERO,
         }
     }
 }
 
-fn pause(rounds: u32) -> Duration {
-    SHORTEST.saturating_mul(1 << rounds.saturating_sub(1).min(16)).min(LONGEST)
+fn back_off(rounds: u32) -> Duration {
+    MIN_DELAY.saturating_mul(1 << rounds.saturating_sub(1).min(16)).min(MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -92,36 +91,40 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_is_younger_than_all_that_were_there() {
+    fn a_replacement_is_younger_than_all_pods_of_the_round() {
         let mut lineages = Lineages::default();
         let known = [pod("a", 10), pod("a", 20), pod("b", 90)];
         assert!(!lineages.is_replacement(&known[1], second(0)));
-        lineages.ending(&known[0], known.iter(), second(0));
+        lineages.record_end(&known[0], known.iter(), second(0));
         for (other, replacement) in
             [(pod("a", 10), false), (pod("a", 20), false), (pod("a", 21), true), (pod("b", 99), false)]
         {
             assert_eq!(lineages.is_replacement(&other, second(5)), replacement, "{other:?}");
         }
-        // A sibling that is ended later changes nothing.
-        lineages.ending(&known[1], [pod("a", 20), pod("a", 21)].iter(), second(6));
+        // Ending a sibling later changes nothing.
+        lineages.record_end(&known[1], [pod("a", 20), pod("a", 21)].iter(), second(6));
         assert!(lineages.is_replacement(&pod("a", 21), second(7)));
-        assert!(!lineages.is_replacement(&pod("a", 21), second(3600)), "it is forgotten after an hour");
+        assert!(!lineages.is_replacement(&pod("a", 21), second(3600)), "the controller is forgotten after an hour");
     }
 
     #[test]
-    fn rounds_are_ever_further_apart_up_to_five_minutes() {
+    fn the_delay_between_rounds_doubles_up_to_five_minutes() {
         let (mut lineages, mut now, mut pauses) = (Lineages::default(), second(0), Vec::new());
         for round in 0..8 {
             let [first, second_] = [pod("a", 100 * round + 1), pod("a", 100 * round + 2)];
-            pauses.push(lineages.due(&first, now).saturating_sub(now).as_secs());
-            now = now.max(lineages.due(&first, now));
-            lineages.ending(&first, [first.clone(), second_.clone()].iter(), now);
-            assert_eq!(lineages.due(&second_, now), Duration::ZERO, "both are of one round");
+            pauses.push(lineages.not_before(&first, now).saturating_sub(now).as_secs());
+            now = now.max(lineages.not_before(&first, now));
+            lineages.record_end(&first, [first.clone(), second_.clone()].iter(), now);
+            assert_eq!(lineages.not_before(&second_, now), Duration::ZERO, "both pods are in one round");
             now += second(1);
-            lineages.ending(&second_, [second_.clone()].iter(), now);
+            lineages.record_end(&second_, [second_.clone()].iter(), now);
         }
         assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(lineages.due(&pod("b", 9999), now), Duration::ZERO, "other controllers are not concerned");
-        assert_eq!(lineages.due(&pod("a", 9999), now + MEMORY), Duration::ZERO, "it is forgotten after an hour");
+        assert_eq!(lineages.not_before(&pod("b", 9999), now), Duration::ZERO, "other controllers have no delay");
+        assert_eq!(
+            lineages.not_before(&pod("a", 9999), now + RETENTION),
+            Duration::ZERO,
+            "the controller is forgotten after an hour"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What repair counts, under Istio's names.
+//! Metrics of repair, with Istio's names.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::decide::Reason;
 
-/// Counters of one controller; clones count together.
+/// The metrics of one controller; clones share the values.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     repaired: Family<Labels, Counter>,
@@ -30,32 +30,28 @@ struct Left {
     reason: &'static str,
 }
 
-/// How an action ended.
+/// The `result` label of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(super) enum ActionResult {
     Success,
     Skip,
     Fail,
 }
 
 impl Metrics {
-    /// Registers `istio_cni_repair_pods_repaired_total{type,result}` and what is new beside it.
+    /// Registers Istio's `istio_cni_repair_pods_repaired_total{type,result}` and this project's own metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let of_repair = registry.sub_registry_with_prefix("istio_cni_repair");
-        of_repair.register("pods_repaired", "Pods on which repair acted", metrics.repaired.clone());
-        of_repair.register(
-            "pods_left",
-            "Broken pods that repair has given up, for now or for good",
-            metrics.left.clone(),
-        );
-        of_repair.register("broken_pods", "Pods known to be broken now", metrics.broken.clone());
-        of_repair.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
+        let repair = registry.sub_registry_with_prefix("istio_cni_repair");
+        repair.register("pods_repaired", "Pods on which repair acted", metrics.repaired.clone());
+        repair.register("pods_left", "Broken pods that repair has given up, for now or for good", metrics.left.clone());
+        repair.register("broken_pods", "Pods known to be broken now", metrics.broken.clone());
+        repair.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
         metrics
     }
 
-    /// Registers `dapr_watchdog_actions_total{type,result}` and the like: of pods that lack Dapr's sidecar.
-    pub fn of_sidecars(registry: &mut Registry) -> Self {
+    /// Registers the metrics of Dapr's watchdog, such as `dapr_watchdog_actions_total{type,result}`.
+    pub fn of_dapr_watchdog(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let watchdog = registry.sub_registry_with_prefix("dapr_watchdog");
         watchdog.register("actions", "Pods without a sidecar that were told or deleted", metrics.repaired.clone());
@@ -64,11 +60,11 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn acted(&self, r#type: &'static str, counted: Counted) {
-        let result = match counted {
-            Counted::Success => "success",
-            Counted::Skip => "skip",
-            Counted::Fail => "fail",
+    pub(super) fn acted(&self, r#type: &'static str, result: ActionResult) {
+        let result = match result {
+            ActionResult::Success => "success",
+            ActionResult::Skip => "skip",
+            ActionResult::Fail => "fail",
         };
         self.repaired.get_or_create(&Labels { r#type, result }).inc();
     }

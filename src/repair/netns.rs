@@ -1,6 +1,6 @@
-//! In-place repair: the pod's facts give the verdict that the plugin would have given, its netns is found and converged.
+//! Repairs a pod in place: computes the plugin's verdict from the pod, finds its netns and converges the rules.
 //!
-//! Blocking; `act` runs it on a thread for that. Nothing here asks the API server.
+//! Blocking: `act` calls it on a blocking thread. Makes no API requests.
 
 use super::broken::Broken;
 use super::settings::Settings;
@@ -10,40 +10,36 @@ use crate::plugin::{SkipReason, Verdict, of_pod};
 use crate::pod::{ExtractError, PodFacts};
 use crate::{converge, redirect};
 
-/// Why a pod's netns was not brought to what the pod asks for.
+/// The rules of a pod's netns could not be programmed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The API server's pod is none.
     #[error(transparent)]
     Facts(#[from] ExtractError),
-    /// The plugin would leave it alone.
+    /// The plugin would skip the pod.
     #[error("the plugin redirects no such pod: {0}")]
     Skip(SkipReason),
-    /// The plugin would refuse it.
+    /// The plugin would refuse the pod.
     #[error("the pod asks for what cannot be: {0}")]
     Annotation(redirect::Error),
-    /// It is not found.
     #[error(transparent)]
     Find(#[from] find::Error),
-    /// It cannot be visited.
     #[error(transparent)]
     Netns(#[from] netns::Error),
-    /// Between search and visit, another namespace has taken its name.
+    /// Another namespace took the path between the search and the entry.
     #[error("the network namespace is another one by now")]
     Replaced,
-    /// The kernel refuses.
     #[error(transparent)]
     Converge(#[from] converge::Error),
 }
 
 impl Error {
-    /// Trying again gives the same, as long as the pod is the same.
+    /// Whether a retry fails as long as the pod does not change.
     pub(super) fn is_hopeless(&self) -> bool {
         matches!(self, Self::Facts(_) | Self::Skip(_) | Self::Annotation(_))
     }
 }
 
-/// Does what the plugin's ADD would have done, for a pod as the API server sends it.
+/// Programs the rules as the plugin's ADD would. `pod` is the API server's JSON.
 pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Result<converge::Outcome, Error> {
     let facts = PodFacts::from_pod_json(pod)?;
     let (redirect, warnings) = match of_pod(&facts).map_err(Error::Annotation)? {

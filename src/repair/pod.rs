@@ -1,4 +1,4 @@
-//! What repair reads of a pod. All else that the API server sends is not even decoded: a watch may carry thousands.
+//! The pod fields that repair reads. Others are not decoded, because a watch may have thousands of pods.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use crate::pod::PodName;
 use crate::pod::watched::Kept;
 
-/// A pod, as far as it matters whether it is broken.
+/// The fields of a pod that detection reads.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Pod {
     pub(super) metadata: Metadata,
@@ -20,35 +20,34 @@ pub struct Pod {
     pub(super) status: Status,
 }
 
-/// An annotation's value, where it is a word; longer texts are not kept.
+/// An annotation's value if it has at most [`MAX_VALUE`] bytes; longer values are dropped.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Word(pub(super) Option<Box<str>>);
+pub(super) struct ShortValue(pub(super) Option<Box<str>>);
 
-/// Bytes of a word.
-const LONGEST: usize = 16;
+const MAX_VALUE: usize = 16;
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for ShortValue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(WordVisitor)
+        from.deserialize_any(ShortValueVisitor)
     }
 }
 
-/// Looks at a text where it stands: a long one need not be copied to be passed over.
-struct WordVisitor;
+/// Checks the length of the borrowed text, so that long values are not copied.
+struct ShortValueVisitor;
 
-impl Visitor<'_> for WordVisitor {
-    type Value = Word;
+impl Visitor<'_> for ShortValueVisitor {
+    type Value = ShortValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Word, E> {
-        Ok(Word((text.len() <= LONGEST).then(|| text.into())))
+    fn visit_str<E>(self, text: &str) -> Result<ShortValue, E> {
+        Ok(ShortValue((text.len() <= MAX_VALUE).then(|| text.into())))
     }
 
-    fn visit_unit<E>(self) -> Result<Word, E> {
-        Ok(Word(None))
+    fn visit_unit<E>(self) -> Result<ShortValue, E> {
+        Ok(ShortValue(None))
     }
 }
 
@@ -61,7 +60,7 @@ pub(super) struct Metadata {
     pub(super) resource_version: String,
     pub(super) deletion_timestamp: Option<IgnoredAny>,
     pub(super) creation_timestamp: Option<Timestamp>,
-    pub(super) annotations: Option<BTreeMap<String, Word>>,
+    pub(super) annotations: Option<BTreeMap<String, ShortValue>>,
     pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) owner_references: Option<Vec<OwnerReference>>,
 }
@@ -140,7 +139,6 @@ impl Pod {
         &self.metadata.uid
     }
 
-    /// Namespace and name.
     pub(super) fn pod_name(&self) -> PodName {
         PodName { namespace: self.metadata.namespace.clone(), name: self.metadata.name.clone() }
     }

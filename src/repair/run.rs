@@ -1,4 +1,4 @@
-//! The loop of the controller: events of pods go to the tracker, what is due is done, until the end is wished.
+//! The control loop: passes pod events to the tracker and performs due actions until shutdown is requested.
 
 #![expect(clippy::disallowed_methods, reason = "the one place of repair that reads the clock")]
 
@@ -10,27 +10,26 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use super::act::Actor;
-use super::broken::{Broken, Sound, detect};
+use super::broken::{Broken, NotBroken, detect};
 use super::budget::Budget;
 use super::calls::Calls;
 use super::decide::{Decision, Reason};
-use super::metrics::{Counted, Metrics};
+use super::metrics::{ActionResult, Metrics};
 use super::pod::Pod;
 use super::settings::Settings;
 use super::source::{Source, source, watch_pods};
-use super::step::{Outcome, Step};
+use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
 use crate::pod::watched::Seen;
 use crate::serve::shutdown::Shutdown;
 
-/// Actions at a time: a server that is slow to answer is not helped by more.
-const MOST_AT_ONCE: usize = 16;
+/// The limit of concurrent actions, which also limits the load on a slow API server.
+const MAX_CONCURRENT: usize = 16;
 
-/// Finds broken pods by a watch of its own and does what `settings` say about them, until the end is wished. API servers
-/// that are away, refuse or forget are asked again, ever more slowly; nothing that they do ends it.
+/// Watches pods and acts on broken ones until shutdown is requested. Failures of the API server are retried with
+/// back-off and never end the loop.
 ///
-/// `client` must not repeat requests by itself (`kube::Config::default_retry`), or it would do so behind the back of
-/// back-off and budget.
+/// `client` must not retry requests itself (`kube::Config::default_retry`), which would bypass back-off and budget.
 pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     let (_ready, always) = watch::channel(true);
     let (feed, source) = source(always);
@@ -42,7 +41,7 @@ pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown:
     }
 }
 
-/// The same for the pods of another one's watch.
+/// Like [`run`], with the pods of an existing watch.
 pub async fn follow(client: Client, source: Source, settings: Settings, metrics: Metrics, shutdown: Shutdown) {
     if !settings.enabled {
         tracing::info!("repair is off");
@@ -55,45 +54,45 @@ pub async fn follow(client: Client, source: Source, settings: Settings, metrics:
         budget = settings.budget,
         "looking for broken pods"
     );
-    let patrol = Patrol::new(client, settings, metrics);
+    let controller = Controller::new(client, settings, metrics);
     tokio::select! {
         () = shutdown.wished() => {}
-        () = patrol.walk(source) => {}
+        () = controller.run(source) => {}
     }
 }
 
-/// How a step ended; none where its task was lost.
-type Ended = (Step, Outcome);
+/// A step and its outcome.
+type Finished = (Step, RepairOutcome);
 
-struct Patrol {
+struct Controller {
     settings: Arc<Settings>,
     metrics: Metrics,
     actor: Actor,
     tracker: Tracker,
-    acting: JoinSet<Ended>,
-    /// Events about pods that are left as they are.
-    telling: JoinSet<()>,
+    acting: JoinSet<Finished>,
+    /// Tasks that record events about pods without an action.
+    recording: JoinSet<()>,
     events: Budget,
     start: Instant,
 }
 
-impl Patrol {
+impl Controller {
     fn new(client: Client, settings: Settings, metrics: Metrics) -> Self {
         let settings = Arc::new(settings);
         let actor = Actor { calls: Calls::new(client), settings: settings.clone(), metrics: metrics.clone() };
         let (tracker, events) = (Tracker::new(settings.as_ref().clone()), Budget::shared(settings.budget));
-        let (acting, telling) = (JoinSet::new(), JoinSet::new());
-        Self { settings, metrics, actor, tracker, acting, telling, events, start: Instant::now() }
+        let (acting, recording) = (JoinSet::new(), JoinSet::new());
+        Self { settings, metrics, actor, tracker, acting, recording, events, start: Instant::now() }
     }
 
-    /// Ends when nobody watches pods any more.
-    async fn walk(mut self, source: Source) {
-        let Source { mut seen, again, mut ready } = source;
+    /// Runs until the source closes.
+    async fn run(mut self, source: Source) {
+        let Source { mut seen, relist, mut ready } = source;
         loop {
-            self.tracker.node_is_ready(*ready.borrow_and_update(), self.now());
-            self.begin();
+            self.tracker.set_node_ready(*ready.borrow_and_update(), self.now());
+            self.start_due();
             self.metrics.known(self.tracker.len());
-            let next = self.tracker.next().filter(|_| self.acting.len() < MOST_AT_ONCE);
+            let next = self.tracker.next_due().filter(|_| self.acting.len() < MAX_CONCURRENT);
             let due = async {
                 match next {
                     Some(due) => tokio::time::sleep_until((self.start + due).into()).await,
@@ -102,19 +101,19 @@ impl Patrol {
             };
             tokio::select! {
                 event = seen.recv() => match event {
-                    Some(event) => self.take_in(event),
+                    Some(event) => self.handle_event(event),
                     None => return,
                 },
-                Some(ended) = self.acting.join_next() => self.conclude(ended),
-                Some(_) = self.telling.join_next() => {}
-                // Without a sender, it stays as it is.
+                Some(ended) = self.acting.join_next() => self.handle_outcome(ended),
+                Some(_) = self.recording.join_next() => {}
+                // Without a sender, readiness does not change and this branch is disabled.
                 Ok(()) = ready.changed() => {}
                 () = due => {}
             }
-            if self.tracker.wants_list() {
+            if self.tracker.needs_relist() {
                 tracing::info!("listing pods anew: there is room for more broken ones");
-                self.tracker.listing();
-                again.notify_one();
+                self.tracker.start_list();
+                relist.notify_one();
             }
         }
     }
@@ -123,35 +122,35 @@ impl Patrol {
         self.start.elapsed()
     }
 
-    fn take_in(&mut self, event: Seen<Pod>) {
+    fn handle_event(&mut self, event: Seen<Pod>) {
         match event {
-            Seen::ListBegins => self.tracker.listing(),
+            Seen::ListBegins => self.tracker.start_list(),
             Seen::Pod(pod) => match detect(&pod, &self.settings) {
-                Ok(broken) => self.tracker.broken(broken, self.now()),
-                Err(sound) => self.sound(&pod, sound),
+                Ok(broken) => self.tracker.insert(broken, self.now()),
+                Err(reason) => self.handle_not_broken(&pod, reason),
             },
-            Seen::Gone(pod) => self.tracker.forget(pod.uid()),
-            Seen::ListEnds => self.tracker.listed(),
+            Seen::Gone(pod) => self.tracker.remove(pod.uid()),
+            Seen::ListEnds => self.tracker.end_list(),
             Seen::Failed => self.metrics.watch_failed(),
         }
     }
 
-    fn sound(&mut self, pod: &Pod, reason: Sound) {
-        if self.tracker.knows(pod.uid()) {
+    fn handle_not_broken(&mut self, pod: &Pod, reason: NotBroken) {
+        if self.tracker.contains(pod.uid()) {
             tracing::info!(pod = %pod.pod_name(), %reason, "pod is no longer broken");
-            self.tracker.forget(pod.uid());
+            self.tracker.remove(pod.uid());
         }
     }
 
-    /// Begins all that is due, as far as there is room.
-    fn begin(&mut self) {
-        while self.acting.len() < MOST_AT_ONCE
+    /// Starts due actions up to the concurrency limit.
+    fn start_due(&mut self) {
+        while self.acting.len() < MAX_CONCURRENT
             && let Some(step) = self.tracker.take(self.now())
         {
             log(&step);
             match step.decision {
-                Decision::Nothing(Reason::Labelled) if step.news => self.metrics.acted("label", Counted::Skip),
-                Decision::Nothing(reason) | Decision::Later(_, reason) => self.leave(step, reason),
+                Decision::Nothing(Reason::Labelled) if step.is_new => self.metrics.acted("label", ActionResult::Skip),
+                Decision::Nothing(reason) | Decision::Later(_, reason) => self.record_inaction(step, reason),
                 Decision::Act(action) => {
                     let actor = self.actor.clone();
                     self.acting.spawn(async move {
@@ -163,27 +162,27 @@ impl Patrol {
         }
     }
 
-    /// Counts a pod that is left as it is, and tells it as an event, once for each reason. Events are limited as actions
-    /// are: a storm of pods must not become one of events.
-    fn leave(&mut self, step: Step, reason: Reason) {
-        if !step.news || !reason.gives_up() {
+    /// Counts a pod without an action and records an event, once for each reason. Events have the same budget as actions,
+    /// so that many broken pods do not cause as many events.
+    fn record_inaction(&mut self, step: Step, reason: Reason) {
+        if !step.is_new || !reason.gives_up() {
             return;
         }
         self.metrics.left(reason);
         let (now, namespace) = (self.now(), &step.broken.pod.namespace);
-        let room = self.events.room(namespace, now);
-        if self.settings.dry_run || self.telling.len() >= MOST_AT_ONCE || room.total.max(room.share) > now {
+        let earliest = self.events.earliest(namespace, now);
+        if self.settings.dry_run || self.recording.len() >= MAX_CONCURRENT || earliest.total.max(earliest.share) > now {
             return;
         }
         self.events.spend(namespace, now);
         let actor = self.actor.clone();
-        self.telling.spawn(async move { actor.tell_left(&step, reason, now).await });
+        self.recording.spawn(async move { actor.record_inaction(&step, reason, now).await });
     }
 
-    fn conclude(&mut self, ended: Result<Ended, JoinError>) {
+    fn handle_outcome(&mut self, ended: Result<Finished, JoinError>) {
         match ended {
-            Ok((step, outcome)) => self.tracker.ended(&step, &outcome, self.now()),
-            // Only a panic loses a task, where panics unwind.
+            Ok((step, outcome)) => self.tracker.finish(&step, &outcome, self.now()),
+            // A task is lost only by a panic, if panics unwind.
             Err(error) => tracing::error!(%error, "an action was lost"),
         }
     }
@@ -191,7 +190,7 @@ impl Patrol {
 
 fn log(step: &Step) {
     let (Broken { pod, uid, node, container, attempt, .. }, decision) = (&step.broken, step.decision);
-    if step.news {
+    if step.is_new {
         tracing::info!(%pod, uid, node, container, attempt, ?decision, "broken pod");
     } else {
         tracing::debug!(%pod, uid, ?decision, "broken pod, as before");

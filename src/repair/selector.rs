@@ -1,6 +1,6 @@
-//! Label and field selectors in Kubernetes' syntax, applied to pods of a watch that others select.
+//! Label and field selectors in Kubernetes' syntax, for the pods of a watch with other selectors.
 //!
-//! Pure. `kube` evaluates the expressions; it has no parser.
+//! Pure. `kube` evaluates expressions but has no parser for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use kube::core::{Expression, SelectorExt as _};
 
 use super::pod::Pod;
 
-/// The fields of pods that the API server selects by.
+/// The fields by which the API server selects pods.
 const FIELDS: [&str; 10] = [
     "metadata.name",
     "metadata.namespace",
@@ -22,18 +22,17 @@ const FIELDS: [&str; 10] = [
     "status.podIP",
 ];
 
-/// Why a selector cannot be followed.
+/// An invalid selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not in the syntax of label selectors.
     #[error("{0:?}: expected key, !key, key=value, key!=value, key in (a,b) or key notin (a,b), separated by commas")]
     Label(String),
-    /// Not in the syntax of field selectors, or no field of pods that can be selected by.
+    /// Invalid syntax, or a field that the API server does not select by.
     #[error("{0:?}: expected field=value or field!=value, separated by commas; fields are {fields}", fields = FIELDS.join(", "))]
     Field(String),
 }
 
-/// The pods that repair looks at.
+/// A label and a field selector.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     labels: Vec<Expression>,
@@ -41,7 +40,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Reads both selectors; an empty one selects all pods.
+    /// Parses both selectors; an empty one selects all pods.
     pub fn parse(labels: &str, fields: &str) -> Result<Self, Error> {
         let label = |term: &str| expression(term).ok_or_else(|| Error::Label(term.to_owned()));
         let field = |term: &str| field(term).ok_or_else(|| Error::Field(term.to_owned()));
@@ -74,7 +73,7 @@ fn fields_of(Pod { metadata, spec, status }: &Pod) -> BTreeMap<String, String> {
     FIELDS.map(str::to_owned).into_iter().zip(values.map(Clone::clone)).collect()
 }
 
-/// The terms between commas, save those in parentheses.
+/// Splits terms at commas outside parentheses.
 fn terms(text: &str) -> Vec<&str> {
     let (mut depth, mut start, mut terms) = (0_usize, 0, Vec::new());
     for (at, c) in text.char_indices() {
@@ -95,8 +94,8 @@ fn terms(text: &str) -> Vec<&str> {
 fn expression(term: &str) -> Option<Expression> {
     if let Some((key, list)) = term.strip_suffix(')').and_then(|head| head.split_once('(')) {
         let values: BTreeSet<String> = list.split(',').map(value).collect::<Option<_>>()?;
-        let mut words = key.split_whitespace();
-        return match (words.next().and_then(name)?, words.next()?, words.next()) {
+        let mut tokens = key.split_whitespace();
+        return match (tokens.next().and_then(name)?, tokens.next()?, tokens.next()) {
             (key, "in", None) => Some(Expression::In(key, values)),
             (key, "notin", None) => Some(Expression::NotIn(key, values)),
             _ => None,
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selector_is_named() {
+    fn an_invalid_selector_names_its_term() {
         for labels in ["=x", "a b", "a in b", "a in (b", "a has (b)", "a=b=c", "!"] {
             assert_eq!(Selector::parse(labels, ""), Err(Error::Label(labels.to_owned())));
         }

@@ -1,4 +1,4 @@
-//! What repair is to do: flags and variables, read once and checked.
+//! Settings of repair, parsed from flags and environment variables.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -10,32 +10,30 @@ use crate::converge::{OnDifference, Options};
 use crate::netfilter::Forced;
 use crate::netns::find::SearchPaths;
 
-/// What becomes of broken pods.
+/// The reaction to broken pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// They are evicted; disruption budgets hold.
+    /// Evict; disruption budgets apply.
     Evict,
-    /// They are deleted.
     Delete,
-    /// They get a label.
     Label,
-    /// Their netns is programmed, as the plugin would have done it.
+    /// Program the rules in the pod's netns as the plugin would.
     Repair,
-    /// The same, and they are evicted where validation fails all the same.
+    /// Like [`Repair`](Self::Repair), then evict if validation still fails.
     RepairOrEvict,
-    /// They are logged.
+    /// Only log.
     Observe,
-    /// They are told as events; of the watchdog alone.
+    /// Record an event; only for Dapr's watchdog.
     Report,
-    /// They are deleted where that helps, and told as events where it does not; of the watchdog alone.
+    /// Delete if a working replacement is expected, otherwise record an event; only for Dapr's watchdog.
     DeleteOrReport,
 }
 
 impl Mode {
-    /// Those of repair.
+    /// The modes of `--repair-mode`.
     const ALL: [Self; 6] = [Self::Evict, Self::Delete, Self::Label, Self::Repair, Self::RepairOrEvict, Self::Observe];
 
-    /// As in flags and logs.
+    /// The name in flags and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Evict => "evict",
@@ -50,86 +48,79 @@ impl Mode {
     }
 }
 
-/// What a broken pod is known by.
+/// The property that makes a pod count as broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Symptom {
-    /// It found out itself that it has no redirection.
+    /// The validation container failed.
     Validation(Validation),
-    /// It asks for Dapr's sidecar and has none.
+    /// The pod requests Dapr's sidecar but lacks it.
     NoSidecar,
 }
 
-/// The validation whose failure counts.
+/// Filters for failed validation containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
-    /// Annotation that pods must have, whatever its value; empty: none.
+    /// An annotation that the pod must have, with any value; empty: none.
     pub annotation: String,
-    /// Name of the validating init container; empty: any.
+    /// The init container's name; empty: any.
     pub container: String,
-    /// Its exit code; 0: any but success.
+    /// The exit code; 0: any failure.
     pub exit_code: i32,
-    /// Its termination message, blanks around it aside; empty: any.
+    /// The termination message without surrounding whitespace; empty: any.
     pub message: String,
 }
 
-/// How broken pods are found, and what becomes of them.
+/// The parsed settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Off: nothing is watched.
+    /// If false, no pods are watched.
     pub enabled: bool,
-    /// What becomes of broken pods.
     pub mode: Mode,
-    /// Decisions are logged, and nothing is done.
+    /// Log actions without performing them.
     pub dry_run: bool,
-    /// Pods without a controller may be evicted or deleted, too.
+    /// Whether pods without a controller may be evicted or deleted.
     pub standalone: bool,
-    /// Actions in a minute, at most.
+    /// Maximum actions per minute.
     pub budget: u32,
-    /// The node whose pods count; empty: all.
+    /// The node whose pods are watched; empty: all nodes.
     pub node: String,
-    /// Key of the label of broken pods.
+    /// The label that mode `label` adds.
     pub label_key: String,
-    /// Its value.
     pub label_value: String,
-    /// By what they are known.
     pub symptom: Symptom,
-    /// The pods that are looked at, of those that a watch shows.
+    /// Filters the pods of an existing watch.
     pub selector: Selector,
-    /// Label selector of a watch of repair's own.
+    /// The label selector of repair's own watch.
     pub label_selector: String,
-    /// Field selector of such a watch, the node's name included.
+    /// The field selector of repair's own watch, including the node name.
     pub field_selector: String,
-    /// Where the node's network namespaces are found.
+    /// The locations of the node's network namespaces.
     pub places: SearchPaths,
-    /// How rules get into a pod's kernel.
+    /// Options for programming rules.
     pub rules: Options,
 }
 
-/// Why settings cannot be followed.
+/// Invalid settings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No such mode.
     #[error("--repair-mode {0}: allowed are evict, delete, label, repair, repair-or-evict and observe")]
     Mode(String),
-    /// In place is where the namespaces are.
+    /// Repair in place requires the node, because only its namespaces are accessible.
     #[error("mode {} needs the node: set REPAIR_NODE_NAME from spec.nodeName", .0.as_str())]
     NoNode(Mode),
-    /// A label needs a key.
     #[error("--repair-broken-pod-label-key is empty: mode label needs one")]
     NoLabelKey,
-    /// Nothing could ever be done.
+    /// A budget of 0 would never allow an action.
     #[error("--repair-budget 0: allowed is 1 or more; to do nothing, use --repair-dry-run or --repair-enabled=false")]
     NoBudget,
-    /// The selectors are not understood.
     #[error("--repair-label-selectors, --repair-field-selectors: {0}")]
     Selector(selector::Error),
-    /// No such flavour.
     #[error("FORCE_IPTABLES_BINARY {0}: allowed are legacy and nft")]
     Forced(String),
 }
 
 impl Settings {
-    /// Reads the flags.
+    /// Validates the flags.
     pub fn parse(flags: &Flags) -> Result<Self, Error> {
         let settings = Self {
             enabled: flags.repair_enabled.0.unwrap_or(true),
@@ -160,12 +151,12 @@ impl Settings {
                 on_difference: OnDifference::Reconcile,
             },
         };
-        settings.checked()
+        settings.validate()
     }
 
-    /// For pods of all nodes that ask for Dapr's sidecar and have none. `delete`: they are not only told as events.
-    /// `budget`: actions in a minute, 1 or more.
-    pub fn of_sidecars(delete: bool, budget: NonZeroU32) -> Self {
+    /// Settings of Dapr's watchdog, for the pods of all nodes. `delete`: delete pods instead of only recording events.
+    /// `budget`: maximum actions per minute.
+    pub fn of_dapr_watchdog(delete: bool, budget: NonZeroU32) -> Self {
         Self {
             enabled: true,
             mode: if delete { Mode::DeleteOrReport } else { Mode::Report },
@@ -184,7 +175,7 @@ impl Settings {
         }
     }
 
-    fn checked(self) -> Result<Self, Error> {
+    fn validate(self) -> Result<Self, Error> {
         match self.mode {
             Mode::Repair | Mode::RepairOrEvict if self.node.is_empty() => Err(Error::NoNode(self.mode)),
             Mode::Label if self.label_key.is_empty() => Err(Error::NoLabelKey),
@@ -194,15 +185,15 @@ impl Settings {
     }
 }
 
-/// Of actions in a minute: all pods of a large node at once.
+/// The default of actions per minute: enough for all pods of a large node at once.
 const DEFAULT_BUDGET: u32 = 120;
 
 fn is_set(given: Given<bool>) -> bool {
     given.0 == Some(true)
 }
 
-/// The mode by name; else the first of Istio's switches that is on; else nothing where one of them was turned off, for
-/// that is what all off means there; else eviction.
+/// `--repair-mode`, else the first of Istio's switches that is on. If any switch is given and none is on, the mode is
+/// `observe`, as in Istio; without any switch, `evict`.
 fn mode(flags: &Flags) -> Result<Mode, Error> {
     let name = flags.repair_mode.trim();
     if !name.is_empty() {
@@ -246,13 +237,13 @@ pub(super) mod tests {
         flags: Flags,
     }
 
-    /// Settings as of a command line.
+    /// Settings from a command line.
     pub(in crate::repair) fn settings(line: &str) -> Result<Settings, Error> {
         Settings::parse(&Program::parse_from(format!("x {line}").split_whitespace()).flags)
     }
 
     #[test]
-    fn istios_switches_go_by_precedence_and_all_off_is_off() {
+    fn istios_switches_have_a_precedence_and_all_off_is_observe() {
         for (line, mode) in [
             ("", Mode::Evict),
             ("--repair-repair-pods --repair-delete-pods --repair-label-pods --repair-node-name n", Mode::Repair),
@@ -268,7 +259,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named() {
+    fn invalid_settings_name_the_flag() {
         for (line, error) in [
             ("--repair-mode mend", Error::Mode("mend".into())),
             ("--repair-mode repair", Error::NoNode(Mode::Repair)),
@@ -283,7 +274,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_nodes_name_joins_the_other_fields_and_none_is_all_nodes() {
+    fn the_node_name_is_added_to_the_field_selector() {
         for (line, fields) in [
             ("", ""),
             ("--repair-node-name n1", "spec.nodeName=n1"),

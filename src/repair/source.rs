@@ -1,4 +1,4 @@
-//! Where the pods come from that repair looks at: the agent's watch of its node, or a watch of repair's own.
+//! The source of pods: the agent's watch of its node, or a watch of repair's own.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,40 +14,39 @@ use super::settings::Settings;
 use crate::diagnostics::chain;
 use crate::pod::watched::{Feed, Seen, Watched};
 
-/// Pods in a page of a list of all nodes' pods.
-const PAGE: u32 = 250;
-/// Events that wait for repair, which takes each within microseconds; a watch that is held up resumes.
-const QUEUE: usize = 256;
+/// The page size for lists of all nodes' pods.
+const PAGE_SIZE: u32 = 250;
+/// The capacity of the event queue. Repair takes each event within microseconds; a full queue pauses the watch.
+const QUEUE_CAPACITY: usize = 256;
 
-/// What repair learns from others.
+/// The input of repair.
 #[derive(Debug)]
 pub struct Source {
-    /// The pods.
     pub(super) seen: mpsc::Receiver<Seen<Pod>>,
-    /// Asks for a new list.
-    pub(super) again: Arc<Notify>,
-    /// Whether the node is ready for what would replace a pod.
+    /// Requests a new list.
+    pub(super) relist: Arc<Notify>,
+    /// Whether the node redirects new pods, so that a replacement works.
     pub(super) ready: watch::Receiver<bool>,
 }
 
-/// A source and its other end. Nothing is done about pods while `ready` says no.
+/// Creates a source and its sending end. Repair performs no action while `ready` is false.
 pub fn source(ready: watch::Receiver<bool>) -> (Feed<Pod>, Source) {
-    let ((sender, seen), again) = (mpsc::channel(QUEUE), Arc::new(Notify::new()));
-    (Feed { seen: sender, again: again.clone() }, Source { seen, again, ready })
+    let ((sender, seen), again) = (mpsc::channel(QUEUE_CAPACITY), Arc::new(Notify::new()));
+    (Feed { seen: sender, again: again.clone() }, Source { seen, relist: again, ready })
 }
 
-/// Lists and watches the pods that `settings` select, for as long as somebody takes the events.
+/// Lists and watches the pods that `settings` select until the receiver closes.
 pub(super) async fn watch_pods(client: Client, settings: &Settings, feed: Feed<Pod>) {
     while !feed.seen.is_closed() {
         let pods = Api::<Watched<Pod>>::all(client.clone());
         tokio::select! {
-            () = follow(pods, config(settings), &feed.seen) => {}
+            () = forward_events(pods, config(settings), &feed.seen) => {}
             () = feed.again.notified() => {}
         }
     }
 }
 
-async fn follow(pods: Api<Watched<Pod>>, config: watcher::Config, seen: &mpsc::Sender<Seen<Pod>>) {
+async fn forward_events(pods: Api<Watched<Pod>>, config: watcher::Config, seen: &mpsc::Sender<Seen<Pod>>) {
     let mut events = pin!(watcher(pods, config).default_backoff());
     while let Some(event) = events.next().await {
         let event = match event {
@@ -67,11 +66,13 @@ async fn follow(pods: Api<Watched<Pod>>, config: watcher::Config, seen: &mpsc::S
     }
 }
 
-/// One node's pods come from the API server's watch cache, which knows pods by their nodes, while the store behind it
-/// would read all of them; `kube` asks the cache only where it does not ask for pages. All nodes' pods come in pages.
+/// One node's pods are listed from the API server's watch cache, which is indexed by node, while etcd would read all
+/// pods; `kube` uses the cache only without pages. All nodes' pods are listed in pages.
 fn config(settings: &Settings) -> watcher::Config {
-    let mut config =
-        watcher::Config::default().labels(&settings.label_selector).fields(&settings.field_selector).page_size(PAGE);
+    let mut config = watcher::Config::default()
+        .labels(&settings.label_selector)
+        .fields(&settings.field_selector)
+        .page_size(PAGE_SIZE);
     if !settings.node.is_empty() {
         config = config.any_semantic();
         config.page_size = None;

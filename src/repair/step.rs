@@ -1,4 +1,4 @@
-//! What `tracker` hands out and gets back: a pod with what is decided about it, and how the action ended.
+//! The values exchanged with `tracker`: a pod with its decision, and the outcome of an action.
 
 use std::time::Duration;
 
@@ -6,36 +6,40 @@ use super::broken::Broken;
 use super::decide::Decision;
 use crate::converge;
 
-/// A broken pod and what is decided about it.
+/// A broken pod and the decision about it.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) broken: Broken,
     pub(super) decision: Decision,
-    /// The first try of this action.
-    pub(super) first: bool,
-    /// Another decision than the last one about this pod, or one for another reason.
-    pub(super) news: bool,
+    /// Whether this is the first attempt of the action.
+    pub(super) is_first_attempt: bool,
+    /// Whether the decision or its reason differs from the pod's last one.
+    pub(super) is_new: bool,
 }
 
-/// How an action ended.
+/// The outcome of an action.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    /// The pod is being evicted or deleted.
+pub(super) enum RepairOutcome {
+    /// The pod was evicted or deleted.
     Ended,
-    /// It has the label.
     Labelled,
-    /// Its netns is as it should be; attempts up to `restarts` began before.
-    Reprogrammed { restarts: u32, done: converge::Outcome },
-    /// There is no such pod any more, or it is sound by now.
+    /// The rules are in place; attempts up to `restarts` began before.
+    Reprogrammed {
+        restarts: u32,
+        done: converge::Outcome,
+    },
+    /// The pod no longer exists or is no longer broken.
     Gone,
-    /// It has changed since.
+    /// The pod changed since it was read.
     Conflict,
-    /// It can never be reprogrammed.
+    /// Reprogramming fails as long as the pod does not change.
     Hopeless(String),
-    /// Again later: at the time that the server asks for, or after a while.
-    Failed { error: String, wait: Option<Duration> },
-    /// Nothing was done, as asked.
+    /// A retry may succeed, after the delay that the server requests or a back-off.
+    Failed {
+        error: String,
+        wait: Option<Duration>,
+    },
     DryRun,
-    /// Nothing is to be done but to tell it.
+    /// Only an event was to be recorded.
     Reported,
 }

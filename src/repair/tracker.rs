@@ -1,7 +1,7 @@
-//! The broken pods that are known, each by its UID, what was done about them, and when each is due.
+//! Tracks broken pods by UID, with their history and the time of the next decision.
 //!
-//! A plain value: `run` tells it what the watch says and how actions ended, and asks what is to be done now. It holds
-//! no pod twice, no sound pod, and no more than [`MOST`].
+//! Plain state without I/O: `run` passes it watch events and outcomes, and takes due decisions. It holds at most
+//! [`MAX_PODS`] pods, each once and only while it is broken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,31 +11,30 @@ use super::budget::Budget;
 use super::decide::{Acted, Action, Decision, History, Reason, decide};
 use super::lineage::Lineages;
 use super::settings::{Mode, Settings, Symptom};
-use super::step::{Outcome, Step};
+use super::step::{RepairOutcome, Step};
 
-/// Pods that are known at a time. What is beyond is found again by a new list, once there is room.
-const MOST: usize = 4096;
-/// After the first failure; doubled with each further one.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// Between two tries, at most, unless the server asks for more.
-const LONGEST: Duration = Duration::from_secs(300);
-/// A server may ask for so much, at most.
-const PATIENCE: Duration = Duration::from_secs(3600);
+/// The limit of tracked pods. Pods beyond it are found by a new list once there is room.
+const MAX_PODS: usize = 4096;
+/// The back-off after the first failure; each further one doubles it.
+const MIN_BACK_OFF: Duration = Duration::from_millis(500);
+/// The longest back-off, unless the server requests a longer delay.
+const MAX_BACK_OFF: Duration = Duration::from_secs(300);
+/// The longest delay that a server may request.
+const MAX_SERVER_DELAY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 struct Entry {
     broken: Broken,
-    /// Which of all pods it was to be found.
+    /// The pod's number in the order of detection.
     arrival: u64,
     history: History,
-    /// When it is to be looked at; none: not before something happens to it.
+    /// The time of the next decision; `None` until an event of the pod.
     due: Option<Duration>,
     acting: bool,
-    /// It is known only because something is being done about it.
+    /// Whether the pod is gone and tracked only until its action ends.
     gone: bool,
-    /// The last decision, without its time.
     last: Option<Decision>,
-    /// The list in which it was seen last.
+    /// The last list that contained the pod.
     seen: u64,
 }
 
@@ -43,23 +42,23 @@ struct Entry {
 pub(super) struct Tracker {
     settings: Settings,
     pods: BTreeMap<String, Entry>,
-    /// By time; of those that are due together, who came first goes first.
+    /// Due pods by time, then by arrival.
     due: BTreeSet<(Duration, u64, String)>,
-    /// How many pods have been found so far.
+    /// The number of pods found so far.
     arrivals: u64,
-    /// Whether the node is ready for what would replace pods.
+    /// Whether the node redirects new pods, so that replacements work.
     ready: bool,
     budget: Budget,
     lineages: Lineages,
     list: u64,
-    /// A list has begun and not ended.
+    /// Whether a list has started and not ended.
     partial: bool,
     overflowed: bool,
 }
 
 impl Tracker {
     pub(super) fn new(settings: Settings) -> Self {
-        // The watchdog's limit is Dapr's flag, which knows no namespaces.
+        // The watchdog's limit is Dapr's flag, which does not distinguish namespaces.
         let of_sidecars = matches!(settings.symptom, Symptom::NoSidecar);
         let budget = if of_sidecars { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };
         Self {
@@ -76,36 +75,34 @@ impl Tracker {
         }
     }
 
-    /// How many pods are known to be broken.
+    /// The number of tracked pods.
     pub(super) fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// Whether a pod is known to be broken.
-    pub(super) fn knows(&self, uid: &str) -> bool {
+    pub(super) fn contains(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// A list begins.
-    pub(super) fn listing(&mut self) {
+    pub(super) fn start_list(&mut self) {
         self.list += 1;
         self.partial = true;
         self.overflowed = false;
     }
 
-    /// A list has ended: what it did not name is gone.
-    pub(super) fn listed(&mut self) {
+    /// Ends a list; pods that it did not contain are gone.
+    pub(super) fn end_list(&mut self) {
         self.partial = false;
         let gone: Vec<String> =
             self.pods.iter().filter(|(_, entry)| entry.seen < self.list).map(|(uid, _)| uid.clone()).collect();
         for uid in gone {
-            self.forget(&uid);
+            self.remove(&uid);
         }
     }
 
-    /// A pod is broken, or still is.
-    pub(super) fn broken(&mut self, broken: Broken, now: Duration) {
-        if self.pods.len() >= MOST && !self.pods.contains_key(&broken.uid) {
+    /// Adds or updates a broken pod.
+    pub(super) fn insert(&mut self, broken: Broken, now: Duration) {
+        if self.pods.len() >= MAX_PODS && !self.pods.contains_key(&broken.uid) {
             self.overflowed = true;
             return;
         }
@@ -130,8 +127,8 @@ impl Tracker {
         self.schedule(&uid, Some(now));
     }
 
-    /// A pod is sound, or has ended. While something is done about it, it stays known, so that nothing is done twice.
-    pub(super) fn forget(&mut self, uid: &str) {
+    /// Removes a pod that is no longer broken. During an action it stays tracked, so that the action is not repeated.
+    pub(super) fn remove(&mut self, uid: &str) {
         self.schedule(uid, None);
         match self.pods.get_mut(uid) {
             Some(entry) if entry.acting => entry.gone = true,
@@ -141,8 +138,8 @@ impl Tracker {
         }
     }
 
-    /// The node has become ready for what would replace pods, or no longer is.
-    pub(super) fn node_is_ready(&mut self, ready: bool, now: Duration) {
+    /// Updates the node's readiness and reschedules the pods that wait for it.
+    pub(super) fn set_node_ready(&mut self, ready: bool, now: Duration) {
         if std::mem::replace(&mut self.ready, ready) || !ready {
             return;
         }
@@ -154,41 +151,42 @@ impl Tracker {
         }
     }
 
-    /// There is room again for what did not find any: a new list would find it.
-    pub(super) fn wants_list(&self) -> bool {
-        self.overflowed && self.pods.len() < MOST / 2
+    /// Whether pods were dropped at the limit and there is room for them again.
+    pub(super) fn needs_relist(&self) -> bool {
+        self.overflowed && self.pods.len() < MAX_PODS / 2
     }
 
-    /// When something is due next.
-    pub(super) fn next(&self) -> Option<Duration> {
-        self.due.first().filter(|_| !self.waits()).map(|(due, ..)| *due)
+    /// The time of the next due decision.
+    pub(super) fn next_due(&self) -> Option<Duration> {
+        self.due.first().filter(|_| !self.awaits_list()).map(|(due, ..)| *due)
     }
 
-    /// Which pod replaces which can only be told once all are known.
-    fn waits(&self) -> bool {
+    /// Whether decisions wait for the end of the list: replacements are only recognized with all pods.
+    fn awaits_list(&self) -> bool {
         self.partial && self.settings.mode == Mode::DeleteOrReport
     }
 
-    /// What is decided about the next pod that is due. An action counts as begun.
+    /// Takes the decision about the next due pod. An action counts as started.
     pub(super) fn take(&mut self, now: Duration) -> Option<Step> {
-        let next = self.due.first().filter(|(due, ..)| *due <= now && !self.waits())?.clone();
+        let next = self.due.first().filter(|(due, ..)| *due <= now && !self.awaits_list())?.clone();
         self.due.remove(&next);
         let (.., uid) = next;
         let entry = self.pods.get_mut(&uid)?;
         entry.due = None;
-        let room = self.budget.room(&entry.broken.pod.namespace, now);
+        let earliest = self.budget.earliest(&entry.broken.pod.namespace, now);
         let lineage = entry.broken.lineage.as_deref();
         entry.history = History {
             node_not_ready: !self.ready,
             replacement: lineage.is_some_and(|lineage| self.lineages.is_replacement(lineage, now)),
-            controller: lineage.map_or(Duration::ZERO, |lineage| self.lineages.due(lineage, now)),
-            share: room.share,
-            room: room.total,
+            controller_back_off: lineage.map_or(Duration::ZERO, |lineage| self.lineages.not_before(lineage, now)),
+            namespace_share: earliest.share,
+            budget: earliest.total,
             ..entry.history
         };
         let decision = decide(&entry.broken, &entry.history, &self.settings, now);
-        let news = entry.last.replace(timeless(decision)) != Some(timeless(decision));
-        let step = Step { broken: entry.broken.clone(), decision, first: entry.history.failures == 0, news };
+        let is_new = entry.last.replace(timeless(decision)) != Some(timeless(decision));
+        let step =
+            Step { broken: entry.broken.clone(), decision, is_first_attempt: entry.history.failures == 0, is_new };
         match decision {
             Decision::Later(when, _) => self.schedule(&uid, Some(when)),
             Decision::Nothing(_) => {}
@@ -198,7 +196,7 @@ impl Tracker {
                     self.budget.spend(&step.broken.pod.namespace, now);
                     if let (Action::Delete | Action::Evict, Some(lineage)) = (action, &step.broken.lineage) {
                         let all = self.pods.values().filter_map(|entry| entry.broken.lineage.as_deref());
-                        self.lineages.ending(lineage, all, now);
+                        self.lineages.record_end(lineage, all, now);
                     }
                 }
             }
@@ -206,34 +204,34 @@ impl Tracker {
         Some(step)
     }
 
-    /// An action has ended.
-    pub(super) fn ended(&mut self, step: &Step, outcome: &Outcome, now: Duration) {
+    /// Records the outcome of an action.
+    pub(super) fn finish(&mut self, step: &Step, outcome: &RepairOutcome, now: Duration) {
         let Some(entry) = self.pods.get_mut(&step.broken.uid) else { return };
         entry.acting = false;
         if entry.gone {
-            return self.forget(&step.broken.uid);
+            return self.remove(&step.broken.uid);
         }
         let newer = entry.broken.version != step.broken.version;
         let history = &mut entry.history;
         let failed = |history: &mut History, wait: Option<Duration>| {
             history.failures = history.failures.saturating_add(1);
-            history.not_before =
-                now + wait.map_or_else(|| back_off(history.failures), |wait| wait.clamp(SHORTEST, PATIENCE));
+            history.not_before = now
+                + wait.map_or_else(|| back_off(history.failures), |wait| wait.clamp(MIN_BACK_OFF, MAX_SERVER_DELAY));
         };
         match outcome {
-            Outcome::Ended => history.acted = Some(Acted::Ended),
-            Outcome::Labelled => history.acted = Some(Acted::Labelled),
-            Outcome::Hopeless(_) => history.acted = Some(Acted::Hopeless),
-            Outcome::Reprogrammed { restarts, .. } => {
+            RepairOutcome::Ended => history.acted = Some(Acted::Ended),
+            RepairOutcome::Labelled => history.acted = Some(Acted::Labelled),
+            RepairOutcome::Hopeless(_) => history.acted = Some(Acted::Hopeless),
+            RepairOutcome::Reprogrammed { restarts, .. } => {
                 *history = History { reprogrammed: Some(*restarts), ..History::default() };
             }
-            Outcome::DryRun => history.acted = Some(Acted::DryRun),
-            Outcome::Reported => history.acted = Some(Acted::Reported),
-            Outcome::Gone => return self.forget(&step.broken.uid),
-            // The newer version is here already: that it changed is no failure.
-            Outcome::Conflict if newer => {}
-            Outcome::Conflict => failed(history, None),
-            Outcome::Failed { wait, .. } => failed(history, *wait),
+            RepairOutcome::DryRun => history.acted = Some(Acted::DryRun),
+            RepairOutcome::Reported => history.acted = Some(Acted::Reported),
+            RepairOutcome::Gone => return self.remove(&step.broken.uid),
+            // The newer version is already known, so the conflict is no failure.
+            RepairOutcome::Conflict if newer => {}
+            RepairOutcome::Conflict => failed(history, None),
+            RepairOutcome::Failed { wait, .. } => failed(history, *wait),
         }
         self.schedule(&step.broken.uid, Some(now));
     }
@@ -253,10 +251,10 @@ impl Tracker {
 }
 
 fn back_off(failures: u32) -> Duration {
-    SHORTEST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+    MIN_BACK_OFF.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(MAX_BACK_OFF)
 }
 
-/// For comparisons: what is put off again is no news.
+/// Removes the time for comparisons: a new delay for the same reason is no change.
 fn timeless(decision: Decision) -> Decision {
     match decision {
         Decision::Later(_, reason) => Decision::Later(Duration::ZERO, reason),

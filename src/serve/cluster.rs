@@ -1,6 +1,6 @@
-//! The API server's client: from inside a pod, or by a kubeconfig.
+//! Creates the API server's client, from a pod's service account or a kubeconfig.
 //!
-//! Tokens and authorities are read again when they rotate. Nothing is asked here.
+//! The client reloads tokens and CA certificates when they rotate. Sends no requests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,50 +9,44 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::time::sleep;
 
-/// Longer than this nobody waits for a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// After an attempt in vain to make a client.
-const PAUSE: Duration = Duration::from_secs(5);
+/// The time limit of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay after a failed attempt to create a client.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Why there is no client.
+/// No client could be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not in a pod, or without its service account.
+    /// The process is not in a pod, or the pod has no service account token.
     #[error("no API server is known: {0}; mount the service account's token, or name a kubeconfig")]
     InCluster(kube::config::InClusterError),
-    /// The kubeconfig is of no use.
     #[error("kubeconfig {} is of no use: {error}", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: kube::config::KubeconfigError,
-    },
-    /// What is known makes no client.
+    Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },
+    /// The client configuration is invalid.
     #[error("no client for the API server: {0}")]
     Client(Box<kube::Error>),
 }
 
-/// A client for the kubeconfig's API server, else for that of the cluster that this pod is in.
+/// Returns a client for the kubeconfig's cluster, or without a kubeconfig for the pod's own cluster.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     let mut config = match kubeconfig {
         None => Config::incluster().map_err(Error::InCluster)?,
         Some(path) => from_file(path).await.map_err(|error| Error::Kubeconfig { path: path.to_owned(), error })?,
     };
-    config.connect_timeout = Some(CONNECT);
-    // Whoever asks knows how often and for how long it is worth while.
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    // Callers have their own retry policies.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
-/// The same, as soon as there can be one: a service account's files may come later than the process.
+/// Like [`client`], but retries until it succeeds: a service account's files may appear after the process starts.
 pub async fn client_at_last(kubeconfig: Option<&Path>) -> Client {
     loop {
         match client(kubeconfig).await {
             Ok(client) => return client,
             Err(error) => tracing::warn!(%error, "the API server cannot be asked yet"),
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
     }
 }
 

@@ -1,7 +1,6 @@
-//! `/healthz` and `/readyz`: which threads of a daemon hang, which parts are still missing, and why.
+//! `/healthz` reports threads that hang; `/readyz` reports parts that are not ready, with the reasons.
 //!
-//! The daemon's parts report to [`Liveness`] and [`Readiness`]; probes read them. Nothing is decided here but the status
-//! code.
+//! The daemon's parts report to [`Liveness`] and [`Readiness`]; probes read them.
 #![expect(clippy::disallowed_methods, reason = "owns the clock by which a thread is late")]
 
 use std::collections::BTreeMap;
@@ -13,32 +12,32 @@ use hyper::{Method, StatusCode};
 
 use super::http::{Request, Response, text};
 
-/// What is missing; clones share it.
+/// The parts that are not ready, with their reasons; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
 
 impl Readiness {
-    /// All of these parts are missing until they say otherwise.
+    /// Creates a readiness in which these parts are not ready until they report.
     pub fn awaiting(parts: &[&'static str]) -> Self {
         Self(Arc::new(Mutex::new(parts.iter().map(|part| (*part, "starting".to_owned())).collect())))
     }
 
-    /// This part is there.
+    /// Marks a part as ready.
     pub fn ready(&self, part: &'static str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(part);
     }
 
-    /// This part is missing, and why.
+    /// Marks a part as not ready.
     pub fn missing(&self, part: &'static str, why: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(part, why.into());
     }
 
-    /// Whether no other part is missing than these.
+    /// Whether all other parts than these are ready.
     pub fn lacks_at_most(&self, parts: &[&'static str]) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().all(|part| parts.contains(part))
     }
 
-    /// A line for each part that is missing; none: ready.
+    /// Returns a line for each part that is not ready; `None` if all are.
     pub fn report(&self) -> Option<String> {
         let missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (!missing.is_empty()).then(|| {
@@ -51,8 +50,8 @@ impl Readiness {
     }
 }
 
-/// Threads that must report again and again, and by when; clones share it. A thread that hangs in a system call cannot be
-/// ended by the process itself, but by whoever restarts the process.
+/// The deadlines by which threads must report again; clones share them. A process cannot end a thread that hangs in a
+/// system call, but the kubelet can restart the process.
 #[derive(Debug, Clone, Default)]
 pub struct Liveness(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
 
@@ -61,17 +60,17 @@ impl Liveness {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This thread lives, and reports again within `limit`.
+    /// Records that a thread is alive and will report again within `limit`.
     pub fn alive(&self, thread: &'static str, limit: Duration) {
         self.threads().insert(thread, Instant::now() + limit);
     }
 
-    /// This thread has ended, as it was to.
+    /// Removes a thread that ended as intended.
     pub fn ended(&self, thread: &'static str) {
         self.threads().remove(thread);
     }
 
-    /// A line for each thread that is late; none: all live.
+    /// Returns a line for each thread that missed its deadline; `None` if there is none.
     pub fn report(&self) -> Option<String> {
         let (now, threads) = (Instant::now(), self.threads());
         let late = threads.iter().filter(|(_, due)| **due < now);
@@ -81,7 +80,6 @@ impl Liveness {
     }
 }
 
-/// Answers a probe.
 pub fn answer(request: &Request, readiness: &Readiness, liveness: &Liveness) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "probes ask with GET\n");
@@ -106,29 +104,32 @@ mod tests {
     use super::*;
 
     fn status(path: &str, readiness: &Readiness) -> u16 {
-        of(path, readiness, &Liveness::default())
+        status_of(path, readiness, &Liveness::default())
     }
 
-    fn of(path: &str, readiness: &Readiness, liveness: &Liveness) -> u16 {
+    fn status_of(path: &str, readiness: &Readiness, liveness: &Liveness) -> u16 {
         answer(&hyper::Request::get(path).body(Bytes::new()).unwrap(), readiness, liveness).status().as_u16()
     }
 
     #[test]
-    fn a_thread_that_does_not_report_in_time_is_named_until_it_does() {
+    fn a_thread_that_misses_its_deadline_is_reported_until_it_reports() {
         let (readiness, liveness) = (Readiness::default(), Liveness::default());
         liveness.alive("installer", Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
         assert_eq!(liveness.report().unwrap(), "installer: late by 0 s\n");
-        assert_eq!((of("/healthz", &readiness, &liveness), of("/readyz", &readiness, &liveness)), (503, 200));
+        assert_eq!(
+            (status_of("/healthz", &readiness, &liveness), status_of("/readyz", &readiness, &liveness)),
+            (503, 200)
+        );
         liveness.alive("installer", Duration::from_secs(60));
-        assert_eq!(of("/healthz", &readiness, &liveness), 200);
+        assert_eq!(status_of("/healthz", &readiness, &liveness), 200);
         liveness.alive("installer", Duration::ZERO);
         liveness.ended("installer");
-        assert_eq!((of("/healthz", &readiness, &liveness), liveness.report()), (200, None));
+        assert_eq!((status_of("/healthz", &readiness, &liveness), liveness.report()), (200, None));
     }
 
     #[test]
-    fn ready_is_when_nothing_is_missing() {
+    fn is_ready_if_all_parts_are_ready() {
         let readiness = Readiness::awaiting(&["install", "metrics"]);
         assert_eq!(readiness.report().unwrap(), "install: starting\nmetrics: starting\n");
         readiness.ready("install");

@@ -1,7 +1,6 @@
-//! What daemons say: `tracing` events and lines of others, in Istio's shape, with Istio's flags.
+//! Logs `tracing` events and the plugin's lines in Istio's format, with Istio's flags.
 //!
-//! A binary's room starts it once; from then on everybody uses `tracing`'s macros. `agent` hands in the plugin's lines,
-//! which have a time of their own.
+//! Each binary calls [`Log::start`] once. `agent` passes in the plugin's lines, which have their own times.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of log lines and the files that they go to")]
 
 mod flags;
@@ -26,28 +25,24 @@ pub use flags::Flags;
 pub use levels::Levels;
 pub use record::Record;
 
-/// The scope under which the plugin's lines appear.
+/// The scope of the plugin's lines.
 pub const PLUGIN_SCOPE: &str = "cni-plugin";
-/// The scope of the daemon on a node.
+/// The scope of the node agent.
 pub const AGENT_SCOPE: &str = "cni-agent";
 
-/// Why logging cannot start.
+/// Logging could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A target cannot be opened.
     #[error("log target {} cannot be opened: {cause}", path.display())]
     Target {
-        /// The file.
         path: PathBuf,
-        /// Why not.
         cause: io::Error,
     },
-    /// Somebody logs already.
     #[error("logging has been started before: {0}")]
     Started(tracing::subscriber::SetGlobalDefaultError),
 }
 
-/// Where all lines go; clones are the same log.
+/// The process's log; clones share the targets.
 #[derive(Clone)]
 pub struct Log(Arc<Inner>);
 
@@ -59,7 +54,7 @@ struct Inner {
 }
 
 impl Log {
-    /// Opens the targets and takes over all that `tracing`'s macros say in this process.
+    /// Opens the targets and becomes `tracing`'s global subscriber.
     pub fn start(flags: &Flags) -> Result<Self, Error> {
         let targets = flags.log_target.iter().map(|name| open(name)).collect::<Result<_, _>>()?;
         let log = Self::new(flags, targets);
@@ -68,20 +63,20 @@ impl Log {
         Ok(log)
     }
 
-    /// A log that writes there, and takes over nothing.
+    /// Creates a log with these targets, without subscribing to `tracing`.
     pub fn new(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
         let callers = flags.log_caller.clone();
         Self(Arc::new(Inner { levels: flags.levels(), json: flags.log_as_json, callers, targets: Mutex::new(targets) }))
     }
 
-    /// Adds a line, where its scope's level lets it.
+    /// Writes a line if its scope's level allows it.
     pub fn record(&self, record: &Record) {
         if !self.0.levels.allow(&record.scope, record.level) {
             return;
         }
         let line = if self.0.json { record.to_json() } else { record.to_text() } + "\n";
         for target in self.0.targets.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            // There is nobody to tell that a log cannot be written.
+            // A failure to write the log has nowhere to be reported.
             let _ = target.write_all(line.as_bytes());
         }
     }
@@ -98,7 +93,7 @@ fn open(name: &str) -> Result<Box<dyn Write + Send>, Error> {
     })
 }
 
-/// `tracing`'s events as records.
+/// A `tracing` layer that converts events to records.
 struct Events(Log);
 
 impl<S: Subscriber> Layer<S> for Events {
@@ -122,13 +117,13 @@ impl<S: Subscriber> Layer<S> for Events {
     }
 }
 
-/// The scope of an event: a room's, a name that the event itself gives, or the crate it comes from.
+/// Returns an event's scope: this crate's module, the event's own target, or another crate's name.
 fn scope(target: &str) -> &str {
     let mut path = target.split("::");
-    let (krate, room) = (path.next().unwrap_or_default(), path.next());
-    match (krate, room) {
+    let (krate, module) = (path.next().unwrap_or_default(), path.next());
+    match (krate, module) {
         ("istio_cni", Some("agent" | "daemon" | "serve")) => AGENT_SCOPE,
-        ("istio_cni", Some(room)) => room,
+        ("istio_cni", Some(module)) => module,
         ("istio_cni" | "install_cni", None) => "default",
         (krate, _) => krate,
     }
@@ -203,27 +198,27 @@ mod tests {
         flags: Flags,
     }
 
-    fn said(line: &[&str], say: impl FnOnce()) -> Vec<Value> {
+    fn logged(line: &[&str], log_events: impl FnOnce()) -> Vec<Value> {
         let flags = Program::parse_from([&["x", "--log_as_json"], line].concat()).flags;
         let page = Page::default();
         let log = Log::new(&flags, vec![Box::new(page.clone())]);
-        tracing::subscriber::with_default(Registry::default().with(Events(log)), say);
+        tracing::subscriber::with_default(Registry::default().with(Events(log)), log_events);
         let text = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[test]
-    fn events_have_istios_keys_and_their_own_fields() {
+    fn events_have_istios_keys_and_own_fields() {
         let lines =
-            said(&[], || tracing::info!(target: "install", pod = "shop/web-0", count = 3, "put in {}", "place"));
+            logged(&[], || tracing::info!(target: "install", pod = "shop/web-0", count = 3, "put in {}", "place"));
         assert_eq!((&lines[0]["level"], &lines[0]["scope"]), (&"info".into(), &"install".into()));
         assert_eq!((&lines[0]["msg"], &lines[0]["count"]), (&"put in place".into(), &3.into()));
         assert!(lines[0]["time"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{lines:?}");
     }
 
     #[test]
-    fn levels_hold_for_their_scope_alone() {
-        let lines = said(&["--log_output_level=default:error,repair:debug,kube:none"], || {
+    fn a_level_applies_only_to_its_scope() {
+        let lines = logged(&["--log_output_level=default:error,repair:debug,kube:none"], || {
             tracing::debug!(target: "istio_cni::repair::act", "kept");
             tracing::debug!(target: "istio_cni::agent", "dropped");
             tracing::info!(target: "istio_cni::daemon", "kept");
@@ -235,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_is_named_where_it_is_asked_for() {
-        let say = || {
+    fn lines_of_selected_scopes_have_the_caller() {
+        let log_events = || {
             tracing::info!(target: "repair", "a");
             tracing::info!(target: "install", "b");
         };
-        let lines = said(&["--log_caller=repair"], say);
+        let lines = logged(&["--log_caller=repair"], log_events);
         assert!(lines[0]["caller"].as_str().unwrap().contains("log.rs:"), "{lines:?}");
         assert_eq!(lines[1].get("caller"), None);
     }

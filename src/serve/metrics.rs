@@ -1,6 +1,6 @@
-//! `/metrics`: what a daemon counts, as OpenMetrics text.
+//! Serves `/metrics` as OpenMetrics text.
 //!
-//! Rooms register their own metrics; this only prints the registry.
+//! Modules register their own metrics; this module only encodes the registry.
 
 use hyper::header::HeaderValue;
 use hyper::{Method, StatusCode};
@@ -9,10 +9,9 @@ use prometheus_client::registry::Registry;
 
 use super::http::{Request, Response, content, text};
 
-/// The media type of what [`encode`] writes; Prometheus refuses it under another.
+/// The media type of [`encode`]'s output, which Prometheus requires.
 const OPENMETRICS: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers a scrape.
 pub fn answer(request: &Request, registry: &Registry) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "metrics are asked for with GET\n");

@@ -1,36 +1,34 @@
-//! The wish to end, as every task of a daemon sees it.
+//! The request to shut down, which all tasks of a daemon receive.
 
 use tokio::sync::watch;
 
-/// Told once, heard by all: tasks wait for it beside their work and then finish.
+/// The receiving end; clones share the request. Tasks wait for it beside their work and then finish.
 #[derive(Debug, Clone)]
 pub struct Shutdown(watch::Receiver<bool>);
 
-/// Whoever holds it can wish the end; dropping it wishes it, too.
+/// The sending end; dropping it requests shutdown, too.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
 impl Shutdown {
-    /// A wish that is not yet told, and the one who can tell it.
     pub fn new() -> (Trigger, Self) {
         let (sender, receiver) = watch::channel(false);
         (Trigger(sender), Self(receiver))
     }
 
-    /// Returns once the end is wished.
+    /// Returns once shutdown is requested.
     pub async fn wished(&self) {
-        // An error means that the trigger is gone: nobody will need the daemon any more.
+        // An error means that the trigger was dropped, which requests shutdown, too.
         let _ = self.0.clone().wait_for(|wished| *wished).await;
     }
 
-    /// Whether it already is.
     pub fn is_wished(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 }
 
 impl Trigger {
-    /// Wishes the end.
+    /// Requests shutdown.
     pub fn wish(&self) {
         let _ = self.0.send(true);
     }
@@ -41,7 +39,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_listener_hears_it_even_late() {
+    async fn early_and_late_receivers_get_the_request() {
         let (trigger, early) = Shutdown::new();
         let late = early.clone();
         assert!(!early.is_wished());
@@ -52,7 +50,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_trigger_that_is_gone_wishes_the_end() {
+    async fn dropping_the_trigger_requests_shutdown() {
         let (trigger, shutdown) = Shutdown::new();
         drop(trigger);
         shutdown.wished().await;

@@ -1,6 +1,6 @@
-//! SIGTERM and SIGINT → the wish to end.
+//! Converts SIGTERM and SIGINT to a request to shut down.
 //!
-//! Only binaries' `daemon` and `webhook` rooms call it, once.
+//! The binaries and their `daemon` and `webhook` modules call it once.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::shutdown::{Shutdown, Trigger};
 
-/// From now on SIGTERM and SIGINT no longer end the process, but wish the end.
+/// Handles SIGTERM and SIGINT from now on; they no longer end the process.
 pub fn listen() -> io::Result<Shutdown> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let (trigger, shutdown) = Shutdown::new();
@@ -19,7 +19,7 @@ pub fn listen() -> io::Result<Shutdown> {
         };
         tracing::info!(signal = name, "ending");
         Trigger::wish(&trigger);
-        // Kept for ever: whoever listens later hears it, too.
+        // Keeps the channel open for later receivers.
         std::future::pending::<()>().await;
     });
     Ok(shutdown)

@@ -1,6 +1,6 @@
-//! The server's side of TLS: one identity, and what is demanded of clients; both can be others from the next handshake on.
+//! TLS for servers: the identity and the verification of clients, both replaceable for further handshakes.
 //!
-//! `webhook` presents what it has loaded; `http::serve_over` opens connections with it. No file is read here.
+//! `webhook` sets the loaded identity; `http::serve_over` accepts connections with it. Reads no files.
 
 use std::io;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A peer that has not shaken hands by then never will.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The time limit of a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// TLS 1.2 and 1.3; clones present the same identity and demand the same of clients.
+/// A TLS 1.2 and 1.3 acceptor; clones share the identity and the client verification.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ArcSwap<ServerConfig>>,
     current: Arc<Current>,
 }
 
-/// What is presented; nothing at first, and then handshakes fail.
+/// The current identity; without one, handshakes fail.
 #[derive(Debug, Default)]
 struct Current(ArcSwapOption<CertifiedKey>);
 
@@ -38,21 +38,20 @@ impl ResolvesServerCert for Current {
 }
 
 impl Tls {
-    /// Without an identity as yet, and for clients without a certificate.
+    /// Creates an acceptor without an identity, for clients without certificates.
     ///
     /// # Errors
-    /// The cryptography that is compiled in has no common protocol version.
+    /// The cryptography provider supports neither protocol version.
     pub fn new() -> Result<Self, rustls::Error> {
         let current = Arc::new(Current::default());
         let config = ArcSwap::from_pointee(configured(&current, WebPkiClientVerifier::no_client_auth())?);
         Ok(Self { config: Arc::new(config), current })
     }
 
-    /// From now on a handshake fails unless the client has a certificate of one of these authorities; connections that are
-    /// open go on.
+    /// Requires client certificates of these CAs in further handshakes; open connections continue.
     ///
     /// # Errors
-    /// There are no authorities.
+    /// `authorities` is empty.
     pub fn demand(&self, authorities: RootCertStore) -> Result<(), DemandError> {
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).build()?;
@@ -60,34 +59,32 @@ impl Tls {
         Ok(())
     }
 
-    /// Handshakes from now on show this; connections that are open go on.
+    /// Presents this identity in further handshakes; open connections continue.
     pub fn present(&self, identity: Arc<CertifiedKey>) {
         self.current.0.store(Some(identity));
     }
 
-    /// What is presented.
+    /// The current identity.
     pub fn presented(&self) -> Option<Arc<CertifiedKey>> {
         self.current.0.load_full()
     }
 
-    /// Shakes hands, within a time limit.
+    /// Performs the handshake within a time limit.
     pub fn open(&self, stream: TcpStream) -> impl Future<Output = io::Result<TlsStream<TcpStream>>> + Send + use<> {
         let acceptor = TlsAcceptor::from(self.config.load_full());
         async move {
-            // Answers are small and are waited for.
+            // Responses are small and clients wait for them.
             stream.set_nodelay(true)?;
-            timeout(HANDSHAKE, acceptor.accept(stream)).await.map_err(io::Error::from)?
+            timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.map_err(io::Error::from)?
         }
     }
 }
 
-/// Why no certificates can be demanded.
+/// Client certificates cannot be required.
 #[derive(Debug, thiserror::Error)]
 pub enum DemandError {
-    /// There are no authorities.
     #[error(transparent)]
     Authorities(#[from] VerifierBuilderError),
-    /// The cryptography that is compiled in has no common protocol version.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
 }

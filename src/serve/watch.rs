@@ -1,8 +1,8 @@
-//! Tells when files in some directories may have changed.
+//! Watches directories for changed files.
 //!
-//! `install` and `webhook` call it. Directories are watched, for a file that is renamed over takes its watch with it, and
-//! a mounted ConfigMap changes by the swap of a link. Events only say that it is time to look. The kernel is asked for
-//! changes alone: each pod that starts runs half a dozen programs of a directory that `install` watches.
+//! `install` and `webhook` call it. It watches directories because a watch of a file is lost when another file is renamed
+//! over it, and because a mounted ConfigMap changes by replacing a symlink. Callers read the files again after each event.
+//! Only changes are watched: each pod that starts executes several programs in a directory that `install` watches.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -14,92 +14,91 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use inotify::{EventStream, Inotify, WatchDescriptor, WatchMask};
 
-/// So many bytes of events are read at once; one of a file with the longest name has 272.
-const BUFFER: usize = 4096;
+/// The size of the event buffer in bytes; an event with the longest name has 272.
+const BUFFER_SIZE: usize = 4096;
 
-/// Between two looks where the kernel does not tell of changes: the limits on inotify are shared by all processes of root.
-const BLIND: Duration = Duration::from_secs(1);
+/// The polling interval without inotify, whose limits all processes of root share.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches of the directories that matter.
+/// inotify watches of directories.
 pub struct Watch {
-    events: Option<EventStream<[u8; BUFFER]>>,
+    events: Option<EventStream<[u8; BUFFER_SIZE]>>,
     directories: BTreeMap<PathBuf, Option<(Identity, WatchDescriptor)>>,
     irrelevant: fn(&OsStr) -> bool,
-    /// Why not all directories are watched, as it was logged last.
-    trouble: Option<String>,
+    /// The last logged reason for missing watches.
+    failure: Option<String>,
 }
 
-/// A directory's device and inode: another one of the same name needs a new watch.
+/// A directory's device and inode; a replaced directory needs a new watch.
 type Identity = (u64, u64);
 
 impl Watch {
-    /// Watches nothing before the first [`renew`](Self::renew). The runtime in which that is called must be the one in which
-    /// [`changed`](Self::changed) is.
+    /// Creates a watch that starts with the first [`renew`](Self::renew). Call that and [`changed`](Self::changed) in the
+    /// same runtime.
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         let directories = directories.into_iter().map(|dir| (dir, None)).collect();
-        Self { events: None, directories, irrelevant: |_| false, trouble: None }
+        Self { events: None, directories, irrelevant: |_| false, failure: None }
     }
 
-    /// The same, but changes of files with these names are passed over.
+    /// Ignores files for whose names `irrelevant` is true.
     #[must_use]
     pub fn except(self, irrelevant: fn(&OsStr) -> bool) -> Self {
         Self { irrelevant, ..self }
     }
 
-    /// Follows directories that came, went or were replaced, and tries again what failed before. To be called before each
-    /// look.
+    /// Updates the watches for created, deleted and replaced directories, and retries failed ones. Call it before reading
+    /// the files.
     pub fn renew(&mut self) {
-        let trouble = self.try_to_renew().err();
-        match &trouble {
-            Some(trouble) if self.trouble.as_ref() != Some(trouble) => {
-                tracing::warn!("{trouble}; changes are found by looking each second");
+        let failure = self.try_renew().err();
+        match &failure {
+            Some(failure) if self.failure.as_ref() != Some(failure) => {
+                tracing::warn!("{failure}; changes are found by looking each second");
             }
-            None if self.trouble.is_some() => tracing::info!("all directories are watched"),
+            None if self.failure.is_some() => tracing::info!("all directories are watched"),
             _ => {}
         }
-        self.trouble = trouble;
+        self.failure = failure;
     }
 
-    fn try_to_renew(&mut self) -> Result<(), String> {
+    fn try_renew(&mut self) -> Result<(), String> {
         if self.events.is_none() {
             self.directories.values_mut().for_each(|watched| *watched = None);
-            let events = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER]));
+            let events = Inotify::init().and_then(|inotify| inotify.into_event_stream([0; BUFFER_SIZE]));
             self.events = Some(events.map_err(|error| format!("no directory can be watched: {error}"))?);
         }
         let Some(mut watches) = self.events.as_ref().map(EventStream::watches) else { return Ok(()) };
-        let mut trouble = Ok(());
+        let mut failure = Ok(());
         for (dir, watched) in &mut self.directories {
             let there = identity(dir);
             if there == watched.as_ref().map(|(identity, _)| *identity) {
                 continue;
             }
             if let Some((_, gone)) = watched.take() {
-                // It went together with the directory, mostly.
+                // Fails if the watch was removed with its directory, which is the usual case.
                 let _ = watches.remove(gone);
             }
             let Some(there) = there else { continue };
             match watches.add(dir, changes()) {
                 Ok(watch) => *watched = Some((there, watch)),
-                Err(error) => trouble = Err(format!("{} cannot be watched: {error}", dir.display())),
+                Err(error) => failure = Err(format!("{} cannot be watched: {error}", dir.display())),
             }
         }
-        trouble
+        failure
     }
 
-    /// Whether the kernel tells of changes in all of the directories.
+    /// Whether all directories are watched.
     pub fn is_complete(&self) -> bool {
         self.events.is_some() && self.directories.values().all(Option::is_some)
     }
 
-    /// Returns when it is time to look again: after `poll` at the latest, and after a second where not all directories are
-    /// watched.
+    /// Returns after a change, or after `poll`; after a second if not all directories are watched.
     pub async fn changed(&mut self, poll: Duration) {
-        let poll = if self.is_complete() { poll } else { poll.min(BLIND) };
-        // Running out of time is as good as an event.
+        let poll = if self.is_complete() { poll } else { poll.min(POLL_INTERVAL) };
+        // The time limit counts as an event.
         let _ = tokio::time::timeout(poll, self.event()).await;
     }
 
-    /// The first file that has changed, where it has a name; of others that have changed by now nothing more is heard.
+    /// Waits for a relevant change, discards the other pending events and returns the file's name, if it has one.
     async fn event(&mut self) -> Option<OsString> {
         let Some(events) = &mut self.events else { return std::future::pending().await };
         while let Some(Ok(event)) = events.next().await {
@@ -113,8 +112,8 @@ impl Watch {
     }
 }
 
-/// What a directory's files, or it, can do that is worth a look. Reading is no change, and what is being written is looked
-/// at when it is closed: a look before would find half of it.
+/// The watched events. Reading is no change; writing is reported when the file is closed, because it is incomplete
+/// before.
 fn changes() -> WatchMask {
     let of_files = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
     let of_contents = WatchMask::CLOSE_WRITE | WatchMask::ATTRIB;
@@ -142,44 +141,44 @@ mod tests {
         watch
     }
 
-    /// What the next event is about.
-    async fn next(watch: &mut Watch) -> Option<OsString> {
+    /// Returns the file name of the next event.
+    async fn next_name(watch: &mut Watch) -> Option<OsString> {
         tokio::time::timeout(PATIENCE, watch.event()).await.unwrap()
     }
 
     #[tokio::test]
-    async fn changes_are_told_once_they_are_whole_and_reading_is_none() {
+    async fn complete_changes_are_reported_and_reads_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let [file, other, last] = ["file", "other", "last"].map(|name| dir.path().join(name));
         let mut watch = watch(dir.path());
         fs::write(&file, "text").unwrap();
-        assert_eq!(next(&mut watch).await.unwrap(), "file");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "file");
         fs::read(&file).unwrap();
         fs::read_dir(dir.path()).unwrap().for_each(drop);
         fs::rename(&other, &file).unwrap_err();
         let mut writing = fs::File::options().write(true).truncate(true).open(&file).unwrap();
         fs::write(&other, "text").unwrap();
-        assert_eq!(next(&mut watch).await.unwrap(), "other");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "other");
         writing.write_all(b"other").unwrap();
         drop(writing);
-        assert_eq!(next(&mut watch).await.unwrap(), "file");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "file");
         fs::rename(&file, &last).unwrap();
-        assert_eq!(next(&mut watch).await.unwrap(), "file");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "file");
         fs::remove_file(&last).unwrap();
-        assert_eq!(next(&mut watch).await.unwrap(), "last");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "last");
     }
 
     #[tokio::test]
-    async fn a_file_of_no_concern_is_passed_over() {
+    async fn an_irrelevant_file_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = watch(dir.path()).except(|name| name == "log");
         fs::write(dir.path().join("log"), "line").unwrap();
         fs::write(dir.path().join("list"), "{}").unwrap();
-        assert_eq!(next(&mut watch).await.unwrap(), "list");
+        assert_eq!(next_name(&mut watch).await.unwrap(), "list");
     }
 
     #[tokio::test]
-    async fn a_directory_that_comes_late_or_is_replaced_is_followed() {
+    async fn a_created_or_replaced_directory_is_watched() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("dir");
         let mut watch = watch(&dir);
@@ -187,12 +186,12 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             watch.renew();
             fs::write(dir.join("first"), "").unwrap();
-            // It is told together with the end of the former watch.
-            next(&mut watch).await;
+            // Its event comes together with the end of the former watch.
+            next_name(&mut watch).await;
             fs::write(dir.join(at), "").unwrap();
-            assert_eq!(next(&mut watch).await.unwrap(), at);
+            assert_eq!(next_name(&mut watch).await.unwrap(), at);
             fs::rename(&dir, parent.path().join(at)).unwrap();
-            assert_eq!(next(&mut watch).await, None, "its own end has no name");
+            assert_eq!(next_name(&mut watch).await, None, "its own end has no name");
         }
     }
 }

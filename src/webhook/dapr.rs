@@ -1,7 +1,7 @@
-//! Dapr's injection behind `/mutate`.
+//! Serves Dapr's injection at `/mutate`.
 //!
-//! Turns reviews into its requests and its outcomes into answers. What it must know of the cluster [`keep`] learns, a task
-//! that the binary starts.
+//! Converts reviews to requests of the injection and its outcomes to responses. The binary starts [`watch_mesh`], which
+//! keeps the state of the cluster current.
 
 mod flags;
 mod mesh;
@@ -10,7 +10,7 @@ pub mod watchdog;
 
 pub use flags::Flags;
 pub use mesh::Mesh;
-pub use watch::{Places, keep};
+pub use watch::{TrustFiles, watch_mesh};
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use super::answer::Route;
 use super::review::{Outcome, Profile, Review, Verdict};
 use crate::inject::dapr::{self, Decision, Request, Settings, User};
 
-/// Where Dapr's webhook configuration sends reviews.
+/// The path in Dapr's webhook configuration.
 const PATH: &str = "/mutate";
 
-/// Dapr's injection.
+/// The profile of Dapr's injection.
 pub struct Dapr {
     settings: Arc<Settings>,
     mesh: Mesh,
 }
 
-/// The route of Dapr's injection; `mesh` is what [`keep`] keeps current.
+/// Returns the route of Dapr's injection; [`watch_mesh`] keeps `mesh` current.
 pub fn route(settings: Arc<Settings>, mesh: Mesh) -> Route {
     Route { path: PATH, below: false, profile: Arc::new(Dapr { settings, mesh }) }
 }
@@ -41,13 +41,13 @@ impl Profile for Dapr {
             user: User { username: &user.username, uid: &user.uid, groups: &user.groups },
             object: Some(&review.object).filter(|object| !object.is_null()),
         };
-        let known = self.mesh.known();
-        told(&dapr::review(&request, &self.settings, &known.facts(&review.namespace)))
+        let snapshot = self.mesh.snapshot();
+        outcome_of(&dapr::review(&request, &self.settings, &snapshot.facts(&review.namespace)))
     }
 }
 
-/// Warnings of a pod that is injected are part of the reason, by which they reach the log and the audit log.
-fn told(outcome: &dapr::Outcome) -> Outcome {
+/// Converts the outcome. The reason of an injection includes its warnings, so that they are in the log and the audit log.
+fn outcome_of(outcome: &dapr::AdmissionOutcome) -> Outcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();
     if matches!(outcome.decision, Decision::Inject { .. }) {

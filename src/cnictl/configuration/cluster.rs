@@ -1,6 +1,6 @@
-//! What a cluster knows of the injection's configuration: ConfigMaps, and the nodes' kubelets.
+//! Reads the injection configuration of a cluster: ConfigMaps and kubelet versions.
 //!
-//! `configuration` asks for the parts that no file gives.
+//! `configuration` calls it for parts without a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use super::super::Error;
 use crate::serve::cluster;
 use crate::webhook::is_native;
 
-/// The longest wait for an API server.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Nodes in one page; more of them do not change much.
-const NODES: u32 = 500;
+/// The time limit of an API request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The number of nodes to list; more nodes rarely change the result.
+const MAX_NODES: u32 = 500;
 
-/// A client for the cluster that the flags name, or that of the environment.
+/// Creates a client for the cluster of the flags, else of the environment.
 pub(super) async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, cluster::Error> {
     let Some(context) = context else {
         return match kubeconfig {
@@ -37,7 +37,7 @@ pub(super) async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> 
     Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
 }
 
-/// The cluster of the environment: `KUBECONFIG`, the home directory's file, or that of the pod.
+/// Creates a client from `KUBECONFIG`, the home directory's kubeconfig or the pod's service account.
 async fn inferred() -> Result<Client, cluster::Error> {
     let wrong = |error| cluster::Error::Kubeconfig { path: PathBuf::from("~/.kube/config"), error };
     let config = match Kubeconfig::read() {
@@ -49,21 +49,20 @@ async fn inferred() -> Result<Client, cluster::Error> {
     Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
 }
 
-/// The ConfigMaps of the control plane's namespace.
 pub(super) struct Maps<'a> {
     pub(super) client: &'a Client,
     pub(super) namespace: &'a str,
 }
 
 impl Maps<'_> {
-    /// The keys of a ConfigMap; none where there is no such map.
+    /// Reads a ConfigMap's data; `None` if the ConfigMap does not exist.
     pub(super) async fn find(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, Error> {
         let maps = Api::<ConfigMap>::namespaced(self.client.clone(), self.namespace);
-        let found = answered(|| self.title(name), maps.get_opt(name)).await?;
+        let found = in_time(|| self.title(name), maps.get_opt(name)).await?;
         Ok(found.map(|map| map.data.unwrap_or_default()))
     }
 
-    /// A key of a ConfigMap.
+    /// Reads a key of a ConfigMap.
     pub(super) async fn key(&self, name: &str, key: &str) -> Result<String, Error> {
         let ask = |reason: String| Error::Ask { what: self.title(name), reason };
         let mut found = self.find(name).await?.ok_or_else(|| ask("not found".to_owned()))?;
@@ -75,25 +74,25 @@ impl Maps<'_> {
     }
 }
 
-/// Which nodes have native sidecars.
+/// The nodes' support of native sidecars.
 #[derive(Debug, Clone)]
 pub(in crate::cnictl) struct Nodes {
-    /// What holds for pods whose node is not chosen, or not known.
+    /// Applies to pods without a node or with an unknown one.
     all: bool,
     by_name: BTreeMap<String, bool>,
 }
 
 impl Nodes {
-    /// Nodes of which all have native sidecars, or none.
-    pub(super) fn alike(native: bool) -> Self {
+    /// Nodes that all support native sidecars, or none of them.
+    pub(super) fn uniform(native: bool) -> Self {
         Self { all: native, by_name: BTreeMap::new() }
     }
 
-    /// The nodes of a cluster. Where there is none yet, new ones are expected to be up to date.
+    /// Reads the cluster's nodes. Without any, future nodes are assumed to support native sidecars.
     pub(super) async fn read(client: &Client) -> Result<Self, Error> {
         let nodes = Api::<Node>::all(client.clone());
-        let params = ListParams::default().limit(NODES);
-        let found = answered(|| "nodes".to_owned(), nodes.list(&params)).await?;
+        let params = ListParams::default().limit(MAX_NODES);
+        let found = in_time(|| "nodes".to_owned(), nodes.list(&params)).await?;
         let native = |node: Node| {
             let version = node.status.and_then(|status| status.node_info).map(|info| info.kubelet_version);
             (node.metadata.name.unwrap_or_default(), version.is_some_and(|version| is_native(&version)))
@@ -102,20 +101,20 @@ impl Nodes {
         Ok(Self { all: by_name.values().all(|native| *native), by_name })
     }
 
-    /// Whether a pod of this node has a native sidecar.
+    /// Whether a pod on this node gets a native sidecar.
     pub(in crate::cnictl) fn have_native_sidecars(&self, node: Option<&str>) -> bool {
         node.and_then(|node| self.by_name.get(node)).copied().unwrap_or(self.all)
     }
 }
 
-/// What the API server answers in time.
-pub(in crate::cnictl) async fn answered<T>(
+/// Awaits an API response within the time limit.
+pub(in crate::cnictl) async fn in_time<T>(
     what: impl Fn() -> String,
     asked: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Error> {
-    match timeout(PATIENCE, asked).await {
+    match timeout(TIMEOUT, asked).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(Error::Ask { what: what(), reason: error.to_string() }),
-        Err(_) => Err(Error::Ask { what: what(), reason: format!("no answer within {PATIENCE:?}") }),
+        Err(_) => Err(Error::Ask { what: what(), reason: format!("no answer within {TIMEOUT:?}") }),
     }
 }

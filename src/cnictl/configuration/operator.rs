@@ -1,4 +1,4 @@
-//! The values and the mesh that an `IstioOperator` resource brings (`--operatorFileName`).
+//! Parses values and mesh configuration of an `IstioOperator` resource (`--operatorFileName`).
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::inject::yaml;
 
 const FLAG: &str = "--operatorFileName";
 
-/// What the resource says; a part that it does not mention comes from elsewhere.
+/// The parts of the configuration in the resource.
 #[derive(Debug, Default)]
 pub(super) struct Operator {
     pub(super) values: Option<Values>,
@@ -16,7 +16,6 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Reads the resource.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
         let wrong = |cause| Error::Configuration { what: FLAG.to_owned(), cause };
         let no_map = || wrong(istio::Error::NoMap("spec of the IstioOperator"));
@@ -30,7 +29,7 @@ impl Operator {
     }
 }
 
-/// The values, with the resource's own `hub` and `tag` where they have none.
+/// Returns the values, with `hub` and `tag` from the resource's spec as defaults.
 fn with_image(values: &Value, spec: &Map<String, Value>) -> Value {
     let mut values = values.clone();
     for key in ["hub", "tag"] {

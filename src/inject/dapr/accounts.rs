@@ -1,7 +1,7 @@
-//! Who may have a sidecar put into a pod: accounts by name pattern, by UID, and cluster administrators.
+//! Decides which users may create pods with a sidecar: accounts by name pattern or UID, and cluster administrators.
 //!
-//! Anybody who may create pods could otherwise have the control plane's trust handed to a pod of his; so the pod's creator
-//! must be one of the controllers, or be named by the operator.
+//! The injection gives a pod the control plane's trust. Therefore the pod's creator must be one of the controllers or be
+//! allowed by the operator.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,13 +9,13 @@ use std::sync::LazyLock;
 use super::era::Era;
 use super::glob::{Glob, GlobError};
 
-/// The group whose members may do everything.
+/// The group of cluster administrators.
 const MASTERS: &str = "system:masters";
 
-/// How service accounts are called among users.
+/// The prefix of service accounts' user names.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Kubernetes' own controllers; those of release 1.4.2 come first.
+/// Kubernetes' controllers; the first ones are those of release 1.4.2.
 const BUILT_IN: [&str; 10] = [
     "kube-system:replicaset-controller",
     "kube-system:deployment-controller",
@@ -29,37 +29,36 @@ const BUILT_IN: [&str; 10] = [
     "mirrord:mirrord-operator",
 ];
 
-/// How many of [`BUILT_IN`] release 1.4.2 knew.
+/// The number of entries of [`BUILT_IN`] that release 1.4.2 has.
 const BUILT_IN_1_4_2: usize = 6;
 
-/// Who asks for a pod: `userInfo` of the admission request.
+/// The pod's creator: `userInfo` of the admission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct User<'a> {
     /// `system:serviceaccount:<namespace>:<name>` for service accounts.
     pub username: &'a str,
-    /// Of the service account; changes when it is made anew.
+    /// The service account's UID, which changes when the account is recreated.
     pub uid: &'a str,
-    /// All of the user's groups.
     pub groups: &'a [String],
 }
 
 static ALMIGHTY: LazyLock<[String; 1]> = LazyLock::new(|| [MASTERS.to_owned()]);
 
 impl User<'static> {
-    /// Somebody of whom no more is known than that he may do everything.
+    /// A cluster administrator without a name.
     pub fn master() -> Self {
         Self { groups: ALMIGHTY.as_slice(), ..Self::default() }
     }
 }
 
-/// By what a user may.
+/// The rule that allows a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authority {
-    /// The account's namespace and name match this pattern, as it was written.
+    /// The account's namespace and name match this pattern.
     Name(String),
-    /// The UID is that of an account in the list.
+    /// The UID belongs to an account in the list.
     Uid,
-    /// The group of administrators.
+    /// The user is in the group of administrators.
     Masters,
 }
 
@@ -71,35 +70,31 @@ struct Pattern {
     name: Glob,
 }
 
-/// Accounts whose pods get a sidecar.
+/// The accounts that may create pods with a sidecar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     patterns: Vec<Pattern>,
-    /// `namespace:name`, looked up for its UID.
+    /// `namespace:name`; these accounts also match by UID.
     exact: BTreeSet<String>,
 }
 
-/// Why a list of accounts cannot be followed.
+/// An invalid list of accounts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// An entry must have exactly one colon.
     #[error("entry {index}, {entry:?}: write <namespace>:<name>")]
     Shape {
-        /// Place in the list, counted from 1.
+        /// The position in the list, from 1.
         index: usize,
-        /// The entry.
         entry: String,
     },
-    /// One half is no pattern.
+    /// A half of the entry is an invalid pattern.
     #[error("entry {index}, {entry:?}: the {half}")]
     Glob {
-        /// Place in the list, counted from 1.
+        /// The position in the list, from 1.
         index: usize,
-        /// The entry.
         entry: String,
         /// `namespace` or `name`.
         half: &'static str,
-        /// What is wrong, and where in this half.
         #[source]
         source: GlobError,
     },
@@ -125,9 +120,9 @@ impl Pattern {
 }
 
 impl Allowed {
-    /// The controllers that `era` always knows.
+    /// The built-in controllers of `era`.
     pub(super) fn built_in(era: Era) -> Result<Self, PatternError> {
-        // Before names could be matched, only UIDs counted for the controllers.
+        // Release 1.4.2 matches controllers only by UID.
         let (known, by_name) = match era {
             Era::V1_4_2 => (&BUILT_IN[..BUILT_IN_1_4_2], false),
             Era::Current => (&BUILT_IN[..], true),
@@ -137,10 +132,10 @@ impl Allowed {
         Ok(Self { patterns, exact: known.iter().map(|&name| name.to_owned()).collect() })
     }
 
-    /// Adds the operator's entries, which commas divide.
+    /// Adds the operator's comma-separated entries.
     ///
     /// # Errors
-    /// An entry is no `namespace:name`, or one half of it is no pattern.
+    /// An entry is not `namespace:name`, or one half is an invalid pattern.
     pub(super) fn add(&mut self, list: &str) -> Result<(), PatternError> {
         for (at, entry) in list.split(',').map(str::trim).enumerate().filter(|(_, entry)| !entry.is_empty()) {
             let pattern = Pattern::parse(at + 1, entry)?;
@@ -150,12 +145,12 @@ impl Allowed {
         Ok(())
     }
 
-    /// Whether the UID of this service account is one of those to know.
+    /// Whether this service account is allowed by its UID.
     pub fn wants_uid(&self, namespace: &str, name: &str) -> bool {
         self.exact.contains(&format!("{namespace}:{name}"))
     }
 
-    /// By what `user` may, if at all. `uids` are those of the accounts that [`Self::wants_uid`] selects.
+    /// Returns the rule that allows `user`. `uids` are those of the accounts that [`Self::wants_uid`] selects.
     pub fn authority(&self, user: User<'_>, uids: &BTreeSet<String>) -> Option<Authority> {
         if let Some(pattern) = self.matching(user.username) {
             return Some(Authority::Name(pattern.to_owned()));
@@ -166,7 +161,7 @@ impl Allowed {
         user.groups.iter().any(|group| group == MASTERS).then_some(Authority::Masters)
     }
 
-    /// The first pattern that the user's account matches.
+    /// Returns the first pattern that matches the user's account.
     fn matching(&self, username: &str) -> Option<&str> {
         let mut parts = username.strip_prefix(SERVICE_ACCOUNT)?.split(':');
         let (namespace, name) = (parts.next()?, parts.next()?);

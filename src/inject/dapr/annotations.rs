@@ -1,17 +1,17 @@
-//! What a pod asks for in its `dapr.io/…` annotations, read once into types.
+//! Parses a pod's `dapr.io/…` annotations into typed options.
 //!
-//! What cannot be read is passed over with a warning that reaches whoever created the pod.
+//! An invalid annotation is ignored with a warning for the pod's creator.
 
 use std::collections::BTreeMap;
 
 use super::era::{Era, truthy, truthy_1_4_2};
 
-/// What all of Dapr's annotations start with.
+/// The prefix of Dapr's annotations.
 const PREFIX: &str = "dapr.io/";
 
-/// Dapr's annotations of a pod, and what was wrong with those that were read.
+/// A pod's Dapr annotations and the warnings of parsing them.
 pub(super) struct Annotations<'a> {
-    /// Without the prefix.
+    /// By key without the prefix.
     map: BTreeMap<&'a str, &'a str>,
     era: Era,
     pub(super) warnings: Vec<String>,
@@ -24,7 +24,7 @@ impl<'a> Annotations<'a> {
         Self { map: all.iter().filter_map(own).collect(), era, warnings: Vec::new() }
     }
 
-    /// The annotation where it is there; release 1.4.2 took an empty one for an absent one.
+    /// Returns the annotation if it is set; in release 1.4.2 an empty one counts as absent.
     pub(super) fn given(&self, key: &str) -> Option<&'a str> {
         let value = self.map.get(key).copied()?;
         (self.era == Era::Current || !value.is_empty()).then_some(value)
@@ -39,7 +39,7 @@ impl<'a> Annotations<'a> {
         self.given(key).map_or(default, truthy)
     }
 
-    /// A whole number; what is none is passed over.
+    /// Parses an integer; an invalid one is ignored.
     pub(super) fn number<T: TryFrom<i64>>(&mut self, key: &str) -> Option<T> {
         let value = self.given(key)?;
         let number = value.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
@@ -49,7 +49,7 @@ impl<'a> Annotations<'a> {
         number
     }
 
-    /// Addresses, of which all quotes at the ends and then the blanks are taken away.
+    /// Returns an address without surrounding quotes, then without surrounding whitespace.
     fn address(&self, key: &str) -> Option<&'a str> {
         self.given(key).map(|value| value.trim_matches(['"', '\'']).trim())
     }
@@ -65,7 +65,7 @@ impl<'a> Annotations<'a> {
     }
 }
 
-/// Seconds, and how often it may fail.
+/// Durations in seconds, and the failure threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) delay: i32,
@@ -74,7 +74,7 @@ pub(super) struct Probe {
     pub(super) threshold: i32,
 }
 
-/// How the application's health is asked for.
+/// Health checks of the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Health<'a> {
     pub(super) path: &'a str,
@@ -85,7 +85,7 @@ pub(super) struct Health<'a> {
     pub(super) threshold: i32,
 }
 
-/// The application beside the sidecar.
+/// Options about the application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct App<'a> {
     pub(super) port: i32,
@@ -98,17 +98,17 @@ pub(super) struct App<'a> {
     pub(super) health: Option<Health<'a>>,
 }
 
-/// The sidecar's own ports.
+/// The sidecar's ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ports {
     pub(super) grpc: i32,
     pub(super) internal: i32,
     pub(super) metrics: i32,
-    /// Of the debugger that the sidecar is to run under.
+    /// The debugger's port.
     pub(super) debug: Option<i32>,
 }
 
-/// Quantities as they are written.
+/// Unparsed resource quantities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resources<'a> {
     pub(super) cpu_request: &'a str,
@@ -117,7 +117,7 @@ pub(super) struct Resources<'a> {
     pub(super) memory_limit: &'a str,
 }
 
-/// Limits of messages.
+/// Message size limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sizes<'a> {
     pub(super) http_max_request: Option<i64>,
@@ -126,16 +126,16 @@ pub(super) struct Sizes<'a> {
     pub(super) read_buffer: &'a str,
 }
 
-/// Containers that are components.
+/// The pod's component containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pluggable<'a> {
-    /// Names divided by commas; blanks belong to them.
+    /// Comma-separated names; whitespace is part of a name.
     pub(super) names: &'a str,
     pub(super) folder: &'a str,
     pub(super) inject: bool,
 }
 
-/// All that a pod asks for.
+/// A pod's options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) app: App<'a>,
@@ -169,12 +169,12 @@ pub(super) struct Options<'a> {
     pub(super) jwt_audiences: &'a str,
     pub(super) disable_init_endpoints: Option<&'a str>,
     pub(super) native: Option<bool>,
-    /// The sidecar's ports are none of Istio's business; an annotation of ours.
+    /// Whether to exclude the sidecar's ports from Istio's redirection; this project's own annotation.
     pub(super) exclude_ports: bool,
 }
 
 impl<'a> Options<'a> {
-    /// Reads all annotations but the app id.
+    /// Parses all annotations except the app id.
     pub(super) fn read(from: &mut Annotations<'a>) -> Self {
         let (liveness, readiness) = probes(from);
         Self {
@@ -213,7 +213,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// What the application's containers are told about their protocol; empty when it is none that Dapr knows.
+    /// The value of the application's protocol variable; empty for an unknown protocol.
     pub(super) fn app_protocol(&self) -> &'static str {
         let protocol = self.app.protocol.to_lowercase();
         match (protocol.as_str(), self.app.ssl) {
@@ -227,7 +227,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Liveness and readiness; their defaults changed with 1.18.
+/// Parses liveness and readiness probes, whose defaults changed with 1.18.
 fn probes(from: &mut Annotations<'_>) -> (Probe, Probe) {
     let old = Probe { delay: 3, timeout: 3, period: 6, threshold: 3 };
     let (liveness, readiness) = match from.era {
@@ -308,7 +308,6 @@ impl<'a> Pluggable<'a> {
         }
     }
 
-    /// Whether a container of the pod is a component.
     pub(super) fn contains(&self, container: &str) -> bool {
         self.names.split(',').any(|name| name == container)
     }

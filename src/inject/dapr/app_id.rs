@@ -1,63 +1,59 @@
-//! The name by which other applications call this one.
+//! Determines the app id, the name by which other applications call this one.
 
 use super::pod::Pod;
 
-/// Longest label of DNS.
-const LONGEST: usize = 63;
+/// The size limit of a DNS label.
+const MAX_LABEL: usize = 63;
 
-/// What a ReplicaSet appends to the name of its Deployment.
+/// The label whose value a ReplicaSet appends to its Deployment's name.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Where the app id was found.
+/// The source of an app id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// `dapr.io/app-id`.
+    /// `dapr.io/app-id`
     Annotation,
-    /// The pod's name.
     Name,
-    /// The name that is still to be generated, without what makes it unique.
+    /// `generateName` without its unique parts.
     GenerateName,
 }
 
-/// An app id that can be the name of a service.
+/// A valid app id: its service has a valid name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppId {
-    /// The id itself.
     pub id: String,
-    /// Where it comes from.
     pub source: Source,
 }
 
-/// Why there is no app id.
+/// The pod has no valid app id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AppIdError {
-    /// Neither annotation nor name says one.
+    /// Both the annotation and the pod's name are empty.
     #[error("value for the dapr.io/app-id annotation is empty")]
     Empty,
-    /// The service named after it would have a bad name.
+    /// The service's name would be invalid.
     #[error("invalid app id (input: '{id}', service: '{id}-dapr'): {}", faults(*.too_long, *.malformed))]
     Invalid {
-        /// The id.
         id: String,
-        /// With `-dapr` it has more than 63 characters.
+        /// Whether the id with `-dapr` has more than 63 characters.
         too_long: bool,
-        /// It is not made of lower case letters, digits and inner dashes.
+        /// Whether the id has other characters than lower case letters, digits and inner dashes.
         malformed: bool,
     },
 }
 
 fn faults(too_long: bool, malformed: bool) -> String {
-    let long = too_long.then(|| format!("must be no more than {LONGEST} characters"));
+    let long = too_long.then(|| format!("must be no more than {MAX_LABEL} characters"));
     let shape = malformed.then(|| {
         "must be lower case letters, digits and '-', and start with a letter or digit (e.g. 'my-name')".to_owned()
     });
     long.into_iter().chain(shape).collect::<Vec<_>>().join("\n")
 }
 
-/// The app id of a pod.
+/// Returns a pod's app id.
 ///
 /// # Errors
-/// There is none, or no service could have its name.
+/// The app id is empty or no valid service name.
 pub(super) fn of(pod: &Pod<'_>, annotation: &str) -> Result<AppId, AppIdError> {
     let generated = without_suffix(pod);
     let sources =
@@ -67,8 +63,8 @@ pub(super) fn of(pod: &Pod<'_>, annotation: &str) -> Result<AppId, AppIdError> {
     Ok(AppId { id: id.to_owned(), source })
 }
 
-/// `generateName` without its last dash and, below a ReplicaSet, without the hash of the template: what stays the same for
-/// all replicas and after each change.
+/// Returns `generateName` without its last dash and, for ReplicaSets, without the template hash: the part that all
+/// replicas and revisions share.
 fn without_suffix<'a>(pod: &Pod<'a>) -> &'a str {
     let base = pod.metadata.generate_name.trim_end_matches('-');
     let hash = pod.metadata.labels.get(TEMPLATE_HASH).copied().flatten().filter(|hash| !hash.is_empty());
@@ -77,7 +73,7 @@ fn without_suffix<'a>(pod: &Pod<'a>) -> &'a str {
 }
 
 fn check(id: &str) -> Result<(), AppIdError> {
-    let too_long = id.len() + "-dapr".len() > LONGEST;
+    let too_long = id.len() + "-dapr".len() > MAX_LABEL;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let malformed = !id.starts_with(plain) || !id.chars().all(|c| plain(c) || c == '-');
     if too_long || malformed {
@@ -91,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_cannot_name_a_service_are_refused_with_every_reason() {
+    fn invalid_ids_are_reported_with_every_reason() {
         assert_eq!(check(&"a".repeat(58)), Ok(()));
         for (id, long, shape) in [
             ("a".repeat(59), true, false),

@@ -1,16 +1,15 @@
-//! The sidecar's command line, in the order in which Dapr's own injector writes it.
+//! Builds the sidecar's command line, in the order of Dapr's injector.
 
 use super::annotations::Options;
 use super::settings::{Actors, Settings};
 
-/// Where the sidecar serves HTTP.
 pub(super) const HTTP_PORT: i32 = 3500;
-/// Where it serves what the kubelet asks for.
+/// The port of health probes.
 pub(super) const PUBLIC_PORT: i32 = 3501;
-/// Where the sidecar sees the sockets that it shares with the application.
+/// The sidecar's mount path of the sockets that it shares with the application.
 pub(super) const SOCKETS: &str = "/var/run/dapr-sockets";
 
-/// A command line in the making.
+/// A command line under construction.
 pub(super) struct Args(pub(super) Vec<String>);
 
 impl Args {
@@ -33,14 +32,14 @@ impl Args {
         self.option(name, value.into().to_string());
     }
 
-    /// Left out where it is empty.
+    /// Adds the option unless the value is empty.
     fn text(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.option(name, value);
         }
     }
 
-    /// Left out where it was not given.
+    /// Adds the option if there is a value.
     fn given(&mut self, name: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.option(name, value);
@@ -54,7 +53,7 @@ impl Args {
     }
 }
 
-/// The whole command line, without the program.
+/// Returns the arguments without the program.
 pub(super) fn of(id: &str, options: &Options<'_>, settings: &Settings, mtls: bool) -> Vec<String> {
     let mut args = Args(Vec::with_capacity(64));
     listening(&mut args, id, options);
@@ -93,7 +92,7 @@ fn control_plane(args: &mut Args, options: &Options<'_>, settings: &Settings) {
     args.text("--app-channel-address", options.app.channel_address);
 }
 
-/// Where actors and reminders are. A pod's own address of placement counts even when it is empty: it switches placement off.
+/// Adds the addresses of actors and reminders. A pod's placement address applies even if empty, which disables placement.
 fn services(args: &mut Args, options: &Options<'_>, settings: &Settings) {
     let (placement, service) = match &settings.actors {
         Actors::Off => ("", ""),
@@ -146,7 +145,7 @@ fn lifecycle(args: &mut Args, options: &Options<'_>, settings: &Settings) {
     args.given("--disable-init-endpoints", options.disable_init_endpoints);
 }
 
-/// What comes before the sidecar's command line when it runs under a debugger.
+/// Returns the debugger's arguments that precede the sidecar's command line.
 pub(super) fn debugger(listen: Vec<String>) -> Vec<String> {
     let rest = ["--accept-multiclient", "--headless=true", "--log", "--api-version=2", "exec", "/daprd", "--"];
     listen.into_iter().chain(rest.map(str::to_owned)).collect()

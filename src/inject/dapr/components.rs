@@ -1,4 +1,4 @@
-//! Pluggable components: containers beside the sidecar that it reaches through sockets in a volume they share.
+//! Injects pluggable components: containers that serve the sidecar through sockets in a shared volume.
 
 use serde_json::{Map, Value, json};
 
@@ -9,27 +9,25 @@ use super::mounts::{self, mount};
 use super::pod::Pod;
 use crate::inject::patch::Operation;
 
-/// The volume of the sockets.
 pub(super) const VOLUME: &str = "dapr-components-unix-domain-socket";
-/// Says where the volume is mounted.
+/// The variable with the volume's mount path.
 pub(super) const SOCKETS_VARIABLE: &str = "DAPR_COMPONENT_SOCKETS_FOLDER";
 
-/// The annotation of a Component that holds a container.
+/// The annotation of a Component that contains a container.
 const CONTAINER: &str = "dapr.io/component-container";
 
-/// A Component of the pod's namespace that brings a container with it.
+/// A Component with a container, from the pod's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Component {
-    /// Its name.
     pub name: String,
-    /// The container, in JSON.
+    /// The container as JSON.
     pub container: String,
-    /// App ids that may use it; empty: all.
+    /// The app ids that may use the Component; empty: all.
     pub scopes: Vec<String>,
 }
 
 impl Component {
-    /// Reads a Component; `None` where it brings no container.
+    /// Parses a Component; `None` without a container.
     pub fn read(object: &Value) -> Option<Self> {
         let metadata = object.get("metadata")?;
         let container = metadata.get("annotations")?.get(CONTAINER)?.as_str().filter(|text| !text.is_empty())?;
@@ -46,10 +44,9 @@ impl Component {
     }
 }
 
-/// A container to inject.
 pub(super) type Container = Map<String, Value>;
 
-/// The containers that the pod asks to have injected: one for each image that its app id may use.
+/// Returns the component containers to inject: one for each image that the app id may use.
 pub(super) fn injectable(id: &str, components: &[Component], warnings: &mut Vec<String>) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
     for component in components.iter().filter(|component| component.serves(id)) {
@@ -84,8 +81,8 @@ fn parse(text: &str) -> Result<Container, String> {
     Ok(container)
 }
 
-/// What a pod's components need: the shared volume, then a variable and a mount for each container of the pod that is one,
-/// then the containers that come from elsewhere, with an empty directory for each volume that the pod has not.
+/// Returns the patch for components: the shared volume, a variable and a mount for each component container of the pod,
+/// then the injected containers, with an empty directory for each volume that the pod lacks.
 pub(super) fn operations(
     pod: &Pod<'_>,
     options: &Options<'_>,

@@ -1,4 +1,4 @@
-//! The sidecar's container.
+//! Builds the sidecar's container.
 
 use serde_json::{Map, Value, json};
 
@@ -12,16 +12,16 @@ use super::settings::{Security, Settings};
 use super::trust::Trust;
 use crate::inject::quantity;
 
-/// Volume of the sockets that the sidecar shares with the application.
+/// The volume of the sockets that the sidecar shares with the application.
 pub(super) const SOCKET_VOLUME: &str = "dapr-unix-domain-socket";
-/// Volume of the sidecar's own token.
+/// The volume of the sidecar's token.
 pub(super) const TOKEN_VOLUME: &str = "dapr-identity-token";
 const TOKEN_PATH: &str = "/var/run/secrets/dapr.io/sentrytoken";
 
-/// Of a Windows container that must install certificates.
+/// Set for Windows containers that must install certificates.
 const CERTIFICATES: &str = "SSL_CERT_DIR";
 
-/// What a sidecar is made of.
+/// The input for a sidecar's container.
 pub(super) struct Parts<'a> {
     pub(super) id: &'a str,
     pub(super) namespace: &'a str,
@@ -29,14 +29,14 @@ pub(super) struct Parts<'a> {
     pub(super) options: &'a Options<'a>,
     pub(super) settings: &'a Settings,
     pub(super) trust: &'a Trust,
-    /// PEM.
+    /// PEM
     pub(super) anchors: &'a str,
-    /// Where the sockets of pluggable components are, when the pod has such components.
+    /// The directory of component sockets, if the pod has components.
     pub(super) components: Option<&'a str>,
     pub(super) native: bool,
 }
 
-/// The container, members in the order of the API.
+/// Returns the container, with fields in the order of the API.
 pub(super) fn sidecar(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Value {
     let (command, args) = command(parts);
     let mut container = Map::new();
@@ -67,8 +67,8 @@ pub(super) fn sidecar(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Value {
     container.into()
 }
 
-/// The program is the first argument, so that an image's entry point can wrap it; where entry points do not count it is the
-/// command.
+/// The program is the first argument, so that the image's entry point can wrap it; if entry points are ignored, it is
+/// the command.
 fn command(parts: &Parts<'_>) -> (Option<&'static str>, Vec<String>) {
     let args = args::of(parts.id, parts.options, parts.settings, parts.trust.mtls);
     let (program, args) = match parts.options.ports.debug {
@@ -123,7 +123,7 @@ fn variables(parts: &Parts<'_>) -> Vec<Value> {
     env
 }
 
-/// The tokens by which application and sidecar know each other.
+/// Returns the variables with the tokens by which application and sidecar authenticate each other.
 pub(super) fn tokens(options: &Options<'_>) -> impl Iterator<Item = Value> {
     [("DAPR_API_TOKEN", options.api_token_secret), ("APP_API_TOKEN", options.app.token_secret)]
         .into_iter()
@@ -151,7 +151,7 @@ fn volume_mounts(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Vec<Value> {
     mounts
 }
 
-/// Requests and limits; none at all where one of them is no quantity.
+/// Returns requests and limits; neither if a quantity is invalid.
 pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Value {
     let lists = [
         ("limits", [("cpu", wanted.cpu_limit), ("memory", wanted.memory_limit)]),
@@ -174,7 +174,7 @@ pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Va
     resources.into()
 }
 
-/// A probe; a zero is left to the API server's default.
+/// Returns a probe; zeros are omitted for the API server's defaults.
 pub(super) fn probe((handler, target): (&str, Value), probe: Probe) -> Value {
     let mut value = Map::from_iter([(handler.to_owned(), target)]);
     let numbers = [
@@ -189,7 +189,7 @@ pub(super) fn probe((handler, target): (&str, Value), probe: Probe) -> Value {
     value.into()
 }
 
-/// A sidecar that has certificates to install is an administrator on Windows, and nobody knows yet what the node runs.
+/// A sidecar that installs certificates runs as administrator on Windows; the node's operating system is not yet known.
 fn security(parts: &Parts<'_>, env: &[Value]) -> Value {
     let installs = env.iter().any(|variable| variable["name"] == CERTIFICATES);
     let Security { run_as_non_root, run_as_user, run_as_group, read_only_root, drop_all } = parts.settings.security;

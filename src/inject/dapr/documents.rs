@@ -1,7 +1,7 @@
-//! Workloads from files: their pods become in the document what admission would make of them.
+//! Injects workloads from files as admission would inject their pods.
 //!
-//! `istio-cnictl` calls it. What a workload's pods will be called nobody knows yet; for those that share a name but for its
-//! end, the app id is made of the workload's name, as it is at admission.
+//! `istio-cnictl` calls it. Pod names are not yet known. For pods whose names differ only in their suffix, the app id
+//! derives from the workload's name, as at admission.
 
 use serde_json::{Value, json};
 
@@ -9,59 +9,56 @@ use super::{Decision, Facts, Request, Settings, User, review};
 use crate::inject::patch::{Misfit, apply};
 use crate::inject::workload::{self, Kind};
 
-/// What was decided about a workload's pods.
+/// The decision about a workload's pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// Its kind.
+pub struct WorkloadReview {
     pub kind: String,
-    /// `namespace/name`, or the name where it has no namespace.
+    /// `namespace/name`, or the name without a namespace.
     pub name: String,
-    /// What becomes of its pods, and why.
     pub decision: Decision,
-    /// For whoever wrote it.
     pub warnings: Vec<String>,
 }
 
-/// Injects the workload that a document is, or those that it lists; whether that has changed it. Whoever asks by hand may
-/// have a sidecar. `namespace`: where workloads go that name none.
+/// Injects a workload, or each workload of a list, and returns whether the document changed. The user counts as allowed.
+/// `namespace`: the namespace of workloads without one.
 ///
 /// # Errors
-/// A patch does not fit its pod, which is a fault of this program.
+/// A patch does not apply to its pod, which is a bug.
 pub fn inject_document(
     document: &mut Value,
     namespace: &str,
     settings: &Settings,
     facts: &Facts<'_>,
-    told: &mut Vec<Told>,
+    reviews: &mut Vec<WorkloadReview>,
 ) -> Result<bool, Misfit> {
     let mut changed = false;
     workload::each(document, &mut |document: &mut Value, kind| {
         let Some(subject) = subject(document, kind) else { return Ok(()) };
         let namespace = subject["metadata"]["namespace"].as_str().unwrap_or(namespace);
-        let outcome = review(&by_hand(&subject, namespace), settings, facts);
+        let outcome = review(&manual_request(&subject, namespace), settings, facts);
         if matches!(outcome.decision, Decision::Inject { .. }) {
             let mut pod = apply(subject, &outcome.patch)?;
-            give_back(document, kind, &mut pod);
+            put_back(document, kind, &mut pod);
             changed = true;
         }
         let (kind, name) = workload::title(document);
-        told.push(Told { kind, name, decision: outcome.decision, warnings: outcome.warnings });
+        reviews.push(WorkloadReview { kind, name, decision: outcome.decision, warnings: outcome.warnings });
         Ok(())
     })?;
     Ok(changed)
 }
 
-fn by_hand<'a>(pod: &'a Value, namespace: &'a str) -> Request<'a> {
+fn manual_request<'a>(pod: &'a Value, namespace: &'a str) -> Request<'a> {
     Request { kind: "Pod", namespace, user: User::master(), object: Some(pod) }
 }
 
-/// The pod that a workload makes, with as much of its name as is known.
+/// Returns the workload's pod, with the known part of its name.
 fn subject(document: &Value, kind: Kind) -> Option<Value> {
     let mut pod = workload::pod(document, kind.template())?;
     if kind != Kind::Pod {
         let metadata = &document["metadata"];
         pod["metadata"]["namespace"] = metadata["namespace"].clone();
-        // Pods of a StatefulSet have names of their own, each another app id: no template can say which.
+        // A StatefulSet's pods have different names and so different app ids, which a template cannot contain.
         if let (Some(name), false) = (metadata["name"].as_str(), document["kind"] == "StatefulSet") {
             pod["metadata"]["generateName"] = format!("{name}-").into();
         }
@@ -69,8 +66,8 @@ fn subject(document: &Value, kind: Kind) -> Option<Value> {
     Some(pod)
 }
 
-/// Puts the pod back into its workload, without the name that it was asked about by.
-fn give_back(document: &mut Value, kind: Kind, pod: &mut Value) {
+/// Moves the pod back into its workload and removes the name that was added for the review.
+fn put_back(document: &mut Value, kind: Kind, pod: &mut Value) {
     let (metadata, spec) = kind.template();
     if kind != Kind::Pod
         && let Some(members) = pod["metadata"].as_object_mut()

@@ -1,6 +1,6 @@
-//! Single edits of a pod, as operations of a patch: a value, an element, variables, volumes.
+//! Builds single patch operations: add a value, append an element, add variables or volumes.
 //!
-//! `operations` puts them in order; `components`, `redirection` and `release_1_4_2` make theirs of them.
+//! `operations`, `components`, `redirection` and `release_1_4_2` combine them.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::env::variable;
 use super::pod::{Named, Pod};
 use crate::inject::patch::Operation;
 
-/// The pod's volumes while they are added to.
+/// Builds the operations that add volumes to a pod.
 pub(super) struct Volumes<'a> {
     there: Vec<std::borrow::Cow<'a, str>>,
 }
@@ -18,7 +18,7 @@ impl<'a> Volumes<'a> {
         Self { there: pod.spec.volumes.iter().map(|volume| volume.name.into()).collect() }
     }
 
-    /// Adds those that are not there yet.
+    /// Adds the volumes that the pod lacks.
     pub(super) fn add(&mut self, volumes: Vec<Value>) -> Vec<Operation> {
         let first = self.there.is_empty();
         let mut new = Vec::new();
@@ -36,7 +36,7 @@ impl<'a> Volumes<'a> {
     }
 }
 
-/// Variables that the container does not have yet.
+/// Adds the variables that the container lacks.
 pub(super) fn add_env(index: usize, present: &[Named<'_>], variables: &[(&str, &str)]) -> Vec<Operation> {
     let path = format!("/spec/containers/{index}/env");
     if present.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn add(path: &str, value: Value) -> Operation {
     Operation::Add { path: path.to_owned(), value }
 }
 
-/// Appends to a list that is there.
+/// Appends to an existing list.
 pub(super) fn append(list: &str, value: Value) -> Operation {
     add(&format!("{list}/-"), value)
 }

@@ -1,22 +1,22 @@
-//! The variables that annotations put into the sidecar: `dapr.io/env` and `dapr.io/env-from-secret`.
+//! Parses the sidecar's variables in `dapr.io/env` and `dapr.io/env-from-secret`.
 
 use serde_json::{Value, json};
 
-/// Variables of one annotation.
+/// The variables of one annotation.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Variables {
-    /// Every name, also of what was dropped.
+    /// All names, including those of dropped variables.
     pub(super) keys: Vec<String>,
-    /// As a container lists them.
+    /// The entries of a container's `env`.
     pub(super) list: Vec<Value>,
 }
 
-/// A variable with a value, which is left out where it is empty.
+/// Returns a variable; an empty value is omitted.
 pub(super) fn variable(name: &str, value: &str) -> Value {
     if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
 }
 
-/// A variable out of a secret.
+/// Returns a variable with a Secret's key.
 pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
     let mut reference = json!({});
     if !secret.is_empty() {
@@ -26,12 +26,12 @@ pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
     json!({"name": name, "valueFrom": {"secretKeyRef": reference}})
 }
 
-/// A variable out of a field of the pod.
+/// Returns a variable with a pod field.
 pub(super) fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 
-/// `dapr.io/env`: `NAME=value` divided by commas; a comma that no `NAME=` follows belongs to the value.
+/// Parses `dapr.io/env`: comma-separated `NAME=value`; a comma without a following `NAME=` is part of the value.
 pub(super) fn parse(text: &str) -> Variables {
     let mut variables = Variables::default();
     for (name, value) in assignments(text) {
@@ -41,7 +41,7 @@ pub(super) fn parse(text: &str) -> Variables {
     variables
 }
 
-/// `dapr.io/env-from-secret`: `NAME=secret:key`, or `NAME=secret` where the key is called like the secret.
+/// Parses `dapr.io/env-from-secret`: `NAME=secret:key`, or `NAME=secret` if the key has the Secret's name.
 pub(super) fn parse_from_secret(text: &str) -> Variables {
     let mut variables = Variables::default();
     for (name, value) in assignments(text) {
@@ -55,7 +55,7 @@ pub(super) fn parse_from_secret(text: &str) -> Variables {
     variables
 }
 
-/// `dapr.io/env` as release 1.4.2 read it: every comma divides, and a value holds no `=`.
+/// Parses `dapr.io/env` as release 1.4.2: every comma is a separator, and values contain no `=`.
 pub(super) fn parse_1_4_2(text: &str) -> Vec<Value> {
     let pairs = text.split(',').filter_map(|piece| piece.trim().split_once('='));
     pairs.filter(|(_, value)| !value.contains('=')).map(|(name, value)| variable(name, value)).collect()
@@ -73,7 +73,7 @@ fn assignments(text: &str) -> impl Iterator<Item = (&str, &str)> {
     .filter_map(|piece| piece.split_once('='))
 }
 
-/// Whether `NAME=` is what comes next, ASCII space aside.
+/// Whether the text starts with `NAME=`, after ASCII whitespace.
 fn starts_assignment(text: &str) -> bool {
     let text = text.trim_start_matches(['\t', '\n', '\x0c', '\r', ' ']);
     let name = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());

@@ -1,24 +1,24 @@
-//! Which releases of Dapr are followed, and what counts as true in each.
+//! The supported releases of Dapr, and their parsing of booleans.
 //!
-//! `accounts`, `annotations` and `settings` ask.
+//! `accounts`, `annotations` and `settings` call it.
 
-/// Releases of Dapr whose sidecars are made alike.
+/// Releases of Dapr with the same sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Era {
-    /// 1.4.2: the control plane's certificate, chain and key are handed to the sidecar.
+    /// 1.4.2: the sidecar gets the control plane's certificate, chain and key.
     V1_4_2,
-    /// Since 1.12: trust anchors only; identity comes from a projected token.
+    /// From 1.12: the sidecar gets only trust anchors and authenticates with a projected token.
     #[default]
     Current,
 }
 
-/// Dapr's idea of true.
+/// Parses a boolean as current releases do.
 pub(super) fn truthy(value: &str) -> bool {
     let value = value.trim();
     ["y", "yes", "true", "t", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }
 
-/// The idea that release 1.4.2 had of it.
+/// Parses a boolean as release 1.4.2 does.
 pub(super) fn truthy_1_4_2(value: &str) -> bool {
     ["y", "yes", "true", "on", "1"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
 }

@@ -1,47 +1,46 @@
-//! Patterns of names, with the meaning that Go's `path.Match` gives them.
+//! Name patterns with the semantics of Go's `path.Match`.
 //!
-//! `*` and `?` stop at `/`, classes do not; `\` takes the next character as it is. Compiled once, so that a bad pattern is
-//! refused when settings are read and never while a pod waits.
+//! `*` and `?` do not match `/`, classes do; `\` escapes the next character. Patterns are compiled once, so that invalid
+//! ones are reported when settings are parsed and not during a review.
 
 use std::str::Chars;
 
-/// A pattern, compiled.
+/// A compiled pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Glob(Vec<Token>);
 
-/// What is wrong with a pattern, and where.
+/// An invalid pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} at byte {position}")]
 pub struct GlobError {
-    /// Byte of the pattern, counted from 0.
+    /// The byte offset in the pattern.
     pub position: usize,
-    /// What is wrong there.
     pub fault: Fault,
 }
 
-/// The ways in which a pattern can be wrong.
+/// A syntax error of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// `[` without its `]`.
+    /// `[` without `]`
     #[error("a class that is not closed")]
     Unclosed,
-    /// `[]`, `[^]`, `[-a]`: something is missing where a character must be.
+    /// `[]`, `[^]`, `[-a]`: a character is missing.
     #[error("a class where a character is missing")]
     NoCharacter,
-    /// `\` as the last character.
+    /// `\` as the last character
     #[error("an escape with nothing behind it")]
     Escape,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    /// Any run of characters but `/`.
+    /// Any number of characters except `/`.
     Star,
-    /// One character, not `/`.
+    /// One character except `/`.
     Any,
     /// This character.
     One(char),
-    /// One character within a range, or within none of them.
+    /// One character in any of the ranges, or in none of them if negated.
     Class { negated: bool, ranges: Vec<(char, char)> },
 }
 
@@ -60,13 +59,13 @@ impl Glob {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// It is malformed; the error says where.
+    /// The pattern is malformed.
     pub fn parse(pattern: &str) -> Result<Self, GlobError> {
         let mut reader = Reader { pattern, rest: pattern.chars() };
         let mut tokens = Vec::new();
         while let Some(c) = reader.rest.next() {
             match c {
-                // Two stars mean what one does.
+                // Consecutive stars are equivalent to one.
                 '*' if tokens.last() == Some(&Token::Star) => {}
                 '*' => tokens.push(Token::Star),
                 '?' => tokens.push(Token::Any),
@@ -78,10 +77,10 @@ impl Glob {
         Ok(Self(tokens))
     }
 
-    /// Whether `name`, all of it, is one that the pattern means.
+    /// Whether the pattern matches the whole `name`.
     ///
-    /// A star first takes as little as it can and never gives up a part that has matched for the sake of a later star, as in
-    /// Go; so the time is bounded by the product of both lengths.
+    /// As in Go, a star matches as little as possible, and a part matched before a later star is not reconsidered. Time is
+    /// bounded by the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let (mut at, mut rest) = (0, name.chars());
         let mut retry: Option<(usize, Chars<'_>)> = None;
@@ -111,7 +110,7 @@ impl Glob {
     }
 }
 
-/// A pattern being read.
+/// The parser of a pattern.
 struct Reader<'a> {
     pattern: &'a str,
     rest: Chars<'a>,
@@ -127,13 +126,13 @@ impl Reader<'_> {
         GlobError { position, fault }
     }
 
-    /// What follows a `\`.
+    /// Parses the character after `\`.
     fn escaped(&mut self) -> Result<char, GlobError> {
         let position = self.position() - 1;
         self.rest.next().ok_or_else(|| self.fault(position, Fault::Escape))
     }
 
-    /// What follows a `[`, its `]` included.
+    /// Parses a class after `[`, including `]`.
     fn class(&mut self) -> Result<Token, GlobError> {
         let start = self.position() - 1;
         let negated = self.rest.as_str().starts_with('^');
@@ -157,7 +156,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One end of a range of the class that starts at `start`.
+    /// Parses one bound of a range in the class that starts at `start`.
     fn bound(&mut self, start: usize) -> Result<char, GlobError> {
         let position = self.position();
         match self.rest.next() {

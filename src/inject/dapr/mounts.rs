@@ -1,11 +1,11 @@
-//! Volume mounts: what `dapr.io/volume-mounts` asks for, and what containers of the pod already mount.
+//! Parses `dapr.io/volume-mounts` and adds mounts to containers.
 
 use serde_json::{Value, json};
 
 use super::pod::Mount;
 use crate::inject::patch::Operation;
 
-/// A mount that an annotation asks for.
+/// A mount requested by an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
     pub(super) volume: &'a str,
@@ -13,7 +13,7 @@ pub(super) struct Wanted<'a> {
     pub(super) read_only: bool,
 }
 
-/// `volume:path` divided by commas; what has another number of parts is passed over.
+/// Parses comma-separated `volume:path`; entries with another number of parts are ignored.
 pub(super) fn parse(text: &str, read_only: bool) -> impl Iterator<Item = Wanted<'_>> {
     text.split(',').filter_map(move |piece| {
         let (volume, path) = piece.trim().split_once(':')?;
@@ -22,13 +22,13 @@ pub(super) fn parse(text: &str, read_only: bool) -> impl Iterator<Item = Wanted<
 }
 
 impl Wanted<'_> {
-    /// As a container lists it.
+    /// Returns the entry for a container's `volumeMounts`.
     pub(super) fn value(self) -> Value {
         mount(self.volume, self.path, self.read_only)
     }
 }
 
-/// A mount as a container lists it.
+/// Returns an entry for a container's `volumeMounts`.
 pub(super) fn mount(volume: &str, path: &str, read_only: bool) -> Value {
     if read_only {
         json!({"name": volume, "readOnly": true, "mountPath": path})
@@ -37,7 +37,7 @@ pub(super) fn mount(volume: &str, path: &str, read_only: bool) -> Value {
     }
 }
 
-/// Mounts `volume` at `path` in the container at `index`, unless the volume or something else is mounted there already.
+/// Mounts `volume` at `path` in the container at `index`, unless the volume or the path is already mounted.
 pub(super) fn add(index: usize, present: &[Mount<'_>], volume: &str, path: &str) -> Option<Operation> {
     let list = format!("/spec/containers/{index}/volumeMounts");
     let value = mount(volume, path, false);

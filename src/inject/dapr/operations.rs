@@ -1,6 +1,6 @@
-//! The patch that puts a sidecar into a pod, operation by operation in the order of Dapr's own injector.
+//! Builds the patch that injects a sidecar, in the order of Dapr's injector.
 //!
-//! Each operation is made with what the earlier ones have done in mind: a list that was made is appended to afterwards.
+//! Each operation depends on the earlier ones: later operations append to a list that an earlier one created.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::redirection;
 use super::settings::Settings;
 use crate::inject::patch::Operation;
 
-/// What is put into a pod.
+/// The input for a patch.
 pub(super) struct Injection<'a> {
     pub(super) pod: &'a Pod<'a>,
     pub(super) options: &'a Options<'a>,
@@ -24,13 +24,13 @@ pub(super) struct Injection<'a> {
     pub(super) app_id: &'a AppId,
     pub(super) sidecar: Value,
     pub(super) native: bool,
-    /// Containers from elsewhere that are components.
+    /// Component containers to inject.
     pub(super) components: Vec<Container>,
-    /// Where the sockets of components are, when there are components.
+    /// The directory of component sockets, if there are components.
     pub(super) folder: Option<&'a str>,
 }
 
-/// All operations.
+/// Returns all operations.
 pub(super) fn of(injection: Injection<'_>) -> Vec<Operation> {
     let Injection { pod, options, settings, app_id, .. } = injection;
     let mut operations = Vec::with_capacity(16);
@@ -67,7 +67,7 @@ fn own_volumes(options: &Options<'_>, settings: &Settings) -> Vec<Value> {
     volumes
 }
 
-/// The sidecar's place: after the pod's containers, or as a native one before or after its init containers.
+/// Adds the sidecar after the pod's containers, or as a native one before or after its init containers.
 fn sidecar(pod: &Pod<'_>, container: Value, native: bool, first: bool) -> Vec<Operation> {
     if !native {
         return vec![append("/spec/containers", container)];
@@ -83,7 +83,7 @@ fn sidecar(pod: &Pod<'_>, container: Value, native: bool, first: bool) -> Vec<Op
     operations
 }
 
-/// Labels by which sidecars are found. An id of our own making is also written where the control plane looks for it.
+/// Adds the labels of injected pods. A derived app id is also written to the annotation that the control plane reads.
 fn labels(app_id: &AppId, metrics: bool) -> Vec<Operation> {
     let mut operations = vec![
         add("/metadata/labels/dapr.io~1sidecar-injected", "true".into()),
@@ -96,7 +96,7 @@ fn labels(app_id: &AppId, metrics: bool) -> Vec<Operation> {
     operations
 }
 
-/// The application's containers learn where the sidecar is, and see its sockets.
+/// Adds variables with the sidecar's ports and its socket mounts to the application's containers.
 fn application(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
     let (http, grpc) = (HTTP_PORT.to_string(), options.ports.grpc.to_string());
     let mut variables = vec![("DAPR_HTTP_PORT", http.as_str()), ("DAPR_GRPC_PORT", grpc.as_str())];

@@ -1,6 +1,6 @@
-//! What the injector reads of a pod: borrowed from the review, checked for its types.
+//! The pod fields that the injector reads, borrowed from the review, with checked types.
 //!
-//! A null reads as what is absent, as the API server reads it. Members that are not here are the API server's to check.
+//! Null counts as absent, as in the API server. Other fields are left to the API server to validate.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) use crate::contract::dapr::SIDECAR;
 pub(super) struct Pod<'a> {
     #[serde(borrow, default, deserialize_with = "record")]
     pub(super) metadata: Metadata<'a>,
-    #[serde(borrow, deserialize_with = "there")]
+    #[serde(borrow, deserialize_with = "required")]
     pub(super) spec: Spec<'a>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Metadata<'a> {
     pub(super) name: &'a str,
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) generate_name: &'a str,
-    /// A value that is null is there, and empty.
+    /// A null value is a set, empty annotation.
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) annotations: BTreeMap<&'a str, Option<&'a str>>,
     #[serde(borrow, default, deserialize_with = "or_default")]
@@ -74,7 +74,7 @@ pub(super) struct Mount<'a> {
     pub(super) path: &'a str,
 }
 
-/// A toleration of a pod, or one that the operator listed.
+/// A toleration of a pod or of the operator's list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Toleration {
@@ -91,23 +91,23 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether a pod's toleration is this one, word for word. The original compares the seconds by address, so an entry with
-    /// seconds matches none; nodes without containers of their own (virtual kubelets) are not tolerated for a time anyway.
+    /// Whether both tolerations have equal fields. Dapr compares the seconds by address, so an entry with seconds never
+    /// matches; tolerations of virtual kubelets have no seconds.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.toleration_seconds.is_none() && self == other
     }
 }
 
 impl<'a> Pod<'a> {
-    /// Reads the object of a review.
+    /// Parses the object of a review.
     ///
     /// # Errors
-    /// A member that is read has the wrong type, or there is no `spec`.
+    /// A field has the wrong type, or `spec` is missing.
     pub(super) fn read(object: &'a Value) -> Result<Self, Refusal> {
-        there(object).map_err(|error: serde_json::Error| Refusal::Malformed(error.to_string()))
+        required(object).map_err(|error: serde_json::Error| Refusal::Malformed(error.to_string()))
     }
 
-    /// Where the sidecar already is.
+    /// Returns the list of containers that already has the sidecar.
     pub(super) fn sidecar(&self) -> Option<&'static str> {
         if self.spec.containers.iter().any(|container| container.name == SIDECAR) {
             return Some("containers");
@@ -120,7 +120,7 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// A record that must be there.
-fn there<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+/// Deserializes a required struct.
+fn required<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Record::deserialize(from)?.0)
 }

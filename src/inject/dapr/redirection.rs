@@ -1,8 +1,7 @@
-//! Keeps the sidecar's ports out of Istio's redirection, for pods of both meshes that ask for it.
+//! Excludes the sidecar's ports from Istio's redirection, for pods of both meshes that request it.
 //!
-//! Sidecars of Dapr speak mTLS among each other; Envoy between them sees opaque TCP and can break what it does not expect.
-//! The annotations that say which ports are left alone are Istio's, so that both its plugin and its templates obey, whichever
-//! webhook came first.
+//! Dapr's sidecars use mTLS between each other; Envoy between them sees opaque TCP and may break it. The ports are added
+//! to Istio's annotations for excluded ports, which its plugin and its templates read, in either order of the webhooks.
 
 use super::annotations::Options;
 use super::args::{HTTP_PORT, PUBLIC_PORT};
@@ -11,7 +10,7 @@ use super::pod::Pod;
 use crate::contract::annotation;
 use crate::inject::patch::Operation;
 
-/// The operations that add the ports to what is left alone already; none where the pod does not ask, or all are there.
+/// Returns the operations that add the ports to the excluded ones; none if not requested or already complete.
 pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
     if !options.exclude_ports {
         return Vec::new();
@@ -29,7 +28,7 @@ pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation>
     wanted.into_iter().filter_map(operation).collect()
 }
 
-/// The list with the ports that it lacks; none where it has them all. What is no port is none that anybody listens on.
+/// Returns the list with the missing ports; `None` if complete. Values that are not ports are ignored: no one listens there.
 fn extended(present: &str, ports: &[i32]) -> Option<String> {
     let mut list: Vec<String> =
         present.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_join_a_list_once() {
+    fn each_port_is_added_once() {
         for (present, ports, expected) in [
             ("", &[3500, 9090][..], Some("3500,9090")),
             ("15020", &[3500], Some("15020,3500")),

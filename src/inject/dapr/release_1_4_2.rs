@@ -1,5 +1,4 @@
-//! The sidecar as release 1.4.2 made it: the issuer's certificate and key inside, and nothing but two variables for the
-//! application.
+//! Builds the sidecar of release 1.4.2, which holds the issuer's certificate and key. The application gets two variables.
 
 use serde_json::{Map, Value, json};
 
@@ -14,10 +13,10 @@ use super::settings::{Actors, Settings};
 use super::trust::{Issuer, Trust};
 use crate::inject::patch::Operation;
 
-/// Where a pod's containers find the token of their service account.
+/// The mount path of the service account token.
 const ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The port of the application: this release refused a pod whose port is no number.
+/// Checks the application's port: this release denies pods whose port is not a number.
 pub(super) fn check_app_port(annotations: &Annotations<'_>) -> Result<(), Refusal> {
     match annotations.given("app-port") {
         Some(port) if port.parse::<i32>().is_err() => Err(Refusal::AppPort(port.to_owned())),
@@ -25,7 +24,7 @@ pub(super) fn check_app_port(annotations: &Annotations<'_>) -> Result<(), Refusa
     }
 }
 
-/// All operations.
+/// Returns all operations.
 pub(super) fn operations(pod: &Pod<'_>, sidecar: Value) -> Vec<Operation> {
     if pod.spec.containers.is_empty() {
         return vec![add("/spec/containers", json!([sidecar]))];
@@ -41,7 +40,7 @@ pub(super) fn operations(pod: &Pod<'_>, sidecar: Value) -> Vec<Operation> {
 
 const DEFAULT_GRPC_PORT: i32 = 50001;
 
-/// The container. `object` is the whole pod, for the mount of its token.
+/// Returns the container. `object` is the whole pod, for the mount of its token.
 pub(super) fn sidecar(parts: &Parts<'_>, object: &Value, issuer: &Issuer, warnings: &mut Vec<String>) -> Value {
     let (command, args) = command(parts);
     let mut container = Map::new();
@@ -123,7 +122,7 @@ fn variables(parts: &Parts<'_>, issuer: &Issuer) -> Vec<Value> {
     env
 }
 
-/// The mount of the first container that has the token of the pod's account.
+/// Returns the first container's mount of the service account token.
 fn token_mount(object: &Value) -> Option<&Value> {
     let containers = object.pointer("/spec/containers")?.as_array()?;
     let mounts = containers.iter().filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();

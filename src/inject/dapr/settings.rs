@@ -1,4 +1,4 @@
-//! What the operator of the injector sets, parsed once from the environment in the names that Dapr's chart uses.
+//! Settings of the injector, parsed from the environment variables of Dapr's chart.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,16 @@ use super::accounts::{Allowed, PatternError};
 use super::era::{Era, truthy};
 use super::pod::Toleration;
 
-/// Where the kubelet is to take the sidecar's image from.
+/// The image pull policy of the sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PullPolicy {
-    /// From the registry at each start.
     Always,
-    /// From the node alone.
     Never,
-    /// From the registry where the node has none.
     IfNotPresent,
 }
 
 impl PullPolicy {
-    /// As the API spells it.
+    /// The name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -28,114 +25,91 @@ impl PullPolicy {
     }
 }
 
-/// How sidecars find the actors' placement.
+/// The sidecars' service for actor placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actors {
-    /// There are no actors.
+    /// Actors are disabled.
     Off,
-    /// Dapr's own placement service at this address.
+    /// Dapr's placement service at this address.
     Placement(String),
     /// Another service, `name:address`.
     Service(String),
 }
 
-/// Names and addresses of the control plane.
+/// The control plane's namespace and domains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlPlane {
-    /// Its namespace.
     pub namespace: String,
-    /// The cluster's DNS domain.
     pub domain: String,
-    /// Of its own identities.
+    /// The trust domain of the control plane's identities.
     pub trust_domain: String,
 }
 
-/// What containers made here may do.
+/// The security context of the sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Security {
-    /// The sidecar must not be root.
     pub run_as_non_root: bool,
-    /// The sidecar's user, where the image is not to choose it.
+    /// The user, if not the image's.
     pub run_as_user: Option<i64>,
-    /// The sidecar's group.
     pub run_as_group: Option<i64>,
-    /// The sidecar cannot write to its image.
+    /// `readOnlyRootFilesystem`
     pub read_only_root: bool,
-    /// The sidecar has no capability.
+    /// Whether to drop all capabilities.
     pub drop_all: bool,
 }
 
 /// Settings of the injector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Whose sidecars these are.
+    /// The release of the sidecars.
     pub era: Era,
     /// `daprd`'s image.
     pub image: String,
-    /// Of that image.
     pub pull_policy: PullPolicy,
-    /// Where the control plane is.
     pub control_plane: ControlPlane,
-    /// Whose pods get a sidecar.
+    /// The users who may create pods with a sidecar.
     pub allowed: Allowed,
-    /// Pods that tolerate one of these run where an image's entry point does not count.
+    /// Tolerations of nodes that ignore an image's entry point.
     pub ignore_entrypoint: Vec<Toleration>,
-    /// How sidecars find placement.
     pub actors: Actors,
-    /// How sidecars find reminders, `name:address`.
+    /// The reminders service, `name:address`.
     pub reminders: Option<String>,
-    /// What the sidecar may do.
     pub security: Security,
-    /// The sidecar learns the pod's address.
+    /// Whether the sidecar gets the pod's address.
     pub host_ip: bool,
-    /// The sidecar starts before the pod's containers, as an init container that stays.
+    /// Whether the sidecar is a native one, an init container with restart policy `Always`.
     pub native: bool,
-    /// A native sidecar comes before the pod's own init containers, which can use it then.
+    /// Whether a native sidecar precedes the pod's init containers, which can use it then.
     pub native_first: bool,
-    /// Sidecars are told where the scheduler is.
+    /// Whether sidecars get the scheduler's address.
     pub scheduler: bool,
-    /// Sidecars get a token of their own; off where the control plane is not in Kubernetes.
+    /// Whether sidecars get their own token; off if the control plane is not in Kubernetes.
     pub identity_token: bool,
-    /// Where the sockets of pluggable components are when a pod does not say.
+    /// The default directory of component sockets.
     pub sockets_folder: String,
-    /// What was passed over; for the log.
+    /// Warnings about ignored settings, for the log.
     pub warnings: Vec<String>,
 }
 
-/// Why the environment cannot be followed.
+/// Invalid environment variables.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// A variable without which nothing can be injected.
+    /// A required variable is missing.
     #[error("{0} is not set or empty: set it")]
     Missing(&'static str),
-    /// A list of accounts.
     #[error("{variable}")]
     Accounts {
-        /// The variable.
         variable: &'static str,
-        /// Which entry, and what is wrong with it.
         #[source]
         source: PatternError,
     },
-    /// A user or group.
     #[error("{variable}={value:?} is no number of a user or group")]
-    Number {
-        /// The variable.
-        variable: &'static str,
-        /// What it says.
-        value: String,
-    },
-    /// A service.
+    Number { variable: &'static str, value: String },
     #[error("{variable}={value:?}: write <name>:<port>, with a port above 0")]
-    Service {
-        /// The variable.
-        variable: &'static str,
-        /// What it says.
-        value: String,
-    },
+    Service { variable: &'static str, value: String },
 }
 
-/// Set by the operator, or not.
+/// The operator's variables.
 struct Environment<'a>(&'a BTreeMap<String, String>);
 
 impl<'a> Environment<'a> {
@@ -164,11 +138,11 @@ impl<'a> Environment<'a> {
 }
 
 impl Settings {
-    /// Reads the variables of Dapr's chart. `resolv_conf` is the text of `/etc/resolv.conf`, which says the cluster's domain
-    /// where `KUBE_CLUSTER_DOMAIN` does not.
+    /// Parses the variables of Dapr's chart. `resolv_conf` is the content of `/etc/resolv.conf`, for the cluster's domain
+    /// if `KUBE_CLUSTER_DOMAIN` is not set.
     ///
     /// # Errors
-    /// Something that is needed is missing, or cannot be understood.
+    /// A required variable is missing, or a value is invalid.
     pub fn from_env(env: &BTreeMap<String, String>, resolv_conf: &str, era: Era) -> Result<Self, SettingsError> {
         let env = Environment(env);
         let control_plane = ControlPlane {
@@ -211,13 +185,13 @@ impl Security {
 }
 
 impl ControlPlane {
-    /// The address of one of its services.
+    /// Returns the address of a control plane service.
     pub(super) fn address(&self, service: &str, port: u16) -> String {
         format!("{service}.{}.svc.{}:{port}", self.namespace, self.domain)
     }
 }
 
-/// The cluster's DNS domain by the search list of `resolv.conf`: the first in alphabetical order, as Dapr takes it.
+/// Returns the cluster's DNS domain from the search list of `resolv.conf`: the first in alphabetical order, as in Dapr.
 fn cluster_domain(resolv_conf: &str) -> &str {
     let mut lists = resolv_conf.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -226,7 +200,7 @@ fn cluster_domain(resolv_conf: &str) -> &str {
     lists.next_back().and_then(Iterator::min).unwrap_or("cluster.local")
 }
 
-/// Unset means what the original's code says, everything unknown what its chart says.
+/// The default is that of Dapr's code; an unknown value selects the default of Dapr's chart.
 fn pull_policy(env: &Environment<'_>) -> PullPolicy {
     match env.0.get("SIDECAR_IMAGE_PULL_POLICY").map(String::as_str) {
         None | Some("Always") => PullPolicy::Always,
@@ -267,7 +241,7 @@ fn actors(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Actors,
     Ok(if name == "placement" { Actors::Placement(address) } else { Actors::Service(format!("{name}:{address}")) })
 }
 
-/// `default` is the sidecar's own idea of reminders, which it has without being told.
+/// `default` is the sidecar's own default, which needs no option.
 fn reminders(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Option<String>, SettingsError> {
     match env.get("REMINDERS_SERVICE_NAME") {
         "" | "default" => Ok(None),

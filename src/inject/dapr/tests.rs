@@ -1,4 +1,4 @@
-//! Cases of Dapr's injector, and what they share: settings, pods and reviews as they are in a cluster.
+//! Tests of Dapr's injection, and their settings, pods and reviews.
 
 mod accounts;
 mod components;
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{Component, Decision, Era, Facts, Issuer, Outcome, Request, Settings, Trust, User, review};
+use super::{AdmissionOutcome, Component, Decision, Era, Facts, Issuer, Request, Settings, Trust, User, review};
 
-/// Settings as a chart makes them, with these variables beside or instead.
+/// Returns the chart's settings with added or replaced variables.
 fn settings(env: &[(&str, &str)]) -> Settings {
     parse_settings(env, Era::Current).expect("settings")
 }
@@ -36,7 +36,7 @@ fn trust() -> Trust {
     Trust { anchors: Some("ANCHORS".into()), issuer: Some(issuer), mtls: true }
 }
 
-/// A pod with one container and these annotations, `dapr.io/` left out, beside `enabled` and `app-id`.
+/// Returns a pod with one container and these annotations, without `dapr.io/`, in addition to `enabled` and `app-id`.
 fn pod(annotations: &[(&str, &str)]) -> Value {
     let mut pod = json!({
         "metadata": {"name": "app-0", "annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "app"}},
@@ -51,20 +51,25 @@ fn pod(annotations: &[(&str, &str)]) -> Value {
 const CONTROLLER: User<'static> =
     User { username: "system:serviceaccount:kube-system:replicaset-controller", uid: "", groups: &[] };
 
-/// The review of a pod that a ReplicaSet makes.
-fn reviewed(pod: &Value, settings: &Settings) -> Outcome {
+/// Reviews a ReplicaSet's pod.
+fn reviewed(pod: &Value, settings: &Settings) -> AdmissionOutcome {
     reviewed_with(pod, settings, &trust(), Some(&[]))
 }
 
-fn reviewed_with(pod: &Value, settings: &Settings, trust: &Trust, components: Option<&[Component]>) -> Outcome {
+fn reviewed_with(
+    pod: &Value,
+    settings: &Settings,
+    trust: &Trust,
+    components: Option<&[Component]>,
+) -> AdmissionOutcome {
     let request = Request { kind: "Pod", namespace: "testns", user: CONTROLLER, object: Some(pod) };
-    // The UID of the controller counts in every release.
+    // Every release accepts the controller's UID.
     let accounts = BTreeSet::from([String::new()]);
     review(&request, settings, &Facts { accounts: &accounts, trust, components })
 }
 
-/// The patch as another implementation reads it.
-fn apply(pod: &Value, outcome: &Outcome) -> Value {
+/// Converts the patch for another implementation.
+fn apply(pod: &Value, outcome: &AdmissionOutcome) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(serde_json::to_value(&outcome.patch).expect("a patch")).expect("a JSON patch");
     let mut pod = pod.clone();
@@ -72,14 +77,14 @@ fn apply(pod: &Value, outcome: &Outcome) -> Value {
     pod
 }
 
-/// The pod with its sidecar.
+/// Returns the pod with its sidecar.
 fn injected(pod: &Value, settings: &Settings) -> Value {
     let outcome = reviewed(pod, settings);
     assert!(matches!(outcome.decision, Decision::Inject { .. }), "{outcome:?}");
     apply(pod, &outcome)
 }
 
-/// The sidecar of a pod with these annotations.
+/// Returns the sidecar of a pod with these annotations.
 fn sidecar(annotations: &[(&str, &str)], settings: &Settings) -> Value {
     daprd(&injected(&pod(annotations), settings)).clone()
 }
@@ -89,8 +94,8 @@ fn daprd(pod: &Value) -> &Value {
     lists.flatten().find(|container| container["name"] == "daprd").expect("daprd")
 }
 
-/// The paths of a patch, in order; everything is added.
-fn paths(outcome: &Outcome) -> Vec<String> {
+/// Returns the paths of a patch, in order; all operations are `add`.
+fn paths(outcome: &AdmissionOutcome) -> Vec<String> {
     let path = |operation: &Value| {
         assert_eq!(operation["op"], "add");
         operation["path"].as_str().expect("a path").to_owned()
@@ -102,13 +107,13 @@ fn args(container: &Value) -> Vec<&str> {
     container["args"].as_array().expect("args").iter().map(|arg| arg.as_str().expect("text")).collect()
 }
 
-/// What follows an argument, when it is there.
+/// Returns the value after an argument.
 fn option<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     let args = args(container);
     args.iter().position(|arg| *arg == name).map(|at| args[at + 1])
 }
 
-/// A variable of a container.
+/// Returns a variable of a container.
 fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a Value> {
     container["env"].as_array()?.iter().find(|variable| variable["name"] == name)
 }

@@ -1,13 +1,13 @@
-//! What sidecars are given to prove and check identities: plain values, which a watch keeps current.
+//! The trust material of sidecars. Plain values that a watch keeps current.
 
 use serde_json::Value;
 
-/// Of release 1.4.2: the issuer's certificate and key, which each sidecar holds.
+/// The issuer's certificate and key, which each sidecar of release 1.4.2 holds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issuer {
-    /// PEM.
+    /// PEM
     pub chain: String,
-    /// PEM; a secret.
+    /// PEM, secret
     pub key: String,
 }
 
@@ -17,18 +17,18 @@ impl std::fmt::Debug for Issuer {
     }
 }
 
-/// Trust of the mesh.
+/// The mesh's trust.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
-    /// PEM; absent until they were read, and then no pod is injected.
+    /// PEM; `None` until loaded, and until then no pod is injected.
     pub anchors: Option<String>,
-    /// Of release 1.4.2 alone.
+    /// Only for release 1.4.2.
     pub issuer: Option<Issuer>,
-    /// Whether sidecars speak mTLS, [`mtls_enabled`].
+    /// Whether sidecars use mTLS; see [`mtls_enabled`].
     pub mtls: bool,
 }
 
-/// Whether the Configuration `daprsystem` of the control plane's namespace asks for mTLS; it does where nothing else is said.
+/// Whether the Configuration `daprsystem` of the control plane's namespace enables mTLS, which is the default.
 pub fn mtls_enabled(configuration: Option<&Value>) -> bool {
     configuration.and_then(|object| object.pointer("/spec/mtls/enabled")?.as_bool()).unwrap_or(true)
 }
@@ -39,7 +39,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn mtls_is_on_unless_it_is_switched_off() {
+    fn mtls_is_enabled_unless_disabled() {
         for (configuration, expected) in [
             (None, true),
             (Some(json!({"spec": {"mtls": {"enabled": false}}})), false),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuers_key_is_in_no_log() {
+    fn debug_output_omits_the_issuers_key() {
         let issuer = Issuer { chain: "CHAIN".into(), key: "SECRET".into() };
         assert!(!format!("{issuer:?}").contains("SECRET"));
     }

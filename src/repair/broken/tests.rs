@@ -1,4 +1,4 @@
-//! Pods as the API server sends them, and whether they are broken.
+//! Tests of the detection with pods as the API server sends them.
 
 use serde_json::{Value, json};
 
@@ -46,17 +46,17 @@ fn running() -> Value {
     json!({ "running": { "startedAt": "2026-01-01T00:00:16Z" } })
 }
 
-fn look(pod: Value, line: &str) -> Result<Broken, Sound> {
+fn detect_json(pod: Value, line: &str) -> Result<Broken, NotBroken> {
     detect(&serde_json::from_value(pod).unwrap(), &settings(line).unwrap())
 }
 
-/// Where the failure stands and at which attempt it was, or why there is none.
-fn judge(pod: Value, line: &str) -> Result<(Evidence, u32), Sound> {
-    look(pod, line).map(|broken| (broken.evidence, broken.attempt))
+/// The state and attempt of the failure, or the reason that there is none.
+fn failure_of(pod: Value, line: &str) -> Result<(Evidence, u32), NotBroken> {
+    detect_json(pod, line).map(|broken| (broken.evidence, broken.attempt))
 }
 
 #[test]
-fn the_last_and_the_current_termination_count_each_with_its_attempt() {
+fn the_current_and_the_last_termination_count_with_their_attempts() {
     for (what, status, expected) in [
         ("waits for its next attempt", json!({ "state": waiting(), "lastState": ended(126) }), (Evidence::Last, 3)),
         ("makes its next attempt", json!({ "state": running(), "lastState": ended(126) }), (Evidence::Last, 2)),
@@ -68,49 +68,53 @@ fn the_last_and_the_current_termination_count_each_with_its_attempt() {
             (Evidence::Last, 2),
         ),
     ] {
-        assert_eq!(judge(pod(&status), ""), Ok(expected), "{what}");
+        assert_eq!(failure_of(pod(&status), ""), Ok(expected), "{what}");
     }
 }
 
 #[test]
-fn sound_pods_are_left_alone_with_the_reason() {
+fn pods_that_are_not_broken_have_a_reason() {
     for (what, status, reason) in [
-        ("passed at once", json!({ "state": ended(0), "restartCount": 0 }), Sound::Recovered),
-        ("failed, then passed", json!({ "state": ended(0), "lastState": ended(126) }), Sound::Recovered),
-        ("runs for the first time", json!({ "state": running() }), Sound::NotEnded),
-        ("was not started yet", json!({ "state": { "waiting": { "reason": "PodInitializing" } } }), Sound::NotEnded),
-        ("failed otherwise", json!({ "state": waiting(), "lastState": ended(55) }), Sound::OtherExitCode),
-        ("fails otherwise", json!({ "state": ended(121) }), Sound::OtherExitCode),
-        ("another container", json!({ "name": "istio-init", "state": ended(126) }), Sound::NoContainer),
+        ("passed at once", json!({ "state": ended(0), "restartCount": 0 }), NotBroken::Recovered),
+        ("failed, then passed", json!({ "state": ended(0), "lastState": ended(126) }), NotBroken::Recovered),
+        ("runs for the first time", json!({ "state": running() }), NotBroken::NotEnded),
+        (
+            "was not started yet",
+            json!({ "state": { "waiting": { "reason": "PodInitializing" } } }),
+            NotBroken::NotEnded,
+        ),
+        ("failed otherwise", json!({ "state": waiting(), "lastState": ended(55) }), NotBroken::OtherExitCode),
+        ("fails otherwise", json!({ "state": ended(121) }), NotBroken::OtherExitCode),
+        ("another container", json!({ "name": "istio-init", "state": ended(126) }), NotBroken::NoContainer),
     ] {
-        assert_eq!(judge(pod(&status), ""), Err(reason), "{what}");
+        assert_eq!(failure_of(pod(&status), ""), Err(reason), "{what}");
     }
 }
 
 #[test]
-fn what_a_pod_is_decides_before_its_status_does() {
+fn metadata_and_spec_are_checked_before_the_status() {
     let broken = || pod(&json!({ "state": ended(126) }));
     let mut bare = broken();
     bare["metadata"]["annotations"] = json!({ "other": "x" });
-    assert_eq!(judge(bare.clone(), ""), Err(Sound::NoAnnotation));
-    assert!(judge(bare.clone(), "--repair-sidecar-annotation=").is_ok(), "the filter is off");
-    assert!(judge(bare, "--repair-sidecar-annotation=other").is_ok(), "another annotation");
+    assert_eq!(failure_of(bare.clone(), ""), Err(NotBroken::NoAnnotation));
+    assert!(failure_of(bare.clone(), "--repair-sidecar-annotation=").is_ok(), "the filter is off");
+    assert!(failure_of(bare, "--repair-sidecar-annotation=other").is_ok(), "another annotation");
     let mut of_node = broken();
     of_node["spec"]["hostNetwork"] = json!(true);
-    assert_eq!(judge(of_node, ""), Err(Sound::HostNetwork));
+    assert_eq!(failure_of(of_node, ""), Err(NotBroken::HostNetwork));
     let mut empty = broken();
     empty["status"] = json!({});
-    assert_eq!(judge(empty, ""), Err(Sound::NoContainer));
+    assert_eq!(failure_of(empty, ""), Err(NotBroken::NoContainer));
     let mut without = broken();
     without.as_object_mut().unwrap().remove("status");
-    assert_eq!(judge(without, ""), Err(Sound::NoContainer));
+    assert_eq!(failure_of(without, ""), Err(NotBroken::NoContainer));
     let mut null = broken();
     null["metadata"]["annotations"] = Value::Null;
-    assert_eq!(judge(null, ""), Err(Sound::NoAnnotation));
+    assert_eq!(failure_of(null, ""), Err(NotBroken::NoAnnotation));
 }
 
 #[test]
-fn the_message_is_compared_without_blanks_around_it() {
+fn the_message_is_compared_without_surrounding_whitespace() {
     const FLAG: &str = "--repair-init-container-termination-message";
     let broken = || pod(&json!({ "state": waiting(), "lastState": ended(126) }));
     let judged = |message: &str| {
@@ -121,8 +125,8 @@ fn the_message_is_compared_without_blanks_around_it() {
     };
     assert_eq!(judged("no redirection"), Ok(()));
     assert_eq!(judged("  no redirection "), Ok(()));
-    assert_eq!(judged("no"), Err(Sound::OtherMessage));
-    assert_eq!(judge(broken(), &format!("{FLAG}=no")), Err(Sound::OtherMessage));
+    assert_eq!(judged("no"), Err(NotBroken::OtherMessage));
+    assert_eq!(failure_of(broken(), &format!("{FLAG}=no")), Err(NotBroken::OtherMessage));
 }
 
 #[test]
@@ -131,28 +135,28 @@ fn linkerds_validator_is_found_by_its_name_and_code() {
                            --repair-sidecar-annotation linkerd.io/proxy-version";
     let mut broken = pod(&json!({ "name": "linkerd-network-validator", "state": waiting(), "lastState": ended(95) }));
     broken["metadata"]["annotations"] = json!({ "linkerd.io/proxy-version": "edge" });
-    assert_eq!(judge(broken.clone(), LINKERD), Ok((Evidence::Last, 3)));
-    assert_eq!(judge(broken, ""), Err(Sound::NoAnnotation));
+    assert_eq!(failure_of(broken.clone(), LINKERD), Ok((Evidence::Last, 3)));
+    assert_eq!(failure_of(broken, ""), Err(NotBroken::NoAnnotation));
 }
 
 #[test]
-fn any_name_and_any_code_find_the_first_that_failed() {
+fn without_name_and_code_filters_the_first_failed_container_counts() {
     let mut two = pod(&json!({ "state": ended(0) }));
     two["status"]["initContainerStatuses"]
         .as_array_mut()
         .unwrap()
         .push(json!({ "name": "migrate", "restartCount": 1, "state": ended(7), "lastState": ended(7) }));
     let any = "--repair-init-container-name= --repair-init-container-exit-code 0";
-    assert_eq!(look(two.clone(), any).unwrap().container, "migrate");
-    assert_eq!(judge(two, ""), Err(Sound::Recovered));
+    assert_eq!(detect_json(two.clone(), any).unwrap().container, "migrate");
+    assert_eq!(failure_of(two, ""), Err(NotBroken::Recovered));
 }
 
 #[test]
-fn all_that_acting_needs_is_there() {
-    let broken = look(pod(&json!({ "state": ended(126) })), "").unwrap();
+fn a_broken_pod_has_the_fields_that_actions_need() {
+    let broken = detect_json(pod(&json!({ "state": ended(126) })), "").unwrap();
     assert_eq!(broken.pod.to_string(), "shop/web-0");
     assert!(!broken.validating);
-    assert!(look(pod(&json!({ "state": running(), "lastState": ended(126) })), "").unwrap().validating);
+    assert!(detect_json(pod(&json!({ "state": running(), "lastState": ended(126) })), "").unwrap().validating);
     assert_eq!((broken.uid.as_str(), broken.version.as_str(), broken.node.as_str()), ("u1", "42", "n1"));
     assert_eq!(broken.ips, ["10.0.0.7", "fd00::7"].map(|ip| ip.parse::<IpAddr>().unwrap()));
     assert_eq!(
@@ -166,7 +170,7 @@ fn all_that_acting_needs_is_there() {
     other["metadata"]["ownerReferences"] = json!([{ "kind": "Node", "name": "n1", "controller": true }]);
     other["spec"]["restartPolicy"] = json!("Never");
     other["status"]["podIPs"] = Value::Null;
-    let broken = look(other.clone(), "").unwrap();
+    let broken = detect_json(other.clone(), "").unwrap();
     assert_eq!((broken.owner, broken.deleting, broken.retries, broken.labelled), (Owner::Node, true, false, true));
     assert_eq!(broken.ips, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
 
@@ -174,12 +178,12 @@ fn all_that_acting_needs_is_there() {
     other["spec"]["restartPolicy"] = json!("OnFailure");
     other["status"]["phase"] = json!("Failed");
     other["status"]["podIP"] = json!("nonsense");
-    let broken = look(other, "").unwrap();
+    let broken = detect_json(other, "").unwrap();
     assert_eq!((broken.owner, broken.retries, broken.ips.len()), (Owner::Nobody, false, 0));
 }
 
 #[test]
-fn a_pod_in_flight_is_small() {
+fn broken_is_at_most_256_bytes() {
     let size = size_of::<Broken>();
     assert!(size <= 256, "{size} bytes");
 }

@@ -1,9 +1,9 @@
-//! Istio's flags of logging.
+//! Istio's logging flags.
 
 use super::{AGENT_SCOPE, Levels, PLUGIN_SCOPE};
 use crate::diagnostics::Level;
 
-/// How the daemon logs.
+/// Logging options.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Logging")]
 #[group(skip)]
@@ -26,12 +26,12 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// What the plugin is told to keep of its own lines.
+    /// The level for the plugin's lines, which the plugin itself applies.
     pub fn plugin_level(&self) -> Level {
         self.log_output_level.of(PLUGIN_SCOPE)
     }
 
-    /// The levels of this process. The plugin has applied its own level when its lines come here.
+    /// The levels of this process. The plugin has already filtered its lines.
     pub(super) fn levels(&self) -> Levels {
         self.log_output_level.clone().alike(PLUGIN_SCOPE, AGENT_SCOPE)
     }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugins_lines_are_kept_at_the_agents_level() {
+    fn the_plugin_has_the_agents_level() {
         let flags = Program::parse_from(["x", "--log_output_level=cni-plugin:error"]).flags;
         assert_eq!((flags.plugin_level(), flags.levels().of(PLUGIN_SCOPE)), (Level::Error, Level::Info));
     }

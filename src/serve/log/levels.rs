@@ -1,4 +1,4 @@
-//! `scope:level,…` → which lines are kept. Pure.
+//! Parses `scope:level,…` and filters lines by it. Pure.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -16,26 +16,26 @@ impl From<&tracing::Level> for Level {
     }
 }
 
-/// The least level of each scope; scopes that are not named are at `info`.
+/// The minimum level of each scope; `info` by default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Levels {
-    /// Goes before all scopes' own.
+    /// Takes precedence over the scopes' own levels.
     all: Option<Level>,
     scopes: BTreeMap<String, Level>,
 }
 
 impl Levels {
-    /// The least level that is kept of a scope.
+    /// The minimum level of a scope.
     pub fn of(&self, scope: &str) -> Level {
         self.all.or_else(|| self.scopes.get(scope).copied()).unwrap_or_default()
     }
 
-    /// Whether a line is kept.
+    /// Whether a line is logged.
     pub fn allow(&self, scope: &str, level: Level) -> bool {
         level >= self.of(scope)
     }
 
-    /// The same, with one scope at another's level.
+    /// Gives a scope the level of another one.
     pub(super) fn alike(mut self, scope: &str, other: &str) -> Self {
         self.scopes.insert(scope.to_owned(), self.of(other));
         self
@@ -45,7 +45,7 @@ impl Levels {
 impl FromStr for Levels {
     type Err = String;
 
-    /// A level without a scope is that of scope `default`, `all:` is that of every scope.
+    /// A level without a scope applies to scope `default`; `all:` applies to every scope.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut levels = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_have_their_own_and_all_goes_first() {
+    fn scopes_have_own_levels_and_all_takes_precedence() {
         assert_eq!(levels("").of("install"), Level::Info);
         assert_eq!(levels("warn").of("default"), Level::Warn);
         assert_eq!(levels("warn").of("install"), Level::Info);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_louder_than_silence() {
+    fn level_none_disables_all_lines() {
         for level in [Level::Debug, Level::Info, Level::Warn, Level::Error] {
             assert!(!levels("grpc:none").allow("grpc", level), "{level:?}");
             assert!(!levels("grpc:fatal").allow("grpc", level), "{level:?}");
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_level_is_named() {
+    fn an_unknown_level_is_reported() {
         let error = "install:loud".parse::<Levels>().unwrap_err();
         assert!(error.contains("\"loud\""), "{error}");
     }
 
     #[test]
-    fn one_scope_can_follow_another() {
+    fn a_scope_can_have_the_level_of_another_one() {
         assert_eq!(levels("cni-plugin:debug").alike("cni-plugin", "cni-agent").of("cni-plugin"), Level::Info);
     }
 }

@@ -1,4 +1,4 @@
-//! One line, as Istio's programs print it. Pure; what comes from elsewhere cannot forge a second line.
+//! Formats a log line as Istio's programs do. Pure. Control characters are escaped, so that input cannot forge a line.
 
 use std::fmt::Write as _;
 
@@ -7,23 +7,18 @@ use serde_json::{Map, Value};
 
 use crate::diagnostics::Level;
 
-/// What one line says.
+/// A log line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// How grave it is.
     pub level: Level,
-    /// When it happened.
     pub time: Timestamp,
-    /// What it is about.
     pub scope: String,
-    /// The words.
     pub message: String,
-    /// Further fields.
     pub fields: Map<String, Value>,
 }
 
 impl Record {
-    /// As JSON, Istio's keys first.
+    /// Formats as JSON, with Istio's keys first.
     pub(super) fn to_json(&self) -> String {
         let mut line = Map::new();
         line.insert("level".to_owned(), self.level.as_str().into());
@@ -36,7 +31,7 @@ impl Record {
         Value::Object(line).to_string()
     }
 
-    /// As tab-separated text; the scope `default` goes without saying.
+    /// Formats as tab-separated text; the scope `default` is omitted.
     pub(super) fn to_text(&self) -> String {
         let mut line = format!("{}\t{}\t", time(self.time), self.level.as_str());
         if self.scope != "default" {
@@ -54,7 +49,7 @@ impl Record {
     }
 }
 
-/// RFC 3339 with microseconds.
+/// Formats as RFC 3339 with microseconds.
 fn time(time: Timestamp) -> String {
     format!("{time:.6}")
 }
@@ -87,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn json_has_istios_keys_and_nobody_elses_in_their_place() {
+    fn fields_cannot_replace_istios_keys_in_json() {
         let line = record(&json!({"pod": "shop/web-0", "level": "debug"})).to_json();
         let expected = r#"{"level":"warn","time":"2026-01-02T03:04:05.500000Z","scope":"install","msg":"first\nsecond","pod":"shop/web-0"}"#;
         assert_eq!(line, expected);
     }
 
     #[test]
-    fn text_is_one_line_whatever_is_in_it() {
+    fn text_with_control_characters_is_one_line() {
         let line = record(&json!({"a": "x\ty\u{1b}[2J", "n": 3, "k\n": null})).to_text();
         let expected = "2026-01-02T03:04:05.500000Z\twarn\tinstall\tfirst\\nsecond\ta=x\\ty\\u{1b}[2J n=3 k\\n=null";
         assert_eq!(line, expected);

@@ -1,6 +1,6 @@
-//! Flags of Dapr's injection, off by default. The rest is the environment that Dapr's chart sets.
+//! Flags of Dapr's injection, which is off by default. Further settings are the environment variables of Dapr's chart.
 //!
-//! The binary flattens them into its command line.
+//! The binary flattens these flags into its command line.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::watch::Places;
+use super::watch::TrustFiles;
 use crate::inject::dapr::{Era, Settings, SettingsError};
 use crate::iptables::duration;
 use crate::repair;
 use crate::webhook::Selection;
 
-/// Where Dapr's chart mounts the trust anchors.
+/// The mount path of the trust anchors in Dapr's chart.
 const ANCHORS: &str = "/var/run/secrets/dapr.io/tls/ca.crt";
 
 /// Flags of Dapr's injection.
@@ -60,7 +60,7 @@ pub struct Flags {
     max_pod_restarts_per_minute: NonZeroU32,
 }
 
-/// Who asks is not known, and would get a secret.
+/// Unauthenticated callers would get the issuer's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Dapr's release 1.4 puts the issuer's key into each answer, and without --clientCAFile whoever reaches the port gets one: \
@@ -84,48 +84,47 @@ fn release(release: &str) -> Result<Era, String> {
 }
 
 impl Flags {
-    /// Whether Dapr's sidecars are wanted.
+    /// Whether Dapr's injection is enabled.
     pub fn enabled(&self) -> bool {
         self.dapr
     }
 
-    /// Whether Dapr's injection may start. `demands`: whether callers must present a certificate.
+    /// Checks that Dapr's injection may start. `demands`: whether callers must present a certificate.
     ///
     /// # Errors
-    /// It would answer whoever asks with the issuer's key.
+    /// Responses to unauthenticated callers would contain the issuer's key.
     pub fn check_callers(&self, demands: bool) -> Result<(), Unguarded> {
         let tells = self.dapr && self.dapr_release == Era::V1_4_2;
         if tells && !demands && !self.dapr_issuer_key_for_anyone { Err(Unguarded) } else { Ok(()) }
     }
 
-    /// What is injected. `resolv_conf`: text of `/etc/resolv.conf`.
+    /// Returns the injection's settings. `resolv_conf`: the content of `/etc/resolv.conf`.
     ///
     /// # Errors
-    /// A variable is missing or cannot be understood.
+    /// A variable is missing or invalid.
     pub fn settings(&self, env: &BTreeMap<String, String>, resolv_conf: &str) -> Result<Settings, SettingsError> {
         Ok(Settings { scheduler: self.scheduler_enabled, ..Settings::from_env(env, resolv_conf, self.dapr_release)? })
     }
 
-    /// Webhook configurations that lead here, if any.
+    /// Returns the selection of Dapr's webhook configurations, if any.
     pub fn selection(&self) -> Option<Selection> {
         let (name, webhook) = (self.dapr_webhook_config_name.clone(), self.dapr_webhook_name.clone());
         Some(Selection { name, labels: String::new(), webhook }).filter(|all| self.dapr && all.is_some())
     }
 
-    /// The service by which the API server connects, where it has one of its own.
+    /// Returns the service of Dapr's injection, if it differs from the injector's.
     pub fn service(&self) -> Option<&str> {
         Some(&*self.dapr_service_name).filter(|name| self.dapr && !name.is_empty())
     }
 
-    /// What becomes of pods that ask for a sidecar and have none; nothing unless it is asked for.
+    /// Returns the watchdog's settings, if the watchdog is enabled.
     pub fn watchdog(&self) -> Option<repair::Settings> {
         let wanted = self.dapr && !self.watch_interval.is_zero();
-        wanted.then(|| repair::Settings::of_sidecars(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
+        wanted.then(|| repair::Settings::of_dapr_watchdog(self.watchdog_delete_pods, self.max_pod_restarts_per_minute))
     }
 
-    /// Where trust comes from.
-    pub fn places(&self) -> Places {
-        Places { anchors: self.dapr_trust_anchors.clone() }
+    pub fn trust_files(&self) -> TrustFiles {
+        TrustFiles { anchors: self.dapr_trust_anchors.clone() }
     }
 }
 
@@ -150,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_both_injections_go_together() {
+    fn flags_of_both_injections_combine() {
         Program::command().debug_assert();
         assert!(flags("--dapr").enabled() && flags("--dapr=true").enabled() && !flags("--dapr=false").enabled());
-        assert_eq!(flags("--daprTrustAnchors=/a").places(), Places { anchors: "/a".into() });
+        assert_eq!(flags("--daprTrustAnchors=/a").trust_files(), TrustFiles { anchors: "/a".into() });
     }
 
     #[test]
-    fn the_issuers_key_is_for_known_callers_unless_said_otherwise() {
+    fn the_issuers_key_needs_authenticated_callers_unless_allowed() {
         let check = |line: &str, demands| flags(line).check_callers(demands);
         assert_eq!(check("--dapr --daprRelease=1.4", false), Err(Unguarded));
         assert!(Unguarded.to_string().contains("say --daprIssuerKeyForAnyone"));
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_and_services_are_named_where_dapr_is_wanted() {
+    fn configurations_and_services_are_named_if_dapr_is_enabled() {
         let wanted = flags("--dapr --daprServiceName=d");
         assert_eq!(wanted.selection().map(|all| all.to_string()).as_deref(), Some("named dapr-sidecar-injector"));
         assert_eq!(wanted.service(), Some("d"));
@@ -178,23 +177,23 @@ mod tests {
     }
 
     #[test]
-    fn the_watchdog_is_off_until_an_interval_is_given_and_deletes_where_asked() {
+    fn the_watchdog_needs_an_interval_and_deletes_on_request() {
         for line in ["--dapr", "--dapr --watch-interval=0", "--dapr --watchdog-delete-pods", "--watch-interval=2m"] {
             assert!(flags(line).watchdog().is_none(), "{line}");
         }
-        let asked = |line: &str| {
+        let parsed = |line: &str| {
             let settings = flags(&format!("--dapr --watch-interval=2m {line}")).watchdog().expect("a watchdog");
             (settings.mode, settings.budget)
         };
-        assert_eq!(asked(""), (repair::Mode::Report, 20));
-        assert_eq!(asked("--watchdog-delete-pods --max-pod-restarts-per-minute=3"), (repair::Mode::DeleteOrReport, 3));
+        assert_eq!(parsed(""), (repair::Mode::Report, 20));
+        assert_eq!(parsed("--watchdog-delete-pods --max-pod-restarts-per-minute=3"), (repair::Mode::DeleteOrReport, 3));
         for line in ["--watch-interval=often", "--watch-interval=once", "--max-pod-restarts-per-minute=0"] {
             assert!(Program::try_parse_from(["x", "--dapr", line]).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn settings_are_of_the_release_that_is_asked_for() {
+    fn settings_depend_on_the_release() {
         let env = [("NAMESPACE", "n"), ("SIDECAR_IMAGE", "i")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         let settings = |line: &str| flags(line).settings(&env.clone().into(), "").expect("settings");
         let today = settings("");

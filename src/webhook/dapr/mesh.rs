@@ -1,4 +1,4 @@
-//! What is known of a Dapr mesh: accounts, trust, mTLS, components. `watch` learns it, each review reads it.
+//! The state of a Dapr mesh: accounts, trust, mTLS and components. `watch` updates it, each review reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,96 +9,96 @@ use crate::inject::dapr::{Component, Facts, Issuer, Trust};
 use crate::serve::health::Readiness;
 use crate::webhook::surroundings::Kept;
 
-/// Name of the mesh's Configuration.
+/// The name of the mesh's Configuration.
 pub(super) const CONFIGURATION: &str = "daprsystem";
 
-/// The part of readiness that is kept here.
+/// The readiness part of this module.
 const PART: &str = "dapr";
 
-/// What is known of a mesh; clones share it.
+/// The state of a mesh; clones share it.
 #[derive(Clone, Default)]
 pub struct Mesh(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    learned: Mutex<Learned>,
-    /// What reviews read without waiting for whoever learns.
-    known: ArcSwap<Known>,
+    state: Mutex<State>,
+    /// Reviews read the snapshot without waiting for the lock.
+    snapshot: ArcSwap<Snapshot>,
     readiness: Readiness,
 }
 
-/// As it comes from watches and files.
+/// The state from watches and files.
 #[derive(Default)]
-pub(super) struct Learned {
-    /// UIDs of the accounts that count.
+pub(super) struct State {
+    /// The UIDs of the selected accounts.
     pub(super) accounts: Kept<String>,
-    /// Whether a Configuration asks for mTLS.
+    /// Whether each Configuration enables mTLS.
     pub(super) configurations: Kept<bool>,
     pub(super) components: Kept<Option<Component>>,
     pub(super) anchors: Option<String>,
     pub(super) issuer: Option<Issuer>,
-    /// Everything that reviews cannot do without has been read once.
+    /// Whether all parts that reviews need have been loaded once.
     complete: bool,
 }
 
-/// As reviews need it.
+/// The state in the form that reviews need.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct Snapshot {
     accounts: BTreeSet<String>,
     trust: Trust,
-    /// By namespace; absent before the first list.
+    /// By namespace; `None` before the first list.
     components: Option<BTreeMap<String, Vec<Component>>>,
 }
 
 impl Mesh {
-    /// Nothing is known yet, and `readiness` says so until accounts, `daprsystem` and trust have been read once.
+    /// Creates an empty state that is not ready until accounts, `daprsystem` and trust have been loaded once.
     pub fn new(readiness: Readiness) -> Self {
-        readiness.missing(PART, Learned::default().unread());
+        readiness.missing(PART, State::default().missing());
         Self(Arc::new(Shared { readiness, ..Shared::default() }))
     }
 
-    /// A mesh of which nothing is known but its trust anchors, in PEM, and nothing is watched.
+    /// Creates a state with only trust anchors, in PEM, and no watches.
     pub fn trusting(anchors: String) -> Self {
         let mesh = Self::default();
-        mesh.learn(|learned| learned.anchors = Some(anchors));
+        mesh.update(|state| state.anchors = Some(anchors));
         mesh
     }
 
-    /// Learns something, and lets reviews know.
-    pub(super) fn learn(&self, learn: impl FnOnce(&mut Learned)) {
-        let mut learned = self.0.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        learn(&mut learned);
-        self.0.known.store(Arc::new(learned.known()));
-        if learned.complete {
+    /// Updates the state and publishes a new snapshot.
+    pub(super) fn update(&self, update: impl FnOnce(&mut State)) {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        update(&mut state);
+        self.0.snapshot.store(Arc::new(state.snapshot()));
+        if state.complete {
             return;
         }
-        let unread = learned.unread();
-        learned.complete = unread.is_empty();
-        if learned.complete {
+        let missing = state.missing();
+        state.complete = missing.is_empty();
+        if state.complete {
             self.0.readiness.ready(PART);
         } else {
-            self.0.readiness.missing(PART, unread);
+            self.0.readiness.missing(PART, missing);
         }
     }
 
-    pub(super) fn known(&self) -> Arc<Known> {
-        self.0.known.load_full()
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        self.0.snapshot.load_full()
     }
 }
 
-impl Learned {
-    /// What has not been read so far, for whoever waits; empty when nothing is missing.
-    fn unread(&self) -> String {
+impl State {
+    /// Returns the names of the parts that are not loaded yet; empty if complete.
+    fn missing(&self) -> String {
         let facts = [
             ("service accounts", self.accounts.known.is_none()),
             ("the Configuration daprsystem", self.configurations.known.is_none()),
             ("the trust anchors", self.anchors.is_none()),
         ];
-        let unread: Vec<&str> = facts.into_iter().filter(|(_, missing)| *missing).map(|(fact, _)| fact).collect();
-        if unread.is_empty() { String::new() } else { format!("not read yet: {}", unread.join(", ")) }
+        let missing: Vec<&str> = facts.into_iter().filter(|(_, missing)| *missing).map(|(fact, _)| fact).collect();
+        if missing.is_empty() { String::new() } else { format!("not read yet: {}", missing.join(", ")) }
     }
 
-    fn known(&self) -> Known {
+    fn snapshot(&self) -> Snapshot {
         let configuration = |((_, name), mtls): (&(String, String), &bool)| (name == CONFIGURATION).then_some(*mtls);
         let mtls = self.configurations.iter().find_map(configuration).unwrap_or(true);
         let trust = Trust { anchors: self.anchors.clone(), issuer: self.issuer.clone(), mtls };
@@ -109,12 +109,12 @@ impl Learned {
             }
             all
         });
-        Known { accounts: self.accounts.iter().map(|(_, uid)| uid.clone()).collect(), trust, components }
+        Snapshot { accounts: self.accounts.iter().map(|(_, uid)| uid.clone()).collect(), trust, components }
     }
 }
 
-impl Known {
-    /// The facts for a pod in this namespace.
+impl Snapshot {
+    /// Returns the facts for a pod in this namespace.
     pub(super) fn facts(&self, namespace: &str) -> Facts<'_> {
         let components = self.components.as_ref().map(|all| all.get(namespace).map_or(&[][..], Vec::as_slice));
         Facts { accounts: &self.accounts, trust: &self.trust, components }
@@ -134,40 +134,40 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_is_made_anew_has_another_uid() {
+    fn a_recreated_account_has_another_uid() {
         let mesh = Mesh::default();
         let uid = |account: ServiceAccount| account.metadata.uid.unwrap_or_default();
-        let uids = || mesh.known().accounts.iter().cloned().collect::<Vec<_>>();
-        mesh.learn(|learned| learned.accounts.learn(Event::Apply(account("job-controller", "1")), uid));
+        let uids = || mesh.snapshot().accounts.iter().cloned().collect::<Vec<_>>();
+        mesh.update(|state| state.accounts.learn(Event::Apply(account("job-controller", "1")), uid));
         assert_eq!(uids(), ["1"]);
-        mesh.learn(|learned| learned.accounts.learn(Event::Apply(account("job-controller", "2")), uid));
+        mesh.update(|state| state.accounts.learn(Event::Apply(account("job-controller", "2")), uid));
         assert_eq!(uids(), ["2"]);
-        mesh.learn(|learned| learned.accounts.learn(Event::Delete(account("job-controller", "2")), uid));
+        mesh.update(|state| state.accounts.learn(Event::Delete(account("job-controller", "2")), uid));
         assert!(uids().is_empty());
     }
 
     #[test]
-    fn it_is_ready_once_everything_has_been_read_and_stays_so() {
+    fn the_mesh_is_ready_once_all_parts_were_loaded_and_stays_ready() {
         let readiness = Readiness::default();
         let mesh = Mesh::new(readiness.clone());
         let all = "dapr: not read yet: service accounts, the Configuration daprsystem, the trust anchors\n";
         assert_eq!(readiness.report().as_deref(), Some(all));
         let uid = |account: ServiceAccount| account.metadata.uid.unwrap_or_default();
-        mesh.learn(|learned| learned.accounts.learn(Event::Init, uid));
+        mesh.update(|state| state.accounts.learn(Event::Init, uid));
         assert_eq!(readiness.report().as_deref(), Some(all), "a list that has begun is not read");
-        mesh.learn(|learned| learned.accounts.learn(Event::InitDone, uid));
-        mesh.learn(|learned| learned.configurations.learn(Event::<ServiceAccount>::InitDone, |_| true));
+        mesh.update(|state| state.accounts.learn(Event::InitDone, uid));
+        mesh.update(|state| state.configurations.learn(Event::<ServiceAccount>::InitDone, |_| true));
         assert_eq!(readiness.report().as_deref(), Some("dapr: not read yet: the trust anchors\n"));
-        mesh.learn(|learned| learned.anchors = Some("PEM".into()));
+        mesh.update(|state| state.anchors = Some("PEM".into()));
         assert_eq!(readiness.report(), None);
-        mesh.learn(|learned| learned.anchors = None);
+        mesh.update(|state| state.anchors = None);
         assert_eq!(readiness.report(), None);
     }
 
     #[test]
-    fn before_anything_is_known_mtls_is_on_and_trust_absent() {
-        let known = Learned::default().known();
-        assert_eq!(known.trust, Trust { anchors: None, issuer: None, mtls: true });
-        assert_eq!(known.facts("n").components, None);
+    fn without_state_mtls_is_on_and_trust_absent() {
+        let snapshot = State::default().snapshot();
+        assert_eq!(snapshot.trust, Trust { anchors: None, issuer: None, mtls: true });
+        assert_eq!(snapshot.facts("n").components, None);
     }
 }

@@ -1,7 +1,7 @@
-//! Learns of a Dapr mesh: watches accounts, the mesh's Configuration, Components and the issuer's secret, and the file of
-//! the trust anchors.
+//! Watches a Dapr mesh: accounts, the mesh's Configuration, Components, the issuer's Secret and the file of the trust
+//! anchors.
 //!
-//! The binary starts [`keep`] as a task. What cannot be watched stays unknown, and reviews that need it say so.
+//! The binary starts [`watch_mesh`] as a task. Reviews that need a part that cannot be watched report it as missing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,76 +20,76 @@ use crate::serve::watch::Watch;
 use crate::webhook::files::{parent, read_at_most};
 use crate::webhook::surroundings::{follow, is_absent, pages};
 
-/// The secret that holds the issuer's certificate and key, and the trust anchors of old.
+/// The Secret with the issuer's certificate and key, and the trust anchors of release 1.4.2.
 const BUNDLE: &str = "dapr-trust-bundle";
-/// More than this are no trust anchors.
-const LARGEST: u64 = 1 << 20;
-/// Between two looks at the file where no event came.
-const SAFETY_NET: Duration = Duration::from_secs(30);
-/// Between two looks at a file that is of no use.
-const IMPATIENT: Duration = Duration::from_secs(2);
-/// A mounted volume changes in several steps.
+/// The size limit of the trust anchors' file in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+/// The polling interval of the file without events.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
+/// The polling interval of an unreadable file.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The delay after an event, because a mounted volume changes in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Where trust comes from.
+/// The files with trust material.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
-    /// File of the trust anchors, PEM. Release 1.4.2 has them in a secret, which is watched.
+pub struct TrustFiles {
+    /// The trust anchors in PEM. Release 1.4.2 has them in a Secret, which is watched instead.
     pub anchors: PathBuf,
 }
 
-/// Keeps it as the cluster is. Never ends by itself.
-pub async fn keep(client: Client, settings: &Settings, places: &Places, mesh: &Mesh) {
+/// Keeps `mesh` current. Never returns.
+pub async fn watch_mesh(client: Client, settings: &Settings, trust_files: &TrustFiles, mesh: &Mesh) {
     let namespace = &settings.control_plane.namespace;
     let trust = async {
         match settings.era {
-            Era::Current => anchors(places, mesh).await,
-            Era::V1_4_2 => issuer(Api::namespaced(client.clone(), namespace), mesh).await,
+            Era::Current => watch_anchors(trust_files, mesh).await,
+            Era::V1_4_2 => watch_issuer(Api::namespaced(client.clone(), namespace), mesh).await,
         }
     };
     tokio::join!(
-        accounts(Api::all(client.clone()), settings, mesh),
-        configuration(client.clone(), namespace, mesh),
-        components(client.clone(), mesh),
+        watch_accounts(Api::all(client.clone()), settings, mesh),
+        watch_configuration(client.clone(), namespace, mesh),
+        watch_components(client.clone(), mesh),
         trust,
     );
 }
 
-async fn accounts(api: Api<PartialObjectMeta<ServiceAccount>>, settings: &Settings, mesh: &Mesh) {
+async fn watch_accounts(api: Api<PartialObjectMeta<ServiceAccount>>, settings: &Settings, mesh: &Mesh) {
     let wanted = |account: &PartialObjectMeta<ServiceAccount>| {
         settings.allowed.wants_uid(&account.namespace().unwrap_or_default(), &account.name_any())
     };
     let uid = |account: PartialObjectMeta<ServiceAccount>| account.metadata.uid.unwrap_or_default();
     follow("serviceaccounts", watcher(api, pages()).default_backoff(), |event| match &event {
         Event::Apply(account) | Event::InitApply(account) | Event::Delete(account) if !wanted(account) => {}
-        _ => mesh.learn(|learned| learned.accounts.learn(event, uid)),
+        _ => mesh.update(|state| state.accounts.learn(event, uid)),
     })
     .await;
 }
 
-async fn configuration(client: Client, namespace: &str, mesh: &Mesh) {
+async fn watch_configuration(client: Client, namespace: &str, mesh: &Mesh) {
     let api = Api::<DynamicObject>::namespaced_with(client, namespace, &resource("Configuration"));
     let only = watcher::Config::default().fields(&format!("metadata.name={CONFIGURATION}"));
     let mtls = |object: DynamicObject| mtls_enabled(Some(&object.data));
     let absent = |event: &watcher::Result<Event<DynamicObject>>| {
         if event.as_ref().is_err_and(is_absent) {
-            mesh.learn(|learned| {
-                learned.configurations.known.get_or_insert_default();
+            mesh.update(|state| {
+                state.configurations.known.get_or_insert_default();
             });
         }
     };
     let events = watcher(api, only).default_backoff().inspect(absent);
     follow("configurations of Dapr", events, |event| {
-        mesh.learn(|learned| learned.configurations.learn(event, mtls));
+        mesh.update(|state| state.configurations.learn(event, mtls));
     })
     .await;
 }
 
-async fn components(client: Client, mesh: &Mesh) {
+async fn watch_components(client: Client, mesh: &Mesh) {
     let api = Api::<DynamicObject>::all_with(client, &resource("Component"));
     let container = |object: DynamicObject| Component::read(&serde_json::to_value(object).unwrap_or_default());
     follow("components of Dapr", watcher(api, pages()).default_backoff(), |event| {
-        mesh.learn(|learned| learned.components.learn(event, container));
+        mesh.update(|state| state.components.learn(event, container));
     })
     .await;
 }
@@ -98,40 +98,40 @@ fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("dapr.io", "v1alpha1", kind))
 }
 
-/// The issuer of release 1.4.2, with its trust anchors.
-async fn issuer(api: Api<Secret>, mesh: &Mesh) {
+/// Watches the issuer and the trust anchors of release 1.4.2.
+async fn watch_issuer(api: Api<Secret>, mesh: &Mesh) {
     let only = watcher::Config::default().fields(&format!("metadata.name={BUNDLE}"));
     follow("the secret of Dapr's issuer", watcher(api, only).default_backoff(), |event| match event {
-        Event::Apply(secret) | Event::InitApply(secret) => mesh.learn(|learned| {
+        Event::Apply(secret) | Event::InitApply(secret) => mesh.update(|state| {
             let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-            learned.anchors = text("ca.crt");
-            learned.issuer = text("issuer.crt").zip(text("issuer.key")).map(|(chain, key)| Issuer { chain, key });
+            state.anchors = text("ca.crt");
+            state.issuer = text("issuer.crt").zip(text("issuer.key")).map(|(chain, key)| Issuer { chain, key });
         }),
-        Event::Delete(_) => mesh.learn(|learned| (learned.anchors, learned.issuer) = (None, None)),
+        Event::Delete(_) => mesh.update(|state| (state.anchors, state.issuer) = (None, None)),
         Event::Init | Event::InitDone => {}
     })
     .await;
 }
 
-/// The file of the trust anchors. While it cannot be read what was read last stays good.
-async fn anchors(places: &Places, mesh: &Mesh) {
-    let path = &places.anchors;
+/// Watches the file of the trust anchors. While it is unreadable, the last content stays valid.
+async fn watch_anchors(trust_files: &TrustFiles, mesh: &Mesh) {
+    let path = &trust_files.anchors;
     let mut watch = Watch::new([parent(path)]);
     let mut warned = false;
     loop {
         watch.renew();
-        let text = read_at_most(path, LARGEST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let text = read_at_most(path, MAX_SIZE).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let poll = match text {
             Ok(text) => {
                 warned = false;
-                mesh.learn(|learned| learned.anchors = Some(text));
-                SAFETY_NET
+                mesh.update(|state| state.anchors = Some(text));
+                RESYNC_INTERVAL
             }
             Err(error) => {
                 if !std::mem::replace(&mut warned, true) {
                     tracing::warn!(%error, "the trust anchors {} cannot be read", path.display());
                 }
-                IMPATIENT
+                RETRY_INTERVAL
             }
         };
         watch.changed(poll).await;

@@ -1,7 +1,8 @@
-//! Looks for pods that ask for Dapr's sidecar and have none: those that were made while nobody answered the API server.
+//! Runs the watchdog for pods that request Dapr's sidecar but lack it, because they were created while the webhook was
+//! not available.
 //!
-//! The binary starts it as a task. Finding, deciding, budget and acting are `repair`'s; here is only when: while the injector
-//! itself is ready, or what takes a deleted pod's place would be no better.
+//! The binary starts it as a task. `repair` detects, decides and acts; this module runs it only while the injector is
+//! ready, because otherwise the replacement of a deleted pod would lack the sidecar, too.
 
 use std::time::Duration;
 
@@ -12,26 +13,26 @@ use crate::repair::{self, Metrics, Settings};
 use crate::serve::health::Readiness;
 use crate::serve::shutdown::Shutdown;
 
-/// Between two looks at readiness.
-const LOOK: Duration = Duration::from_millis(500);
-/// After a time without readiness: as long as the budget counts actions, so that it holds across the break.
-const REST: Duration = Duration::from_secs(60);
+/// The interval between checks of the readiness.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// The pause after the injector was not ready: the window of the action budget, so that the limit holds across the pause.
+const PAUSE: Duration = Duration::from_secs(60);
 
-/// Never ends by itself.
+/// Runs the watchdog. Never returns.
 pub async fn watch(client: Client, settings: Settings, metrics: Metrics, readiness: Readiness) {
     loop {
-        until(&readiness, true).await;
+        wait_until(&readiness, true).await;
         let (_trigger, shutdown) = Shutdown::new();
         tokio::select! {
             () = repair::run(client.clone(), settings.clone(), metrics.clone(), shutdown) => {}
-            () = until(&readiness, false) => tracing::warn!("the injector is not ready: pods without a sidecar are left alone"),
+            () = wait_until(&readiness, false) => tracing::warn!("the injector is not ready: pods without a sidecar are left alone"),
         }
-        sleep(REST).await;
+        sleep(PAUSE).await;
     }
 }
 
-async fn until(readiness: &Readiness, ready: bool) {
+async fn wait_until(readiness: &Readiness, ready: bool) {
     while readiness.report().is_none() != ready {
-        sleep(LOOK).await;
+        sleep(CHECK_INTERVAL).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Lists of accounts: what is in them always, what operators add, and what is no entry.
+//! Tests of lists of accounts.
 
 use super::*;
 use crate::inject::dapr::{Fault, Glob, GlobError, PatternError, SettingsError};
@@ -11,7 +11,7 @@ fn fault(list: &str) -> PatternError {
 }
 
 #[test]
-fn a_bad_entry_is_refused_with_its_place() {
+fn an_invalid_entry_is_reported_with_its_position() {
     for entry in ["namespace", "ns:sa:extra", ":"] {
         let expected = PatternError::Shape { index: 2, entry: entry.into() };
         assert_eq!(fault(&format!("a:b, {entry} ,c:d")), expected);
@@ -29,7 +29,7 @@ fn a_bad_entry_is_refused_with_its_place() {
 }
 
 #[test]
-fn entries_are_trimmed_and_empty_ones_passed_over() {
+fn entries_are_trimmed_and_empty_ones_ignored() {
     for (list, account, expected) in [
         ("", "ns:sa", false),
         ("   ", "ns:sa", false),
@@ -52,7 +52,7 @@ fn entries_are_trimmed_and_empty_ones_passed_over() {
 }
 
 #[test]
-fn uids_are_wanted_of_accounts_that_are_named_exactly() {
+fn uids_are_used_for_accounts_without_patterns() {
     let there = ["kube-system:replicaset-controller", "tekton-pipelines:tekton-pipelines-controller", "test:test"];
     for (list, expected) in [("", 2), ("test:test", 3), ("abc:abc", 2), ("test:test,abc:abc", 3), ("t*:test", 2)] {
         let allowed = settings(&[("ALLOWED_SERVICE_ACCOUNTS", list)]).allowed;
@@ -62,7 +62,7 @@ fn uids_are_wanted_of_accounts_that_are_named_exactly() {
 }
 
 #[test]
-fn globs_mean_what_they_mean_to_go() {
+fn globs_match_as_in_go() {
     for (pattern, name, expected) in [
         ("", "", true),
         ("", "a", false),

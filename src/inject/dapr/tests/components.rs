@@ -1,4 +1,4 @@
-//! Pluggable components: those in the pod, and those that Components bring.
+//! Tests of pluggable components in the pod and from Components.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn component(name: &str, container: &Value, scopes: &[&str]) -> Component {
     .expect("a component with a container")
 }
 
-fn with_components(pod: &Value, components: &[Component]) -> (Value, Outcome) {
+fn with_components(pod: &Value, components: &[Component]) -> (Value, AdmissionOutcome) {
     let outcome = reviewed_with(pod, &settings(&[]), &trust(), Some(components));
     (apply(pod, &outcome), outcome)
 }
@@ -23,7 +23,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn without_components_nothing_is_shared() {
+fn without_components_no_volume_is_shared() {
     let other = component("c", &json!({"image": "c:1"}), &[]);
     let (pod, _) = with_components(&pod(&[]), &[other]);
     assert_eq!(names(&pod["spec"]["volumes"]), ["dapr-identity-token"]);
@@ -40,7 +40,7 @@ fn pod_with_annotation(pod: &Value, name: &str, value: &str) -> Value {
 }
 
 #[test]
-fn a_component_of_the_pod_gets_sockets_and_is_no_application() {
+fn a_component_of_the_pod_gets_sockets_but_no_application_variables() {
     let mut marked = pod(&[("pluggable-components", "memory,other"), ("unix-domain-socket-path", "/s")]);
     marked["spec"]["containers"] = json!([{"name": "memory"}, {"name": "app"}]);
     let (pod, _) = with_components(&marked, &[]);
@@ -53,13 +53,13 @@ fn a_component_of_the_pod_gets_sockets_and_is_no_application() {
         json!([{"name": "dapr-unix-domain-socket", "mountPath": "/s"}])
     );
     assert_eq!(daprd(&pod)["volumeMounts"].as_array().expect("mounts").last(), Some(&shared));
-    // No volume is lost although the pod had none.
+    // All volumes are added although the pod had none.
     let expected = ["dapr-unix-domain-socket", "dapr-identity-token", "dapr-components-unix-domain-socket"];
     assert_eq!(names(&pod["spec"]["volumes"]), expected);
 }
 
 #[test]
-fn names_of_components_are_taken_with_their_blanks() {
+fn component_names_include_whitespace() {
     let mut marked = pod(&[("pluggable-components", "a, app")]);
     marked["spec"]["containers"][0]["name"] = "app".into();
     let (pod, _) = with_components(&marked, &[]);
@@ -67,7 +67,7 @@ fn names_of_components_are_taken_with_their_blanks() {
 }
 
 #[test]
-fn a_component_brings_its_container_and_directories() {
+fn a_component_adds_its_container_and_directories() {
     let container = json!({"image": "c:1", "volumeMounts": [{"name": "ro", "mountPath": "/ro"}, {"name": "rw", "mountPath": "/rw"}]});
     let second = json!({"image": "d:1", "name": "named", "env": [{"name": "X"}], "volumeMounts": [{"name": "rw", "mountPath": "/rw"}]});
     let asking = pod(&[("inject-pluggable-components", "true"), ("pluggable-components-sockets-folder", "/f")]);
@@ -85,7 +85,7 @@ fn a_component_brings_its_container_and_directories() {
 }
 
 #[test]
-fn components_are_passed_over_for_a_reason() {
+fn components_are_ignored_with_a_reason() {
     let image = |image: &str| json!({"image": image});
     let components = [
         component("scoped", &image("a"), &["other"]),
@@ -103,7 +103,7 @@ fn components_are_passed_over_for_a_reason() {
 }
 
 #[test]
-fn a_component_without_a_container_is_none() {
+fn a_component_without_a_container_is_ignored() {
     assert_eq!(Component::read(&json!({"metadata": {"name": "c"}})), None);
     let empty = json!({"metadata": {"name": "c", "annotations": {"dapr.io/component-container": ""}}});
     assert_eq!(Component::read(&empty), None);

@@ -1,9 +1,9 @@
-//! The sidecar's container, annotation by annotation.
+//! Tests of the sidecar's container for each annotation.
 
 use super::*;
 
 #[test]
-fn the_command_line_is_that_of_the_original() {
+fn the_command_line_equals_daprs() {
     let settings = settings(&[("NAMESPACE", "dapr-system")]);
     let daprd = sidecar(
         &[
@@ -38,7 +38,7 @@ fn the_command_line_is_that_of_the_original() {
 }
 
 #[test]
-fn every_option_has_its_place() {
+fn options_have_daprs_order() {
     let settings = settings(&[
         ("ACTORS_SERVICE_NAME", "custom"),
         ("ACTORS_SERVICE_ADDRESS", "actors:80"),
@@ -106,7 +106,7 @@ fn ports_are_named_and_moved() {
 }
 
 #[test]
-fn probes_ask_the_public_port() {
+fn probes_use_the_public_port() {
     let daprd = sidecar(&[], &settings(&[]));
     let alive = json!({"tcpSocket": {"port": 3501}, "initialDelaySeconds": 180, "timeoutSeconds": 3,
         "periodSeconds": 10, "failureThreshold": 5});
@@ -122,7 +122,7 @@ fn probes_ask_the_public_port() {
 }
 
 #[test]
-fn the_program_is_the_command_where_entry_points_do_not_count() {
+fn the_program_is_the_command_if_entry_points_are_ignored() {
     let listed = r#"[{"key":"azure.com/aci","Effect":"NoSchedule"},{"key":"timed","tolerationSeconds":5}]"#;
     let aci = json!({"key": "azure.com/aci", "effect": "NoSchedule"});
     for (env, tolerations, command) in [
@@ -145,7 +145,7 @@ fn the_program_is_the_command_where_entry_points_do_not_count() {
 }
 
 #[test]
-fn security_is_what_the_operator_and_the_pod_say() {
+fn the_security_context_follows_settings_and_pod() {
     let common = json!({"runAsNonRoot": true, "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false});
     let with = |name: &str, value: Value| {
         let mut context = common.clone();
@@ -178,7 +178,7 @@ fn security_is_what_the_operator_and_the_pod_say() {
 }
 
 #[test]
-fn resources_are_all_or_none() {
+fn invalid_resources_are_all_omitted() {
     let daprd = sidecar(&[("sidecar-cpu-request", "100"), ("sidecar-memory-limit", "1024Mi")], &settings(&[]));
     assert_eq!(daprd["resources"], json!({"limits": {"memory": "1Gi"}, "requests": {"cpu": "100"}}));
     assert_eq!(sidecar(&[], &settings(&[]))["resources"], json!({}));
@@ -190,12 +190,12 @@ fn resources_are_all_or_none() {
     }
 }
 
-fn daprd_of(pod: &Value, outcome: &Outcome) -> Value {
+fn daprd_of(pod: &Value, outcome: &AdmissionOutcome) -> Value {
     daprd(&apply(pod, outcome)).clone()
 }
 
 #[test]
-fn volumes_of_the_pod_are_mounted_and_others_are_not() {
+fn only_volumes_of_the_pod_are_mounted() {
     let mut pod = pod(&[
         ("volume-mounts", "one:/1, two:/2,three:/a:b,four,absent:/x"),
         ("volume-mounts-rw", " two:/w "),
@@ -215,7 +215,7 @@ fn volumes_of_the_pod_are_mounted_and_others_are_not() {
 }
 
 #[test]
-fn the_image_is_the_pods_or_the_operators() {
+fn the_image_is_the_pods_or_the_settings() {
     for (policy, expected) in [
         ("Always", "Always"),
         ("Never", "Never"),
@@ -231,7 +231,7 @@ fn the_image_is_the_pods_or_the_operators() {
 }
 
 #[test]
-fn variables_are_announced() {
+fn variable_names_are_in_dapr_env_keys() {
     let daprd = sidecar(
         &[
             ("env", "HELLO=world, CIAO=mondo, BONJOUR=monde"),

@@ -1,4 +1,4 @@
-//! A pod of two meshes: Istio's sidecar and Dapr's, in either order, as webhooks come.
+//! Tests of pods with both Istio's and Dapr's sidecars, injected in either order.
 
 use super::*;
 use crate::inject::istio;
@@ -41,7 +41,7 @@ fn both_sidecars_are_injected_in_either_order() {
         assert!(volumes.contains(&&json!("dapr-identity-token")), "{volumes:?}");
         let unique: BTreeSet<String> = volumes.iter().map(ToString::to_string).collect();
         assert_eq!(unique.len(), volumes.len(), "{volumes:?}");
-        // Asked again, as the API server asks when another webhook has changed the pod.
+        // The API server calls a webhook again when another one has changed the pod.
         assert_eq!(dapr(&both), both);
         assert_eq!(names(&istio(&both)), ["app", "daprd", "istio-proxy"]);
     }

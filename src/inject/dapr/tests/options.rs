@@ -1,4 +1,4 @@
-//! How annotations become options of the sidecar.
+//! Tests of the options from annotations.
 
 use super::*;
 use crate::inject::dapr::annotations::{Annotations, Options};
@@ -14,7 +14,7 @@ fn read(annotations: &[(&str, &str)], check: impl FnOnce(&Options<'_>, &[String]
 }
 
 #[test]
-fn truth_has_six_spellings() {
+fn six_spellings_are_true() {
     for yes in ["y", "Yes", " true ", "T", "on", "1"] {
         assert!(truthy(yes), "{yes:?}");
     }
@@ -24,7 +24,7 @@ fn truth_has_six_spellings() {
 }
 
 #[test]
-fn numbers_that_are_none_leave_the_default() {
+fn invalid_numbers_select_the_default() {
     for (value, expected, warnings) in [
         ("9876", 9876, 0),
         ("+5", 5, 0),
@@ -46,7 +46,7 @@ fn numbers_that_are_none_leave_the_default() {
 }
 
 #[test]
-fn an_annotation_that_is_empty_is_there() {
+fn an_empty_annotation_is_set() {
     read(&[("log-level", ""), ("enable-api-logging", ""), ("block-shutdown-duration", "")], |options, _| {
         assert_eq!((options.log_level, options.api_logging), ("", Some(false)));
         assert_eq!(options.block_shutdown, Some(""));
@@ -61,7 +61,7 @@ fn an_annotation_that_is_empty_is_there() {
 }
 
 #[test]
-fn empty_addresses_have_many_spellings() {
+fn quoted_empty_addresses_are_empty() {
     for empty in ["", "\"\"", "''", "'\"\"'", "   ", "\"   \"", "' '"] {
         let annotations = [("placement-host-address", empty), ("scheduler-host-address", empty)];
         let daprd = sidecar(&annotations, &settings(&[]));
@@ -75,7 +75,7 @@ fn empty_addresses_have_many_spellings() {
 }
 
 #[test]
-fn placement_actors_and_scheduler_are_found() {
+fn placement_actors_and_scheduler_are_configured() {
     let default = "dapr-placement-server.example.svc.cluster.local:50005";
     let named = [("ACTORS_SERVICE_NAME", "placement"), ("ACTORS_SERVICE_ADDRESS", "mine:9")];
     let custom = [("ACTORS_SERVICE_NAME", "custom"), ("ACTORS_SERVICE_ADDRESS", "mine:9")];
@@ -102,7 +102,7 @@ fn placement_actors_and_scheduler_are_found() {
 }
 
 #[test]
-fn the_applications_protocol_is_made_plain_for_it_alone() {
+fn the_applications_protocol_includes_tls() {
     for (protocol, ssl, expected) in [
         ("http", "false", "http"),
         ("http", "true", "https"),
@@ -124,7 +124,7 @@ fn the_applications_protocol_is_made_plain_for_it_alone() {
 }
 
 #[test]
-fn options_reach_the_command_line_when_they_are_given() {
+fn given_options_are_in_the_command_line() {
     for (annotation, flag, expected) in [
         (("sidecar-listen-addresses", "1.2.3.4,[::1]"), "--dapr-listen-addresses", Some("1.2.3.4,[::1]")),
         (("graceful-shutdown-seconds", "3"), "--dapr-graceful-shutdown-seconds", Some("3")),

@@ -1,10 +1,10 @@
-//! The small languages within annotations: variables, secrets, mounts.
+//! Tests of the annotation syntaxes for variables, secrets and mounts.
 
 use super::*;
 use crate::inject::dapr::{env, mounts};
 
 #[test]
-fn a_comma_divides_variables_where_a_name_follows() {
+fn a_comma_before_a_name_separates_variables() {
     for (text, expected) in [
         ("", vec![]),
         ("ENV1=value1,ENV2=value2, ENV3=value3", vec![("ENV1", "value1"), ("ENV2", "value2"), ("ENV3", "value3")]),
@@ -45,7 +45,7 @@ fn a_comma_divides_variables_where_a_name_follows() {
 }
 
 #[test]
-fn secrets_are_named_with_or_without_a_key() {
+fn secrets_have_an_optional_key() {
     for (text, expected) in [
         ("", vec![]),
         ("KEY=NAME", vec![("KEY", "NAME", "NAME")]),

@@ -1,4 +1,4 @@
-//! The patch as a whole: which operations, in which order, and the pod they make.
+//! Tests of the patch: its operations, their order and the resulting pod.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn a_plain_pod_gets_a_sidecar_a_token_and_variables() {
 }
 
 #[test]
-fn ports_are_left_alone_by_istio_where_the_pod_asks() {
+fn ports_are_excluded_from_redirection_on_request() {
     let (inbound, outbound) =
         ("traffic.sidecar.istio.io/excludeInboundPorts", "traffic.sidecar.istio.io/excludeOutboundPorts");
     let annotations = |pod: &Value| {
@@ -59,7 +59,7 @@ fn ports_are_left_alone_by_istio_where_the_pod_asks() {
 }
 
 #[test]
-fn an_empty_pod_gets_its_lists() {
+fn missing_lists_are_created() {
     let pod = json!({"metadata": {"annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "app"}}, "spec": {}});
     let outcome = reviewed(&pod, &settings(&[]));
     assert_eq!(paths(&outcome)[..3], ["/spec/containers", "/metadata/labels", "/spec/volumes"]);
@@ -96,7 +96,7 @@ fn variables_of_the_application_are_not_overridden() {
 }
 
 #[test]
-fn sockets_are_shared_through_memory() {
+fn sockets_are_in_a_memory_volume() {
     for (mounts, expected) in [
         (json!(null), 1),
         (json!([{"name": "a", "mountPath": "/a"}]), 2),
@@ -118,7 +118,7 @@ fn sockets_are_shared_through_memory() {
 }
 
 #[test]
-fn volumes_that_a_pod_brings_are_kept() {
+fn existing_volumes_are_kept() {
     let mut pod = pod(&[("unix-domain-socket-path", "/tmp/socket")]);
     pod["spec"]["volumes"] = json!([{"name": "dapr-identity-token", "secret": {}}]);
     let pod = injected(&pod, &settings(&[]));
@@ -129,7 +129,7 @@ fn volumes_that_a_pod_brings_are_kept() {
 }
 
 #[test]
-fn without_an_identity_of_its_own_there_is_no_token() {
+fn without_identity_tokens_no_token_is_mounted() {
     let settings = Settings { identity_token: false, ..settings(&[]) };
     let pod = injected(&pod(&[]), &settings);
     assert_eq!(pod["spec"].get("volumes"), None);
@@ -137,7 +137,7 @@ fn without_an_identity_of_its_own_there_is_no_token() {
 }
 
 #[test]
-fn a_native_sidecar_is_an_init_container_that_stays() {
+fn a_native_sidecar_is_a_restartable_init_container() {
     let migrations = json!([{"name": "init-migrations"}]);
     for (env, annotation, init, expected) in [
         (vec![("NATIVE_SIDECAR_ENABLED", "true")], None, json!(null), vec!["daprd"]),
@@ -166,7 +166,7 @@ fn a_native_sidecar_is_an_init_container_that_stays() {
 }
 
 #[test]
-fn an_id_of_our_own_making_is_written_down() {
+fn a_derived_app_id_is_written_to_the_annotation() {
     let pod = json!({
         "metadata": {"generateName": "web-abc-", "labels": {"pod-template-hash": "abc"},
             "annotations": {"dapr.io/enabled": "true"}},

@@ -1,4 +1,4 @@
-//! Whatever pods and operators say, a review ends, and its patch makes a pod that has exactly one sidecar.
+//! Property tests: for any pod and settings a review ends, and an injected pod has exactly one sidecar.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! The sidecar of release 1.4.2: its command line, its variables, its rules.
+//! Tests of the sidecar of release 1.4.2.
 
 use super::*;
 use crate::inject::dapr::{Refusal, Skip};
@@ -8,7 +8,7 @@ fn old(env: &[(&str, &str)]) -> Settings {
 }
 
 #[test]
-fn the_command_line_is_that_of_the_release() {
+fn the_command_line_equals_that_of_the_release() {
     let daprd = sidecar(&[("app-port", "5000"), ("config", "config"), ("log-as-json", "true")], &old(&[]));
     let expected = "--mode kubernetes --dapr-http-port 3500 --dapr-grpc-port 50001 --dapr-internal-grpc-port 50002 \
         --dapr-listen-addresses [::1],127.0.0.1 --dapr-public-port 3501 --app-port 5000 --app-id app --control-plane-address \
@@ -45,7 +45,7 @@ fn a_debugger_runs_the_sidecar() {
 }
 
 #[test]
-fn the_issuers_key_is_handed_to_the_sidecar() {
+fn the_sidecar_gets_the_issuers_key() {
     let mut pod = pod(&[("env", "A=1, B=2=3,C=4"), ("api-token-secret", "s")]);
     pod["spec"]["serviceAccountName"] = "account".into();
     let pod = injected(&pod, &old(&[]));
@@ -81,7 +81,7 @@ fn the_patch_is_a_container_and_two_variables() {
 }
 
 #[test]
-fn the_token_is_mounted_as_the_application_mounts_it() {
+fn the_token_mount_is_copied_from_the_application() {
     let token = json!({"name": "tok", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true});
     let mut pod = pod(&[]);
     pod["spec"]["containers"] =
@@ -91,7 +91,7 @@ fn the_token_is_mounted_as_the_application_mounts_it() {
 }
 
 #[test]
-fn probes_are_alike() {
+fn both_probes_use_the_same_endpoint() {
     let daprd = sidecar(&[("sidecar-liveness-probe-delay-seconds", "9")], &old(&[]));
     let probe = |delay: i32| {
         json!({"httpGet": {"path": "/v1.0/healthz", "port": 3501}, "initialDelaySeconds": delay, "timeoutSeconds": 3,
@@ -101,7 +101,7 @@ fn probes_are_alike() {
 }
 
 #[test]
-fn annotations_are_read_as_they_were() {
+fn annotations_are_parsed_as_in_the_release() {
     let refused = reviewed(&pod(&[("app-port", "web")]), &old(&[]));
     assert_eq!(refused.decision, Decision::Refuse(Refusal::AppPort("web".into())));
     let daprd = sidecar(&[("log-level", ""), ("app-max-concurrency", "x"), ("app-ssl", "t")], &old(&[]));
@@ -114,7 +114,7 @@ fn annotations_are_read_as_they_were() {
 }
 
 #[test]
-fn controllers_are_known_by_their_uid_and_asked_for_first() {
+fn controllers_are_matched_by_uid_before_other_checks() {
     let settings = old(&[]);
     let user = User { uid: "u", ..CONTROLLER };
     let request = Request { kind: "Deployment", namespace: "n", user, object: None };

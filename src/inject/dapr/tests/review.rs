@@ -1,4 +1,4 @@
-//! Who gets a sidecar, and what is said to who does not.
+//! Tests of the decision about a sidecar and its warnings.
 
 use super::*;
 use crate::inject::dapr::{AppIdError, Authority, Refusal, Skip, Source};
@@ -18,7 +18,7 @@ fn ask_as(user: User<'_>, pod: &Value, allowed: &str) -> Decision {
 }
 
 #[test]
-fn groups_and_uids_decide() {
+fn groups_and_uids_allow_users() {
     let (masters, kubelet) = (["system:masters".to_owned()], ["system:kubelet".to_owned()]);
     let pod = pod(&[("app-port", "3000")]);
     for (user, expected) in [
@@ -38,7 +38,7 @@ fn groups_and_uids_decide() {
 }
 
 #[test]
-fn names_of_accounts_decide() {
+fn account_names_allow_users() {
     const GLOBS: &str = "proj-*:sa-[dt]*,staging-?:*";
     for (allowed, account, expected) in [
         (CONFIGURED, "vc-project-star:sa-dev-team-usa", Some("vc-proj*:sa-dev*")),
@@ -71,7 +71,7 @@ fn names_of_accounts_decide() {
 }
 
 #[test]
-fn only_pods_that_ask_are_considered() {
+fn only_pods_with_the_annotation_are_injected() {
     let pod = pod(&[]);
     let kind = Request { kind: "Deployment", namespace: "testns", user: CONTROLLER, object: Some(&pod) };
     assert_eq!(ask(&kind, ""), Decision::Skip(Skip::NotAPod("Deployment".into())));
@@ -101,7 +101,7 @@ fn enabled_is_true_in_any_case() {
 }
 
 #[test]
-fn a_pod_that_has_the_sidecar_is_left_alone() {
+fn an_injected_pod_is_not_changed() {
     let mut with = pod(&[]);
     with["spec"]["containers"][0]["name"] = "daprd".into();
     assert_eq!(ask_as(CONTROLLER, &with, ""), Decision::Skip(Skip::AlreadyInjected("containers")));
@@ -119,15 +119,15 @@ fn a_pod_that_has_the_sidecar_is_left_alone() {
 }
 
 #[test]
-fn a_review_without_a_pod_is_refused() {
+fn a_review_without_a_pod_is_denied() {
     let request = |user| Request { kind: "Pod", namespace: "testns", user, object: None };
     assert_eq!(ask(&request(CONTROLLER), ""), Decision::Refuse(Refusal::NoObject));
-    // Who may not have a sidecar learns nothing of the object.
+    // An unauthorized user gets no information about the object.
     assert!(matches!(ask(&request(User::default()), ""), Decision::Skip(Skip::Unauthorized { .. })));
 }
 
 #[test]
-fn what_is_no_pod_is_refused_with_the_reason() {
+fn a_malformed_pod_is_denied_with_the_reason() {
     let lists = json!([["app"]]);
     for (path, wrong) in [
         ("containers", json!("none")),
@@ -152,7 +152,7 @@ fn what_is_no_pod_is_refused_with_the_reason() {
 }
 
 #[test]
-fn the_app_id_is_the_annotation_else_the_name_else_what_the_name_is_made_of() {
+fn the_app_id_is_the_annotation_or_name_or_generate_name() {
     let id = |metadata: Value| {
         let mut pod = json!({"metadata": metadata, "spec": {"containers": []}});
         pod["metadata"]["annotations"]["dapr.io/enabled"] = "true".into();
@@ -180,7 +180,7 @@ fn the_app_id_is_the_annotation_else_the_name_else_what_the_name_is_made_of() {
 }
 
 #[test]
-fn a_pod_does_not_start_without_trust() {
+fn a_pod_is_denied_without_trust_anchors() {
     let outcome = reviewed_with(&pod(&[]), &settings(&[]), &Trust::default(), None);
     assert_eq!(outcome.decision, Decision::Refuse(Refusal::NoTrustAnchors));
     let outcome = reviewed_with(&pod(&[("inject-pluggable-components", "true")]), &settings(&[]), &trust(), None);
@@ -188,7 +188,7 @@ fn a_pod_does_not_start_without_trust() {
 }
 
 #[test]
-fn a_sidecar_without_an_image_is_refused() {
+fn a_sidecar_without_an_image_is_denied() {
     for image in ["", " "] {
         let outcome = reviewed(&pod(&[("sidecar-image", image)]), &settings(&[]));
         assert_eq!(outcome.decision, Decision::Refuse(Refusal::NoImage), "{image:?}");
@@ -199,13 +199,13 @@ fn a_sidecar_without_an_image_is_refused() {
     assert_eq!(reviewed(&null, &settings(&[])).decision, Decision::Refuse(Refusal::NoImage));
     let own = sidecar(&[("sidecar-image", "mine:2")], &settings(&[]));
     assert_eq!(own["image"], "mine:2");
-    // Release 1.4.2 knew no such annotation.
+    // Release 1.4.2 has no such annotation.
     let outcome = reviewed(&pod(&[("sidecar-image", "")]), &parse_settings(&[], Era::V1_4_2).expect("settings"));
     assert!(matches!(outcome.decision, Decision::Inject { .. }), "{outcome:?}");
 }
 
 #[test]
-fn who_is_refused_is_told() {
+fn an_unauthorized_user_gets_a_warning() {
     let pod = pod(&[]);
     let request =
         Request { kind: "Pod", namespace: "n", user: User { username: "eve", ..User::default() }, object: Some(&pod) };

@@ -1,4 +1,4 @@
-//! The environment of the injector.
+//! Tests of the injector's environment variables.
 
 use super::*;
 use crate::inject::dapr::{Actors, PullPolicy, SettingsError};
@@ -8,14 +8,14 @@ fn fault(env: &[(&str, &str)]) -> SettingsError {
 }
 
 #[test]
-fn what_is_needed_must_be_there() {
+fn required_variables_must_be_set() {
     assert_eq!(fault(&[("SIDECAR_IMAGE", "")]), SettingsError::Missing("SIDECAR_IMAGE"));
     assert_eq!(fault(&[("NAMESPACE", "")]), SettingsError::Missing("NAMESPACE"));
     assert_eq!(Settings::from_env(&BTreeMap::new(), "", Era::Current), Err(SettingsError::Missing("NAMESPACE")));
 }
 
 #[test]
-fn defaults_are_those_of_the_original() {
+fn defaults_equal_daprs() {
     let settings = settings(&[]);
     assert_eq!(settings.pull_policy, PullPolicy::Always);
     assert_eq!(
@@ -29,7 +29,7 @@ fn defaults_are_those_of_the_original() {
 }
 
 #[test]
-fn switches_are_read_by_their_default() {
+fn switches_have_defaults() {
     for (value, non_root, native) in
         [("", true, false), ("true", true, true), ("0", false, false), ("1", true, true), ("no", false, false)]
     {
@@ -39,7 +39,7 @@ fn switches_are_read_by_their_default() {
 }
 
 #[test]
-fn numbers_of_users_must_be_numbers() {
+fn user_ids_must_be_numbers() {
     let both = settings(&[("SIDECAR_RUN_AS_USER", "1000"), ("SIDECAR_RUN_AS_GROUP", "3000")]).security;
     assert_eq!((both.run_as_user, both.run_as_group), (Some(1000), Some(3000)));
     for variable in ["SIDECAR_RUN_AS_USER", "SIDECAR_RUN_AS_GROUP"] {
@@ -51,7 +51,7 @@ fn numbers_of_users_must_be_numbers() {
 }
 
 #[test]
-fn tolerations_that_cannot_be_read_are_passed_over() {
+fn invalid_tolerations_are_ignored() {
     for (text, count, warnings) in [
         ("", 0, 0),
         (r#"[{"key":"a","Effect":"NoSchedule"}]"#, 1, 0),
@@ -80,7 +80,7 @@ fn services_have_a_name_and_a_port() {
 }
 
 #[test]
-fn the_clusters_domain_is_said_or_found() {
+fn the_cluster_domain_is_set_or_derived() {
     let domain = |given: &str, resolv_conf: &str| {
         let env = [("SIDECAR_IMAGE", "i"), ("NAMESPACE", "n"), ("KUBE_CLUSTER_DOMAIN", given)];
         let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

@@ -17,7 +17,7 @@ pub(super) enum Successor {
     Unknown(String),
     /// Another one, whose plugin and chain entry are in place.
     Installed {
-        /// The directories of this agent in which the other one keeps nothing.
+        /// The directories of this agent that the other one does not use.
         left: Scope,
     },
 }
@@ -50,7 +50,7 @@ pub(super) enum Answer {
 pub(super) enum Ending {
     /// Plugin, chain entry and kubeconfig stay.
     Keep(Keep),
-    /// Files in directories in which the successor keeps nothing are removed; all others stay, for they are its.
+    /// Files in directories that the successor does not use are removed; all other files belong to the successor.
     Vacate(Scope),
     /// All is removed.
     Remove(Remove),
@@ -92,8 +92,8 @@ pub(super) enum Remove {
     AccessWithdrawn(u16),
 }
 
-/// Decides. A directory is vacated only once a successor has the plugin installed in another one: before that, its pods would
-/// start without redirection, and what is left behind can still be removed.
+/// Decides. A directory is vacated only once a successor has installed the plugin in another one: until then pods would start
+/// without redirection, whereas leftover files can be removed later.
 pub(super) fn decide(successor: Successor, answer: Answer) -> Ending {
     match (successor, answer) {
         (Successor::Installed { left }, _) if left.is_empty() => Ending::Keep(Keep::Superseded),

@@ -1,20 +1,20 @@
-//! Asks the agent that has taken the sockets over where it has installed the plugin. The two may mount other directories.
+//! Reads from the agent that has taken the sockets over in which directories it has installed the plugin.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use super::ending::Successor;
 use crate::install::{Directories, Settings};
 use crate::{agent, contract, pod};
 
-/// How long the other agent may take to answer.
+/// The time limit of the request, connecting included.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The other agent as far as it can tell, compared with the directories of this one's `settings`.
+/// The successor: its answer, compared with the directories of this one's `settings`.
 pub(super) async fn ask(settings: &Settings) -> Successor {
     let (socket, settings) = (settings.run_dir.join(contract::AGENT_SOCKET), settings.clone());
     let asked = tokio::task::spawn_blocking(move || {
-        let theirs = directories(socket)?;
+        let theirs = directories(&socket)?;
         let ours = Directories::of(&settings).map_err(|error| error.to_string())?;
         Ok::<_, String>(Successor::Installed { left: ours.left_by(theirs) })
     });
@@ -26,8 +26,8 @@ pub(super) async fn ask(settings: &Settings) -> Successor {
     }
 }
 
-fn directories(socket: PathBuf) -> Result<Directories, String> {
-    let answer = pod::agent::get(&socket, agent::DIRECTORIES, LIMIT).map_err(|error| error.to_string())?;
+fn directories(socket: &Path) -> Result<Directories, String> {
+    let answer = pod::agent::get(socket, agent::DIRECTORIES, LIMIT).map_err(|error| error.to_string())?;
     match answer.status {
         200 => serde_json::from_slice(&answer.body).map_err(|error| format!("an answer of another kind: {error}")),
         503 => Err("it has not installed the plugin yet".to_owned()),

@@ -1,8 +1,7 @@
-//! The directories in which an installer keeps its files, as two agents of one node compare them.
+//! The directories in which an installer keeps its files, in a form that two agents of one node can compare.
 //!
-//! The agents may mount a directory of the node from different paths, and a path of the node may lead to another one by a link;
-//! device and inode are the same in both. `agent` answers with them, `daemon` compares, `remove` removes within a [`Scope`].
-#![expect(clippy::disallowed_methods, reason = "reads device and inode of directories")]
+//! The agents may mount one directory of the node under different paths, and links may lead from one path to another; device and
+//! inode are the same for both. `agent` serves them, `daemon` compares, `remove` removes within a [`Scope`]. Reads only.
 
 use std::fs;
 use std::io;
@@ -53,7 +52,7 @@ impl Scope {
     pub fn paths(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { net_dir, bin_dir, run_dir, .. } = settings;
         let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];
-        all.into_iter().filter_map(|(covered, path)| covered.then(|| path.clone())).collect()
+        all.into_iter().filter(|(covered, _)| *covered).map(|(_, path)| path.clone()).collect()
     }
 }
 
@@ -75,7 +74,7 @@ impl Id {
     }
 }
 
-/// An installation, for those who ask whether and where it is complete; clones see the same.
+/// The state of one installer for other tasks: whether and where the installation is complete.
 #[derive(Debug, Clone)]
 pub struct Installation {
     settings: Arc<Settings>,

@@ -34,7 +34,7 @@ fn count(pod: &Value, wanted: &str) -> usize {
 fn reviewed(body: &[u8], profile: &dyn Profile) -> Option<Value> {
     let review = Review::parse(body, BTreeMap::new()).inspect_err(|broken| assert!(!broken.error.to_string().is_empty()));
     let review = review.ok()?;
-    let outcome = profile.review(&review);
+    let outcome = review.decided_by(profile);
     let answer: Value = serde_json::from_str(&review.answer(&outcome)).expect("an answer is JSON");
     let response = &answer["response"];
     assert_eq!((&response["uid"], &answer["kind"]), (&json!(review.uid), &json!("AdmissionReview")));

@@ -151,14 +151,20 @@ impl Share {
 
     /// The body is complete: its bytes stay reserved, and it can no longer be given up.
     pub(super) fn finish(&mut self) {
-        self.is_finished |= self.memory.bodies().unfinished.remove(&self.number).is_some();
+        self.is_finished = true;
+        self.memory.bodies().finish(self.number, self.held);
         self.memory.0.changed.notify_waiters();
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.memory.bodies().end(self.number, self.held, self.is_finished);
+        let mut bodies = self.memory.bodies();
+        if !self.is_finished {
+            bodies.finish(self.number, self.held);
+        }
+        bodies.free += self.held;
+        drop(bodies);
         self.memory.0.changed.notify_waiters();
     }
 }
@@ -223,9 +229,9 @@ impl Bodies {
         }
     }
 
-    fn end(&mut self, number: u64, held: usize, is_finished: bool) {
-        self.free += held;
-        if self.unfinished.remove(&number).is_none() && !is_finished {
+    /// A body that is given up is not leaving any more, either.
+    fn finish(&mut self, number: u64, held: usize) {
+        if self.unfinished.remove(&number).is_none() {
             self.leaving = self.leaving.saturating_sub(held);
         }
     }

@@ -5,15 +5,14 @@
 
 mod directive;
 mod list;
-mod schema;
 
 use std::collections::HashSet;
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
+use super::typed::{Merge, Struct};
 use directive::Directive;
-use schema::{Schema, Strategy};
 
 /// Why an overlay cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +45,7 @@ pub enum Error {
 /// A directive is wrong, an element has no key to be merged by, or the budget is spent.
 pub fn merge_pod(pod: &mut Value, overlay: Value, budget: &mut Budget) -> Result<(), Error> {
     match overlay {
-        Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Schema::Pod, budget),
+        Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Struct::named("core.Pod"), budget),
         _ => Ok(()),
     }
 }
@@ -60,13 +59,14 @@ pub(in crate::inject) fn merge_container(
     overlay: Map<String, Value>,
     budget: &mut Budget,
 ) -> Result<(), Error> {
-    merge_map(super::pod::object(container), overlay, Schema::Container, budget)
+    merge_map(super::pod::object(container), overlay, Struct::named("core.Container"), budget)
 }
 
+/// Merges a map of this type; in a map without one no list is merged.
 fn merge_map(
     original: &mut Map<String, Value>,
     mut overlay: Map<String, Value>,
-    schema: Schema,
+    of: Option<Struct>,
     budget: &mut Budget,
 ) -> Result<(), Error> {
     budget.step(overlay.len())?;
@@ -91,10 +91,12 @@ fn merge_map(
         original.retain(|key, _| !deleted.contains(key));
     }
     for (key, value) in overlay.into_iter().filter(|(_, value)| !value.is_null()) {
-        merge_member(original, key, value, schema, budget)?;
+        merge_member(original, key, value, of, budget)?;
     }
     for (key, order) in orders {
-        if let (Some(Value::Array(items)), Strategy::Keyed(by, _)) = (original.get_mut(&key), schema.list(&key)) {
+        if let (Some(Value::Array(items)), Some(Merge::By(by))) =
+            (original.get_mut(&key), of.and_then(|of| of.merge(&key)))
+        {
             *items = list::ordered(std::mem::take(items), &order, by);
         }
     }
@@ -105,21 +107,22 @@ fn merge_member(
     original: &mut Map<String, Value>,
     key: String,
     value: Value,
-    schema: Schema,
+    of: Option<Struct>,
     budget: &mut Budget,
 ) -> Result<(), Error> {
+    let member = || of.and_then(|of| of.member(&key));
     match (original.get_mut(&key), value) {
-        (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, schema.member(&key), budget),
-        (Some(Value::Array(old)), Value::Array(new)) => match schema.list(&key) {
-            Strategy::Keyed(by, element) => {
+        (Some(Value::Object(old)), Value::Object(new)) => merge_map(old, new, member(), budget),
+        (Some(Value::Array(old)), Value::Array(new)) => match of.and_then(|of| of.merge(&key)) {
+            Some(Merge::By(by)) => {
                 budget.step(old.len() + new.len())?;
-                list::merge_keyed(old, new, (&key, by), element, budget)
+                list::merge_keyed(old, new, (&key, by), member(), budget)
             }
-            Strategy::Set => {
+            Some(Merge::Set) => {
                 list::unite(old, new);
                 Ok(())
             }
-            Strategy::Atomic => {
+            None => {
                 *old = new;
                 refresh_list(old);
                 Ok(())

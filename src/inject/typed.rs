@@ -2,6 +2,7 @@
 //!
 //! A write by Kubernetes' own tools adds fields to an object and omits others: whether a zero is written depends on the field and
 //! its type. Documents on the command line are read and written so. The webhook is not: its patch contains injected fields alone.
+//! A strategic merge reads from the table which lists are merged.
 //! The table is generated from k8s.io/api by `tests/support/kubetypes`. Members that a type lacks stay as they are.
 
 mod scalar;
@@ -11,7 +12,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use table::{Omit, TABLE, Type};
+pub(super) use table::Merge;
+use table::{Field, Omit, TABLE, Type};
 
 /// A struct of the API, such as `core.Container`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,20 @@ impl Struct {
     /// The struct of this name: the API group's Go package, a dot and the type.
     pub fn named(name: &str) -> Option<Self> {
         TABLE.place(name).map(Self)
+    }
+
+    /// The struct that a field holds, points to or has as elements.
+    pub(super) fn member(self, key: &str) -> Option<Self> {
+        self.field(key)?.of.place().map(Self)
+    }
+
+    /// How a strategic merge patch treats a field that is a list; none is replacement.
+    pub(super) fn merge(self, key: &str) -> Option<Merge> {
+        self.field(key)?.merge
+    }
+
+    fn field(self, key: &str) -> Option<&'static Field> {
+        TABLE.fields(self.0).iter().find(|field| field.key == key)
     }
 
     /// A value as Go reads and writes it: fields in the type's order, zeroes as the type has them, canonical scalars, unknown

@@ -34,7 +34,7 @@ impl Types {
             let mut words = line.split_whitespace();
             match (line.starts_with(' '), words.next(), words.next()) {
                 (true, Some(key), Some(of)) => {
-                    let omits_zero = words.next().is_some();
+                    let omits_zero = words.any(|word| word.starts_with("omit"));
                     types.entry(current).or_default().push(Field { key, of, omits_zero });
                 }
                 (_, Some(name), _) => {

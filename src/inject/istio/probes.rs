@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::typed::Struct;
 use crate::redirect::annotations::parse_bool;
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -116,11 +117,7 @@ fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Va
     let probe = container.pointer(handler.pointer)?;
     let kind = *handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object))?;
     let action = &probe[kind];
-    let mut known = match kind {
-        "httpGet" => only(action, &["path", "port", "host", "scheme", "httpHeaders"]),
-        "tcpSocket" => only(action, &["port", "host"]),
-        _ => json!({"port": action.get("port"), "service": action.get("service")}),
-    };
+    let mut known = Struct::named(type_of(kind))?.canonical(action.clone()).ok()?;
     if kind != "grpc" {
         let port = numeric_port(container, action.get("port")?)?;
         if port == u64::from(status_port) {
@@ -137,18 +134,13 @@ fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Va
     Some(Value::Object(original))
 }
 
-/// The listed fields in their order, without those that say nothing; a port always says something.
-fn only(action: &Value, fields: &[&str]) -> Value {
-    let says = |field: &str, value: &Value| match value {
-        Value::String(text) => field == "port" || !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        value => !value.is_null(),
-    };
-    let kept = fields.iter().filter_map(|field| {
-        let value = action.get(*field).filter(|value| says(field, value))?;
-        Some(((*field).to_owned(), value.clone()))
-    });
-    Value::Object(kept.collect())
+/// The API's type of an action.
+fn type_of(action: &str) -> &'static str {
+    match action {
+        "httpGet" => "core.HTTPGetAction",
+        "tcpSocket" => "core.TCPSocketAction",
+        _ => "core.GRPCAction",
+    }
 }
 
 fn numeric_port(container: &Value, port: &Value) -> Option<u64> {

@@ -6,15 +6,14 @@ use gotemplate::{Budget, member_of};
 use serde_json::Value;
 
 use super::directive::Directive;
-use super::schema::Schema;
-use super::{Error, fresh, merge_map};
+use super::{Error, Struct, fresh, merge_map};
 
 /// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
 pub(super) fn merge_keyed(
     original: &mut Vec<Value>,
     overlay: Vec<Value>,
     (name, by): (&str, &'static str),
-    element: Schema,
+    element: Option<Struct>,
     budget: &mut Budget,
 ) -> Result<(), Error> {
     let no_key = || Error::NoKey { list: name.to_owned(), key: by };

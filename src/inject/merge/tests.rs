@@ -123,3 +123,16 @@ fn what_cannot_be_merged_is_an_error_with_its_place() {
         "$retainKeys does not list \"b\", which the same overlay sets"
     );
 }
+
+#[test]
+fn lists_are_merged_at_any_depth_as_their_types_say() {
+    let volume = |finalizer: &str| {
+        let metadata = json!({"finalizers": [finalizer], "ownerReferences": [{"uid": finalizer}]});
+        json!({"spec": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": metadata}}}]}})
+    };
+    let pod = merged(volume("a"), volume("b"));
+    let metadata = &pod["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["metadata"];
+    assert_eq!(*metadata, json!({"finalizers": ["a", "b"], "ownerReferences": [{"uid": "b"}, {"uid": "a"}]}));
+    let unknown = |item: &str| json!({"spec": {"unknown": {"containers": [{"name": item}]}}});
+    assert_eq!(merged(unknown("a"), unknown("b")), unknown("b"));
+}

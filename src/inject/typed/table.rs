@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-/// A line of a struct's name, a line for each field (key, Go type, omission), a blank line.
+/// A line of a struct's name, a line for each field (key, Go type, omission, merging), a blank line.
 const TEXT: &str = include_str!("table.txt");
 
 /// The table that is compiled in.
@@ -37,11 +37,21 @@ pub(super) enum Omit {
     Zero,
 }
 
+/// How a strategic merge patch treats a list that it does not replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::inject) enum Merge {
+    /// As a set of scalars.
+    Set,
+    /// Element by element, by the value of this field.
+    By(&'static str),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) key: &'static str,
     pub(super) of: Type,
     pub(super) omit: Omit,
+    pub(super) merge: Option<Merge>,
 }
 
 #[derive(Debug)]
@@ -76,16 +86,28 @@ impl Field {
     fn parse(line: &'static str, names: &[&str]) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let (key, of) = (words.next()?, Type::parse(words.next()?, names)?);
-        let omit = match words.next() {
-            None => Omit::Never,
-            Some("omitempty" | "omitzero") => Omit::Zero,
-            Some(_) => return None,
-        };
-        Some(Self { key, of, omit })
+        let mut field = Self { key, of, omit: Omit::Never, merge: None };
+        for word in words {
+            match word {
+                "omitempty" | "omitzero" => field.omit = Omit::Zero,
+                "merge" => field.merge = Some(Merge::Set),
+                word => field.merge = Some(Merge::By(word.strip_prefix("merge=")?)),
+            }
+        }
+        Some(field)
     }
 }
 
 impl Type {
+    /// The place of the struct that a value is, points to or has as elements.
+    pub(super) fn place(&self) -> Option<usize> {
+        match self {
+            Self::Struct(place) => Some(*place),
+            Self::Pointer(inner) | Self::List(inner) => inner.place(),
+            _ => None,
+        }
+    }
+
     fn parse(text: &str, names: &[&str]) -> Option<Self> {
         type Wrap = fn(Box<Type>) -> Type;
         let wraps: [(&str, Wrap); 3] = [("*", Self::Pointer), ("[]", Self::List), ("map[string]", Self::Map)];
@@ -118,14 +140,21 @@ mod tests {
         assert!(table.names.is_sorted(), "structs are found by binary search");
         let container = table.fields(table.place("core.Container").unwrap());
         let field = |key: &str| container.iter().find(|field| field.key == key).unwrap();
-        assert_eq!(field("name"), &Field { key: "name", of: Type::String, omit: Omit::Never });
+        assert_eq!(field("name"), &Field { key: "name", of: Type::String, omit: Omit::Never, merge: None });
+        assert_eq!((field("env").omit, field("env").merge), (Omit::Zero, Some(Merge::By("name"))));
         assert_eq!(field("args").of, Type::List(Box::new(Type::String)));
         assert_eq!(field("args").omit, Omit::Zero);
     }
 
     #[test]
     fn malformed_lines_are_refused() {
-        for text in ["a.B\n  key\n", "a.B\n  key strin\n", "a.B\n  key string never\n", "a.B\n  key *a.C\n"] {
+        for text in [
+            "a.B\n  key\n",
+            "a.B\n  key strin\n",
+            "a.B\n  key string never\n",
+            "a.B\n  key string merges=x\n",
+            "a.B\n  key *a.C\n",
+        ] {
             assert!(Table::parse(text).is_none(), "{text:?}");
         }
     }

@@ -7,6 +7,7 @@
 mod block;
 mod flow;
 mod node;
+mod scalar;
 #[cfg(test)]
 mod tests;
 

@@ -49,6 +49,7 @@ impl Stop {
     }
 
     /// Whether the flag is set.
+    #[inline]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -85,6 +86,7 @@ impl Budget {
     ///
     /// # Errors
     /// Fewer steps are left, or the [`Stop`] is set.
+    #[inline]
     pub fn step(&mut self, steps: usize) -> Result<(), Exceeded> {
         let left = u64::try_from(steps).ok().and_then(|steps| self.steps.checked_sub(steps));
         self.steps = left.ok_or(Exceeded::Steps(self.limits.steps))?;
@@ -95,6 +97,7 @@ impl Budget {
     ///
     /// # Errors
     /// Fewer bytes are left.
+    #[inline]
     pub fn bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
         self.bytes = self.bytes.checked_sub(bytes).ok_or(Exceeded::Bytes(self.limits.bytes))?;
         Ok(())

@@ -32,8 +32,7 @@ pub struct Failure {
     pub column: usize,
     /// Text of the expression.
     pub at: String,
-    /// The fault.
-    #[source]
+    /// The fault. The text of the failure includes it, so it is no source.
     pub reason: Reason,
     /// The end of the output so far, at most 120 bytes.
     pub rendered: String,

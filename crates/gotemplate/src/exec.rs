@@ -1,6 +1,6 @@
-//! Renders a parsed template: Go's rules for fields, variables, pipelines and control structures.
+//! The evaluator: Go's rules for fields, variables, pipelines and control structures.
 //!
-//! `Template::render` calls it. All that it does is counted, so that no template and no data keep it busy.
+//! It charges the budget for each expression, so that every template ends with any data.
 
 mod call;
 
@@ -11,7 +11,7 @@ use super::node::{Branch, Node, Operand, Pipe, Span, Tree};
 use super::print::{self, Sink};
 use super::value::{Text, Value};
 
-/// Where and why rendering ended, and what there was by then.
+/// The position and the reason at which rendering ended, with the output so far.
 pub(super) struct Stop {
     pub(super) reason: Reason,
     pub(super) span: Span,
@@ -36,11 +36,11 @@ struct Run<'t, 'a, 'b> {
     variables: Vec<Value<'a>>,
     base: usize,
     depth: usize,
-    /// What is evaluated; where an error is.
+    /// The expression that is evaluated, for errors.
     span: Span,
 }
 
-/// How a list of nodes ended.
+/// The end of a list of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,

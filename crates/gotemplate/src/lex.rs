@@ -1,6 +1,6 @@
 //! Text and actions of a template as tokens, with trim markers and comments already applied.
 //!
-//! `parse` alone calls it. Spaces inside of actions are tokens: they separate arguments.
+//! Spaces inside of actions are tokens, because they separate arguments.
 
 use super::Delims;
 use super::error::Syntax;
@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Behind the delimiter that ends an action, where one is here.
+    /// The position behind the delimiter that ends an action, and whether it trims, if one is here.
     fn right(&self) -> Option<(usize, bool)> {
         let rest = self.rest();
         if marks_right(rest) && rest[MARKER..].starts_with(self.delims.right) {
@@ -181,7 +181,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// White space up to a trim marker, whose own space belongs to the end of the action.
+    /// White space. The space before a trim marker belongs to the end of the action.
     fn space(&mut self) -> Token<'t> {
         let rest = self.rest();
         let mut length = rest.len() - rest.trim_start_matches(SPACE).len();
@@ -193,7 +193,7 @@ impl<'t> Lexer<'t> {
         Token::Space
     }
 
-    /// A name of word characters behind so many others.
+    /// A name: word characters behind this number of bytes.
     fn name(&mut self, skipped: usize) -> Result<&'t str, (Syntax, usize)> {
         let rest = self.rest();
         let length = rest[skipped..].find(|next| !is_word(next)).map_or(rest.len(), |length| length + skipped);
@@ -232,7 +232,7 @@ impl<'t> Lexer<'t> {
         Ok(Token::Raw(&inner[..length]))
     }
 
-    /// The characters that a number may have; what they mean is `literal`'s.
+    /// The characters of a number; `literal` interprets them.
     fn number(&mut self) -> Result<Token<'t>, (Syntax, usize)> {
         let rest = self.rest();
         let unsigned = rest.trim_start_matches(['+', '-']);

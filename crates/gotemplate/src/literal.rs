@@ -1,8 +1,8 @@
 //! Literals of Go: numbers, characters and strings.
 //!
-//! `parse` calls it; so do functions that read numbers as Go does.
+//! The parser calls it, and functions that read numbers as Go does.
 
-/// What a number in a template is where nothing says its type.
+/// A number with the type that Go gives an untyped constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     /// An integer.
@@ -73,7 +73,7 @@ pub(super) fn string(quoted: &str) -> Option<String> {
     Some(String::from_utf8(bytes).unwrap_or_else(|bytes| String::from_utf8_lossy(bytes.as_bytes()).into_owned()))
 }
 
-/// One character, which may be escaped: its code, and what follows. What it stands for is appended.
+/// Reads one character, which may be escaped; appends it to `bytes` and returns its code and the rest.
 fn unescape<'t>(text: &'t str, quote: char, bytes: &mut Vec<u8>) -> Option<(u32, &'t str)> {
     let mut push = |code: char| {
         bytes.extend_from_slice(code.encode_utf8(&mut [0; 4]).as_bytes());

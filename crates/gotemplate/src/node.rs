@@ -1,6 +1,6 @@
-//! A parsed template.
+//! The syntax tree of a template.
 //!
-//! `parse` makes it, `exec` walks it. Variables are slots already, functions and texts are held; nothing refers to the source.
+//! Variables are resolved to slots and functions to their implementations; the tree does not refer to the source.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use std::sync::Arc;
 use super::Delims;
 use super::function::{Function, Functions};
 
-/// Where an expression stands in the source: byte offsets of its start and end.
+/// Byte offsets of the start and the end of an expression in the source.
 pub(super) type Span = (u32, u32);
 
-/// The templates of one source by name, and the unnamed rest.
+/// The named templates of a source, and its other nodes.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: Vec<Node>,
     pub(super) named: HashMap<String, Vec<Node>>,
-    /// Functions that it calls and nobody provides.
+    /// Names of undefined functions.
     pub(super) undefined: Vec<String>,
-    /// What a text that is rendered on the way is parsed with.
+    /// For `render`, which parses text as a template.
     pub(super) delims: Delims,
     pub(super) functions: Functions,
 }
 
-/// What is rendered in turn.
+/// Part of a template.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// Text as it is.
+    /// Text outside of actions.
     Text(Box<str>),
-    /// The value of a pipeline, or nothing where it declares.
+    /// The value of a pipeline; nothing where it sets variables.
     Action(Pipe),
     /// `if`
     If(Branch),
@@ -44,7 +44,7 @@ pub(super) enum Node {
     Continue,
 }
 
-/// A pipeline, and what is rendered where it holds or does not.
+/// A pipeline with the nodes that are rendered if it is true, and if it is not.
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) pipe: Pipe,
@@ -52,14 +52,14 @@ pub(super) struct Branch {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// Commands, each of which gets the value of the one before it.
+/// Commands, each of which takes the value of the one before it as its last argument.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) span: Span,
     pub(super) commands: Vec<Command>,
-    /// The slots that take the value; for `range` index and element.
+    /// Slots of the variables that are set; for `range`, index and element.
     pub(super) slots: Vec<usize>,
-    /// The slots are declared here.
+    /// Whether the variables are declared here.
     pub(super) declares: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Command {
     pub(super) arguments: Vec<Operand>,
 }
 
-/// What an expression consists of.
+/// Part of an expression.
 #[derive(Debug)]
 pub(super) enum Operand {
     Dot,

@@ -1,7 +1,7 @@
-//! Tokens to a tree: the grammar of Go's text/template.
+//! The parser: the grammar of Go's text/template.
 //!
-//! `Template::parse` calls it. Names of functions and variables are settled here. That a variable is not declared
-//! shows when the configuration is loaded; a function that nobody provides fails where it is called.
+//! It resolves names of variables and functions. An undeclared variable is an error; an undefined function fails when it is
+//! called.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,12 +15,12 @@ use super::lex::{self, At, Token};
 use super::literal;
 use super::node::{Branch, Node, Span, Tree};
 
-/// How deep blocks and parentheses may nest; the parser and the evaluator recurse over them.
+/// Levels of nested blocks and parentheses; the parser and the evaluator recurse over them.
 const MAX_NESTING: usize = 100;
 
 type Fault = (Syntax, usize);
 
-/// The tree of a template; or its first fault and where it is.
+/// The tree of a template, or its first fault with its offset.
 pub(super) fn tree(text: &str, delims: Delims, functions: &Functions) -> Result<Tree, Fault> {
     let tokens = &lex::tokens(text, delims)?;
     let mut parser = Parser {
@@ -55,14 +55,14 @@ struct Parser<'t, 's> {
     undefined: BTreeSet<String>,
 }
 
-/// What ended a list of nodes.
+/// The action that ends a list of nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     End,
     Else,
 }
 
-/// A node, or the action that ends the list that it would stand in.
+/// A node, or the action that ends the list.
 enum Item {
     Node(Node),
     End(End),
@@ -163,7 +163,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// An empty definition does not replace one that has content.
+    /// Adds a definition. An empty one does not replace one that has content.
     fn add(&mut self, name: String, nodes: Vec<Node>, at: usize) -> Result<(), Fault> {
         let empty =
             |nodes: &[Node]| nodes.iter().all(|node| matches!(node, Node::Text(text) if text.trim().is_empty()));
@@ -230,7 +230,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Behind `else`; what follows in the same action is left to [`Self::branch`].
+    /// The rest of `else`. [`Self::branch`] parses an `if` or `with` in the same action.
     fn otherwise(&mut self) -> Result<Item, Fault> {
         self.skip_space();
         if !matches!(self.peek(), Token::Word("if" | "with")) {
@@ -255,7 +255,7 @@ impl<'t> Parser<'t, '_> {
         self.ranges += in_range;
         let (body, end) = self.nested(Self::list)?;
         self.ranges -= in_range;
-        // What the body declares is not there where it is passed over.
+        // Variables of the body are not visible in `else`.
         self.scope.truncate(declared);
         let otherwise = match end {
             End::End => Vec::new(),

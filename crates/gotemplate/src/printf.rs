@@ -1,6 +1,4 @@
-//! Go's `printf`: verbs, flags, widths, precisions, and what it prints where a verb and its argument do not fit.
-//!
-//! `go` and some of sprig's functions call it.
+//! Go's `printf`: verbs, flags, widths, precisions, and the text of errors such as `%!d(string=a)`.
 
 mod number;
 mod quote;
@@ -15,7 +13,7 @@ pub(super) use quote::quoted;
 /// Widths and precisions beyond this are ignored, as in Go.
 const MAX_WIDTH: usize = 1_000_000;
 
-/// What stands between `%` and the verb.
+/// Flags, width and precision of a verb.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spec {
     plus: bool,
@@ -123,7 +121,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// `[n]`: the argument to go on with, if one is named here. Not good where there is no such argument.
+    /// `[n]`: the number of the next argument. Clears `good` where there is no such argument.
     fn position(&mut self, good: &mut bool) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
@@ -216,7 +214,7 @@ impl Spec {
         sink.push("]")
     }
 
-    /// Nil within a list is printed as it is, whatever the verb.
+    /// An element of a list: nil is printed as `<nil>` for every verb.
     fn element(self, sink: &mut Sink<'_>, verb: char, item: &Value<'_>) -> Result<(), Reason> {
         match item {
             Value::Missing | Value::Nil => sink.push("<nil>"),

@@ -80,8 +80,10 @@ fn a_failure_names_template_line_expression_and_what_was_rendered() {
     );
     assert_eq!(failure.reason, Reason::NilPointer { field: "b".to_owned(), of: "interface {}".to_owned() });
     assert_eq!(failure.rendered, "kind: Pod\nname: ");
-    let text = Error::from(Box::new(failure)).to_string();
+    let error = Error::from(Box::new(failure));
+    let text = error.to_string();
     assert!(text.starts_with("template sidecar, line 2, column 10, at <.a.b>: nil pointer evaluating"), "{text}");
+    assert!(std::error::Error::source(&error).is_none(), "the text includes the reason");
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn maps_of_a_template_are_shared_by_all_who_hold_them_and_those_of_the_data_stay
         let reason = failure(text, &Value::json(&data), Limits::default()).reason;
         assert_eq!(reason, Reason::Call { function: function.to_owned(), why }, "{text}");
     }
-    // Each set makes the whole deeper by one; it is taken apart without as many calls within each other.
+    // Each `set` nests one level deeper; dropping the maps must not recurse.
     let chain = "{{ $m := dict }}{{ $top := $m }}{{ range 100000 }}{{ $n := dict }}{{ $_ := set $m `m` $n }}{{ $m = $n }}{{ end }}";
     let limits = Limits { bytes: 64 << 20, steps: 10_000_000, ..Limits::default() };
     assert_eq!(try_with(chain, &Value::Missing, limits).unwrap(), "");

@@ -27,6 +27,7 @@ pub enum Text<'a> {
 
 impl Text<'_> {
     /// The contents.
+    #[inline]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Borrowed(text) => text,
@@ -220,6 +221,7 @@ impl<'a> Value<'a> {
     }
 
     /// The contents of a text.
+    #[inline]
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text.as_str()),

@@ -5,10 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::flow;
-
-/// Deeper nesting is left to the library, and to its limits.
-pub(super) const DEPTH: usize = 48;
+use super::flow::{self, DEPTH};
+use super::scalar::{is_name, is_text, scalar};
 
 /// Reads a document; none where it is not of this part of YAML.
 pub(super) fn read(text: &str) -> Option<Value> {
@@ -184,11 +182,6 @@ fn key(text: &str) -> Option<(String, &str)> {
     (plain && ends && key.len() <= 256).then(|| (key, rest.trim_start_matches(' ')))
 }
 
-/// Letters, digits, and what names have between them.
-pub(super) fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/')
-}
-
 /// Whether nothing but a comment follows.
 fn is_end(rest: &str) -> bool {
     let text = rest.trim_start_matches(' ');
@@ -202,49 +195,4 @@ fn plain(line: &str) -> Option<Value> {
         return None;
     }
     scalar(text)
-}
-
-/// What a scalar without quotes stands for; where that is not plain to see, the library tells.
-pub(super) fn scalar(text: &str) -> Option<Value> {
-    let bytes = text.as_bytes();
-    match bytes.first()? {
-        _ if is_text(text) => Some(Value::String(text.to_owned())),
-        b'0'..=b'9'
-            if bytes.iter().all(u8::is_ascii_digit) && bytes.len() < 18 && (bytes[0] != b'0' || bytes.len() == 1) =>
-        {
-            text.parse::<u64>().ok().map(Value::from)
-        }
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => library(text),
-        b'-' | b'+' | b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => library(text),
-        _ => None,
-    }
-}
-
-fn library(text: &str) -> Option<Value> {
-    match text {
-        "true" => Some(Value::Bool(true)),
-        "false" => Some(Value::Bool(false)),
-        "null" => Some(Value::Null),
-        _ => super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array()),
-    }
-}
-
-/// Whether YAML takes it for text beyond doubt: it begins as a word and is none that stands for something else, or it
-/// begins as a number and has letters that no number has.
-pub(super) fn is_text(text: &str) -> bool {
-    const LONGEST: usize = "infinity".len();
-    const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
-    match text.as_bytes().first() {
-        Some(b'A'..=b'Z' | b'a'..=b'z') => {
-            text.len() > LONGEST || !WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
-        }
-        Some(b'/' | b'_' | b'$' | b'(') => true,
-        Some(b'-') => {
-            text.trim_start_matches('-').starts_with(|next: char| next.is_ascii_alphabetic() && !"iInN".contains(next))
-        }
-        Some(b'0'..=b'9') => {
-            text.bytes().any(|byte| matches!(byte, b'g'..=b'h' | b'j'..=b'm' | b'p'..=b'w' | b'G' | b'K' | b'M' | b'/'))
-        }
-        _ => false,
-    }
 }

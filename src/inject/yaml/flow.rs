@@ -4,7 +4,10 @@
 
 use serde_json::{Map, Value};
 
-use super::block::{DEPTH, is_name, is_text, scalar};
+use super::scalar::{is_name, is_text, scalar};
+
+/// Deeper nesting is left to the library, and to its limits.
+pub(super) const DEPTH: usize = 48;
 
 const SPACE: [char; 2] = [' ', '\n'];
 

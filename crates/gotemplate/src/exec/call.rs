@@ -8,7 +8,7 @@ use crate::parse;
 use crate::value::{List, Text, Value};
 
 impl<'t, 'a> Run<'t, 'a, '_> {
-    /// A function with its arguments, the last of which may come from the pipeline.
+    /// Calls a function; the last argument may come from the pipeline.
     pub(super) fn call(
         &mut self,
         function: &'t Function,
@@ -47,7 +47,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Text as a template of its own, with the data of the whole rendering and what is left of its budget.
+    /// Renders text as a template with the data of the whole rendering and the rest of its budget.
     fn again(&mut self, text: &str) -> Result<Value<'a>, Reason> {
         self.budget.step(1 + text.len())?;
         let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
@@ -68,7 +68,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// The first argument that is so, or the last one; those behind it are not evaluated.
+    /// The first argument of this truth, or the last one. Arguments behind it are not evaluated.
     fn until(
         &mut self,
         truth: bool,
@@ -87,7 +87,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
     }
 }
 
-/// Steps for a look at an argument.
+/// Steps of reading an argument.
 fn reading(value: &Value<'_>) -> usize {
     match value {
         Value::Text(text) => text.as_str().len() / 64,
@@ -97,7 +97,7 @@ fn reading(value: &Value<'_>) -> usize {
     }
 }
 
-/// Bytes for a result that is not part of the data.
+/// Bytes of a result that is not part of the data.
 fn making(value: &Value<'_>) -> usize {
     match value {
         Value::Text(Text::Shared(text)) => text.len(),

@@ -26,7 +26,7 @@ fn any_equal(left: &Value<'_>, others: &[Value<'_>]) -> Result<bool, Reason> {
     Ok(false)
 }
 
-/// Values of one basic kind are compared, and anything with nil; all else is an error.
+/// Compares values of one basic kind, and any value with nil; other pairs are errors.
 #[expect(clippy::float_cmp, reason = "Go compares floats exactly")]
 fn equal(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
     match (left, right) {

@@ -8,7 +8,7 @@ use crate::literal::{self, Number};
 use crate::node::{Command, Operand};
 
 impl<'t> Parser<'t, '_> {
-    /// Operands with spaces between them, up to what ends a command; a `|` is taken.
+    /// Operands separated by spaces, up to the end of the command; consumes a `|`.
     pub(super) fn command(&mut self) -> Result<Command, Fault> {
         let start = self.at();
         let head = self.operand()?;
@@ -94,7 +94,7 @@ impl<'t> Parser<'t, '_> {
         match self.functions.get(name) {
             Some(function) if !keyword => Ok(Operand::Call(self.span_to_here(at), function)),
             _ if keyword => Err((Syntax::Unexpected { found: format!("{name:?}"), context: "operand" }, at)),
-            // A template of a newer release may call one in a branch that no pod takes.
+            // A branch that is never taken may call a function of a newer release.
             _ => {
                 self.undefined.insert(name.to_owned());
                 Ok(Operand::Call(self.span_to_here(at), Function::undefined(name)))

@@ -40,7 +40,7 @@ impl<'t> Parser<'t, '_> {
             Some(at) => Err((Syntax::NotExecutable(at + 2), start)),
             None => {
                 let span = self.span(start);
-                // The pipeline itself sees what the names meant before.
+                // The pipeline itself is parsed with the former meaning of the names.
                 let slots = names.iter().map(|name| self.slot(name, declares)).collect::<Result<_, _>>()?;
                 Ok(Pipe { span, commands, slots, declares })
             }

@@ -81,7 +81,7 @@ fn scientific(rust: &str) -> String {
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// So many significant digits, without zeroes at their end.
+/// This number of significant digits, without trailing zeroes.
 fn significant(number: f64, precision: usize) -> String {
     if !number.is_finite() || number == 0.0 {
         return print::float(number);
@@ -92,7 +92,7 @@ fn significant(number: f64, precision: usize) -> String {
     let exponent: i64 = exponent.parse().unwrap_or(0);
     let trimmed = if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     let precision = i64::try_from(precision).unwrap_or(i64::MAX);
-    // Go takes the digits that a number has where those are fewer than were asked for, and enough for its whole part.
+    // Go takes the number of digits instead of the precision where it is smaller and covers the whole part.
     if exponent < -4 || exponent >= precision {
         return scientific(&format!("{trimmed}e{exponent}"));
     }

@@ -79,7 +79,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustChunk", "chunk")
 }
 
-/// What is between the separators, in at most so many parts; without a separator, the characters.
+/// The parts between separators, at most `most`; with an empty separator, the characters.
 fn parts<'t>(between: &'t str, text: &'t str, most: usize) -> Box<dyn Iterator<Item = &'t str> + 't> {
     if !between.is_empty() {
         return Box::new(text.splitn(most, between));
@@ -105,7 +105,7 @@ fn places<'a, 't>(budget: &mut Budget, parts: impl Iterator<Item = &'t str>) -> 
     Map::made(entries, Kind::Text)
 }
 
-/// Numbers from one to before another; none in the wrong direction.
+/// Numbers from `start` to before `stop`; none where the step leads away from it.
 fn counted(budget: &mut Budget, start: i64, stop: i64, step: i64) -> std::result::Result<Vec<i64>, Reason> {
     let mut numbers = Vec::new();
     let mut number = start;
@@ -134,7 +134,7 @@ fn sequence<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::from(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")))
 }
 
-/// The elements from one place to before another.
+/// The elements from one index to before another.
 fn part<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let list = list(args.any(0))?;
     if list.is_empty() {
@@ -247,7 +247,7 @@ fn has<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// The elements as text, without nulls; what is no list is one of one element.
+/// The elements as text, without nulls; a value that is no list counts as one element.
 fn texts(budget: &mut Budget, value: &Value<'_>) -> std::result::Result<Vec<String>, Reason> {
     let present = |value: &Value<'_>| !matches!(value, Value::Missing | Value::Nil);
     match value {

@@ -41,7 +41,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustMergeOverwrite", "mergeOverwrite")
 }
 
-/// The first map, with what the others have and it lacks; or with all that they have.
+/// Merges the further maps into the first one; with `overwrite` their entries replace its own.
 fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Result<'a> {
     let into = changeable(map(args.any(0))?)?;
     for from in &args.all()[1..] {
@@ -50,7 +50,7 @@ fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Resul
     Ok(Value::Map(into))
 }
 
-/// The map itself where a template may change it, or one of its own.
+/// The map if a template can change it, else a copy.
 fn changeable<'a>(map: &Map<'a>) -> std::result::Result<Map<'a>, Reason> {
     if map.is_made() { Ok(map.clone()) } else { map.copied() }
 }
@@ -81,7 +81,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<&'s Map<'a>, Reason>
     }
 }
 
-/// Alternating keys and values; a last key alone has an empty text.
+/// A map of alternating keys and values; a last key without a value has an empty text.
 fn dict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut entries = BTreeMap::new();
     for pair in args.all().chunks(2) {
@@ -106,7 +106,7 @@ fn chosen<'a>(args: Args<'_, 'a>, among: bool) -> Result<'a> {
     Ok(Value::Map(Map::made(entries.collect(), map.of())?))
 }
 
-/// What is found along a path of keys, or the default before the map.
+/// The value at a path of keys in the last argument, or the default, which is the argument before it.
 fn dig<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let last = args.len() - 1;
     let mut found = args.any(last).clone();

@@ -34,7 +34,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil())))
 }
 
-/// To so many digits behind the point, up from one half on, or from where it is said.
+/// Rounds to a number of decimal digits; the third argument is the fraction from which to round up, by default one half.
 fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
     let on = match args.any(2) {
         Value::Float(on) => *on,
@@ -48,7 +48,7 @@ fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
     Ok(whole / power)
 }
 
-/// What cannot be read is 0.
+/// A value as an integer; 0 where it is no number.
 #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
 pub(super) fn integer(value: &Value<'_>) -> i64 {
     match value {

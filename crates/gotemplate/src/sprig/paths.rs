@@ -109,7 +109,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// Percent-encoding undone; `None` where something else follows a percent sign.
+/// Decodes percent-encoding; `None` for a malformed escape.
 fn decoded(text: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&byte, after)) = rest.split_first() {

@@ -14,7 +14,7 @@ type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
 /// Bytes that a compiled expression may take.
 const LARGEST: usize = 1 << 20;
-/// Bytes of text that are searched in the time of one step.
+/// Bytes of text that are searched for one step.
 const BYTES_PER_STEP: usize = 16;
 /// Steps of compiling an expression, however short it is.
 const COMPILING: usize = 1000;
@@ -46,7 +46,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustRegexReplaceAllLiteral", "regexReplaceAllLiteral")
 }
 
-/// The expression that is the first argument; the text that it will be asked about is charged.
+/// Compiles the first argument; charges the search of the text, which is the argument at this index.
 fn compiled(budget: &mut Budget, args: Args<'_, '_>, text: usize) -> std::result::Result<Regex, Reason> {
     let pattern = args.str(0)?;
     budget.step(COMPILING + pattern.len() + args.str(text)?.len() / BYTES_PER_STEP)?;
@@ -114,7 +114,7 @@ fn translated(pattern: &str) -> String {
                 class = true;
                 out.push('[');
                 out.extend(chars.next_if_eq(&'^'));
-                // The first one is no end.
+                // A bracket at the start of a class is literal.
                 if chars.next_if_eq(&']').is_some() {
                     out.push_str("\\]");
                 }
@@ -144,7 +144,7 @@ fn translated(pattern: &str) -> String {
     out
 }
 
-/// Quotes what is between `\Q` and `\E`, or the end.
+/// Quotes the text up to `\E` or the end.
 fn literal(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     while let Some(next) = chars.next() {
         if next == '\\' && chars.next_if_eq(&'E').is_some() {
@@ -154,7 +154,7 @@ fn literal(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-/// Whether what is behind a brace makes a repetition of it: `2}`, `2,}` or `2,3}`.
+/// Whether the text behind a brace makes it a repetition: `2}`, `2,}` or `2,3}`.
 fn repeats(mut behind: Peekable<Chars<'_>>) -> bool {
     if behind.next_if(char::is_ascii_digit).is_none() {
         return false;
@@ -183,7 +183,7 @@ fn limit(count: i64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// What is between matches, in at most so many parts.
+/// The parts between matches, at most as many as asked for.
 fn split<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let regex = compiled(budget, args, 1)?;
     let (pattern, text, count) = (args.str(0)?, args.str(1)?, limit(args.int(2)?));

@@ -96,7 +96,7 @@ impl Version {
     }
 }
 
-/// Part by part: numbers by their size and before words, and what has more parts later.
+/// Compares part by part: numbers by their value and before words; with equal parts, the shorter prerelease is first.
 fn prereleases(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.split('.'), right.split('.'));
     loop {

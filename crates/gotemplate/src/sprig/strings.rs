@@ -63,7 +63,7 @@ fn trim_all<'t>(characters: &str, text: &'t str) -> &'t str {
     text.trim_matches(|next| characters.contains(next))
 }
 
-/// The first so many bytes, or the last ones where the number is negative; never part of a character.
+/// The first bytes, or with a negative number the last ones; never part of a character.
 fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let length = args.int(0)?;
     let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     })
 }
 
-/// From one byte to before another; never part of a character.
+/// The text from one byte to before another; never part of a character.
 fn substr<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
     let length = text.as_str().len();
@@ -127,14 +127,14 @@ fn indent(budget: &mut Budget, args: Args<'_, '_>, first: &str) -> std::result::
         out.push_str(&pad);
         out.push_str(line);
     }
-    // The line behind the last line break is one too.
+    // The empty line behind the last line break is indented as well.
     if text.is_empty() || text.ends_with('\n') {
         out.push_str(&pad);
     }
     Ok(out)
 }
 
-/// What is no null, each in its form, with spaces between.
+/// The arguments that are not null, each in a form, separated by spaces.
 fn each<'a>(budget: &mut Budget, args: Args<'_, 'a>, form: impl Fn(&str) -> String) -> Result<'a> {
     let present = args.all().iter().filter(|value| !matches!(value, Value::Missing | Value::Nil));
     let forms = present

@@ -69,7 +69,7 @@ pub(super) fn copied<'a>(value: &Value<'a>, budget: &mut Budget) -> Result<'a> {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// So many seconds, as Go writes a duration.
+/// A number of seconds as Go prints a duration.
 fn seconds(value: &Value<'_>) -> String {
     let seconds: i64 = match value {
         Value::Int(number) => *number,
@@ -84,7 +84,7 @@ fn seconds(value: &Value<'_>) -> String {
     }
 }
 
-/// The largest unit that a duration has one of at least, and how many of it.
+/// A duration in its largest unit, rounded down.
 fn rounded(value: &Value<'_>) -> String {
     let nanoseconds = match value {
         Value::Int(number) => number.unsigned_abs(),

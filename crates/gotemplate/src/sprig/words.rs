@@ -38,7 +38,7 @@ fn untitled(text: &str) -> String {
     text.chars().map(lower).collect()
 }
 
-/// The one character that another becomes; itself where that would be several.
+/// The character that another is converted to; the same one where the conversion yields several.
 fn single(mut changed: impl Iterator<Item = char>, itself: char) -> char {
     match (changed.next(), changed.next()) {
         (Some(one), None) => one,
@@ -101,7 +101,7 @@ fn abbreviated<'a>(left: i64, width: i64, text: &str) -> Result<'a> {
     Ok(Value::from(format!("...{}", &text[at(length - (width - 3))..])))
 }
 
-/// Lines of at most so many bytes, as far as words can be told; long words stand alone, or are cut.
+/// Wraps text at spaces into lines of at most `width` bytes; longer words get a line of their own, or are cut.
 fn wrapped<'a>(budget: &mut Budget, width: i64, between: &str, text: &str, cut: bool) -> Result<'a> {
     let width = usize::try_from(width).unwrap_or(0).max(1);
     budget.bytes((text.len() / width + 1).saturating_mul(between.len()))?;
@@ -166,7 +166,7 @@ fn camel(text: &str) -> String {
     out
 }
 
-/// What a run of characters is.
+/// Class of a run of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Word {
     None,
@@ -187,7 +187,7 @@ fn is_punctuation(next: char) -> bool {
     matches!(next, '!'..='/' | ':'..='@' | '['..='`' | '{'..='~') && !"$+<=>^`|~".contains(next)
 }
 
-/// The next run and what follows it.
+/// The next run of characters with its class, and the rest.
 fn next_word(text: &str) -> (Word, &str, &str) {
     let mut chars = text.chars();
     let Some(first) = chars.next() else { return (Word::None, "", "") };

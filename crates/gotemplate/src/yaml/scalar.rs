@@ -8,7 +8,7 @@ use crate::print::Sink;
 /// Lines are folded at the first space behind this column.
 const WIDTH: usize = 80;
 
-/// How long a key may be that is written in one piece.
+/// The longest key, in bytes, that is written without `?`.
 const MAX_KEY: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ enum Style {
     Literal,
 }
 
-/// What a text holds that limits how it may be written.
+/// Properties of a text that restrict its style.
 #[derive(Debug, Default)]
 struct Traits {
     indicator: bool,
@@ -49,7 +49,7 @@ pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool
     Ok(false)
 }
 
-/// A value; what is folded goes on with so many spaces.
+/// A value; folded lines continue behind this number of spaces.
 pub(super) fn value(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     write(sink, text, style(text, false), indent, true)
 }
@@ -120,7 +120,7 @@ fn write(sink: &mut Sink<'_>, text: &str, style: Style, indent: usize, folds: bo
     }
 }
 
-/// Where a scalar starts, and how it may go on in the next line.
+/// The column at which a scalar starts, and the indentation of its further lines.
 #[derive(Clone, Copy)]
 struct Fold {
     start: usize,
@@ -202,7 +202,7 @@ fn escape(out: &mut String, next: char) {
     out.push_str(short);
 }
 
-/// A block that keeps its lines; how many line breaks end it stands in its first line.
+/// A literal block; the indicator in its first line says which line breaks at the end count.
 fn literal(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     sink.push("|")?;
     sink.push(if text.starts_with(' ') || text.starts_with(is_break) { "2" } else { "" })?;

@@ -1,7 +1,7 @@
 //! The order of keys in go-yaml: letters behind all else, digits as numbers.
 //!
-//! It goes round in circles (`01#`, `0b`, `1-`, `01#`), and keys are a pod's own, so no sort that relies on an order may
-//! meet it: those of the standard library may panic. Go's own output is then a different one each time.
+//! The order is not transitive (`01#`, `0b`, `1-`, `01#`), so the sorts of the standard library could panic on hostile keys;
+//! this merge sort does not. Go's output differs from run to run for such keys.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! What YAML 1.1 takes plain text for.
+//! The types that YAML 1.1 gives to plain text.
 
 /// Whether a plain text is read back as text: not as number, boolean, null or time.
 pub(super) fn is_text(text: &str) -> bool {
@@ -38,7 +38,7 @@ fn is_number(text: &str) -> bool {
     is_integer(digits, plain.starts_with('-')) || is_float(digits)
 }
 
-/// Within 64 bits, or it is none.
+/// Whether the digits are an integer of 64 bits.
 fn is_integer(digits: &str, negative: bool) -> bool {
     let lower = digits.to_ascii_lowercase();
     let (radix, digits) = match lower.get(..2) {
@@ -62,7 +62,7 @@ fn is_float(text: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let empty = exponent.is_empty() || whole.is_empty() && fraction.is_empty();
     let shaped = !empty && digits(whole) && digits(fraction) && digits(exponent);
-    // What is beyond a float's range is text.
+    // A number beyond the range of a float is text.
     shaped && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 

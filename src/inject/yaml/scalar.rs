@@ -1,0 +1,55 @@
+//! Scalars without quotes: the text, number, boolean or null that each stands for.
+//!
+//! `block` and `flow` call it. It leaves to the library all that it is not sure of.
+
+use serde_json::Value;
+
+/// The value of a scalar without quotes. The library reads scalars that are not certain.
+pub(super) fn scalar(text: &str) -> Option<Value> {
+    let bytes = text.as_bytes();
+    match bytes.first()? {
+        _ if is_text(text) => Some(Value::String(text.to_owned())),
+        b'0'..=b'9'
+            if bytes.iter().all(u8::is_ascii_digit) && bytes.len() < 18 && (bytes[0] != b'0' || bytes.len() == 1) =>
+        {
+            text.parse::<u64>().ok().map(Value::from)
+        }
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => library(text),
+        b'-' | b'+' | b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => library(text),
+        _ => None,
+    }
+}
+
+fn library(text: &str) -> Option<Value> {
+    match text {
+        "true" => Some(Value::Bool(true)),
+        "false" => Some(Value::Bool(false)),
+        "null" => Some(Value::Null),
+        _ => super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array()),
+    }
+}
+
+/// Whether a scalar is certain to be text: it starts as a word and is no keyword, or it starts as a number and has letters that
+/// no number has.
+pub(super) fn is_text(text: &str) -> bool {
+    const LONGEST: usize = "infinity".len();
+    const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
+    match text.as_bytes().first() {
+        Some(b'A'..=b'Z' | b'a'..=b'z') => {
+            text.len() > LONGEST || !WORDS.iter().any(|word| word.eq_ignore_ascii_case(text))
+        }
+        Some(b'/' | b'_' | b'$' | b'(') => true,
+        Some(b'-') => {
+            text.trim_start_matches('-').starts_with(|next: char| next.is_ascii_alphabetic() && !"iInN".contains(next))
+        }
+        Some(b'0'..=b'9') => {
+            text.bytes().any(|byte| matches!(byte, b'g'..=b'h' | b'j'..=b'm' | b'p'..=b'w' | b'G' | b'K' | b'M' | b'/'))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a name can have this byte: a letter, a digit, or a character that separates them.
+pub(super) fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/')
+}

@@ -62,6 +62,7 @@ pub enum Error {
     /// The text cannot be split into documents.
     #[error(transparent)]
     Separator(#[from] inject::Separator),
+    /// A document is invalid YAML or a workload that the API server would refuse.
     #[error("document {number} {cause}")]
     Document {
         /// The document's number, from 1.
@@ -88,6 +89,7 @@ pub enum Error {
     /// The injected document cannot be serialized.
     #[error(transparent)]
     Write(#[from] inject::WriteError),
+    /// Invalid injection configuration.
     #[error("loading {what}: {cause}")]
     Configuration {
         /// The flag or ConfigMap.

@@ -73,7 +73,7 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
 
 async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value, Error> {
     let pods = Api::<Pod>::namespaced(client, namespace);
-    let pod = answered(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
+    let pod = in_time(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
     serde_json::to_value(pod).map_err(Error::Json)
 }
 

@@ -13,13 +13,13 @@ const MAX_SIZE: u64 = 64 << 20;
 /// Reads a file.
 pub(super) fn read(path: &Path) -> Result<String, Error> {
     let wrong = |cause| Error::File { what: "open", path: path.to_owned(), cause };
-    limited(File::open(path).map_err(wrong)?).map_err(wrong)
+    read_limited(File::open(path).map_err(wrong)?).map_err(wrong)
 }
 
 /// Reads a file, or standard input for `-`.
 pub(super) fn read_or_input(path: &Path, streams: &mut Streams<'_>) -> Result<String, Error> {
     if path == Path::new("-") {
-        return limited(&mut *streams.input).map_err(|cause| Error::Stream { what: "standard input", cause });
+        return read_limited(&mut *streams.input).map_err(|cause| Error::Stream { what: "standard input", cause });
     }
     read(path)
 }

@@ -34,10 +34,7 @@ pub const AGENT_SCOPE: &str = "cni-agent";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("log target {} cannot be opened: {cause}", path.display())]
-    Target {
-        path: PathBuf,
-        cause: io::Error,
-    },
+    Target { path: PathBuf, cause: io::Error },
     #[error("logging has been started before: {0}")]
     Started(tracing::subscriber::SetGlobalDefaultError),
 }
@@ -241,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_with_its_causes() {
+    fn an_error_is_logged_with_its_causes() {
         #[derive(Debug, thiserror::Error)]
         #[error("above")]
         struct Above(#[source] io::Error);
         let error = Above(io::Error::other("deep below"));
-        let lines = said(&[], || tracing::warn!(error = &error as &dyn std::error::Error, "no"));
+        let lines = logged(&[], || tracing::warn!(error = &error as &dyn std::error::Error, "no"));
         assert!(lines[0]["error"].as_str().unwrap().ends_with("deep below"), "{lines:?}");
     }
 }

@@ -42,9 +42,8 @@ fn renames(node: &Node, version: &str) {
 
 #[test]
 fn a_version_that_the_owner_has_just_written_is_not_removed() {
-    let in_place = |node: &Node, version: &str| fs::write(node.path("net/10-net.conf"), version).unwrap();
-    let writers: [&(dyn Fn(&Node, &str) + Sync); 2] = [&renames, &in_place];
-    for write in writers {
+    let in_place: fn(&Node, &str) = |node, version| fs::write(node.path("net/10-net.conf"), version).unwrap();
+    for write in [renames, in_place] {
         let (node, done) = convert(&["set aside"], write);
         let error = done.unwrap_err().to_string();
         assert!(error.contains("another program has just changed ") && error.contains("10-net.conf"), "{error}");
@@ -103,6 +102,6 @@ fn only_directories_of_the_scope_are_touched() {
         (Scope { bin: true, ..none }, LIST, [&[stale, copy, network], &[plugin], &[kubeconfig]]),
         (Scope { bin: true, ..none }, &elsewhere, [&[stale, copy, network], &[], &[kubeconfig]]),
     ] {
-        assert_eq!(left(list, scope), expected.map(|names| names.to_vec()), "{scope:?} {list}");
+        assert_eq!(left(list, scope), expected.map(<[&str]>::to_vec), "{scope:?} {list}");
     }
 }

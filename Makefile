@@ -1,7 +1,7 @@
-# What people run: `make demo` and `make test`. Each installs what is missing and is quick when all is there.
+# `make demo` and `make test` install missing prerequisites first.
 
 ARCH     := $(shell uname -m)
-# Container images have other names for it.
+# The architecture's name in container images.
 MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
 MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
@@ -9,16 +9,15 @@ PACKAGES := iptables nftables containerd runc containernetworking-plugins iprout
             procps musl-tools protobuf-compiler gcc g++
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
-# Kubernetes for the cluster tier, built once for all checkouts that have the same sources of it.
+# Kubernetes for the cluster tier, built once for all checkouts with the same sources.
 KUBE_DIR := tests/cluster/kube
 export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
-# A runtime that asks plugins for their STATUS, with plugins that answer, for the cluster tier: each module at a version,
-# with the requirements that it was released with.
+# A runtime and plugins that support STATUS, for the cluster tier: each module at a version, with its own requirements.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
-# Tests and demo run the very binary that is shipped.
+# Tests and the demo run the shipped binary.
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
-# ring compiles C for the static target.
+# The compiler of ring's C code for the static target.
 ifeq ($(MACHINE),$(shell uname -m))
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 else
@@ -26,7 +25,7 @@ PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu
 export CC_$(subst -,_,$(MUSL)) := $(MACHINE)-linux-gnu-gcc
 export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-linux-gnu-gcc
 endif
-# The same random cases each time, so that a red run is red again; another number draws others.
+# The seed of random cases, fixed so that failures are reproducible.
 export PROPTEST_RNG_SEED ?= 1
 DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
@@ -69,7 +68,7 @@ bench: build programs helm kube
 	cargo run --quiet --release --example bench_hostile
 	cargo test --quiet --test cluster repair_redirects_in_place
 
-# What runs on a node is static: it must not ask for a library that the host lacks.
+# Programs for nodes are static, because the host may lack libraries.
 build: setup
 	$(PHASE) 'build the plugin' cargo build $(QUIET) --profile plugin --target $(MUSL) --no-default-features --bins
 	$(PHASE) 'build the daemons' cargo build $(QUIET) --release --target $(MUSL) $(DAEMONS:%=--bin %)
@@ -82,7 +81,7 @@ image: build
 	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
 	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
-# What tests run inside namespaces, and inside pods, whose images hold nothing but a static program.
+# Programs that tests run in namespaces and in pods, whose images contain only a static program.
 programs: setup
 	$(PHASE) 'build programs for tests' cargo build $(QUIET) --example answer --example ask --example installer --example repair
 	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) --no-default-features \
@@ -131,16 +130,16 @@ $(HELM):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
 	  else echo 'no go: the trials that render the chart are ignored'; fi
 
-# What a chart renders by default is the plain manifest. A helm of `go install` takes clusters for very old ones.
+# The plain manifests are the charts with default values. A helm from `go install` assumes a very old Kubernetes version.
 manifests: helm
 	for chart in istio-cni sidecar-injector; do \
 	  $(HELM) template $$chart install/helm/$$chart --namespace kube-system --kube-version 1.33.0 > manifests/$$chart.yaml || exit 1; done
 
-# The types that documents are read and written by. Another version of Kubernetes: `go get` in that directory.
+# The table of Kubernetes types by which documents are decoded. For another version of Kubernetes run `go get` there.
 types:
 	cd tests/support/kubetypes && go run . table > $(CURDIR)/src/inject/typed/table.txt
 
-# Five minutes from nothing. The version is what the API server and the kubelet say that they are.
+# Takes about five minutes. The version is the one that the API server and the kubelet report.
 kube: $(KUBE)
 $(KUBE):
 	@echo '· build Kubernetes for the cluster tier, once: five minutes'
@@ -149,7 +148,7 @@ $(KUBE):
 	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
 	else echo 'no go, or none of 1.26 or later: the trials in a cluster are ignored'; fi
 
-# Two minutes from nothing. A module is built where it was unpacked, so that its own go.mod and go.sum count.
+# Takes about two minutes. Each module is built in its own directory, so that its go.mod and go.sum apply.
 unpacked = $$(go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')
 containerd2: $(CONTAINERD2)/bin/containerd
 $(CONTAINERD2)/bin/containerd:

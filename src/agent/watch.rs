@@ -34,7 +34,7 @@ pub async fn watch<T>(
 {
     let watch = Watch { pods: Api::all(client), cache, metrics, feed };
     tokio::select! {
-        () = shutdown.wished() => {}
+        () = shutdown.requested() => {}
         () = watch.run(node) => {}
     }
 }

@@ -43,7 +43,7 @@ async fn listener(part: &'static str, port: u16, readiness: &Readiness, shutdown
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
-            () = shutdown.wished() => return None,
+            () = shutdown.requested() => return None,
         }
     }
 }

@@ -70,7 +70,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let (retire, retired) = Shutdown::new();
     let repairing = daemon.repair(source, &retired);
     daemon.take_turns(&mut plugin, fresh, &told).await;
-    retire.wish();
+    retire.trigger();
     repairing.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
     let ending = daemon.decide(&plugin).await;
@@ -84,7 +84,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
         Ending::Vacate(scope) => daemon.remove(scope).await,
         Ending::Remove(_) => daemon.remove(Scope::ALL).await,
     };
-    close.wish();
+    close.trigger();
     tokio::join!(serving.join_all(), plugin.end());
     removed
 }
@@ -145,22 +145,22 @@ impl Daemon {
             tracing::info!("another agent serves this node: this one takes over once it can do so itself");
             self.readiness.missing(TURN, "another agent serves this node, and this one is not ready to take over yet");
             tokio::select! {
-                () = told.wished() => {}
+                () = told.requested() => {}
                 () = plugin.abandoned() => tracing::warn!("the other agent has ended before this one was ready"),
                 () = self.prepared() => tracing::info!("this agent takes over"),
             }
         }
-        while !told.is_wished() {
+        while !told.is_requested() {
             if !taken && !self.take(plugin).await {
                 continue;
             }
             self.act(plugin, told, &mut was_ready).await;
-            if told.is_wished() {
+            if told.is_requested() {
                 return;
             }
             tracing::info!("another agent serves this node: this one takes over again if that one dies");
             tokio::select! {
-                () = told.wished() => {}
+                () = told.requested() => {}
                 () = plugin.abandoned() => tracing::warn!("the other agent is gone: this one takes over again"),
             }
             taken = false;
@@ -216,12 +216,12 @@ impl Daemon {
         let mut actors = self.actors(&retired);
         self.acting.send_replace(true);
         tokio::select! {
-            () = told.wished() => {}
+            () = told.requested() => {}
             () = plugin.superseded() => {}
             () = note_ready(self.status.subscribe(), was_ready) => {}
         }
         self.acting.send_replace(false);
-        retire.wish();
+        retire.trigger();
         let ended = async { while actors.join_next().await.is_some() {} };
         if timeout(RETIREMENT, ended).await.is_err() {
             tracing::error!(
@@ -359,7 +359,7 @@ fn until(end: &Shutdown, work: impl Future<Output = ()> + Send + 'static) -> imp
     let end = end.clone();
     async move {
         tokio::select! {
-            () = end.wished() => {}
+            () = end.requested() => {}
             () = work => {}
         }
     }

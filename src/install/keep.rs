@@ -63,7 +63,7 @@ pub async fn keep(
     liveness: Liveness,
     shutdown: Shutdown,
 ) {
-    while !shutdown.is_wished() {
+    while !shutdown.is_requested() {
         let (sources, liveness) = (sources.clone(), liveness.clone());
         let mut keeper = Keeper::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
         let end = shutdown.clone();
@@ -75,7 +75,7 @@ pub async fn keep(
         };
         status.send_replace(Status::NotReady(vec![trouble]));
         metrics.ready(false);
-        let _ = timeout(IMPATIENT, shutdown.wished()).await;
+        let _ = timeout(IMPATIENT, shutdown.requested()).await;
     }
     liveness.ended(THREAD);
 }
@@ -125,7 +125,7 @@ impl Keeper {
         let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
         let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
         let mut watch = Watch::new(directories).except(is_no_change);
-        while !end.is_wished() {
+        while !end.is_requested() {
             self.liveness.alive(THREAD, HANGS);
             watch.renew();
             self.metrics.watched(watch.is_complete());
@@ -136,13 +136,13 @@ impl Keeper {
                 if self.throttle.is_fight() {
                     tracing::warn!("{}", fight(&self.last));
                 }
-                let _ = timeout(wait, end.wished()).await;
+                let _ = timeout(wait, end.requested()).await;
             } else {
                 tokio::select! {
                     () = watch.changed(if complete { SAFETY_NET } else { IMPATIENT }) => {}
                     () = self.sources.resolver.changed() => {}
                     () = self.sources.identity.changed() => {}
-                    () = end.wished() => {}
+                    () = end.requested() => {}
                 }
             }
         }

@@ -159,7 +159,7 @@ impl Resolver {
                     });
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = end.wished() => return,
+                        () = end.requested() => return,
                     }
                 }
             });

@@ -35,7 +35,7 @@ pub async fn run(client: Client, settings: Settings, metrics: Metrics, shutdown:
     let (feed, source) = source(always);
     let (watcher, selected) = (client.clone(), settings.clone());
     tokio::select! {
-        () = shutdown.wished() => {}
+        () = shutdown.requested() => {}
         () = watch_pods(watcher, &selected, feed) => {}
         () = follow(client, source, settings, metrics, shutdown.clone()) => {}
     }
@@ -56,7 +56,7 @@ pub async fn follow(client: Client, source: Source, settings: Settings, metrics:
     );
     let controller = Controller::new(client, settings, metrics);
     tokio::select! {
-        () = shutdown.wished() => {}
+        () = shutdown.requested() => {}
         () = controller.run(source) => {}
     }
 }

@@ -59,8 +59,8 @@ pub(super) struct Tracker {
 impl Tracker {
     pub(super) fn new(settings: Settings) -> Self {
         // The watchdog's limit is Dapr's flag, which does not distinguish namespaces.
-        let of_sidecars = matches!(settings.symptom, Symptom::NoSidecar);
-        let budget = if of_sidecars { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };
+        let of_dapr_watchdog = matches!(settings.symptom, Symptom::NoSidecar);
+        let budget = if of_dapr_watchdog { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };
         Self {
             settings,
             pods: BTreeMap::new(),

@@ -170,7 +170,7 @@ where
         };
         let (slot, accepted) = tokio::select! {
             biased;
-            () = shutdown.wished() => break,
+            () = shutdown.requested() => break,
             next = next => next,
         };
         match accepted {
@@ -258,7 +258,7 @@ where
         sleep(limits.idle).await;
     };
     let ending = async {
-        shutdown.wished().await;
+        shutdown.requested().await;
         sleep(LAST_WORDS).await;
     };
     tokio::select! {

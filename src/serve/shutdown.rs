@@ -17,19 +17,19 @@ impl Shutdown {
     }
 
     /// Returns once shutdown is requested.
-    pub async fn wished(&self) {
+    pub async fn requested(&self) {
         // An error means that the trigger was dropped, which requests shutdown, too.
-        let _ = self.0.clone().wait_for(|wished| *wished).await;
+        let _ = self.0.clone().wait_for(|requested| *requested).await;
     }
 
-    pub fn is_wished(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 }
 
 impl Trigger {
     /// Requests shutdown.
-    pub fn wish(&self) {
+    pub fn trigger(&self) {
         let _ = self.0.send(true);
     }
 }
@@ -42,18 +42,18 @@ mod tests {
     async fn early_and_late_receivers_get_the_request() {
         let (trigger, early) = Shutdown::new();
         let late = early.clone();
-        assert!(!early.is_wished());
-        trigger.wish();
-        early.wished().await;
-        late.wished().await;
-        assert!(late.is_wished());
+        assert!(!early.is_requested());
+        trigger.trigger();
+        early.requested().await;
+        late.requested().await;
+        assert!(late.is_requested());
     }
 
     #[tokio::test]
     async fn dropping_the_trigger_requests_shutdown() {
         let (trigger, shutdown) = Shutdown::new();
         drop(trigger);
-        shutdown.wished().await;
-        assert!(shutdown.is_wished());
+        shutdown.requested().await;
+        assert!(shutdown.is_requested());
     }
 }

@@ -18,7 +18,7 @@ pub fn listen() -> io::Result<Shutdown> {
             _ = interrupt.recv() => "SIGINT",
         };
         tracing::info!(signal = name, "ending");
-        Trigger::wish(&trigger);
+        Trigger::trigger(&trigger);
         // Keeps the channel open for later receivers.
         std::future::pending::<()>().await;
     });

@@ -133,10 +133,10 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         )
     };
     let lingering = async {
-        shutdown.wished().await;
+        shutdown.requested().await;
         readiness.missing(PART, "ending");
         sleep(settings.linger).await;
-        ended.wish();
+        ended.trigger();
     };
     tokio::select! {
         _ = async { tokio::join!(serving, lingering) } => Ok(()),
@@ -154,7 +154,7 @@ struct Leaving {
 impl Handler for Leaving {
     async fn answer(&self, request: Request) -> Response {
         let response = self.endpoint.answer(request).await;
-        if self.shutdown.is_wished() { http::closing(response) } else { response }
+        if self.shutdown.is_requested() { http::closing(response) } else { response }
     }
 
     fn refused(&self, refusal: &Refusal) {

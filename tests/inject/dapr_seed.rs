@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_cni::inject::dapr::{
-    Authority, Decision, Era, Facts, Issuer, AdmissionOutcome, Request, Settings, Skip, Trust, User, mtls_enabled, review,
+    AdmissionOutcome, Authority, Decision, Era, Facts, Issuer, Request, Settings, Skip, Trust, User, mtls_enabled,
+    review,
 };
 use istio_cni::inject::{apply, yaml};
 use libtest_mimic::{Failed, Trial};

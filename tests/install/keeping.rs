@@ -77,7 +77,7 @@ impl Kept {
     }
 
     pub(crate) async fn stop(self) {
-        self.end.wish();
+        self.end.trigger();
         tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when it is told to").unwrap();
     }
 }

@@ -40,7 +40,7 @@ async fn start(program: Program) -> anyhow::Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
-        trigger.wish();
+        trigger.trigger();
     });
     run(client, settings, Metrics::default(), shutdown).await;
     Ok(())

@@ -49,7 +49,7 @@ async fn until_told(api: &Api, pod: &str) -> (String, String) {
 async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
-    let controller = Controller::of_sidecars(&api, false, 20);
+    let controller = Controller::of_dapr_watchdog(&api, false, 20);
     let (reason, message) = until_told(&api, "bare").await;
     assert_eq!(reason, "PodWithoutSidecar");
     assert_eq!(message, "pod asks for Dapr's sidecar and has none, left as it is");
@@ -73,7 +73,7 @@ async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
 async fn deletion_carries_uid_and_version_and_is_told() {
     let api = Api::start().await;
     let stored = api.put(bare("bare", 1));
-    let controller = Controller::of_sidecars(&api, true, 20);
+    let controller = Controller::of_dapr_watchdog(&api, true, 20);
     let (reason, message) = until_told(&api, "bare").await;
     assert_eq!(reason, "DeletePodWithoutSidecar");
     assert_eq!(message, "pod asks for Dapr's sidecar and has none, deleted");
@@ -105,7 +105,7 @@ async fn pods_that_are_well_or_want_none_do_not_count() {
     ] {
         api.put(with(bare(name, 1), pointer, value));
     }
-    let _controller = Controller::of_sidecars(&api, true, 20);
+    let _controller = Controller::of_dapr_watchdog(&api, true, 20);
     api.put(with(bare("last", 2), "/metadata/annotations", json!({ "dapr.io/enabled": "TRUE" })));
     until_told(&api, "last").await;
     assert_eq!(deletions(&api), ["/api/v1/namespaces/shop/pods/last"]);
@@ -118,7 +118,7 @@ async fn what_nobody_replaces_is_told_and_not_deleted() {
     api.put(with(bare("alone", 1), "/metadata/ownerReferences", json!([])));
     let node = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true }]);
     api.put(with(bare("static", 1), "/metadata/ownerReferences", node));
-    let _controller = Controller::of_sidecars(&api, true, 20);
+    let _controller = Controller::of_dapr_watchdog(&api, true, 20);
     assert!(until_told(&api, "alone").await.1.ends_with("no controller would replace it"));
     assert!(until_told(&api, "static").await.1.ends_with("made from a file on its node"));
     assert_eq!(deletions(&api), Vec::<String>::new());
@@ -129,7 +129,7 @@ async fn a_replacement_that_is_no_better_ends_the_deleting() {
     let api = Api::start().await;
     api.put(bare("first", 1));
     api.put(bare("sibling", 5));
-    let _controller = Controller::of_sidecars(&api, true, 20);
+    let _controller = Controller::of_dapr_watchdog(&api, true, 20);
     until_told(&api, "first").await;
     until_told(&api, "sibling").await;
     assert_eq!(deletions(&api).len(), 2, "both were there from the start");
@@ -151,7 +151,7 @@ async fn a_storm_costs_no_more_than_the_budget() {
             json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": format!("x{n}"), "controller": true }]);
         api.put(with(bare(&format!("bare-{n}"), 1), "/metadata/ownerReferences", owner));
     }
-    let controller = Controller::of_sidecars(&api, true, 5);
+    let controller = Controller::of_dapr_watchdog(&api, true, 5);
     api.until("the budget's deletions", |api| (deletions(api).len() >= 5).then_some(())).await;
     api.put(bare("last", 1));
     let all = "dapr_watchdog_pods_without_sidecar 36";
@@ -172,7 +172,7 @@ async fn servers_that_refuse_or_break_are_asked_again() {
         let api = Api::start().await;
         api.fault(fault);
         api.put(bare("bare", 1));
-        let controller = Controller::of_sidecars(&api, true, 20);
+        let controller = Controller::of_dapr_watchdog(&api, true, 20);
         let line = r#"dapr_watchdog_actions_total{type="delete",result="success"} 1"#;
         api.until(line, |_| controller.counts(line)).await;
         assert!(api.get("pods", "shop", "bare").is_none());
@@ -184,7 +184,7 @@ async fn a_missing_permission_is_told_with_what_is_missing() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
     api.fault(Fault::on("DELETE", "/pods/bare").status(403));
-    let controller = Controller::of_sidecars(&api, true, 20);
+    let controller = Controller::of_dapr_watchdog(&api, true, 20);
     let (_, message) = until_told(&api, "bare").await;
     assert!(message.contains("its role must allow `delete pods`"), "{message}");
     let line = r#"dapr_watchdog_actions_total{type="delete",result="fail"} 1"#;
@@ -196,7 +196,7 @@ async fn a_namesake_that_has_its_sidecar_is_not_deleted() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
     api.fault(Fault::on("DELETE", "/pods/bare").slow(Duration::from_millis(300)).times(1));
-    let controller = Controller::of_sidecars(&api, true, 20);
+    let controller = Controller::of_dapr_watchdog(&api, true, 20);
     api.until("a deletion", |api| (deletions(api).len() == 1).then_some(())).await;
     api.remove("pods", "shop", "bare");
     let namesake = with(bare("bare", 2), "/metadata/uid", json!("another"));

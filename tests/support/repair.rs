@@ -62,9 +62,9 @@ impl Controller {
     }
 
     /// The watchdog of Dapr's sidecars, with so many actions a minute.
-    pub(crate) fn of_sidecars(api: &Api, delete: bool, budget: u32) -> Self {
-        let settings = Settings::of_sidecars(delete, budget.try_into().unwrap());
-        Self::counting(api.client(), settings, Metrics::of_sidecars)
+    pub(crate) fn of_dapr_watchdog(api: &Api, delete: bool, budget: u32) -> Self {
+        let settings = Settings::of_dapr_watchdog(delete, budget.try_into().unwrap());
+        Self::counting(api.client(), settings, Metrics::of_dapr_watchdog)
     }
 
     /// All metrics as a scraper reads them.
@@ -81,7 +81,7 @@ impl Controller {
 
     /// Wishes the end and waits for it.
     pub(crate) async fn end(self) {
-        self.trigger.wish();
+        self.trigger.trigger();
         tokio::time::timeout(std::time::Duration::from_secs(5), self.task).await.expect("it ends when told").unwrap();
     }
 }

@@ -30,7 +30,7 @@ async fn requests_that_are_under_way_are_answered_and_then_it_ends() {
         body.len()
     );
     under_way.send(head.as_bytes()).await.unwrap();
-    stage.server.trigger.wish();
+    stage.server.trigger.trigger();
     stage.server.until("/readyz", "server: ending").await;
     // Others still come for a while, for they have not heard of it.
     stage.connect().await.review("/inject", &review("v1", "u", "")).await.unwrap();
@@ -50,7 +50,7 @@ async fn on_a_kept_connection_the_first_answer_after_the_wish_to_end_is_the_last
     for _ in 0..2 {
         kept.review("/inject", &review("v1", "u", "")).await.unwrap();
     }
-    stage.server.trigger.wish();
+    stage.server.trigger.trigger();
     stage.server.until("/readyz", "server: ending").await;
     let body = review("v1", "last", "").to_string();
     let head = format!(
@@ -69,7 +69,7 @@ async fn whoever_never_finishes_is_not_waited_for_at_the_end() {
     let stage = Simple::limited(limits).await;
     let mut stuck = stage.connect().await;
     stuck.send(b"POST /inject HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").await.unwrap();
-    stage.server.trigger.wish();
+    stage.server.trigger.trigger();
     tokio::time::timeout(Duration::from_secs(5), stage.server.task).await.expect("it ends").unwrap();
 }
 

@@ -96,7 +96,7 @@ async fn changes_are_followed_until_the_end() {
     assert_eq!(next().await, "https://10.0.0.1:443");
     assert_eq!(next().await, "https://10.0.0.9:443");
     let before = LOOKUPS.load(Ordering::Relaxed);
-    wish.wish();
+    wish.trigger();
     // The sender is gone with the task.
     while resolver.0.has_changed().is_ok() {
         tokio::task::yield_now().await;

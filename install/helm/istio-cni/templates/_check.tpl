@@ -1,6 +1,6 @@
 {{/*
-What cannot be followed is refused with its name, as is a name that neither this chart nor one of Istio's knows. Values under
-`global` are shared by all charts of a mesh: of those, only the ones that this chart reads are looked at.
+Refuses unsupported values, and names that are neither in this chart nor in Istio's charts. All charts of a mesh share the
+values under `global`, so only those that this chart reads are checked.
 */}}
 {{- define "istio-cni.checkNames" -}}
 {{- $others := list "base" "defaultRevision" "experimental" "gatewayClasses" "gateways" "istio_cni" "istiodRemote" "meshConfig" "pilot" "revisionTags" "sidecarInjectorWebhook" "telemetry" "ztunnel" -}}
@@ -48,7 +48,7 @@ What cannot be followed is refused with its name, as is a name that neither this
 {{- if has (toString (get .env "AMBIENT_ENABLED")) $true -}}
 {{- fail (printf "env.AMBIENT_ENABLED is not supported: %s" $ambient) -}}
 {{- end -}}
-{{- /* The agent's rights and mounts follow these values. */ -}}
+{{- /* The agent's rights and mounts depend on these values. */ -}}
 {{- $values := dict "REPAIR_MODE" "repair.mode" "REPAIR_REPAIR_PODS" "repair.repairPods" "REPAIR_DELETE_PODS" "repair.deletePods" "REPAIR_LABEL_PODS" "repair.labelPods" "STARTUP_TAINT" "taint" -}}
 {{- range $name, $value := $values -}}
 {{- if hasKey $.env $name -}}

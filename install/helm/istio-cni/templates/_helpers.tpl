@@ -37,7 +37,7 @@ labels say of it.
 {{- set $values "release" $release | toYaml -}}
 {{- end -}}
 
-{{/* Labels of all objects, and of the pods. */}}
+{{/* The labels of all objects and of the pods. */}}
 {{- define "istio-cni.commonLabels" -}}
 app.kubernetes.io/name: istio-cni
 app.kubernetes.io/part-of: istio
@@ -62,7 +62,7 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- toYaml $strategy -}}
 {{- end -}}
 
-{{/* What becomes of broken pods, told as the program tells it; "" where nobody looks for them. */}}
+{{/* The repair mode, as in --repair-mode; "" if repair is disabled. */}}
 {{- define "istio-cni.repairMode" -}}
 {{- $repair := .repair -}}
 {{- $modes := list "evict" "delete" "label" "repair" "repair-or-evict" "observe" -}}
@@ -73,7 +73,7 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- end -}}
 {{- $repair.mode -}}
 {{- else if not (or (include "istio-cni.isSet" $repair.repairPods) (include "istio-cni.isSet" $repair.deletePods) (include "istio-cni.isSet" $repair.labelPods)) -}}evict
-{{- /* Istio's switches, with Istio's defaults: the first is on unless it is turned off. */ -}}
+{{- /* Istio's switches with Istio's defaults: repairPods is on unless disabled. */ -}}
 {{- else if ne (toString $repair.repairPods) "false" -}}repair
 {{- else if eq (toString $repair.deletePods) "true" -}}delete
 {{- else if eq (toString $repair.labelPods) "true" -}}label
@@ -85,7 +85,7 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- if not (kindIs "invalid" .) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Not empty where the agent enters the pods' network namespaces. */}}
+{{/* Not empty if the agent enters the pods' network namespaces. */}}
 {{- define "istio-cni.inPlace" -}}
 {{- if and (hasPrefix "repair" (include "istio-cni.repairMode" .)) (not .repair.dryRun) -}}true{{- end -}}
 {{- end -}}
@@ -94,11 +94,11 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 # The node's CNI directories may belong to another user.
 - DAC_OVERRIDE
 {{- if include "istio-cni.inPlace" . }}
-# To enter the pods' network namespaces,
+# Enter the pods' network namespaces.
 - SYS_ADMIN
-# to find them by their processes,
+# Find them by their processes.
 - SYS_PTRACE
-# and to program them.
+# Program their rules.
 - NET_ADMIN
 {{- end }}
 {{- end -}}
@@ -114,12 +114,12 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- end -}}
 {{- end -}}
 
-{{/* "true" where objects of this scope, cluster or namespace, are wanted. */}}
+{{/* "true" if objects of this scope (cluster or namespace) are rendered. */}}
 {{- define "istio-cni.wants" -}}
 {{- if has .values.global.resourceScope (list "all" .scope) -}}true{{- end -}}
 {{- end -}}
 
-{{/* The agent's environment: its settings, and over them the variables under `env`. */}}
+{{/* The agent's environment: its settings, overridden by the variables under `env`. */}}
 {{- define "istio-cni.config" -}}
 {{- $config := include "istio-cni.settings" . | fromYaml -}}
 {{- range $name, $value := .env -}}

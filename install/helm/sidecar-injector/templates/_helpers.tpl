@@ -1,9 +1,9 @@
-{{/* Of all objects in the namespace. */}}
+{{/* The name of all objects in the namespace. */}}
 {{- define "injector.name" -}}
 istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
 
-{{/* Of the webhook configuration, as Istio calls it, and of what else has no namespace: two installations do not meet. */}}
+{{/* The name of the webhook configuration, as in Istio, and of other cluster objects; distinct for each installation. */}}
 {{- define "injector.clusterName" -}}
 {{ include "injector.name" . }}{{ include "injector.suffix" . }}
 {{- end -}}
@@ -12,24 +12,24 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{ if ne .Release.Namespace "istio-system" }}-{{ .Release.Namespace }}{{ end }}
 {{- end -}}
 
-{{/* All webhook configurations whose pods are Istio's: the revision's, then its tags'. */}}
+{{/* The webhook configurations of Istio's injection: the revision's, then its tags'. */}}
 {{- define "injector.configurations" -}}
 {{ include "injector.clusterName" . }}
 {{- range .Values.revisionTags }},istio-revision-tag-{{ . }}{{ include "injector.suffix" $ }}{{ end }}
 {{- end -}}
 
-{{/* What istiod calls an object of this revision. */}}
+{{/* The name of istiod's object of this revision. */}}
 {{- define "injector.istiods" -}}
 {{- $revision := (index . 1).Values.revision -}}
 {{ index . 0 }}{{ if not (has $revision (list "" "default")) }}-{{ $revision }}{{ end }}
 {{- end -}}
 
-{{/* The Secret in which the program keeps its own certificate. */}}
+{{/* The Secret of the program's own certificate. */}}
 {{- define "injector.secret" -}}
 sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
 
-{{/* Of all objects that are there for Dapr. */}}
+{{/* The name of all objects for Dapr. */}}
 {{- define "injector.dapr" -}}
 dapr-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
@@ -43,7 +43,7 @@ install.operator.istio.io/owning-resource: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* By what its pods are known. */}}
+{{/* The labels that select the pods. */}}
 {{- define "injector.selector" -}}
 app: sidecar-injector
 istio.io/rev: {{ .Values.revision | default "default" | quote }}
@@ -70,7 +70,7 @@ istio.io/rev: {{ .Values.revision | default "default" | quote }}
 {{- .Values.dapr.namespace | default .Release.Namespace -}}
 {{- end -}}
 
-{{/* Binds a role of this chart's account: kind, name, namespace or "". */}}
+{{/* Binds a role to this chart's account: kind, name, namespace or "". */}}
 {{- define "injector.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
@@ -91,7 +91,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end -}}
 
-{{/* Namespaces whose pods the API server does not send here. */}}
+{{/* Namespaces whose pods are not reviewed. */}}
 {{- define "injector.excluded" -}}
 {{- $excluded := .Values.excludeNamespaces -}}
 {{- if .Values.excludeOwnNamespace -}}
@@ -119,12 +119,12 @@ clientConfig:
     path: {{ .path | quote }}
     port: 443
 admissionReviewVersions: [v1]
-# Events on the owners of pods that get no sidecar.
+# Records events on the owners of pods without a sidecar.
 sideEffects: NoneOnDryRun
 timeoutSeconds: {{ .Values.sidecarInjectorWebhook.timeoutSeconds }}
 {{- end -}}
 
-{{/* A requirement of a label selector: key, operator and, for In and NotIn, a value. */}}
+{{/* A label selector requirement: key, operator and, for In and NotIn, a value. */}}
 {{- define "injector.requirement" -}}
 - key: {{ index . 0 }}
   operator: {{ index . 1 }}

@@ -1,6 +1,6 @@
-//! Patterns of accounts against Go's own `path.Match`, on patterns and names made at random.
+//! Compares account patterns with Go's `path.Match`, on random patterns and names.
 //!
-//! Go's is a small program of its own, built here; without Go the trial is ignored.
+//! The oracle is a Go program that the test builds; without Go the trial is ignored.
 
 #![expect(clippy::disallowed_methods, reason = "Go's compiler is outside")]
 
@@ -32,7 +32,7 @@ fn main() {
     libtest_mimic::run(&args, vec![trial]).exit();
 }
 
-/// What becomes of a name: whether it matches, or nothing where the pattern is none.
+/// Whether a name matches; `None` if the pattern is invalid.
 type Matched = Option<bool>;
 
 struct Go {
@@ -42,7 +42,7 @@ struct Go {
 }
 
 impl Go {
-    /// The program is built outside of the repository.
+    /// Builds the program outside the repository.
     fn start(directory: &Path) -> Result<Self> {
         let program = directory.join(MODULE);
         go::build(MODULE, &program)?;
@@ -74,7 +74,7 @@ fn ours(pattern: &str, name: &str) -> Matched {
     Glob::parse(pattern).ok().map(|glob| glob.matches(name))
 }
 
-/// Few letters, so that names match, and everything that means something.
+/// Few letters, so that names match, and all special characters.
 fn pattern() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => "[a-c*?/\\[\\]^\\\\-]{0,10}",

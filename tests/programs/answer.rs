@@ -1,6 +1,6 @@
-//! Answers on ports, inside a namespace of the netns tier: who was asked, on which port, and where the question had been
-//! going. Usage: `answer NAME ID PORT…`, where ID is the user and group to be, and a port is `tcp/8080`, `udp/53`,
-//! `transparent/15006`, or with an address `udp/127.0.0.1:15053`. Says `ready` when it listens; ends with its input.
+//! A server in a namespace of the netns tier that responds with its name, its port and the original destination. Usage:
+//! `answer NAME ID PORT…`, where ID is the user and group to run as, and a port is `tcp/8080`, `udp/53`,
+//! `transparent/15006`, or with an address `udp/127.0.0.1:15053`. Prints `ready` when it listens; ends with its input.
 
 #![expect(clippy::print_stdout, reason = "the test reads it")]
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (privileged, others): (Vec<_>, Vec<_>) = sockets.iter().partition(|text| text.starts_with("transparent/"));
     let (mut tcp, mut udp) = (Vec::new(), Vec::new());
     listen_on(&privileged, &mut tcp, &mut udp)?;
-    // Rules ask who opened a socket, not whose it is now.
+    // Rules match the user that opened a socket, not its current owner.
     setgroups(&[])?;
     setgid(Gid::from_raw(id))?;
     setuid(Uid::from_raw(id))?;
@@ -57,7 +57,7 @@ fn listen_on(texts: &[&String], tcp: &mut Vec<TcpListener>, udp: &mut Vec<UdpSoc
     Ok(())
 }
 
-/// A port alone is that port of every address.
+/// A port without an address listens on all addresses.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, Box<dyn Error>> {
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
@@ -75,7 +75,7 @@ fn open(address: SocketAddr, kind: SockType, transparent: bool) -> nix::Result<O
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
     }
     if transparent {
-        // The option of IPv4 sets the one flag that either family's lookup reads.
+        // The IPv4 option sets the flag that the lookups of both families read.
         setsockopt(&socket, sockopt::IpTransparent, &true)?;
     }
     bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
@@ -89,7 +89,7 @@ fn answer_stream(name: &str, listener: &TcpListener, mut stream: TcpStream) -> s
     let port = listener.local_addr()?.port();
     let (here, peer) = (stream.local_addr()?, stream.peer_addr()?);
     let original = original(&stream, here.is_ipv4()).unwrap_or(here);
-    // A client that went away is no reason to stop.
+    // A disconnected client must not end the server.
     let _ = writeln!(stream, "{name} {port} for {original} from {}", peer.ip());
     Ok(())
 }

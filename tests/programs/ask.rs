@@ -1,5 +1,5 @@
-//! Asks one question, inside a namespace of the netns tier, and prints the answer, `refused` or `silence`.
-//! Usage: `ask tcp|udp DESTINATION [SOURCE]`. A datagram's answer counts only if it comes from where it was asked.
+//! Sends one request in a namespace of the netns tier and prints the response, `refused` or `silence`.
+//! Usage: `ask tcp|udp DESTINATION [SOURCE]`. A datagram only counts as a response if it comes from the destination.
 
 #![expect(clippy::print_stdout, reason = "the test reads it")]
 
@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// Nothing here is further than a namespace away.
+/// The time limit of a response from another namespace.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,7 @@
 //! The floor of an ADD: enters the netns named by its argument, as the plugin does, sends the batch on standard input to
 //! nf_tables in one `sendto`, reads the one acknowledgement, ends.
 //!
-//! Built with the plugin's profile for the plugin's target. It must do nothing that an ADD could be spared.
+//! Built with the plugin's profile and target. It must do nothing that an ADD could avoid.
 
 #![expect(clippy::disallowed_methods, reason = "enters a netns and ends, as the plugin does")]
 
@@ -13,9 +13,9 @@ use std::process::ExitCode;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket};
 
-/// The largest batch, with room to spare, in bytes.
+/// The size limit of a batch, in bytes.
 const BATCH: usize = 32 << 10;
-/// `NLMSG_ERROR`: an acknowledgement, or an error, by the number that follows the header.
+/// `NLMSG_ERROR`: an acknowledgement or an error, depending on the number after the header.
 const NLMSG_ERROR: [u8; 2] = [2, 0];
 
 fn main() -> ExitCode {

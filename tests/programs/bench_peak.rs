@@ -1,7 +1,7 @@
 //! Runs the program in its arguments and writes that program's peak resident memory, in KiB, to the file descriptor 2.
 //!
-//! A child's peak begins with the memory of the process that started it, so who asks must be small: a static program
-//! that does nothing else. What the child writes to standard error is dropped.
+//! A child's peak includes the memory of its parent at the fork, so this is a small static program. The child's standard
+//! error is discarded.
 
 #![expect(clippy::disallowed_methods, reason = "runs the program whose memory is asked for")]
 #![expect(clippy::print_stderr, reason = "the answer")]

@@ -1,4 +1,4 @@
-//! What the tests of installing kill: `installer install|remove chained|owned ROOT N` is dead before its Nth step.
+//! An installation that crashes: `installer install|remove chained|owned ROOT N` exits before its Nth step.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ fn main() -> anyhow::Result<()> {
     let (death, steps) = (number.parse::<usize>()?, AtomicUsize::new(0));
     let before = |_| {
         if steps.fetch_add(1, Ordering::SeqCst) == death {
-            // Nothing that cleans up is run.
+            // Runs no destructors.
             let _ = kill(Pid::this(), Signal::SIGKILL);
         }
     };

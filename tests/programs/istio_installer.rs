@@ -1,8 +1,9 @@
-//! What the trials of migration take for Istio's `install-cni`: it installs, keeps and removes as Istio's does in sidecar mode.
+//! A stand-in for Istio's `install-cni` in the migration trials, which installs, restores and removes as Istio's does in
+//! sidecar mode.
 //!
-//! On each change it writes binary and kubeconfig again, and the chain entry where it is missing, once in five seconds after
-//! the first time, and at SIGTERM it removes entry, kubeconfig and binary, whatever follows it. Its log socket is
-//! unlinked by path. The plugin that it installs is the one of its image.
+//! After each change it rewrites the binary and the kubeconfig and restores a missing chain entry, at most once in five
+//! seconds after the first time. At SIGTERM it removes entry, kubeconfig and binary, even during an upgrade. It unlinks its
+//! log socket by path. It installs the plugin of its image.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it reads its environment and changes the node")]
 
 use std::fs::{self, File, Permissions};
@@ -47,7 +48,7 @@ fn main() -> Outcome<()> {
     signals.wait()?;
     ended.store(true, Ordering::Relaxed);
     let _ = installing.join();
-    // Go's listener unlinks whatever is at its path by then.
+    // Go's listener unlinks the path even if it is another listener's socket by then.
     let _ = fs::remove_file(&log);
     remove()
 }
@@ -58,12 +59,12 @@ fn probe(mut stream: std::net::TcpStream, ready: bool) {
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 }
 
-/// Installs, and again after each change, until the end.
+/// Installs, and again after each change, until SIGTERM.
 fn keep(ready: &AtomicBool, ended: &AtomicBool) {
     let mut last = None::<Instant>;
     while !ended.load(Ordering::Relaxed) {
         if let Some(last) = last {
-            // A token each five seconds, but nobody waits for it longer than a second.
+            // One token per five seconds, with a wait of at most a second.
             let left = Duration::from_secs(5).saturating_sub(last.elapsed());
             thread::sleep(left.min(Duration::from_secs(1)));
         }
@@ -78,7 +79,7 @@ fn keep(ready: &AtomicBool, ended: &AtomicBool) {
     }
 }
 
-/// What inotify would tell of: the binary, the directory of networks, the token.
+/// The state that inotify would report changes of: the binary, the network directory, the token.
 fn state() -> Vec<Option<(u64, i64, i64)>> {
     let look = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
     let network = network().unwrap_or_default();
@@ -150,7 +151,7 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> Outcome<()> {
     Ok(fs::rename(temporary, path)?)
 }
 
-/// Entry, kubeconfig, binary.
+/// Removes entry, kubeconfig and binary.
 fn remove() -> Outcome<()> {
     if let Some(path) = network() {
         let mut list = read(&path)?;

@@ -1,7 +1,7 @@
-//! The application inside a test pod; also its pause container, and whoever asks another.
+//! The application of a test pod, its pause container, and a client.
 //!
-//! Everyone on the way of a request answers with one line, `WHO from ADDRESS to ADDRESS`, so that the asker sees who
-//! took part. Knows nothing of redirection: that is the point of a sidecar.
+//! Each program on the path of a request adds one line, `WHO from ADDRESS to ADDRESS`, to the response, so that the client
+//! sees the path. The application has no code for redirection.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app ask ADDRESS:PORT";
-/// How long an answer may take.
+/// The time limit of a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -23,16 +23,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Lives until the sandbox ends.
+/// Waits until the sandbox ends.
 fn pause() -> ! {
     loop {
         std::thread::park();
     }
 }
 
-/// Answers each connection's first line, on both families.
+/// Responds to the first line of each connection, for both families.
 fn serve(port: u16) -> Result<(), Box<dyn Error>> {
-    // Without V6ONLY, which is Linux's default, this socket takes IPv4 as well.
+    // Without V6ONLY, Linux's default, this socket also accepts IPv4.
     let listener = TcpListener::bind(("::", port))?;
     announce(&format!("app listens on {port}"))?;
     for stream in listener.incoming() {
@@ -56,7 +56,7 @@ fn answer(mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what comes back from `address`.
+/// Prints the response from `address`.
 fn ask(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -67,7 +67,7 @@ fn ask(address: SocketAddr) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// IPv4 addresses as such, not inside IPv6's.
+/// Converts IPv4-mapped addresses to IPv4.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

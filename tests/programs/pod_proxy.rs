@@ -1,8 +1,8 @@
-//! A sidecar for test pods: takes redirected connections and passes them on, as Envoy does.
+//! A sidecar for test pods that accepts redirected connections and forwards them, as Envoy does.
 //!
-//! Outbound connections (15001) go on to their original destination; inbound ones (15006) too, but from 127.0.0.6 or
-//! ::6, by which the rules know the proxy's own hop to the application. It answers with `WHO from ADDRESS to ADDRESS`
-//! first, where the latter is the original destination, then relays what the others say.
+//! Outbound connections (15001) are forwarded to their original destination; inbound ones (15006) too, but from 127.0.0.6
+//! or ::6, by which the rules recognize the proxy's connection to the application. The response starts with
+//! `WHO from ADDRESS to ADDRESS`, where the latter is the original destination, followed by the forwarded response.
 
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -15,18 +15,18 @@ use nix::sys::socket::{
     listen, setsockopt, socket, sockopt,
 };
 
-// Spelled again: a sidecar is another program, and linked to the library this one would be ten times as large.
+// Repeated here, because linking the library would make the program ten times as large.
 const OUTBOUND: u16 = 15001;
 const INBOUND: u16 = 15006;
-/// Never redirected.
+/// This port is never redirected.
 const READY: u16 = 15021;
 
-/// Where a connection was on its way.
+/// The direction of a connection.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Inbound,
     Outbound,
-    /// Asked the proxy itself, which answers.
+    /// A connection to the proxy itself.
     Ready,
 }
 
@@ -75,14 +75,14 @@ fn start(direction: Direction, address: SocketAddr) -> io::Result<JoinHandle<()>
     }))
 }
 
-/// One family a socket: the original destination is asked by another option in each.
+/// One family per socket, because the option for the original destination differs.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let fd = socket(family(address.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     if address.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
     } else {
-        // For TPROXY, in which mode it has the capability.
+        // For TPROXY, in whose mode the program has the capability.
         let _ = setsockopt(&fd, sockopt::IpTransparent, &true);
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
@@ -93,7 +93,7 @@ fn listener(address: SocketAddr) -> io::Result<TcpListener> {
 fn serve(direction: Direction, mut client: &TcpStream) -> Result<(), Box<dyn Error>> {
     let from = client.peer_addr()?;
     let local = client.local_addr()?;
-    // TPROXY leaves the destination as it was; REDIRECT has made it the proxy's own port.
+    // TPROXY keeps the destination; REDIRECT replaces it by the proxy's port.
     let redirected = local.port() == direction.port() && direction.port() != READY;
     let to = if redirected { original_destination(client)? } else { local };
     let line = format!("{} from {from} to {to}", direction.name());
@@ -113,7 +113,7 @@ fn serve(direction: Direction, mut client: &TcpStream) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// The connection to the one who was meant.
+/// Connects to the original destination.
 fn onward(direction: Direction, to: SocketAddr) -> io::Result<TcpStream> {
     let fd = socket(family(to.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     if matches!(direction, Direction::Inbound) {

@@ -1,4 +1,4 @@
-//! What keeps repair from doing harm: pods that are never mended, nodes that are not ready, namespaces that are greedy.
+//! Tests of the limits on actions: persistently broken pods, nodes that are not ready, and namespace shares.
 
 use istio_cni::pod::watched::Seen;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::stage::{Controller, broken};
 
-/// A broken pod of a ReplicaSet, created in this second of the day.
+/// A broken pod of a ReplicaSet, created at this second of the day.
 fn made(name: &str, owner: &str, second: u32) -> Value {
     let mut pod = broken(name, 0);
     pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
@@ -19,7 +19,7 @@ fn in_namespace(mut pod: Value, namespace: &str) -> Value {
     pod
 }
 
-/// Names of the pods that were evicted.
+/// The names of the evicted pods.
 fn evicted(api: &Api) -> Vec<String> {
     let name = |path: &str| path.trim_end_matches("/eviction").rsplit('/').next().unwrap_or_default().to_owned();
     api.requests_to("POST", "/eviction").iter().map(|seen| name(&seen.path)).collect()
@@ -37,7 +37,7 @@ async fn counted(api: &Api, controller: &Controller, line: &str) {
 }
 
 #[tokio::test]
-async fn a_deployment_whose_validation_always_fails_is_evicted_once_and_then_given_up_for_a_while() {
+async fn evictions_of_a_persistently_broken_deployment_back_off() {
     let api = Api::start().await;
     for name in ["web-0", "web-1"] {
         api.put(made(name, "r", 1));
@@ -46,7 +46,7 @@ async fn a_deployment_whose_validation_always_fails_is_evicted_once_and_then_giv
     for name in ["web-0", "web-1"] {
         assert_eq!(told(&api, name, "EvictBrokenPod").await, "pod detected as broken, evicted");
     }
-    // What the ReplicaSet makes in their place is no better.
+    // The ReplicaSet's replacements are broken, too.
     for name in ["web-2", "web-3"] {
         api.put(made(name, "r", 9));
     }
@@ -57,19 +57,19 @@ async fn a_deployment_whose_validation_always_fails_is_evicted_once_and_then_giv
         assert!((5..=10).contains(&seconds.parse::<u32>().unwrap()), "{message}");
         assert_eq!(why, "it replaces a pod that was evicted or deleted for the same");
     }
-    // Another controller's pod has its turn at once.
+    // Another controller's pod is evicted at once.
     api.put(made("other", "x", 9));
     told(&api, "other", "EvictBrokenPod").await;
     let mut names = evicted(&api);
     names.sort();
     assert_eq!(names, ["other", "web-0", "web-1"]);
     counted(&api, &controller, r#"istio_cni_repair_pods_left_total{reason="controller_back_off"} 2"#).await;
-    // After ten seconds it is tried again.
+    // Eviction resumes after ten seconds.
     told(&api, "web-2", "EvictBrokenPod").await;
 }
 
 #[tokio::test]
-async fn what_nobody_replaces_is_given_up_with_an_event_and_a_metric() {
+async fn a_pod_without_a_controller_gets_an_event_and_a_metric() {
     let api = Api::start().await;
     let mut alone = broken("alone", 1);
     alone["metadata"]["ownerReferences"] = json!([]);
@@ -77,7 +77,7 @@ async fn what_nobody_replaces_is_given_up_with_an_event_and_a_metric() {
     let controller = Controller::start(&api, "");
     let message = told(&api, "alone", "BrokenPodLeft").await;
     assert_eq!(message, "pod detected as broken, left as it is: no controller would replace it");
-    // Each further attempt of its validation is no news.
+    // Further failed attempts of its validation are not new.
     alone["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
     api.put(alone);
     api.put(made("last", "x", 1));
@@ -87,7 +87,7 @@ async fn what_nobody_replaces_is_given_up_with_an_event_and_a_metric() {
 }
 
 #[tokio::test]
-async fn nothing_is_done_before_the_node_is_ready() {
+async fn no_action_starts_before_the_node_is_ready() {
     let api = Api::start().await;
     let (controller, feed, node_ready) = Controller::fed(&api, "");
     let pod = api.put(broken("web-0", 1));
@@ -99,7 +99,7 @@ async fn nothing_is_done_before_the_node_is_ready() {
 }
 
 #[tokio::test]
-async fn a_namespace_full_of_broken_pods_does_not_use_up_the_budget_of_others() {
+async fn a_namespace_does_not_exhaust_the_budget_of_others() {
     const BUDGET: usize = 10;
     let api = Api::start().await;
     for n in 0..50 {
@@ -113,7 +113,7 @@ async fn a_namespace_full_of_broken_pods_does_not_use_up_the_budget_of_others() 
 }
 
 #[tokio::test]
-async fn a_storm_of_pods_that_are_given_up_is_none_of_events() {
+async fn events_are_limited_for_many_pods_without_an_action() {
     const BUDGET: usize = 10;
     let api = Api::start().await;
     for n in 0..200 {

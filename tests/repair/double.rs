@@ -1,4 +1,4 @@
-//! The double itself: what it answers must be what the real API server answers, or the other tests prove nothing.
+//! Tests of the API server double: its responses must equal those of the real API server.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn lists_by_selectors_and_in_pages() {
 }
 
 #[tokio::test]
-async fn holds_requests_to_their_preconditions() {
+async fn checks_preconditions_of_requests() {
     let api = Api::start().await;
     let stored = api.put(pod("a", "n1"));
     let with = |uid: &str, version: &str| DeleteParams {
@@ -72,7 +72,7 @@ async fn holds_requests_to_their_preconditions() {
 }
 
 #[tokio::test]
-async fn patches_nodes_and_marks_what_ends_gracefully() {
+async fn patches_nodes_and_marks_pods_with_a_grace_period() {
     let api = Api::start().await;
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [{ "key": "k" }] } }));
     let nodes: KubeApi<Node> = KubeApi::all(api.client());
@@ -92,7 +92,7 @@ async fn patches_nodes_and_marks_what_ends_gracefully() {
     assert!(!api.get("pods", "shop", "a").unwrap()["metadata"]["deletionTimestamp"].is_null());
 }
 
-/// Events until the one that `last` knows.
+/// Returns events up to the one for which `last` is true.
 async fn events(stream: &mut (impl Stream<Item = watcher::Result<Event<Pod>>> + Unpin), last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
@@ -124,7 +124,7 @@ async fn watches_go_on_after_a_break_and_start_over_after_410() {
         api.break_watches();
         api.remove("pods", "shop", "a");
         assert_eq!(events(&mut stream, "Delete(a)").await, ["Delete(a)"]);
-        // It leaves the selection: gone, as far as the watch is concerned.
+        // The pod leaves the selection, so the watch reports its deletion.
         api.put(pod("c", "n2"));
         assert_eq!(events(&mut stream, "Delete(c)").await, ["Delete(c)"]);
         api.bookmark();
@@ -137,7 +137,7 @@ async fn watches_go_on_after_a_break_and_start_over_after_410() {
 }
 
 #[tokio::test]
-async fn faults_come_as_often_as_asked_and_requests_are_written_down() {
+async fn faults_have_a_count_and_requests_are_recorded() {
     let api = Api::start().await;
     api.put(pod("a", "n1"));
     api.fault(Fault::on("GET", "/pods/a").too_many(7).times(1));

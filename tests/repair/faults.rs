@@ -1,4 +1,4 @@
-//! API servers that refuse, forget, hang or go away: what is tried again, when, and what is not.
+//! Tests of retries with API servers that refuse requests, lose history, hang or are unavailable.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::stage::{Controller, broken, failing, flush};
 
 const EVICTION: &str = "/pods/web-0/eviction";
 
-/// The first `count` evictions of the pod.
+/// Returns the first `count` evictions of the pod.
 async fn evictions(api: &Api, count: usize) -> Vec<Seen> {
     let what = format!("{count} evictions");
     api.until(&what, |api| Some(api.requests_to("POST", EVICTION)).filter(|seen| seen.len() >= count)).await
@@ -32,7 +32,7 @@ async fn events(api: &Api, count: usize) -> Vec<(Value, String)> {
 }
 
 #[tokio::test]
-async fn a_disruption_budget_holds_the_pod_for_as_long_as_it_says() {
+async fn a_disruption_budgets_retry_delay_applies() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("POST", EVICTION).too_many(1).times(2));
@@ -51,7 +51,7 @@ async fn a_disruption_budget_holds_the_pod_for_as_long_as_it_says() {
 }
 
 #[tokio::test]
-async fn failures_are_tried_again_ever_more_slowly() {
+async fn failures_are_retried_with_back_off() {
     for fault in [Fault::on("POST", EVICTION).status(500), Fault::on("POST", EVICTION).cut()] {
         let api = Api::start().await;
         api.put(broken("web-0", 1));
@@ -65,7 +65,7 @@ async fn failures_are_tried_again_ever_more_slowly() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_told_with_what_is_missing() {
+async fn a_missing_permission_is_logged_with_its_name() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("POST", EVICTION).status(403));
@@ -78,7 +78,7 @@ async fn a_missing_permission_is_told_with_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_gone_is_left_to_rest() {
+async fn a_deleted_pod_is_not_retried() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("POST", EVICTION).status(404));
@@ -90,10 +90,10 @@ async fn a_pod_that_is_gone_is_left_to_rest() {
 }
 
 #[tokio::test]
-async fn a_pod_that_changed_is_looked_at_again_before_anything_is_done_to_it() {
+async fn a_changed_pod_is_checked_again_before_an_action() {
     let api = Api::start().await;
     let pod = api.put(broken("web-0", 1));
-    // The eviction is on its way while the kubelet writes another status.
+    // The kubelet updates the status during the eviction.
     api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
@@ -107,7 +107,7 @@ async fn a_pod_that_changed_is_looked_at_again_before_anything_is_done_to_it() {
 }
 
 #[tokio::test]
-async fn a_namesake_is_not_evicted_in_the_place_of_the_broken_pod() {
+async fn another_pod_with_the_same_name_is_not_evicted() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
@@ -124,7 +124,7 @@ async fn a_namesake_is_not_evicted_in_the_place_of_the_broken_pod() {
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_holds_up_so_many_actions_and_no_more() {
+async fn a_hanging_server_blocks_a_limited_number_of_actions() {
     const AT_ONCE: usize = 16;
     let api = Api::start().await;
     for n in 0..40 {
@@ -133,17 +133,17 @@ async fn a_server_that_never_answers_holds_up_so_many_actions_and_no_more() {
     api.fault(Fault::on("POST", "/eviction").silence().times(AT_ONCE));
     let controller = Controller::start(&api, "");
     api.until("a full house", |api| (api.requests_to("POST", "/eviction").len() >= AT_ONCE).then_some(())).await;
-    // What comes now is heard, and waits.
+    // Events are still received, and their pods wait.
     api.put(broken("last", 0));
     api.until("all pods", |_| controller.counts("istio_cni_repair_broken_pods 41")).await;
     assert_eq!(api.requests_to("POST", "/eviction").len(), AT_ONCE);
-    // They are given up in time, the others have their turn, and in the end so have they.
+    // The requests time out, the other pods are handled, then these pods again.
     until_counted(&api, &controller, "fail", AT_ONCE).await;
     until_counted(&api, &controller, "success", 41).await;
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_written_undoes_nothing() {
+async fn a_failed_event_does_not_affect_the_action() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("POST", "/events").status(403));
@@ -154,7 +154,7 @@ async fn an_event_that_cannot_be_written_undoes_nothing() {
 }
 
 #[tokio::test]
-async fn lists_and_watches_that_fail_are_asked_again() {
+async fn failed_lists_and_watches_are_retried() {
     for fault in [
         Fault::on("GET", "/api/v1/pods?").status(403).times(1),
         Fault::on("GET", "/api/v1/pods?").status(503).times(1),
@@ -174,7 +174,7 @@ async fn lists_and_watches_that_fail_are_asked_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_missed_while_a_watch_breaks_or_expires() {
+async fn no_pod_is_missed_if_a_watch_breaks_or_expires() {
     let api = Api::start().await;
     let _controller = Controller::start(&api, "");
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
@@ -189,7 +189,7 @@ async fn nothing_is_missed_while_a_watch_breaks_or_expires() {
 }
 
 #[tokio::test]
-async fn an_outage_is_survived_and_the_broken_are_found_afterwards() {
+async fn broken_pods_are_found_after_an_outage() {
     let api = Api::start().await;
     let (address, client) = (api.address(), api.client());
     let controller = Controller::with(client, crate::stage::settings(""));
@@ -209,7 +209,7 @@ async fn an_outage_is_survived_and_the_broken_are_found_afterwards() {
 }
 
 #[tokio::test]
-async fn a_namesake_is_not_mended_in_the_place_of_the_broken_pod() {
+async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("GET", "/pods/web-0").slow(Duration::from_millis(300)).times(1));
@@ -222,7 +222,7 @@ async fn a_namesake_is_not_mended_in_the_place_of_the_broken_pod() {
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
     api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
-    // The other one is broken, too, and has its own turn: no netns is found for it.
+    // The other pod is broken, too, and handled separately: no netns is found for it.
     api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;
     let told = events(&api, 1).await;
     assert!(told[0].1.contains("none of 0 network namespaces"), "{told:?}");

@@ -1,4 +1,4 @@
-//! The repair controller against an API server that can be made to fail, over real HTTP.
+//! The repair controller with an API server double that fails on demand, over real HTTP.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time and read files")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]

@@ -1,4 +1,4 @@
-//! What each mode sends, with which preconditions, and what it tells people.
+//! Tests of each mode's requests, preconditions and events.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::stage::{Controller, broken, failing, flush, pod, recovered};
 const EVICTION: &str = "/pods/web-0/eviction";
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
 
-/// The first request of this kind.
+/// Waits for the first request of this kind.
 async fn first(api: &Api, method: &str, end: &str) -> Seen {
     api.until(&format!("{method} {end}"), |api| api.requests_to(method, end).into_iter().next()).await
 }
@@ -17,7 +17,7 @@ async fn event(api: &Api) -> Value {
     api.until("event", |api| api.list("events").into_iter().next()).await
 }
 
-/// Requests that change anything, events aside.
+/// Returns the requests that change objects, except events.
 fn changes(api: &Api) -> Vec<String> {
     api.requests()
         .iter()
@@ -27,7 +27,7 @@ fn changes(api: &Api) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn eviction_carries_uid_and_version_and_is_told_and_counted() {
+async fn eviction_has_preconditions_and_is_reported_and_counted() {
     let api = Api::start().await;
     let stored = api.put(broken("web-0", 2));
     let controller = Controller::start(&api, "");
@@ -56,7 +56,7 @@ async fn eviction_carries_uid_and_version_and_is_told_and_counted() {
 }
 
 #[tokio::test]
-async fn deletion_carries_uid_and_version_and_the_pods_own_grace() {
+async fn deletion_has_preconditions_and_the_pods_grace_period() {
     let api = Api::start().await;
     let stored = api.put(broken("web-0", 2));
     let controller = Controller::start(&api, "--repair-delete-pods");
@@ -77,7 +77,7 @@ async fn deletion_carries_uid_and_version_and_the_pods_own_grace() {
 }
 
 #[tokio::test]
-async fn a_label_goes_through_the_status_and_is_set_once() {
+async fn a_label_is_added_once_through_the_status() {
     let api = Api::start().await;
     api.put(broken("web-0", 2));
     let controller = Controller::start(&api, "--repair-label-pods --repair-broken-pod-label-value yes");
@@ -90,7 +90,7 @@ async fn a_label_goes_through_the_status_and_is_set_once() {
     flush(&api, ("PATCH", "/last/status")).await;
     assert_eq!(api.requests_to("PATCH", "/pods/web-0/status").len(), 1);
     assert_eq!(api.get("pods", "shop", "web-0").unwrap()["metadata"]["labels"]["cni.istio.io/uninitialized"], "yes");
-    // Who starts anew finds it labelled.
+    // A new controller finds the pod labelled.
     let again = Controller::start(&api, "--repair-label-pods");
     let counted = r#"istio_cni_repair_pods_repaired_total{type="label",result="skip"} 2"#;
     api.until(counted, |_| again.counts(counted)).await;
@@ -99,7 +99,7 @@ async fn a_label_goes_through_the_status_and_is_set_once() {
 }
 
 #[tokio::test]
-async fn sound_deleted_standalone_and_foreign_pods_are_left_alone() {
+async fn working_deleted_standalone_and_foreign_pods_are_not_changed() {
     let api = Api::start().await;
     let mut deleting = broken("deleting", 1);
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
@@ -118,7 +118,7 @@ async fn sound_deleted_standalone_and_foreign_pods_are_left_alone() {
 }
 
 #[tokio::test]
-async fn jobs_are_found_whose_only_attempt_failed() {
+async fn jobs_without_restarts_are_detected() {
     let api = Api::start().await;
     let mut job = pod("web-0");
     job["spec"]["restartPolicy"] = json!("Never");
@@ -133,7 +133,7 @@ async fn jobs_are_found_whose_only_attempt_failed() {
 }
 
 #[tokio::test]
-async fn a_dry_run_changes_and_tells_nothing() {
+async fn a_dry_run_sends_no_changes_and_events() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     let controller = Controller::start(&api, "--repair-dry-run");
@@ -146,7 +146,7 @@ async fn a_dry_run_changes_and_tells_nothing() {
 }
 
 #[tokio::test]
-async fn an_evicted_pod_that_takes_its_time_is_evicted_once() {
+async fn a_slowly_terminating_pod_is_evicted_once() {
     let api = Api::start().await;
     let mut slow = broken("web-0", 1);
     slow["spec"]["terminationGracePeriodSeconds"] = json!(30);
@@ -159,7 +159,7 @@ async fn an_evicted_pod_that_takes_its_time_is_evicted_once() {
     api.break_watches();
     flush(&api, ("POST", "/last/eviction")).await;
     assert_eq!(api.requests_to("POST", EVICTION).len(), 1);
-    // A namesake is another pod.
+    // A pod with the same name and another UID is another pod.
     api.remove("pods", "shop", "web-0");
     let mut namesake = broken("web-0", 0);
     namesake["metadata"]["uid"] = json!("another");
@@ -169,7 +169,7 @@ async fn an_evicted_pod_that_takes_its_time_is_evicted_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_asked_where_repair_is_off() {
+async fn disabled_repair_sends_no_requests() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
     api.fault(Fault::on("GET", "").silence());
@@ -178,7 +178,7 @@ async fn nothing_is_asked_where_repair_is_off() {
 }
 
 #[tokio::test]
-async fn linkerds_pods_are_selected_by_the_server_and_found_by_their_own_name_and_code() {
+async fn linkerds_pods_are_selected_and_detected_by_name_and_code() {
     let api = Api::start().await;
     let mut linkerd = broken("web-0", 1);
     linkerd["metadata"]["annotations"] = json!({ "linkerd.io/proxy-version": "edge" });
@@ -210,7 +210,7 @@ async fn linkerds_pods_are_selected_by_the_server_and_found_by_their_own_name_an
 }
 
 #[tokio::test]
-async fn a_validation_that_runs_again_is_waited_for() {
+async fn a_running_validation_delays_an_action() {
     let api = Api::start().await;
     let mut running = broken("web-0", 1);
     running["status"]["initContainerStatuses"][0]["state"] = json!({ "running": {} });

@@ -1,21 +1,21 @@
-//! Hundreds of broken pods at once: how many requests they cost, and how much memory.
+//! Tests of the requests and the memory for hundreds of broken pods.
 
 use crate::api::Api;
 use crate::stage::{Controller, broken};
 
 const PODS: usize = 500;
 const BUDGET: usize = 60;
-/// All pods are of one namespace, which leaves half of the budget to others.
+/// All pods are in one namespace, whose share is half of the budget.
 const SHARE: usize = BUDGET / 2;
 
-/// Pods as heavy as real ones: what is not decoded costs nothing.
+/// Pods as large as real ones, most of whose fields are not decoded.
 fn heavy(name: &str) -> serde_json::Value {
     let mut pod = broken(name, 1);
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "x".repeat(20_000).into();
     pod
 }
 
-/// All evictions that the budget allows, and no more even after the controller has heard of one more pod.
+/// Waits for all evictions within the budget, and checks that another pod's event causes no more.
 async fn so_many_actions_and_no_more(api: &Api, controller: &Controller) {
     let evictions = |api: &Api| api.requests_to("POST", "/eviction").len();
     api.until("the budget's evictions", |api| (evictions(api) >= SHARE).then_some(())).await;
@@ -31,7 +31,7 @@ async fn so_many_actions_and_no_more(api: &Api, controller: &Controller) {
 }
 
 #[tokio::test]
-async fn a_list_of_broken_pods_costs_no_more_than_the_budget() {
+async fn actions_on_a_list_are_limited_by_the_budget() {
     let api = Api::start().await;
     for n in 0..PODS {
         api.put(heavy(&format!("web-{n}")));
@@ -44,11 +44,11 @@ async fn a_list_of_broken_pods_costs_no_more_than_the_budget() {
 }
 
 #[tokio::test]
-async fn a_flood_of_events_costs_no_more_than_the_budget() {
+async fn actions_on_many_events_are_limited_by_the_budget() {
     let api = Api::start().await;
     let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
-    // Each pod three times: that is what a crash loop looks like.
+    // Each pod three times, as in a crash loop.
     for restarts in 0..3 {
         for n in 0..PODS {
             api.put(broken(&format!("web-{n}"), restarts));
@@ -58,7 +58,7 @@ async fn a_flood_of_events_costs_no_more_than_the_budget() {
 }
 
 #[tokio::test]
-async fn all_nodes_pods_are_listed_in_pages() {
+async fn pods_of_all_nodes_are_listed_in_pages() {
     let api = Api::start().await;
     for n in 0..PODS {
         api.put(broken(&format!("web-{n}"), 0));

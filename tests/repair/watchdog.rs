@@ -1,4 +1,4 @@
-//! Pods that ask for Dapr's sidecar and have none: who counts, what becomes of them, and what does not become worse.
+//! Tests of the watchdog for pods that request Dapr's sidecar but lack it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Fault};
 use crate::stage::Controller;
 
-/// A pod of a controller that asks for the sidecar and has none, made in this second of the day.
+/// A pod with a controller that requests the sidecar but lacks it, created at this second of the day.
 fn bare(name: &str, second: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -32,7 +32,7 @@ fn deletions(api: &Api) -> Vec<String> {
     api.requests_to("DELETE", "").into_iter().map(|seen| seen.path).collect()
 }
 
-/// Events as they are told: pod, reason and message.
+/// The recorded events: pod, reason and message.
 fn told(api: &Api) -> Vec<(String, String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let of = |event: Value| (text(&event["involvedObject"]["name"]), text(&event["reason"]), text(&event["message"]));
@@ -46,7 +46,7 @@ async fn until_told(api: &Api, pod: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
+async fn pods_without_a_sidecar_are_reported_and_counted() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
     let controller = Controller::of_dapr_watchdog(&api, false, 20);
@@ -59,7 +59,7 @@ async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
     {
         api.until(line, |_| controller.counts(line)).await;
     }
-    // The kubelet changes its status: nothing new, and nothing is told again.
+    // A status update by the kubelet causes no further event.
     api.put(with(bare("bare", 1), "/status/phase", json!("Pending")));
     api.put(bare("last", 2));
     until_told(&api, "last").await;
@@ -70,7 +70,7 @@ async fn pods_without_a_sidecar_are_told_and_counted_and_left_alone() {
 }
 
 #[tokio::test]
-async fn deletion_carries_uid_and_version_and_is_told() {
+async fn deletion_has_preconditions_and_is_reported() {
     let api = Api::start().await;
     let stored = api.put(bare("bare", 1));
     let controller = Controller::of_dapr_watchdog(&api, true, 20);
@@ -85,7 +85,7 @@ async fn deletion_carries_uid_and_version_and_is_told() {
 }
 
 #[tokio::test]
-async fn pods_that_are_well_or_want_none_do_not_count() {
+async fn pods_with_a_sidecar_or_without_a_request_are_ignored() {
     let api = Api::start().await;
     let daprd = json!([{ "name": "daprd" }]);
     let label = json!({ "dapr.io/sidecar-injected": "true" });
@@ -97,7 +97,7 @@ async fn pods_that_are_well_or_want_none_do_not_count() {
         ("silent", "/metadata/annotations", json!({})),
         ("null", "/metadata/annotations", Value::Null),
         ("declining", "/metadata/annotations", json!({ "dapr.io/enabled": "false" })),
-        // The injector gives it none, however often it is made anew.
+        // The injector does not inject the replacements either.
         ("truthy", "/metadata/annotations", json!({ "dapr.io/enabled": "yes" })),
         ("heavy", "/metadata/annotations", json!({ "dapr.io/enabled": "true".repeat(9999) })),
         ("over", "/status/phase", json!("Succeeded")),
@@ -113,7 +113,7 @@ async fn pods_that_are_well_or_want_none_do_not_count() {
 }
 
 #[tokio::test]
-async fn what_nobody_replaces_is_told_and_not_deleted() {
+async fn pods_without_a_controller_are_reported_and_not_deleted() {
     let api = Api::start().await;
     api.put(with(bare("alone", 1), "/metadata/ownerReferences", json!([])));
     let node = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n", "controller": true }]);
@@ -125,7 +125,7 @@ async fn what_nobody_replaces_is_told_and_not_deleted() {
 }
 
 #[tokio::test]
-async fn a_replacement_that_is_no_better_ends_the_deleting() {
+async fn a_broken_replacement_is_reported_and_not_deleted() {
     let api = Api::start().await;
     api.put(bare("first", 1));
     api.put(bare("sibling", 5));
@@ -144,7 +144,7 @@ async fn a_replacement_that_is_no_better_ends_the_deleting() {
 }
 
 #[tokio::test]
-async fn a_storm_costs_no_more_than_the_budget() {
+async fn actions_on_many_pods_are_limited_by_the_budget() {
     let api = Api::start().await;
     for n in 0..40 {
         let owner =
@@ -161,7 +161,7 @@ async fn a_storm_costs_no_more_than_the_budget() {
 }
 
 #[tokio::test]
-async fn servers_that_refuse_or_break_are_asked_again() {
+async fn failing_servers_are_retried() {
     for fault in [
         Fault::on("DELETE", "/pods/bare").too_many(1).times(1),
         Fault::on("DELETE", "/pods/bare").status(500).times(1),
@@ -180,7 +180,7 @@ async fn servers_that_refuse_or_break_are_asked_again() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_told_with_what_is_missing() {
+async fn a_missing_permission_is_logged_with_its_name() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
     api.fault(Fault::on("DELETE", "/pods/bare").status(403));
@@ -192,7 +192,7 @@ async fn a_missing_permission_is_told_with_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_namesake_that_has_its_sidecar_is_not_deleted() {
+async fn another_pod_with_the_same_name_is_not_deleted() {
     let api = Api::start().await;
     api.put(bare("bare", 1));
     api.fault(Fault::on("DELETE", "/pods/bare").slow(Duration::from_millis(300)).times(1));

@@ -1,4 +1,4 @@
-//! Go modules below `tests/support` that tests build as oracles.
+//! Builds the Go modules in `tests/support`, which are oracles of tests.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 
-/// The `go` command in the directory of a module, with the installed toolchain alone.
+/// Returns a `go` command in a module's directory that uses only the installed toolchain.
 pub(crate) fn command(module: &str) -> Command {
     let mut go = Command::new("go");
     go.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support").join(module));
@@ -15,7 +15,7 @@ pub(crate) fn command(module: &str) -> Command {
     go
 }
 
-/// The reason why a module cannot be built here: Go, or a module that it requires, is missing. Looked up once for each module.
+/// Returns the reason that a module cannot be built: Go or a required module is missing. Cached for each module.
 pub(crate) fn missing(module: &'static str) -> Option<String> {
     static LOOKED_UP: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
     let look_up = || match command(module).args(["mod", "download"]).output() {
@@ -27,7 +27,7 @@ pub(crate) fn missing(module: &'static str) -> Option<String> {
     looked_up.entry(module).or_insert_with(look_up).clone()
 }
 
-/// Builds a module's program at a path outside of the repository.
+/// Builds a module's program at a path outside the repository.
 pub(crate) fn build(module: &str, program: &Path) -> Result<()> {
     let output = command(module).args(["build", "-o"]).arg(program).arg(".").output()?;
     ensure!(output.status.success(), "go build: {}", String::from_utf8_lossy(&output.stderr));

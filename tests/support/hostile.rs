@@ -1,24 +1,24 @@
-//! Pods that are made to keep a reviewer busy: what users control, each much larger or more numerous than in any real pod.
+//! Generates hostile pods, in which fields that users control are much larger or more numerous than in real pods.
 //!
-//! The bench draws them.
+//! The bench uses them.
 
 use serde_json::{Map, Value, json};
 
-/// Where the numbers come from that choose a pod.
+/// A random number generator.
 pub(crate) trait Numbers {
-    /// The next one.
+    /// Returns the next number.
     fn next(&mut self) -> u64;
 
-    /// One below `end`.
+    /// Returns a number below `end`.
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end.max(1) as u64).unwrap_or_default()
     }
 }
 
-/// Largest pod, in bytes of JSON.
+/// The size limit of a pod, in bytes of JSON.
 pub(crate) const LARGEST: usize = 3 << 20;
 
-/// What the parts of such a pod are, by name.
+/// The shapes of hostile parts, by name.
 pub(crate) const SHAPES: [(&str, Shape); 24] = [
     ("templates that are there", known_templates),
     ("templates that are not there", unknown_templates),
@@ -46,10 +46,10 @@ pub(crate) const SHAPES: [(&str, Shape); 24] = [
     ("empty maps", maps),
 ];
 
-/// Adds so many bytes, about, to a pod.
+/// Adds approximately this many bytes to a pod.
 pub(crate) type Shape = fn(&mut Value, usize, &mut dyn Numbers);
 
-/// A pod of up to [`LARGEST`] bytes and the names of its shapes.
+/// Returns a pod of up to [`LARGEST`] bytes and the names of its shapes.
 pub(crate) fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -67,7 +67,7 @@ pub(crate) fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     (pod, names)
 }
 
-/// The review of a pod.
+/// Returns the review of a pod.
 pub(crate) fn review(pod: &Value) -> String {
     let request = json!({
         "uid": "u", "namespace": "shop", "kind": {"kind": "Pod"}, "userInfo": {"groups": ["system:masters"]}, "object": pod,
@@ -79,7 +79,7 @@ fn annotate(pod: &mut Value, name: &str, value: impl Into<Value>) {
     pod["metadata"]["annotations"][name] = value.into();
 }
 
-/// So many items as fit into `size` bytes, each of which is written by `item`. All alike, or each other than the rest.
+/// Returns as many items as fit into `size` bytes. `item` creates each, either all equal or all different.
 fn many<T>(size: usize, each: usize, numbers: &mut dyn Numbers, item: impl Fn(usize) -> T) -> Vec<T> {
     let alike = numbers.below(4) == 0;
     (0..size / each).map(|number| item(if alike { 7 } else { number })).collect()

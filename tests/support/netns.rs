@@ -1,7 +1,7 @@
-//! Network namespaces that belong to one test, and the prerequisites of making them.
+//! Network namespaces for tests, and the check of their prerequisites.
 //!
-//! A [`TestNetns`] has no name anywhere: it ends with its last descriptor and process, so that tests run beside each
-//! other and leave nothing behind.
+//! A [`TestNetns`] has no name in the file system and ends with its last descriptor and process, so that tests can run
+//! concurrently and leave nothing behind.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use istio_cni::netns::Netns;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 
-/// A network namespace with `lo` up and nothing else.
+/// A network namespace with only `lo`, which is up.
 pub(crate) struct TestNetns {
     file: File,
 }
@@ -28,7 +28,7 @@ impl TestNetns {
         bare
     }
 
-    /// As the kernel makes it: `lo` is down.
+    /// Creates a namespace as the kernel does, with `lo` down.
     pub(crate) fn bare() -> Self {
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("unshare(CLONE_NEWNET)");
@@ -37,17 +37,17 @@ impl TestNetns {
         Self { file: made.join().expect("a thread with a netns of its own") }
     }
 
-    /// A path to it, good as long as the value lives.
+    /// Returns a path to the namespace, valid as long as the value exists.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// Runs `visit` inside. A panic in there panics here, with its message.
+    /// Runs `visit` in the namespace and propagates its panic.
     pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> T + Send) -> T {
         Netns::open(&self.path()).and_then(|netns| netns.enter(visit)).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Standard output of a program that must succeed in there.
+    /// Runs a program in the namespace, which must succeed, and returns its standard output.
     pub(crate) fn run(&self, program: &str, args: &[&str]) -> String {
         self.feed(program, args, "")
     }
@@ -57,12 +57,12 @@ impl TestNetns {
         self.try_feed(program, args, input).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Standard output, or everything that is known of the failure.
+    /// Returns standard output, or panics with the details of the failure.
     pub(crate) fn try_feed(&self, program: &str, args: &[&str], input: &str) -> Result<String, String> {
         self.inside(|| {
             let command = Command::new(program)
                 .args(args)
-                // iptables-legacy's lock is the machine's unless told otherwise.
+                // By default iptables-legacy uses the machine's lock.
                 .env("XTABLES_LOCKFILE", self.path())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -83,16 +83,16 @@ impl TestNetns {
     }
 }
 
-/// The user namespace of a pod with `hostUsers: false`; it lasts as long as the value.
+/// A user namespace, as of a pod with `hostUsers: false`, that exists as long as the value.
 pub(crate) struct Users(Child);
 
 impl Users {
-    /// With a netns that it owns.
+    /// Creates a user namespace and a netns that it owns.
     pub(crate) fn with_netns() -> (Self, TestNetns) {
         let mut command = Command::new("unshare");
         command.args(["-U", "-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        // Once it echoes, the namespaces are there.
+        // The namespaces exist once the process echoes.
         process.stdin.as_mut().unwrap().write_all(b".").unwrap();
         process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let proc = PathBuf::from(format!("/proc/{}", process.id()));
@@ -104,7 +104,7 @@ impl Users {
         (Self(process), netns)
     }
 
-    /// Runs a program in the calling thread's netns as this user of theirs.
+    /// Runs a program in the calling thread's netns as this user of the namespace.
     pub(crate) fn command(&self, id: &str, program: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--user=/proc/{}/ns/user", self.0.id())).args(["setpriv", "--clear-groups"]);
@@ -120,13 +120,13 @@ impl Drop for Users {
     }
 }
 
-/// How `converge` is told to use a backend and to leave other rules alone.
+/// Options for `converge` that select a backend.
 pub(crate) fn by(backend: Backend) -> Options {
     let forced = (backend == Backend::IptablesLegacy).then_some(Forced::Legacy);
     Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
 }
 
-/// A trial that is ignored, with the reason, where this machine lacks what it needs, unless `REQUIRE_TIERS` names `netns`.
+/// Creates a trial that is ignored with a reason if a prerequisite is missing, unless `REQUIRE_TIERS` contains `netns`.
 pub(crate) fn trial(
     name: impl Into<String>,
     programs: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! The plugin's binary, called as a container runtime calls it.
+//! Runs the plugin's binary as a container runtime does.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What came back from one call.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: i32,
@@ -15,12 +15,12 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Standard output as one JSON document; text before or after it is a failure, as it is for a runtime.
+    /// Parses standard output as one JSON document; other text is an error, as for a runtime.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}: {self:?}"))
     }
 
-    /// The error that the call must have ended with.
+    /// Returns the error with which the call must have failed.
     pub(crate) fn error(&self, code: u64) -> String {
         assert_eq!(self.code, 1, "exit code: {self:?}");
         let json = self.json();
@@ -29,7 +29,7 @@ impl Answer {
     }
 }
 
-/// One call of the plugin.
+/// A call of the plugin.
 pub(crate) struct Call {
     program: Vec<String>,
     env: Vec<(String, String)>,
@@ -37,7 +37,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call with the variables that containerd sets, for the pod `shop/web-0`.
+    /// Creates a call with containerd's variables for the pod `shop/web-0`.
     pub(crate) fn new(verb: &str, netns: &str, stdin: impl Into<Vec<u8>>) -> Self {
         let program = vec![env!("CARGO_BIN_EXE_istio-cni").to_owned()];
         let call = Self { program, env: Vec::new(), stdin: stdin.into() };
@@ -49,14 +49,14 @@ impl Call {
             .env("CNI_ARGS", "K8S_POD_UID=uid-1;IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0")
     }
 
-    /// Sets a variable, in place of an earlier value.
+    /// Sets or replaces a variable.
     pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
         self.env.retain(|(k, _)| k != key);
         self.env.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// Lets a program with these arguments run the plugin.
+    /// Runs the plugin through a program with these arguments.
     #[allow(dead_code, reason = "one of the suites needs it")]
     pub(crate) fn under(mut self, program: &[&str]) -> Self {
         self.program.splice(..0, program.iter().map(|&word| word.to_owned()));
@@ -74,7 +74,7 @@ impl Call {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A plugin may refuse before it has read all of its input.
+        // The plugin may fail before it has read all of its input.
         let _ = child.stdin.take().unwrap().write_all(&self.stdin);
         let out = child.wait_with_output().unwrap();
         Answer {
@@ -85,7 +85,7 @@ impl Call {
     }
 }
 
-/// A network configuration as the runtime hands it over, with further keys.
+/// Returns a network configuration as the runtime passes it, with additional keys.
 pub(crate) fn conf(version: &str, run_dir: &Path, more: &Value) -> String {
     let mut conf = serde_json::json!({
         "cniVersion": version, "name": "k8s-pod-network", "type": "istio-cni",

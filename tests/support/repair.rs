@@ -1,4 +1,4 @@
-//! A controller that runs against the double of the API server, and pods for it.
+//! Runs a repair controller with the API server double, and creates pods for it.
 
 #![allow(dead_code, reason = "every tier uses its part of it")]
 
@@ -20,13 +20,13 @@ struct Program {
     flags: Flags,
 }
 
-/// Settings as of a command line, on node n1.
+/// Settings from a command line, for node n1.
 pub(crate) fn settings(line: &str) -> Settings {
     let line = format!("x --repair-node-name n1 {line}");
     Settings::parse(&Program::parse_from(line.split_whitespace()).flags).unwrap()
 }
 
-/// A running controller; it ends with the value.
+/// A running controller, stopped on drop.
 pub(crate) struct Controller {
     registry: Registry,
     trigger: Trigger,
@@ -42,7 +42,7 @@ impl Controller {
         Self::counting(client, settings, Metrics::new)
     }
 
-    /// One that follows the watch of somebody else, and is told when its node is ready.
+    /// Starts a controller on an existing watch, with the node's readiness.
     pub(crate) fn fed(api: &Api, line: &str) -> (Self, Feed<repair::Pod>, watch::Sender<bool>) {
         let (node_ready, ready) = watch::channel(false);
         let (feed, source) = repair::source(ready);
@@ -61,32 +61,32 @@ impl Controller {
         Self { registry, trigger, task }
     }
 
-    /// The watchdog of Dapr's sidecars, with so many actions a minute.
+    /// Starts the watchdog for Dapr's sidecars, with a budget of actions per minute.
     pub(crate) fn of_dapr_watchdog(api: &Api, delete: bool, budget: u32) -> Self {
         let settings = Settings::of_dapr_watchdog(delete, budget.try_into().unwrap());
         Self::counting(api.client(), settings, Metrics::of_dapr_watchdog)
     }
 
-    /// All metrics as a scraper reads them.
+    /// Returns all metrics as text.
     pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
         text
     }
 
-    /// Whether this line is among the metrics.
+    /// Whether the metrics contain this line.
     pub(crate) fn counts(&self, line: &str) -> Option<()> {
         self.metrics().lines().any(|present| present == line).then_some(())
     }
 
-    /// Wishes the end and waits for it.
+    /// Requests shutdown and waits for the end.
     pub(crate) async fn end(self) {
         self.trigger.trigger();
         tokio::time::timeout(std::time::Duration::from_secs(5), self.task).await.expect("it ends when told").unwrap();
     }
 }
 
-/// An injected pod on node n1 that has not been validated yet.
+/// An injected pod on node n1 before validation.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -103,12 +103,12 @@ pub(crate) fn pod(name: &str) -> Value {
     })
 }
 
-/// The same pod, whose validation has failed for the `restarts`th time after the first.
+/// The same pod after validation failed and was restarted `restarts` times.
 pub(crate) fn broken(name: &str, restarts: u32) -> Value {
     failing(pod(name), restarts)
 }
 
-/// A pod whose validation waits to be started again.
+/// A pod whose validation container waits for its restart.
 pub(crate) fn failing(mut pod: Value, restarts: u32) -> Value {
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": restarts,
@@ -118,7 +118,7 @@ pub(crate) fn failing(mut pod: Value, restarts: u32) -> Value {
     pod
 }
 
-/// A pod whose validation has passed.
+/// A pod whose validation succeeded.
 pub(crate) fn recovered(mut pod: Value) -> Value {
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": 1,
@@ -128,7 +128,7 @@ pub(crate) fn recovered(mut pod: Value) -> Value {
     pod
 }
 
-/// Something that repair is asked to look at after everything else; once it has acted on it, it has seen the rest.
+/// Adds a last broken pod and waits for its action, after which repair has seen all earlier events.
 pub(crate) async fn flush(api: &Api, end: (&str, &str)) {
     api.put(broken("last", 0));
     api.until("action on the last pod", |api| {

@@ -1,4 +1,4 @@
-//! What goes over the wire: objects, lists, and failures as the API server words them.
+//! Builds responses: objects, lists and errors as the API server sends them.
 
 use futures::stream::{self, StreamExt as _};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -15,15 +15,15 @@ use super::store::Store;
 
 pub(super) type Body = UnsyncBoxBody<Bytes, Never>;
 
-/// A `Status` of failure.
+/// A `Status` with status `Failure`.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub(super) code: u16,
     pub(super) reason: String,
     pub(super) message: String,
-    /// Seconds; in the header and in the details, as the API server sends it.
+    /// Seconds, in the header and the details, as in the API server.
     pub(super) retry_after: Option<u32>,
-    /// Of the object that is meant, in the details.
+    /// The object's name, in the details.
     name: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn list(store: &Store, target: &Target, query: &Query) -> Response<Bo
     let mut metadata = json!({ "resourceVersion": store.revision().to_string() });
     let from = query.number("continue").unwrap_or(0).min(items.len());
     items.drain(..from);
-    // The watch cache answers version 0 in one piece, whatever the limit.
+    // The watch cache ignores the limit for resource version 0.
     if let Some(limit) = query.number("limit").filter(|limit| query.get("resourceVersion") != Some("0") && *limit > 0)
         && items.len() > limit
     {
@@ -95,7 +95,7 @@ pub(super) fn list(store: &Store, target: &Target, query: &Query) -> Response<Bo
     )
 }
 
-/// Lines of one JSON object each, until the sender is gone.
+/// A stream of JSON lines until the sender is dropped.
 pub(super) fn stream(lines: UnboundedReceiver<String>) -> Response<Body> {
     let lines = stream::unfold(lines, |mut lines| async { lines.recv().await.map(|line| (line, lines)) });
     let frames = lines.map(|line| Ok(Frame::data(Bytes::from(line))));

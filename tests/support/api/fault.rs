@@ -1,4 +1,4 @@
-//! Faults that a healthy server does not produce on demand.
+//! Injects faults that a healthy server does not produce on demand.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Seen;
 use super::answer::Failure;
 
-/// Which requests go wrong, how, and how often.
+/// The requests that fail, the kind of failure and its count.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     method: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Fault {
     injected: Injected,
 }
 
-/// What comes instead of an answer, or before it.
+/// The kind of failure.
 #[derive(Debug, Clone)]
 pub(super) enum Injected {
     Answer(Failure),
@@ -24,7 +24,7 @@ pub(super) enum Injected {
     Slow(Duration),
 }
 
-/// The connection ends without an answer.
+/// Closes the connection without a response.
 #[derive(Debug)]
 pub(super) struct Cut;
 
@@ -37,18 +37,18 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl Fault {
-    /// Requests with this method whose path and query contain `part`; every time, with status 500, unless told otherwise.
+    /// Matches requests with this method whose path and query contain `part`. By default each fails with status 500.
     pub(crate) fn on(method: &'static str, part: &str) -> Self {
         let failure = Failure::status(500, "InternalError", "the test's fault");
         Self { method, part: part.to_owned(), left: usize::MAX, injected: Injected::Answer(failure) }
     }
 
-    /// Only so often, then never again.
+    /// Limits the number of failures.
     pub(crate) fn times(self, left: usize) -> Self {
         Self { left, ..self }
     }
 
-    /// Answers with a `Status` of this code.
+    /// Responds with a `Status` of this code.
     pub(crate) fn status(self, code: u16) -> Self {
         let (reason, message) = match code {
             401 => ("Unauthorized", "Unauthorized"),
@@ -63,7 +63,7 @@ impl Fault {
         Self { injected: Injected::Answer(Failure::status(code, reason, message)), ..self }
     }
 
-    /// 429 that names the time after which to come back.
+    /// Responds with 429 and a retry delay.
     pub(crate) fn too_many(self, retry_after: u32) -> Self {
         let mut fault = self.status(429);
         if let Injected::Answer(failure) = &mut fault.injected {
@@ -72,17 +72,17 @@ impl Fault {
         fault
     }
 
-    /// Never answers.
+    /// Never responds.
     pub(crate) fn silence(self) -> Self {
         Self { injected: Injected::Silence, ..self }
     }
 
-    /// Cuts the connection instead of an answer.
+    /// Closes the connection instead of responding.
     pub(crate) fn cut(self) -> Self {
         Self { injected: Injected::Cut, ..self }
     }
 
-    /// Answers as usual, but late.
+    /// Delays the normal response.
     pub(crate) fn slow(self, by: Duration) -> Self {
         Self { injected: Injected::Slow(by), ..self }
     }
@@ -92,7 +92,7 @@ impl Fault {
     }
 }
 
-/// The faults that are on, in the order in which they were set.
+/// The active faults, in the order of their addition.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 

@@ -1,8 +1,8 @@
-//! Paths of the API: `/api/v1/…` and `/apis/<group>/<version>/…`, with or without namespace, name and subresource.
+//! Parses API paths: `/api/v1/…` and `/apis/<group>/<version>/…`, with optional namespace, name and subresource.
 
 use super::store::Key;
 
-/// What a path names.
+/// A parsed path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) api_version: String,
@@ -17,7 +17,7 @@ impl Target {
         Some(Key::new(&self.resource, self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
     }
 
-    /// `pods` → `PodList`; clients hardly look at it.
+    /// Returns `PodList` for `pods`; clients rarely read it.
     pub(super) fn list_kind(&self) -> String {
         let mut letters = self.resource.trim_end_matches('s').chars();
         letters.next().map(|first| format!("{}{}List", first.to_uppercase(), letters.as_str())).unwrap_or_default()

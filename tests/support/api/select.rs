@@ -1,13 +1,13 @@
-//! Query parameters, and the label and field selectors among them.
+//! Parses query parameters with label and field selectors.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The field that binds a pod to a node.
+/// The field with a pod's node.
 pub(super) const NODE: &str = "spec.nodeName";
 
-/// The parameters of a request.
+/// A request's parameters.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Query {
     parameters: BTreeMap<String, String>,
@@ -47,7 +47,7 @@ impl Query {
         self.get(key)?.parse().ok()
     }
 
-    /// The node whose objects alone it selects.
+    /// The node to which the field selector is limited.
     pub(super) fn node(&self) -> Option<&str> {
         self.fields.iter().find_map(|term| match term {
             Term::Is(key, node) if key == NODE && !node.is_empty() => Some(node.as_str()),
@@ -63,7 +63,7 @@ impl Query {
     }
 }
 
-/// A text in an object, by its path.
+/// Returns a string field by its path.
 pub(super) fn field<'o>(object: &'o Value, path: &str) -> Option<&'o str> {
     path.split('.').try_fold(object, |value, part| value.get(part))?.as_str()
 }

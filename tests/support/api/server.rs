@@ -1,7 +1,7 @@
 //! An API server for tests: real HTTP over TCP, a store with versions and watches, and faults on demand.
 //!
-//! Daemons under test talk to it by `kube::Client`. It keeps any resource by its path, checks preconditions as the real
-//! one does, writes down each request, and knows nothing of what is tested. `#[path = "../support/api/server.rs"] mod api;`
+//! Daemons under test connect with `kube::Client`. The server stores any resource by its path, checks preconditions as the
+//! real one does and records each request. Include it with `#[path = "../support/api/server.rs"] mod api;`.
 
 #![allow(dead_code, reason = "every tier uses its part of it")]
 #![allow(clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -37,10 +37,10 @@ use answer::{Body, Failure};
 use fault::{Faults, Injected};
 use store::{Key, Store};
 
-/// How long a test waits for what it expects.
+/// The time limit of a test's wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One request, as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) method: String,
@@ -48,26 +48,26 @@ pub(crate) struct Seen {
     pub(crate) query: String,
     pub(crate) content_type: String,
     pub(crate) authorization: String,
-    /// `null` where none came.
+    /// `null` without a body.
     pub(crate) body: Value,
     pub(crate) at: Instant,
 }
 
 impl Seen {
-    /// Method and path, for comparisons that can be read.
+    /// Method and path, for readable comparisons.
     pub(crate) fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
-/// Serves until it is dropped; on the runtime that it was started on.
+/// A server that runs until it is dropped, on the runtime that started it.
 pub(crate) struct Api {
     address: SocketAddr,
     shared: Arc<Shared>,
     accepting: AbortHandle,
 }
 
-/// What all connections see.
+/// The state that connections share.
 struct Shared {
     store: Mutex<Store>,
     faults: Mutex<Faults>,
@@ -82,17 +82,17 @@ impl Shared {
 }
 
 impl Api {
-    /// Listens on a free port of the loopback.
+    /// Listens on a free loopback port.
     pub(crate) async fn start() -> Self {
         Self::listen((Ipv4Addr::LOCALHOST, 0).into()).await
     }
 
-    /// Listens on an address, such as that of a server which is gone: an outage has ended.
+    /// Listens on an address, for example a former server's to end an outage.
     pub(crate) async fn listen(address: SocketAddr) -> Self {
         Self::serve(TcpListener::bind(address).await.expect("an address to listen on"))
     }
 
-    /// Serves what a listener accepts, such as one of another network namespace.
+    /// Serves a listener, for example of another network namespace.
     pub(crate) fn serve(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
@@ -105,24 +105,24 @@ impl Api {
         Self { address, shared, accepting }
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// For configurations.
+    /// The server's URL, for configurations.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// A client of its own connections. It does not repeat by itself what was answered 429, 503 or 504.
+    /// Creates a client with its own connections that does not retry after 429, 503 or 504.
     pub(crate) fn client(&self) -> kube::Client {
         let mut config = kube::Config::new(self.url().parse().expect("a URL"));
         config.default_retry = false;
         kube::Client::try_from(config).expect("a client")
     }
 
-    /// Creates an object or replaces it, as another client would. Its `kind` names the resource.
+    /// Creates or replaces an object as another client would. Its `kind` determines the resource.
     pub(crate) fn put(&self, object: Value) -> Value {
         let key = Key::of(&object);
         let stored = self.shared.store().put(key, object);
@@ -130,18 +130,18 @@ impl Api {
         stored
     }
 
-    /// Ends an object at once, whatever its grace period.
+    /// Removes an object immediately, regardless of its grace period.
     pub(crate) fn remove(&self, resource: &str, namespace: &str, name: &str) {
         self.shared.store().remove(&Key::new(resource, namespace, name));
         self.shared.changed.notify_waiters();
     }
 
-    /// An object as it is now. Cluster-scoped ones have no namespace (`""`).
+    /// Returns the current object. The namespace of cluster-scoped objects is `""`.
     pub(crate) fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.shared.store().get(&Key::new(resource, namespace, name)).cloned()
     }
 
-    /// All objects of a resource.
+    /// Returns all objects of a resource.
     pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
         self.shared
             .store()
@@ -151,47 +151,47 @@ impl Api {
             .collect()
     }
 
-    /// From now on, requests that it matches are answered so; the first of several counts.
+    /// Adds a fault; the first matching fault applies.
     pub(crate) fn fault(&self, fault: Fault) {
         self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
     }
 
-    /// No more faults.
+    /// Removes all faults.
     pub(crate) fn heal(&self) {
         self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Ends all watches, as a load balancer does: without a word.
+    /// Closes all watches without an event, as a load balancer does.
     pub(crate) fn break_watches(&self) {
         self.shared.store().break_watches();
     }
 
-    /// Forgets all history, as compaction does: watches end with 410, and so do those that resume from before.
+    /// Discards the history, as compaction does: open watches and those that resume from an earlier version end with 410.
     pub(crate) fn expire_watches(&self) {
         self.shared.store().expire();
     }
 
-    /// Tells watches the current version, those that asked for bookmarks.
+    /// Sends a bookmark with the current version to watches that allow bookmarks.
     pub(crate) fn bookmark(&self) {
         self.shared.store().bookmark();
     }
 
-    /// How many watches of a resource are open.
+    /// The number of open watches of a resource.
     pub(crate) fn watches(&self, resource: &str) -> usize {
         self.shared.store().watches(resource)
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub(crate) fn requests(&self) -> Vec<Seen> {
         self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Those with this method whose path ends so.
+    /// Returns the requests with this method and path suffix.
     pub(crate) fn requests_to(&self, method: &str, end: &str) -> Vec<Seen> {
         self.requests().into_iter().filter(|seen| seen.method == method && seen.path.ends_with(end)).collect()
     }
 
-    /// Waits until `look` finds it; where it does not, panics with `what` it waited for and what came instead.
+    /// Waits until `look` returns a value; on timeout panics with `what` and the received requests.
     pub(crate) async fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -199,7 +199,7 @@ impl Api {
             if let Some(found) = look(self) {
                 return found;
             }
-            // A watch or a metric may change without a request: look again soon.
+            // A watch or a metric may change without a request, so poll.
             let _ = tokio::time::timeout(Duration::from_millis(5), changed).await;
             let lines = || self.requests().iter().map(Seen::line).collect::<Vec<_>>().join("\n");
             assert!(
@@ -217,7 +217,7 @@ impl Drop for Api {
     }
 }
 
-/// The connections end with this task: they are in its set.
+/// Accepts connections, which end with this task because they are in its set.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -234,11 +234,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 
 async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let service = service_fn(|request| serve(request, shared.clone()));
-    // Clients come and go as they please.
+    // Clients may disconnect at any time.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// An error here cuts the connection.
+/// An error closes the connection.
 async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, fault::Cut> {
     let seen = record(request).await;
     let injected = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).find(&seen);
@@ -295,11 +295,11 @@ fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
     }
 }
 
-/// Responses never fail by themselves.
+/// Response bodies have no errors.
 type Never = Infallible;
 
-/// Writes a kubeconfig that leads to such a server. It names an authority, as a cluster's does: without one a client reads
-/// all those that the machine trusts.
+/// Writes a kubeconfig for such a server. It has a CA, as a cluster's has, because without one a client reads all CAs of
+/// the machine.
 pub(crate) fn kubeconfig(path: &Path, url: &str) {
     let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).expect("a certificate");
     let authority = base64::engine::general_purpose::STANDARD.encode(authority.cert.pem());

@@ -1,4 +1,4 @@
-//! Objects with versions, and the history that watches resume from.
+//! Stores objects with versions, and the history from which watches resume.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use super::answer::Failure;
 use super::select::{NODE, Query, field};
 use super::watch::Watch;
 
-/// Where an object is kept.
+/// The key of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) resource: String,
-    /// Empty for those of the cluster.
+    /// Empty for cluster-scoped objects.
     pub(super) namespace: String,
     pub(super) name: String,
 }
@@ -23,7 +23,7 @@ impl Key {
         Self { resource: resource.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// By `kind` and metadata; kinds whose plural is not made by an `s` are none that a test needs.
+    /// Returns the key from `kind` and metadata. Appends `s` for the plural, which is right for the kinds in tests.
     pub(super) fn of(object: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let resource = format!("{}s", text(&object["kind"]).to_lowercase());
@@ -32,7 +32,7 @@ impl Key {
     }
 }
 
-/// An object, and its JSON: written once, however many list and watch it.
+/// An object and its JSON, serialized once for all lists and watches.
 #[derive(Debug)]
 pub(super) struct Stored {
     pub(super) object: Value,
@@ -45,7 +45,7 @@ impl Stored {
         Arc::new(Self { object, json })
     }
 
-    /// The same at another version: a deletion has one of its own.
+    /// Returns the object at another version, because a deletion has its own version.
     fn at(&self, revision: u64) -> Arc<Self> {
         let mut object = self.object.clone();
         object["metadata"]["resourceVersion"] = json!(revision.to_string());
@@ -53,7 +53,7 @@ impl Stored {
     }
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     pub(super) revision: u64,
@@ -64,21 +64,20 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// What is told of it where it ends what somebody watches: the object as it was, at the version of its end.
+    /// The object of a `DELETED` event: the last state, at the version of the deletion.
     pub(super) fn ended(&self) -> Option<Arc<Stored>> {
         self.before.as_ref().map(|before| before.at(self.revision))
     }
 }
 
-/// All objects of the cluster.
 #[derive(Default)]
 pub(super) struct Store {
     objects: BTreeMap<Key, Arc<Stored>>,
-    /// Those that are bound to a node, by its name: an API server has such an index, too.
+    /// Objects by node name; the API server has the same index.
     bound: BTreeMap<String, BTreeSet<Key>>,
     revision: u64,
     history: Vec<Change>,
-    /// Watches cannot resume from before it.
+    /// The oldest version from which watches can resume.
     oldest: u64,
     watches: Vec<Watch>,
 }
@@ -96,7 +95,7 @@ impl Store {
         self.get(key).ok_or_else(|| Failure::no_object(&key.resource, &key.name))
     }
 
-    /// Those that a query selects, in the order of their keys.
+    /// Returns the objects that a query selects, ordered by key.
     pub(super) fn list(&self, resource: &str, namespace: Option<&str>, query: &Query) -> Vec<&Stored> {
         let wanted = |key: &Key| key.resource == resource && namespace.is_none_or(|wanted| key.namespace == wanted);
         let keys: Box<dyn Iterator<Item = &Key>> = match query.node() {
@@ -107,7 +106,7 @@ impl Store {
         found.filter(|stored| query.selects(&stored.object)).collect()
     }
 
-    /// Stores with a new version; uid and creation are given where they are missing.
+    /// Stores an object with a new version, and adds a missing UID and creation time.
     pub(super) fn put(&mut self, key: Key, mut object: Value) -> Value {
         self.revision += 1;
         let before = self.objects.get(&key).cloned();
@@ -153,7 +152,7 @@ impl Store {
         self.history.push(change);
     }
 
-    /// What a watch that knows `revision` has missed; `None` where that is forgotten.
+    /// Returns the changes after `revision`; `None` if the history no longer contains it.
     pub(super) fn since(&self, revision: u64) -> Option<impl Iterator<Item = &Change>> {
         (revision >= self.oldest).then(|| self.history.iter().filter(move |change| change.revision > revision))
     }
@@ -172,7 +171,7 @@ impl Store {
     }
 
     pub(super) fn expire(&mut self) {
-        // A version of its own, so that nobody can have seen it.
+        // A new version, which no client can have seen.
         self.revision += 1;
         self.oldest = self.revision;
         self.history.clear();

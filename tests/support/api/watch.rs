@@ -1,4 +1,4 @@
-//! Watches: from a version on, or with all objects first; each with its selectors.
+//! Watches with selectors, from a version or with all objects first.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::route::Target;
 use super::select::Query;
 use super::store::{Change, Store, Stored};
 
-/// One open watch.
+/// An open watch.
 pub(super) struct Watch {
     pub(super) resource: String,
     namespace: Option<String>,
@@ -25,7 +25,7 @@ impl Watch {
         !self.lines.is_closed()
     }
 
-    /// False once nobody listens.
+    /// Returns false once the receiver is closed.
     pub(super) fn tell(&self, change: &Change) -> bool {
         let elsewhere = self.namespace.as_ref().is_some_and(|wanted| *wanted != change.namespace);
         if change.resource != self.resource || elsewhere {
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// Opens one. The connection ends with the watch.
+/// Opens a watch. The connection ends with it.
 pub(super) fn open(store: &mut Store, target: &Target, query: &Query) -> Result<Response<Body>, Failure> {
     let (lines, receiver) = unbounded_channel();
     let Target { resource, namespace, api_version, .. } = target;

@@ -1,4 +1,4 @@
-//! Requests that change objects, with the preconditions that the API server holds them to.
+//! Handles requests that change objects, with the preconditions that the API server checks.
 
 use hyper::Response;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub(super) fn create(store: &mut Store, target: &Target, seen: &Seen) -> Result<
     Ok(answer::object(201, &store.put(key, object)))
 }
 
-/// Clients send `policy/v1`; unknown fields are ignored, as the API server does.
+/// Clients send `policy/v1`; unknown fields are ignored, as in the API server.
 pub(super) fn evict(store: &mut Store, key: &Key, seen: &Seen) -> Result<Response<Body>, Failure> {
     if seen.body["metadata"]["name"] != json!(key.name) {
         return Err(Failure::status(400, "BadRequest", "name in URL does not match name in Eviction object"));
@@ -38,7 +38,7 @@ pub(super) fn evict(store: &mut Store, key: &Key, seen: &Seen) -> Result<Respons
     Ok(answer::object(201, &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
 }
 
-/// A token for a service account, whose annotation `lifetime` stands for the server's limit in seconds.
+/// Returns a token for a service account, whose annotation `lifetime` is the server's limit in seconds.
 pub(super) fn issue(store: &Store, key: &Key, seen: &Seen, number: usize) -> Result<Response<Body>, Failure> {
     let account = store.known(key)?;
     let limit = account["metadata"]["annotations"]["lifetime"].as_str().and_then(|text| text.parse::<i64>().ok());
@@ -54,7 +54,7 @@ pub(super) fn delete(store: &mut Store, key: &Key, options: &Value) -> Result<Re
     Ok(answer::object(200, &end(store, key, options)?))
 }
 
-/// With a grace period the object stays, marked, until the test removes it as a kubelet would.
+/// With a grace period the object is marked and remains until the test removes it as a kubelet would.
 fn end(store: &mut Store, key: &Key, options: &Value) -> Result<Value, Failure> {
     let object = store.known(key)?.clone();
     let preconditions = &options["preconditions"];
@@ -99,7 +99,7 @@ pub(super) fn patch(
             json_patch::patch(&mut after, &patch)
                 .map_err(|error| Failure::status(422, "Invalid", &error.to_string()))?;
         }
-        // A strategic merge of what tests patch is a merge.
+        // For the patches in tests, a strategic merge equals a merge.
         "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
             json_patch::merge(&mut after, &seen.body);
         }
@@ -118,7 +118,7 @@ pub(super) fn replace(
     update(store, key, subresource, &before, seen.body.clone())
 }
 
-/// Through `status` the spec stays, otherwise the status does.
+/// An update of `status` keeps the spec; other updates keep the status.
 fn update(
     store: &mut Store,
     key: &Key,

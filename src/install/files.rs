@@ -26,14 +26,14 @@ const UPSTREAM_USE: Duration = Duration::from_secs(60);
 
 /// A change that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {}: {source}{}", path.display(), hint(source))]
+#[error("cannot {doing} {}: {cause}{}", path.display(), hint(cause))]
 pub struct Error {
     /// `write`, `copy` or `remove`.
     pub doing: &'static str,
     /// What.
     pub path: PathBuf,
     /// Why.
-    pub source: io::Error,
+    pub cause: io::Error,
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -106,7 +106,7 @@ impl<'a> Files<'a> {
             Operation::Remove { path, over: Some(content) } => self.remove_unchanged(path, content),
             Operation::Remove { path, over: None } => self.remove(path),
         };
-        done.map_err(|source| Error { doing: operation.verb(), path: operation.path().to_owned(), source })
+        done.map_err(|cause| Error { doing: operation.verb(), path: operation.path().to_owned(), cause })
     }
 
     fn replace(

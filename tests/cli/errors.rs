@@ -51,7 +51,7 @@ fn variants(file: &str) -> Vec<Variant<'_>> {
         let rest = &file[at + ATTRIBUTE.len() + text.len() + ")]".len()..];
         let code = rest.trim_start();
         let declared = code.strip_prefix("pub struct ").or_else(|| code.strip_prefix("struct ")).unwrap_or(code);
-        Variant { text, fields: fields(declared), line: file[..at].lines().count() + 1 }
+        Variant { text, fields: fields(declared), line: file[..at].matches('\n').count() + 1 }
     });
     found.filter(|variant| !variant.text.contains("transparent")).collect()
 }

@@ -52,8 +52,8 @@ impl Stage {
         let readiness = Readiness::default();
         let mesh = Mesh::new(readiness.clone());
         let routes = vec![route(Arc::clone(&settings), mesh.clone())];
-        let (client, files) = (api.client(), TrustFiles { anchors: anchors.clone() });
-        let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &files, &mesh).await });
+        let (client, trust_files) = (api.client(), TrustFiles { anchors: anchors.clone() });
+        let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &trust_files, &mesh).await });
         let simple = Simple::planned(|plan| Plan { routes, ..plan }).await;
         Self { simple, api, anchors, readiness, _dir: dir, keeping }
     }

@@ -66,6 +66,7 @@ bench: build programs helm kube
 		cargo run --quiet --release --example bench_inject
 	cargo run --quiet --release --example bench_allocations
 	cargo run --quiet --release --example bench_hostile
+	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector cargo run --quiet --release --example bench_healthz
 	cargo test --quiet --test cluster repair_redirects_in_place
 
 # Programs for nodes are static, because the host may lack libraries.

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "what a bench does not expect ends it")]
 #![expect(clippy::print_stdout, reason = "its report")]
 
+mod drawn;
 #[path = "../support/hostile.rs"]
 mod hostile;
 #[allow(dead_code, reason = "the other programs use the rest")]
@@ -28,18 +29,6 @@ const AIM: f64 = 100.0;
 /// So many of the slowest are shown.
 const SHOWN: usize = 8;
 
-/// xorshift64
-struct Random(u64);
-
-impl hostile::Numbers for Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
-    }
-}
-
 fn main() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let (count, seed) = (number("HOSTILE_PODS", 2000), number("HOSTILE_SEED", 1));
@@ -47,11 +36,7 @@ fn main() {
     let mut slowest: Vec<(f64, String)> = Vec::new();
     for at in 0..count {
         // Each pod has numbers of its own, so that it can be drawn again alone.
-        let mut random = Random((seed + at).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        for _ in 0..4 {
-            let _ = hostile::Numbers::next(&mut random);
-        }
-        let (pod, shapes) = hostile::pod(&mut random);
+        let (pod, shapes) = drawn::pod(seed + at);
         let text = hostile::review(&pod);
         for (profile, name) in &profiles {
             let before = cpu();

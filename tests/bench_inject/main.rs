@@ -13,6 +13,7 @@ mod client;
 mod input;
 mod load;
 mod process;
+#[allow(dead_code, reason = "bench_healthz sends the probes")]
 mod program;
 #[path = "../bench/shuffle.rs"]
 mod shuffle;

@@ -25,6 +25,8 @@ pub(crate) struct Program {
     child: Child,
     dir: TempDir,
     pub(crate) address: SocketAddr,
+    /// Where probes are answered.
+    pub(crate) monitoring: SocketAddr,
     pub(crate) trust: Arc<ClientConfig>,
 }
 
@@ -63,7 +65,7 @@ impl Program {
         command.args(files.iter().flat_map(|(flag, path)| [OsStr::new(flag), path.as_os_str()]));
         let log = fs::File::create(dir.path().join("log"))?;
         let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-        let program = Self { child, dir, address, trust: trusting(&issued.authorities) };
+        let program = Self { child, dir, address, monitoring, trust: trusting(&issued.authorities) };
         for reviews in probes {
             program.until_injecting(reviews).await?;
         }

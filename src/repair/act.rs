@@ -32,7 +32,7 @@ struct EventText {
 fn event_text(symptom: &Symptom, action: Action) -> EventText {
     let found = match symptom {
         Symptom::Validation(_) => "pod detected as broken",
-        Symptom::NoSidecar => "pod asks for Dapr's sidecar and has none",
+        Symptom::NoSidecar => "pod requests Dapr's sidecar but lacks it",
     };
     let (reason, done, failed) = match (symptom, action) {
         (Symptom::NoSidecar, Action::Delete) => ("DeletePodWithoutSidecar", "deleted", "delete"),
@@ -57,13 +57,13 @@ fn component(symptom: &Symptom) -> &'static str {
 /// The reason for not acting, for event messages.
 fn inaction_text(reason: Reason) -> &'static str {
     match reason {
-        Reason::Standalone => "left as it is: no controller would replace it",
-        Reason::StaticPod => "left as it is: it is made from a file on its node",
+        Reason::Standalone => "no action: no controller would replace it",
+        Reason::StaticPod => "no action: a static pod is not restarted by a deletion in the API",
         Reason::Replacement => {
-            "left as it is: it replaces one that was deleted for the same; look at the injector's log and webhook"
+            "no action: it replaces a pod that was deleted for the same reason; check the injector's log and webhook"
         }
-        Reason::NoRetry => "left as it is: its validation is never run again",
-        _ => "left as it is",
+        Reason::NoRetry => "no action: its validation container is never restarted",
+        _ => "no action",
     }
 }
 
@@ -71,7 +71,7 @@ impl Actor {
     /// Performs and reports an action. Errors are part of the outcome.
     pub(super) async fn act(&self, step: &Step, action: Action) -> RepairOutcome {
         if self.settings.dry_run {
-            tracing::info!(pod = %step.broken.pod, action = action.as_str(), "dry run: broken pod is left as it is");
+            tracing::info!(pod = %step.broken.pod, action = action.as_str(), "dry run: no action on broken pod");
             return RepairOutcome::DryRun;
         }
         let outcome = self.attempt(&step.broken, action).await;
@@ -131,7 +131,7 @@ impl Actor {
             }
             RepairOutcome::Gone | RepairOutcome::Conflict | RepairOutcome::DryRun => {
                 self.metrics.acted(action.as_str(), ActionResult::Skip);
-                return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod has changed meanwhile");
+                return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod changed before the action");
             }
             RepairOutcome::Hopeless(error) | RepairOutcome::Failed { error, .. } => {
                 self.metrics.acted(action.as_str(), ActionResult::Fail);
@@ -149,7 +149,7 @@ impl Actor {
     pub(super) async fn record_inaction(&self, step: &Step, reason: Reason, now: Duration) {
         let message = match step.decision {
             Decision::Later(until, Reason::ControllerBackOff) => format!(
-                "pod detected as broken, left as it is for {} s: it replaces a pod that was evicted or deleted for the same",
+                "pod detected as broken, no action for {} s: it replaces a pod that was evicted or deleted for the same reason",
                 until.saturating_sub(now).as_secs()
             ),
             _ => format!("pod detected as broken, {}", inaction_text(reason)),
@@ -163,7 +163,7 @@ impl Actor {
         let source = event::EventSource { component: component(&self.settings.symptom), node };
         let event = event(broken, source, reason, message, jiff::Timestamp::now());
         if let Err(error) = self.calls.create_event(&pod.namespace, &event).await {
-            tracing::warn!(%pod, error = chain(&error), "no event could be written");
+            tracing::warn!(%pod, error = chain(&error), "the event cannot be created");
         }
     }
 }

@@ -16,17 +16,17 @@ pub(super) enum Error {
     #[error(transparent)]
     Facts(#[from] ExtractError),
     /// The plugin would skip the pod.
-    #[error("the plugin redirects no such pod: {0}")]
+    #[error("the plugin skips the pod: {0}")]
     Skip(SkipReason),
     /// The plugin would refuse the pod.
-    #[error("the pod asks for what cannot be: {0}")]
+    #[error("the pod has an invalid annotation: {0}")]
     Annotation(redirect::Error),
     #[error(transparent)]
     Find(#[from] find::Error),
     #[error(transparent)]
     Netns(#[from] netns::Error),
     /// Another namespace took the path between the search and the entry.
-    #[error("the network namespace is another one by now")]
+    #[error("the path now belongs to another network namespace")]
     Replaced,
     #[error(transparent)]
     Converge(#[from] converge::Error),
@@ -47,7 +47,7 @@ pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Res
         Verdict::Redirect { redirect, warnings } => (redirect, warnings),
     };
     for warning in warnings {
-        tracing::warn!(pod = %broken.pod, %warning, "a value of the pod is passed over");
+        tracing::warn!(pod = %broken.pod, %warning, "a value of the pod is ignored");
     }
     let path = find::find(&settings.places, &PodIdentity { ips: &broken.ips, uid: &facts.uid })?;
     let done: Result<converge::Outcome, Error> = Netns::open(&path)?.enter(|| {

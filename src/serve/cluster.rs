@@ -20,7 +20,7 @@ pub enum Error {
     /// The process is not in a pod, or the pod has no service account token.
     #[error("no API server is known: {0}; mount the service account's token, or name a kubeconfig")]
     InCluster(kube::config::InClusterError),
-    #[error("kubeconfig {} is of no use: {error}", path.display())]
+    #[error("kubeconfig {} is invalid: {error}", path.display())]
     Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },
     /// The client configuration is invalid.
     #[error("no client for the API server: {0}")]

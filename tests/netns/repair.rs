@@ -164,7 +164,7 @@ async fn refused_pods_are_given_up() {
     let mut node = Node::new();
     node.process(&netns, UID);
     for (change, expected) in [
-        (json!({ "spec": { "containers": [{ "name": "web" }] } }), "the plugin redirects no such pod: no_proxy"),
+        (json!({ "spec": { "containers": [{ "name": "web" }] } }), "the plugin skips the pod: no_proxy"),
         (
             json!({ "metadata": { "annotations": { "traffic.sidecar.istio.io/excludeInboundPorts": "x" } } }),
             "traffic.sidecar.istio.io/excludeInboundPorts",

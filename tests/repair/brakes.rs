@@ -52,10 +52,10 @@ async fn evictions_of_a_persistently_broken_deployment_back_off() {
     }
     for name in ["web-2", "web-3"] {
         let message = told(&api, name, "BrokenPodLeft").await;
-        let seconds = message.strip_prefix("pod detected as broken, left as it is for ").unwrap_or(&message);
+        let seconds = message.strip_prefix("pod detected as broken, no action for ").unwrap_or(&message);
         let (seconds, why) = seconds.split_once(" s: ").unwrap_or_else(|| panic!("{message}"));
         assert!((5..=10).contains(&seconds.parse::<u32>().unwrap()), "{message}");
-        assert_eq!(why, "it replaces a pod that was evicted or deleted for the same");
+        assert_eq!(why, "it replaces a pod that was evicted or deleted for the same reason");
     }
     // Another controller's pod is evicted at once.
     api.put(made("other", "x", 9));
@@ -76,7 +76,7 @@ async fn a_pod_without_a_controller_gets_an_event_and_a_metric() {
     api.put(alone.clone());
     let controller = Controller::start(&api, "");
     let message = told(&api, "alone", "BrokenPodLeft").await;
-    assert_eq!(message, "pod detected as broken, left as it is: no controller would replace it");
+    assert_eq!(message, "pod detected as broken, no action: no controller would replace it");
     // Further failed attempts of its validation are not new.
     alone["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
     api.put(alone);

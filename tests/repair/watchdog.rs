@@ -52,7 +52,7 @@ async fn pods_without_a_sidecar_are_reported_and_counted() {
     let controller = Controller::of_dapr_watchdog(&api, false, 20);
     let (reason, message) = until_told(&api, "bare").await;
     assert_eq!(reason, "PodWithoutSidecar");
-    assert_eq!(message, "pod asks for Dapr's sidecar and has none, left as it is");
+    assert_eq!(message, "pod requests Dapr's sidecar but lacks it, no action");
     assert_eq!(api.list("events")[0]["source"]["component"], "dapr-watchdog");
     for line in
         [r#"dapr_watchdog_actions_total{type="report",result="success"} 1"#, "dapr_watchdog_pods_without_sidecar 1"]
@@ -76,7 +76,7 @@ async fn deletion_has_preconditions_and_is_reported() {
     let controller = Controller::of_dapr_watchdog(&api, true, 20);
     let (reason, message) = until_told(&api, "bare").await;
     assert_eq!(reason, "DeletePodWithoutSidecar");
-    assert_eq!(message, "pod asks for Dapr's sidecar and has none, deleted");
+    assert_eq!(message, "pod requests Dapr's sidecar but lacks it, deleted");
     let seen = &api.requests_to("DELETE", "/pods/bare")[0];
     let version = &stored["metadata"]["resourceVersion"];
     assert_eq!(seen.body["preconditions"], json!({ "uid": "uid-of-bare", "resourceVersion": version }));
@@ -120,7 +120,7 @@ async fn pods_without_a_controller_are_reported_and_not_deleted() {
     api.put(with(bare("static", 1), "/metadata/ownerReferences", node));
     let _controller = Controller::of_dapr_watchdog(&api, true, 20);
     assert!(until_told(&api, "alone").await.1.ends_with("no controller would replace it"));
-    assert!(until_told(&api, "static").await.1.ends_with("made from a file on its node"));
+    assert!(until_told(&api, "static").await.1.ends_with("a static pod is not restarted by a deletion in the API"));
     assert_eq!(deletions(&api), Vec::<String>::new());
 }
 
@@ -136,7 +136,7 @@ async fn a_broken_replacement_is_reported_and_not_deleted() {
     api.put(bare("replacement", 9));
     let (reason, message) = until_told(&api, "replacement").await;
     assert_eq!(reason, "PodWithoutSidecar");
-    assert!(message.contains("it replaces one that was deleted for the same"), "{message}");
+    assert!(message.contains("it replaces a pod that was deleted for the same reason"), "{message}");
     let other = json!([{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x", "controller": true }]);
     api.put(with(bare("other", 9), "/metadata/ownerReferences", other));
     until_told(&api, "other").await;

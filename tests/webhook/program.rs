@@ -177,7 +177,7 @@ async fn what_cannot_be_followed_ends_it_with_the_reason() {
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     for (flag, reason) in [
         (&*port, "cannot listen on port"),
-        ("--kubeconfig=/nowhere", "kubeconfig /nowhere is of no use"),
+        ("--kubeconfig=/nowhere", "kubeconfig /nowhere is invalid"),
         ("--clientCAFile=/nowhere", "the authorities of callers, /nowhere, cannot be read"),
     ] {
         let mut program = Program::start(&api, &[flag]);

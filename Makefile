@@ -6,7 +6,7 @@ MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
 MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
-            procps musl-tools protobuf-compiler gcc g++
+            procps musl-tools protobuf-compiler gcc g++ qemu-system-x86 cpio kmod
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
 # Kubernetes for the cluster tier, built once for all checkouts with the same sources.
@@ -29,16 +29,19 @@ endif
 export PROPTEST_RNG_SEED ?= 1
 DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
+# Kernels of Debian releases, one directory for each version.
+export KERNELS := $(TOOLS)/kernels
 SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
 
 # Each phase is a line with its time; on a terminal cargo shows its progress, too.
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make kernels the netns tier on the kernels of Debian 11, 12 and 13, and without parts of one'
 	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
@@ -57,6 +60,12 @@ test: require-test build programs cnitool helm kube containerd2
 	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
 	@for suite in $(SUITES); do \
 	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite || exit 1; done
+
+# KERNELS_ARGS="'6.1 without IPv6'" boots one of them.
+kernels: build programs
+	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
+	$(PHASE) 'build what boots kernels' cargo build $(QUIET) --example kernels
+	@cargo run --quiet --example kernels -- $(KERNELS_ARGS)
 
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
@@ -86,7 +95,7 @@ image: build
 programs: setup
 	$(PHASE) 'build programs for tests' cargo build $(QUIET) --example answer --example ask --example installer --example repair
 	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) --no-default-features \
-	  --example pod_app --example pod_proxy --example istio_installer
+	  --example pod_app --example pod_proxy --example istio_installer --example answer --example ask
 
 lint: fmt deny
 	cargo clippy --quiet --workspace --all-targets -- -D warnings

@@ -11,23 +11,28 @@ use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
-use crate::support::{TestNetns, Users, by, trial};
+use crate::support::{self, IPV6, LEGACY_TABLES, NFT_COMPAT, TestNetns, Users, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const ALL: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft", "iptables-legacy-save"];
+    const NFT: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
+    const WITHOUT_COMPAT: &[&str] = &["iptables-legacy-save", "ip6tables-legacy-save", "nft"];
     let mut trials = Vec::new();
-    for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 2), (2, 1), (1, 0)] {
+    for (from, to, needs) in
+        [(0, 1, NFT), (1, 2, WITHOUT_COMPAT), (2, 0, ALL), (0, 2, ALL), (2, 1, WITHOUT_COMPAT), (1, 0, NFT)]
+    {
         let name = format!("backends/a_change_leaves_one_rule_set/{}_to_{}", WORDS[from], WORDS[to]);
-        trials.push(trial(name, ALL, move || one_rule_set(from, to)));
+        trials.push(trial(name, needs, move || one_rule_set(from, to)));
     }
+    trials.push(trial("backends/the_kernel_lacks_the_declared_parts", &[], declared));
     trials.push(trial("backends/another_backends_rules_are_refused_without_reconcile", ALL, refused));
     trials.push(trial("backends/foreign_tables_are_not_a_second_rule_set", ALL, others_tables));
     trials.push(trial("backends/concurrent_calls_are_contention/iptables", ALL, || at_once(&json!({}))));
-    trials.push(trial("backends/concurrent_calls_are_contention/nft", ALL, || {
+    trials.push(trial("backends/concurrent_calls_are_contention/nft", &["nft"], || {
         at_once(&json!({"native_nftables": true}));
     }));
     trials.push(trial("backends/check_reports_a_verdict_before_the_jump", ALL, bypass));
-    trials.push(trial("backends/concurrent_calls_are_contention/legacy", ALL, || at_once(&conf(2))));
+    trials.push(trial("backends/concurrent_calls_are_contention/legacy", LEGACY, || at_once(&conf(2))));
     trials.push(trial("backends/plain_programs_of_legacy", ALL, plain_programs));
     trials.push(trial("backends/legacy_tables_without_programs_are_checked", ALL, legacy_tables_without_programs));
     trials.push(trial("backends/legacy_tables_without_programs_do_not_fail_a_cleanup", ALL, cleanup_without_programs));
@@ -46,6 +51,18 @@ fn conf(backend: usize) -> Value {
         "nft" => json!({"native_nftables": true}),
         _ => json!({"force_iptables_binary": "legacy"}),
     }
+}
+
+/// The parts that `KERNEL_LACKS` names are missing, and no others.
+fn declared() {
+    let netns = TestNetns::new();
+    let rule = ["-t", "nat", "-A", "OUTPUT", "-m", "owner", "--uid-owner", "1", "-j", "RETURN"];
+    for (part, tool) in [(NFT_COMPAT, "iptables-nft"), (LEGACY_TABLES, "iptables-legacy")] {
+        let ran = netns.try_feed(tool, &rule, "");
+        assert_eq!(ran.is_err(), support::lacks(part), "{part}: {ran:?}");
+    }
+    let bound = netns.inside(|| std::net::UdpSocket::bind("[::1]:0").map(drop));
+    assert_eq!(bound.is_err(), support::lacks(IPV6), "IPv6: {bound:?}");
 }
 
 /// Numbers of each backend's rules, in the order of [`WORDS`].

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
 use crate::random;
-use crate::support::{self, TestNetns, Users};
+use crate::support::{self, NFT_COMPAT, TestNetns, Users};
 
 const IPTABLES: &[&str] = &["iptables-nft", "iptables-nft-save", "ip6tables-nft-save", "nft"];
 const BACKENDS: [(Backend, &str, &[&str]); 3] = [
@@ -17,6 +17,7 @@ const BACKENDS: [(Backend, &str, &[&str]); 3] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
+    const COMPAT_AND_LEGACY: &[&str] = &[NFT_COMPAT, "iptables-legacy", "ip6tables-legacy-restore"];
     let mut trials = Vec::new();
     for (backend, word, programs) in BACKENDS {
         for name in CASES {
@@ -50,9 +51,13 @@ pub(crate) fn trials() -> Vec<Trial> {
     }));
     trials.push(support::trial("converge/iptables/an_existing_chain_name_changes_nothing", IPTABLES, existing_name));
     trials.push(support::trial("converge/iptables/a_contended_session_can_retry", IPTABLES, contended));
-    trials.push(support::trial("converge/iptables/reports_another_user_namespace", &["unshare"], other_user_namespace));
+    trials.push(support::trial(
+        "converge/iptables/reports_another_user_namespace",
+        &["unshare", NFT_COMPAT],
+        other_user_namespace,
+    ));
     trials.push(support::trial("converge/iptables/foreign_rules_are_printed_as_saved", IPTABLES, printed_as_saved));
-    trials.push(support::trial("converge/probe_distinguishes_the_backends", LEGACY, probe));
+    trials.push(support::trial("converge/probe_distinguishes_the_backends", COMPAT_AND_LEGACY, probe));
     trials.push(support::trial("converge/iptables/three_thousand_rules", IPTABLES, many));
     trials
 }

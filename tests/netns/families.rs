@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
-use crate::support::{Users, trial};
+use crate::support::{IPV6, Users, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
     vec![
-        trial("families/a_user_namespace_does_not_redirect_ipv6", &["nft", "nsenter", "setpriv"], user_namespace),
+        trial("families/a_user_namespace_does_not_redirect_ipv6", &["nft", "nsenter", "setpriv", IPV6], user_namespace),
         trial("families/a_later_address_removes_no_family/iptables", SAVE, || {
             a_later_address(&json!({}), |pod| pod.netns.run("ip6tables-nft-save", &[]));
         }),

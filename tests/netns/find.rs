@@ -15,13 +15,13 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{IPV6, TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("find::bind_mount_without_any_process", &[], bind_mount_without_any_process),
         trial("find::process_without_bind_mount", &[], process_without_bind_mount),
-        trial("find::all_addresses_of_both_families_must_match", &[], all_addresses_must_match),
+        trial("find::all_addresses_of_both_families_must_match", &[IPV6], all_addresses_must_match),
         trial("find::each_namespace_is_entered_once", &[], each_namespace_is_entered_once),
         trial("find::the_nodes_own_netns_is_never_the_pods", &[], the_nodes_own_netns_is_never_the_pods),
         trial("find::of_two_with_the_same_address_the_pods_uid_decides", &[], uid_decides_between_two),

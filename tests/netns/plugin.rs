@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::plugin_call::{Answer, Call, conf};
 use crate::servers::{self, Api, Authority, Script};
-use crate::support::{TestNetns, Users, trial};
+use crate::support::{NFT_COMPAT, TestNetns, Users, trial};
 
 /// Maximum duration of a call, whatever the agent and the API server do.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,10 +22,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("plugin/add_twice_then_check_then_reconcile", NFT, add_check_reconcile),
         trial("plugin/missing_tproxy_routes_are_reported_and_restored", NFT, tproxy_routing),
-        trial("plugin/a_pod_with_a_user_namespace_is_redirected", &["nft", "nsenter", "setpriv"], user_namespace),
-        trial("plugin/native_nftables_by_configuration", NFT, native_nftables),
+        trial(
+            "plugin/a_pod_with_a_user_namespace_is_redirected",
+            &["nft", "nsenter", "setpriv", NFT_COMPAT],
+            user_namespace,
+        ),
+        trial("plugin/native_nftables_by_configuration", &["nft"], native_nftables),
         trial("plugin/legacy_by_configuration", LEGACY, legacy),
-        trial("plugin/dual_stack_with_dns", NFT, dual_stack),
+        trial("plugin/dual_stack_with_dns", &["iptables-nft-save", "ip6tables-nft-save"], dual_stack),
         trial("plugin/invalid_settings_leave_no_rules", NFT, bad_input),
         trial("plugin/a_faulty_agent_does_not_let_a_pod_start", NFT, bad_agent),
         trial("plugin/a_pod_without_facts_does_not_start", NFT, no_facts),

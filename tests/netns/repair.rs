@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::find::{Node, netns};
 use crate::stage::{Controller, broken, settings};
-use crate::support::{TestNetns, trial};
+use crate::support::{IPV6, TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("repair::validation_passes_afterwards_in_both_families", &[], || run(validation_passes_afterwards())),
-        trial("repair::a_second_controller_changes_nothing", &[], || run(a_second_controller_changes_nothing())),
-        trial("repair::eviction_if_validation_still_fails", &[], || run(eviction_if_it_fails_again())),
-        trial("repair::a_missing_netns_is_searched_again", &[], || run(searched_again())),
-        trial("repair::a_pod_that_the_plugin_refuses_is_given_up", &[], || run(refused_pods_are_given_up())),
+        trial("repair::validation_passes_afterwards_in_both_families", &[IPV6], || run(validation_passes_afterwards())),
+        trial("repair::a_second_controller_changes_nothing", &[IPV6], || run(a_second_controller_changes_nothing())),
+        trial("repair::eviction_if_validation_still_fails", &[IPV6], || run(eviction_if_it_fails_again())),
+        trial("repair::a_missing_netns_is_searched_again", &[IPV6], || run(searched_again())),
+        trial("repair::a_pod_that_the_plugin_refuses_is_given_up", &[IPV6], || run(refused_pods_are_given_up())),
     ]
 }
 

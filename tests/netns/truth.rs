@@ -13,7 +13,7 @@ use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, by, trial};
+use crate::support::{LEGACY_TABLES, NFT_COMPAT, TestNetns, by, families, lacks, trial};
 use table::Case;
 use topology::Topology;
 
@@ -29,27 +29,34 @@ struct Backend {
 
 const BACKENDS: [Backend; 6] = [
     Backend {
-        name: "own-iptables",
+        // Without a setting that forces a backend.
+        name: "own-chosen",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesNft, redirect),
+        load: |pod, redirect, _| {
+            assert_eq!(converge(pod, netfilter::Backend::IptablesNft, redirect), chosen());
+        },
         one_table_for_both: false,
     },
     Backend {
         name: "own-nftables",
         programs: &[],
-        load: |pod, redirect, _| converge(pod, netfilter::Backend::NativeNft, redirect),
+        load: |pod, redirect, _| {
+            assert_eq!(converge(pod, netfilter::Backend::NativeNft, redirect), netfilter::Backend::NativeNft);
+        },
         one_table_for_both: true,
     },
     Backend {
         name: "own-legacy",
-        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
-        load: |pod, redirect, _| converge(pod, netfilter::Backend::IptablesLegacy, redirect),
+        programs: &["iptables-legacy-restore"],
+        load: |pod, redirect, _| {
+            assert_eq!(converge(pod, netfilter::Backend::IptablesLegacy, redirect), netfilter::Backend::IptablesLegacy);
+        },
         one_table_for_both: false,
     },
     Backend {
         name: "iptables-nft",
         one_table_for_both: false,
-        programs: &["iptables-nft-restore", "ip6tables-nft-restore"],
+        programs: &["iptables-nft-restore"],
         load: |pod, redirect, ipv6| {
             feed_restore(pod, ["iptables-nft-restore", "ip6tables-nft-restore"], redirect, ipv6);
         },
@@ -57,7 +64,7 @@ const BACKENDS: [Backend; 6] = [
     Backend {
         name: "iptables-legacy",
         one_table_for_both: false,
-        programs: &["iptables-legacy-restore", "ip6tables-legacy-restore"],
+        programs: &["iptables-legacy-restore"],
         load: |pod, redirect, ipv6| {
             feed_restore(pod, ["iptables-legacy-restore", "ip6tables-legacy-restore"], redirect, ipv6);
         },
@@ -74,13 +81,23 @@ const BACKENDS: [Backend; 6] = [
 ];
 
 /// Programs like the plugin and `istio-iptables`, which derive the families from the pod's addresses.
-fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) {
-    pod.inside(|| converge::apply(redirect, by(backend))).unwrap();
+/// Returns the backend that holds the rules.
+fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) -> netfilter::Backend {
+    pod.inside(|| converge::apply(redirect, by(backend))).unwrap().backend
+}
+
+/// The backend that the product has to choose on this kernel.
+fn chosen() -> netfilter::Backend {
+    match (lacks(NFT_COMPAT), lacks(LEGACY_TABLES)) {
+        (false, _) => netfilter::Backend::IptablesNft,
+        (true, false) => netfilter::Backend::IptablesLegacy,
+        (true, true) => netfilter::Backend::NativeFallback,
+    }
 }
 
 fn feed_restore(pod: &TestNetns, programs: [&str; 2], redirect: &Redirect, ipv6: bool) {
     let rules = rules::build(redirect, ipv6).rules;
-    for (program, family) in programs.into_iter().zip([Family::V4, Family::V6]) {
+    for (program, &family) in programs.into_iter().zip(families()) {
         pod.feed(program, &["--noflush"], &restore::render(&rules, family));
     }
 }
@@ -108,11 +125,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn hold(case: &Case, backend: Backend) {
     let topology = Topology::new();
     (backend.load)(&topology.pod, &case.redirect, case.ipv6);
-    topology.pod.inside(|| Routes::of(&case.redirect, case.ipv6).apply()).unwrap();
+    let ipv6 = case.ipv6 && families().contains(&Family::V6);
+    topology.pod.inside(|| Routes::of(&case.redirect, ipv6).apply()).unwrap();
     let _servers = topology.serve(proxy_id(&case.redirect));
     let mut wrong = Vec::new();
     for row in &case.rows {
-        for family in [Family::V4, Family::V6] {
+        for &family in families() {
             let Some(wanted) = row.wanted(family) else { continue };
             let answer = topology.ask(row, family);
             if !answer.starts_with(&wanted) {

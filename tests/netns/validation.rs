@@ -10,20 +10,20 @@ use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, by, trial};
+use crate::support::{IPV6, TestNetns, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("validation::proves_each_family", &[], proves_each_family),
-        trial("validation::proves_tproxy_and_native_tables", &[], proves_tproxy_and_native_tables),
-        trial("validation::proves_beside_a_proxy_that_shares_its_ports", &[], proves_beside_a_sharing_listener),
-        trial("validation::retries_until_rules_exist", &[], retries_until_rules_exist),
-        trial("validation::refused_without_rules", &[], refused_without_rules),
-        trial("validation::refused_to_another_user", &[], refused_to_another_user),
-        trial("validation::one_family_without_rules_is_a_failure", &[], one_family_without_rules_is_a_failure),
-        trial("validation::another_programs_listener_is_a_failure", &[], another_programs_listener_is_a_failure),
-        trial("validation::used_ports_are_reported", &[], used_ports_are_reported),
-        trial("validation::dropped_connections_time_out", &["nft"], dropped_connections_time_out),
+        trial("validation::proves_each_family", &[IPV6], proves_each_family),
+        trial("validation::proves_tproxy_and_native_tables", &[IPV6], proves_tproxy_and_native_tables),
+        trial("validation::proves_beside_a_proxy_that_shares_its_ports", &[IPV6], proves_beside_a_sharing_listener),
+        trial("validation::retries_until_rules_exist", &[IPV6], retries_until_rules_exist),
+        trial("validation::refused_without_rules", &[IPV6], refused_without_rules),
+        trial("validation::refused_to_another_user", &[IPV6], refused_to_another_user),
+        trial("validation::one_family_without_rules_is_a_failure", &[IPV6], one_family_without_rules_is_a_failure),
+        trial("validation::another_programs_listener_is_a_failure", &[IPV6], another_programs_listener_is_a_failure),
+        trial("validation::used_ports_are_reported", &[IPV6], used_ports_are_reported),
+        trial("validation::dropped_connections_time_out", &["nft", IPV6], dropped_connections_time_out),
     ]
 }
 

@@ -8,7 +8,7 @@ use istio_cni::netns::{Error, Netns, addresses, routes};
 use istio_cni::rules::Family;
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use crate::support::{IPV6, TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -16,19 +16,19 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("visit::panic_is_an_error", &[], panic_is_an_error),
         trial("visit::namespace_of_another_type_is_refused", &[], namespace_of_another_type_is_refused),
         trial("visit::the_own_netns_differs_from_another", &[], the_own_netns_differs_from_another),
-        trial("addresses::are_in_the_kernels_order", &[], are_in_the_kernels_order),
-        trial("addresses::own_end_of_a_point_to_point_link", &[], own_end_of_a_point_to_point_link),
-        trial("routes::second_run_changes_nothing", &[], second_run_changes_nothing),
-        trial("routes::missing_entries_are_reported_and_restored", &[], missing_entries_are_reported_and_restored),
+        trial("addresses::are_in_the_kernels_order", &[IPV6], are_in_the_kernels_order),
+        trial("addresses::own_end_of_a_point_to_point_link", &[IPV6], own_end_of_a_point_to_point_link),
+        trial("routes::second_run_changes_nothing", &[IPV6], second_run_changes_nothing),
+        trial("routes::missing_entries_are_reported_and_restored", &[IPV6], missing_entries_are_reported_and_restored),
         trial(
             "routes::a_narrower_rule_and_another_route_are_not_equivalent",
-            &[],
+            &[IPV6],
             a_narrower_rule_and_another_route_are_not_equivalent,
         ),
-        trial("routes::istios_own_rule_is_equivalent", &[], istios_own_rule_is_equivalent),
-        trial("routes::the_mark_rule_comes_before_others", &[], the_mark_rule_comes_before_others),
-        trial("routes::removal_is_complete_and_idempotent", &[], removal_is_complete_and_idempotent),
-        trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[], ipv6_disabled_matters_only_to_ipv6_pods),
+        trial("routes::istios_own_rule_is_equivalent", &[IPV6], istios_own_rule_is_equivalent),
+        trial("routes::the_mark_rule_comes_before_others", &[IPV6], the_mark_rule_comes_before_others),
+        trial("routes::removal_is_complete_and_idempotent", &[IPV6], removal_is_complete_and_idempotent),
+        trial("routes::ipv6_disabled_matters_only_to_ipv6_pods", &[IPV6], ipv6_disabled_matters_only_to_ipv6_pods),
     ]
 }
 

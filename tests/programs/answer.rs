@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::thread;
 
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrStorage, bind, getsockopt, listen,
     setsockopt, socket, sockopt,
@@ -57,14 +58,16 @@ fn listen_on(texts: &[&String], tcp: &mut Vec<TcpListener>, udp: &mut Vec<UdpSoc
     Ok(())
 }
 
-/// A port without an address listens on all addresses.
+/// A port without an address listens on all addresses of the families that the kernel has.
 fn addresses(text: &str) -> Result<Vec<SocketAddr>, Box<dyn Error>> {
     if let Ok(address) = text.parse() {
         return Ok(vec![address]);
     }
     let port: u16 = text.parse()?;
+    let ipv6 = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let has_ipv6 = !matches!(ipv6, Err(Errno::EAFNOSUPPORT));
     let every: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    Ok(every.map(|ip| SocketAddr::new(ip, port)).to_vec())
+    Ok(every.into_iter().filter(|ip| ip.is_ipv4() || has_ipv6).map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
 fn open(address: SocketAddr, kind: SockType, transparent: bool) -> nix::Result<OwnedFd> {

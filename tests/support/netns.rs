@@ -13,6 +13,7 @@ use std::thread;
 use istio_cni::converge::{OnDifference, Options};
 use istio_cni::netfilter::{Backend, Forced};
 use istio_cni::netns::Netns;
+use istio_cni::rules::Family;
 use libtest_mimic::{Completion, Failed, Trial};
 use nix::sched::{CloneFlags, unshare};
 
@@ -126,14 +127,37 @@ pub(crate) fn by(backend: Backend) -> Options {
     Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
 }
 
-/// Creates a trial that is ignored with a reason if a prerequisite is missing, unless `REQUIRE_TIERS` contains `netns`.
+/// Parts of the kernel that nodes may lack, as `KERNEL_LACKS` names them: iptables' extensions in nf_tables.
+pub(crate) const NFT_COMPAT: &str = "nft_compat";
+/// The tables of iptables-legacy.
+pub(crate) const LEGACY_TABLES: &str = "legacy tables";
+/// IPv6.
+pub(crate) const IPV6: &str = "IPv6";
+const PARTS: [&str; 3] = [NFT_COMPAT, LEGACY_TABLES, IPV6];
+
+/// Whether this kernel is said to lack a part. `KERNEL_LACKS` lists the parts that `make kernels` leaves out, separated by
+/// commas.
+pub(crate) fn lacks(part: &str) -> bool {
+    std::env::var("KERNEL_LACKS").is_ok_and(|parts| parts.split(',').any(|lacking| lacking == part))
+}
+
+/// The families of IP that the kernel has.
+pub(crate) fn families() -> &'static [Family] {
+    if lacks(IPV6) { &[Family::V4] } else { &[Family::V4, Family::V6] }
+}
+
+/// Creates a trial that is ignored with a reason if a program or a part of the kernel is missing, unless `REQUIRE_TIERS` contains
+/// `netns`. A part that `KERNEL_LACKS` names is never required.
 pub(crate) fn trial(
     name: impl Into<String>,
-    programs: &'static [&'static str],
+    needs: &'static [&'static str],
     body: impl FnOnce() + Send + 'static,
 ) -> Trial {
     Trial::ignorable_test(name, move || {
-        let Err(missing) = prerequisites(programs) else {
+        if let Some(part) = PARTS.iter().find(|part| lacks(part) && needs.iter().any(|need| is_of(need, part))) {
+            return Ok(Completion::ignored_with(format!("the kernel lacks {part}")));
+        }
+        let Err(missing) = prerequisites(needs) else {
             body();
             return Ok(Completion::Completed);
         };
@@ -145,13 +169,24 @@ pub(crate) fn trial(
     })
 }
 
-fn prerequisites(programs: &[&str]) -> Result<(), String> {
+/// Whether a need is this part of the kernel, or a program that does nothing without it.
+fn is_of(need: &str, part: &str) -> bool {
+    match part {
+        _ if need == part => true,
+        NFT_COMPAT => need.contains("tables-nft"),
+        LEGACY_TABLES => need.contains("tables-legacy"),
+        _ => need.starts_with("ip6tables"),
+    }
+}
+
+fn prerequisites(needs: &[&str]) -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("namespaces are made by root".to_owned());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let is_there = |program: &str| dirs.iter().any(|dir| dir.join(program).exists());
+    let programs = needs.iter().filter(|need| !PARTS.contains(need));
     match ["ip"].iter().chain(programs).find(|program| !is_there(program)) {
         Some(program) => Err(format!("{program} is not installed")),
         None => Ok(()),

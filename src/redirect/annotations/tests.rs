@@ -160,7 +160,7 @@ fn invalid_groups_and_loopback_are_ignored_in_the_way_that_redirects_more() {
     for include in ["java,202", "202,-j ACCEPT", &many, "", " ", ","] {
         let (redirect, warnings) = parse(&facts(&[], &[(proxy_env::OWNER_GROUPS, include)]));
         assert_eq!(redirect.owner_groups, OwnerGroups::AllBut(Vec::new()), "{include}");
-        assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS && w.allowed.ends_with("as `*`")));
+        assert!(matches!(&warnings[..], [w] if w.key == proxy_env::OWNER_GROUPS && w.allowed.ends_with("using `*`")));
     }
     let many = vec!["7"; 1025].join(",");
     for (exclude, spared) in [("888,ftp", vec![Owner::Id(888)]), ("888,-j ACCEPT", Vec::new()), (&many, Vec::new())] {

@@ -12,12 +12,13 @@ use istio_cni::rules::Family;
 use super::Backend;
 use super::table::Place;
 use super::topology::Topology;
+use crate::support::families;
 
 /// Invalid packets arrive, and do not with `drop_invalid`.
 pub(crate) fn are_dropped_when_asked(backend: Backend) {
     for drop_invalid in [false, true] {
         let topology = Topology::new();
-        let mut connections = [Family::V4, Family::V6].map(|family| connection(&topology, family));
+        let mut connections: Vec<_> = families().iter().map(|&family| connection(&topology, family)).collect();
         (backend.load)(&topology.pod, &Redirect { drop_invalid, dual_stack: true, ..Redirect::default() }, true);
         let strict = || fs::write("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0");
         topology.pod.inside(strict).unwrap();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use istio_cni::rules::Family;
 
 use super::table::{Place, Row};
-use crate::support::TestNetns;
+use crate::support::{TestNetns, families};
 
 /// `eth0` leads everywhere except to [`super::table::Place::Beyond`], which is behind `eth1`.
 pub(crate) struct Topology {
@@ -42,10 +42,9 @@ impl Topology {
                address add fd01::2/64 dev eth1 nodad
                link set eth0 up
                link set eth1 up\n";
-        pod.feed("ip", &["-batch", "-"], &batch);
-        world.feed(
-            "ip",
-            &["-batch", "-"],
+        configure(&pod, &batch);
+        configure(
+            &world,
             "address add 10.0.0.1/24 dev eth0
              address add fd00::1/64 dev eth0 nodad
              address add 10.0.1.1/24 dev eth1
@@ -63,9 +62,8 @@ impl Topology {
         for netns in [&world, &pod] {
             netns.feed("ip", &["-batch", "-"], "link show dev eth0\nlink show dev eth1\n");
         }
-        pod.feed(
-            "ip",
-            &["-batch", "-"],
+        configure(
+            &pod,
             "route add default via 10.0.0.1
              route add 203.0.113.0/24 via 10.0.1.1
              route add default via fd00::1
@@ -82,12 +80,10 @@ impl Topology {
     /// Waits for IPv6, which works some time after a link is up: until a port without listener refuses.
     fn wait_for_wires(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        for (place, family) in [
-            (Place::Remote, Family::V4),
-            (Place::Remote, Family::V6),
-            (Place::Beyond, Family::V4),
-            (Place::Beyond, Family::V6),
-        ] {
+        let places = [Place::Remote, Place::Beyond];
+        for (place, family) in
+            places.into_iter().flat_map(|place| families().iter().map(move |&family| (place, family)))
+        {
             let to = SocketAddr::new(place.ip(family).unwrap(), 1);
             let patience = Duration::from_millis(50);
             self.pod.inside(|| {
@@ -110,14 +106,18 @@ impl Topology {
         // A datagram's response has the address that it was sent to as source only if the socket is bound to it.
         let mut remote: Vec<String> = ["tcp/80", "tcp/9000", "tcp/15020", "tcp/53"].map(str::to_owned).to_vec();
         for place in [Place::Remote, Place::Other] {
-            for family in [Family::V4, Family::V6] {
+            for &family in families() {
                 let ip = place.ip(family).unwrap();
                 remote.extend([53, 80].map(|port| format!("udp/{}", SocketAddr::new(ip, port))));
             }
         }
+        let owned = |ports: &[&str]| -> Vec<String> {
+            let ports = ports.iter().filter(|port| !port.contains('[') || families().contains(&Family::V6));
+            ports.map(|&port| port.to_owned()).collect()
+        };
         [
-            start(&self.pod, "proxy", proxy, &envoy.map(str::to_owned)),
-            start(&self.pod, "app", 1000, &app.map(str::to_owned)),
+            start(&self.pod, "proxy", proxy, &owned(&envoy)),
+            start(&self.pod, "app", 1000, &owned(&app)),
             start(&self.world, "remote", 1000, &remote),
         ]
     }
@@ -134,6 +134,13 @@ impl Topology {
         let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { stdout } else { format!("{stdout} {stderr}") }
     }
+}
+
+/// Runs lines in `ip -batch`, without those of a family that the kernel lacks.
+fn configure(netns: &TestNetns, lines: &str) {
+    let is_possible = |line: &&str| families().contains(&Family::V6) || !line.contains("::");
+    let batch: String = lines.lines().filter(is_possible).flat_map(|line| [line, "\n"]).collect();
+    netns.feed("ip", &["-batch", "-"], &batch);
 }
 
 /// Starts a program, and returns when it listens.

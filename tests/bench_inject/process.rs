@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use istio_cni::inject::dapr::{Era, Settings};
-use istio_cni::webhook::dapr::{Mesh as DaprMesh, Places, keep, route};
+use istio_cni::webhook::dapr::{Mesh as DaprMesh, TrustFiles, route, watch_mesh};
 use istio_cni::webhook::{Native, Profile, Review, Surroundings, Texts, Verdict, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
@@ -60,10 +60,10 @@ fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
 async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
     let env = DAPR.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current)?);
-    let (mesh, places) = (DaprMesh::default(), Places { anchors: anchors.to_owned() });
+    let (mesh, trust_files) = (DaprMesh::default(), TrustFiles { anchors: anchors.to_owned() });
     let profile = route(Arc::clone(&settings), mesh.clone()).profile;
     let client = api.client();
-    let keeping = tokio::spawn(async move { keep(client, &settings, &places, &mesh).await });
+    let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &trust_files, &mesh).await });
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while let Err(error) = answer(&*profile, &probe.text(0)) {
         ensure!(tokio::time::Instant::now() < deadline, "Dapr's injection does not begin: {error}");

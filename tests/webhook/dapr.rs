@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::serve::health::Readiness;
-use istio_cni::webhook::dapr::{Mesh, Places, keep, route, watchdog};
+use istio_cni::webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
@@ -52,8 +52,8 @@ impl Stage {
         let readiness = Readiness::default();
         let mesh = Mesh::new(readiness.clone());
         let routes = vec![route(Arc::clone(&settings), mesh.clone())];
-        let (client, places) = (api.client(), Places { anchors: anchors.clone() });
-        let keeping = tokio::spawn(async move { keep(client, &settings, &places, &mesh).await });
+        let (client, trust_files) = (api.client(), TrustFiles { anchors: anchors.clone() });
+        let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &trust_files, &mesh).await });
         let simple = Simple::planned(|plan| Plan { routes, ..plan }).await;
         Self { simple, api, anchors, readiness, _dir: dir, keeping }
     }

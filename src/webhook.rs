@@ -21,6 +21,7 @@ mod review;
 mod run;
 mod store;
 mod surroundings;
+mod threads;
 mod warnings;
 
 pub mod flags;

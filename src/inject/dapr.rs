@@ -7,6 +7,7 @@ mod accounts;
 mod annotations;
 mod app_id;
 mod args;
+mod charge;
 mod components;
 mod container;
 mod documents;
@@ -28,6 +29,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
 pub use accounts::{Allowed, Authority, PatternError, User};
@@ -135,6 +137,9 @@ pub enum Refusal {
     /// Release 1.4.2 denies pods whose port is not a number.
     #[error("dapr.io/app-port: {0:?} is no port")]
     AppPort(String),
+    /// The injection exceeds the budget of the review.
+    #[error("this pod cannot be injected: {0}; it has too many containers, or its annotations are too long")]
+    Exceeded(Exceeded),
 }
 
 impl Decision {
@@ -154,6 +159,7 @@ impl Decision {
             Self::Refuse(Refusal::NoComponents) => "no_components",
             Self::Refuse(Refusal::NoImage) => "no_image",
             Self::Refuse(Refusal::AppPort(_)) => "app_port",
+            Self::Refuse(Refusal::Exceeded(_)) => "budget",
         }
     }
 
@@ -198,12 +204,22 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Reviews one request.
+/// Reviews one request, with a budget of its own.
 pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> AdmissionOutcome {
+    review_within(request, settings, facts, &mut Budget::default())
+}
+
+/// Reviews one request and charges the injection to the budget.
+pub fn review_within(
+    request: &Request<'_>,
+    settings: &Settings,
+    facts: &Facts<'_>,
+    budget: &mut Budget,
+) -> AdmissionOutcome {
     let mut warnings = Vec::new();
     let (decision, patch) = match admit(request, settings, facts) {
         Err(decision) => (decision, Vec::new()),
-        Ok(authority) => match inject(request, settings, facts, &mut warnings) {
+        Ok(authority) => match inject(request, settings, facts, (&mut warnings, budget)) {
             Ok((app_id, patch)) => (Decision::Inject { app_id, authority }, patch),
             Err(decision) => (decision, Vec::new()),
         },
@@ -247,7 +263,7 @@ fn inject(
     request: &Request<'_>,
     settings: &Settings,
     facts: &Facts<'_>,
-    warnings: &mut Vec<String>,
+    (warnings, budget): (&mut Vec<String>, &mut Budget),
 ) -> Result<(AppId, Vec<Operation>), Decision> {
     let object = request.object.ok_or(Refusal::NoObject)?;
     let pod = Pod::read(object)?;
@@ -259,6 +275,7 @@ fn inject(
     let anchors = facts.trust.anchors.as_deref().ok_or(Refusal::NoTrustAnchors)?;
     let options = Options::read(&mut annotations);
     warnings.append(&mut annotations.warnings);
+    charge::charge(&pod, &options, budget).map_err(Refusal::Exceeded)?;
     let mut parts = Parts {
         id: &app_id.id,
         namespace: request.namespace,

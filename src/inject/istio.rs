@@ -186,7 +186,7 @@ impl Injector {
         let budget = &mut request.budget.clone();
         annotations::charge(pod, budget)?;
         let mesh = &self.config.mesh;
-        let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs)?;
+        let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs, budget)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
                 let owner = Owner::of_legacy_pod(pod, namespace);

@@ -3,6 +3,7 @@
 //! `run` hands it to the server. It decides nothing about pods.
 #![expect(clippy::disallowed_methods, reason = "measures how long an answer takes")]
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +13,13 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::Sender;
-use tokio::task::spawn_blocking;
 use tokio::time::{self, timeout_at};
 
 use super::events::{self, Notice};
 use super::metrics::Metrics;
 use super::path;
 use super::review::{Outcome, Profile, Review, Verdict};
+use super::threads::Threads;
 use super::warnings::clipped;
 use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 
@@ -52,14 +53,20 @@ pub struct Endpoint {
     time: Duration,
     /// As many reviews are at work at once as there are processors; their memory is bounded by that, too.
     turns: Arc<Semaphore>,
+    /// As many as turns.
+    threads: Arc<Threads>,
 }
 
 impl Endpoint {
     /// Answers on these routes, and on `/ready`, within `time` of a request's arrival: a review that has no turn by then is
     /// refused, and so is one that is still at work.
-    pub fn new(routes: Vec<Route>, metrics: Metrics, time: Duration) -> Self {
+    ///
+    /// # Errors
+    /// There can be no threads for reviews.
+    pub fn new(routes: Vec<Route>, metrics: Metrics, time: Duration) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        Self { routes: routes.into(), metrics, notices: None, time, turns: Arc::new(Semaphore::new(processors)) }
+        let (turns, threads) = (Arc::new(Semaphore::new(processors)), Arc::new(Threads::new(processors)?));
+        Ok(Self { routes: routes.into(), metrics, notices: None, time, turns, threads })
     }
 
     /// The same, whose outcomes are told to the owners of pods.
@@ -67,7 +74,7 @@ impl Endpoint {
         Self { notices: Some(notices), ..self }
     }
 
-    /// Reviews on a thread of its own: the runtime's workers go on serving connections and probes meanwhile.
+    /// Reviews on one of [`Threads`]: the runtime's workers go on serving connections and probes meanwhile.
     async fn review(&self, profile: Arc<dyn Profile>, request: Request) -> Response {
         // Dropped with this future when the connection or its request's time ends.
         let stop = StopOnDrop(Stop::default());
@@ -76,7 +83,7 @@ impl Endpoint {
             return self.without_turn(request.uri().path());
         };
         let (endpoint, budget) = (self.clone(), Budget::until(Limits::default(), stop.0.clone()));
-        let mut work = spawn_blocking(move || {
+        let mut work = self.threads.run(move || {
             let answer = endpoint.reviewed(&*profile, &request, budget);
             drop(turn);
             answer

@@ -42,7 +42,8 @@ impl Profile for Dapr {
             object: Some(&review.object).filter(|object| !object.is_null()),
         };
         let snapshot = self.mesh.snapshot();
-        outcome_of(&dapr::review(&request, &self.settings, &snapshot.facts(&review.namespace)))
+        let (facts, mut budget) = (snapshot.facts(&review.namespace), review.budget.clone());
+        outcome_of(&dapr::review_within(&request, &self.settings, &facts, &mut budget))
     }
 }
 

@@ -85,6 +85,9 @@ pub enum Error {
     /// Certificates of callers cannot be checked.
     #[error(transparent)]
     Callers(#[from] callers::Error),
+    /// There can be no threads for reviews.
+    #[error("no threads can be made for reviews: raise the container's limit of processes")]
+    Threads(#[source] std::io::Error),
 }
 
 /// Serves until the end is wished, and what is under way then.
@@ -120,7 +123,8 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         )
     };
     // An eighth of a request's time is left to write an answer.
-    let endpoint = Endpoint::new(routes, metrics.clone(), settings.limits.request * 7 / 8).announcing(notices);
+    let time = settings.limits.request * 7 / 8;
+    let endpoint = Endpoint::new(routes, metrics.clone(), time).map_err(Error::Threads)?.announcing(notices);
     let answer = Leaving { endpoint, shutdown: shutdown.clone() };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use nix::sys::resource::UsageWho;
 
 use crate::client::Connection;
 use crate::input::Reviews;
+use crate::process;
 use crate::program::Program;
 
 /// How long a load lasts.
@@ -20,6 +22,10 @@ pub(crate) struct Shown {
     rates: Vec<f64>,
     /// Milliseconds of each review of all loads.
     took: Vec<f64>,
+    /// Milliseconds of a processor that the program has had.
+    program: f64,
+    /// The same of the generator, which is this process.
+    generator: f64,
 }
 
 impl Shown {
@@ -31,6 +37,14 @@ impl Shown {
     /// Milliseconds within which so many of a hundred reviews were answered.
     pub(crate) fn within(&mut self, percent: usize) -> f64 {
         of_hundred(&mut self.took, percent)
+    }
+
+    /// Milliseconds of a processor for one review: the program's and the generator's. Others that use the machine change these
+    /// less than the rate.
+    #[expect(clippy::cast_precision_loss, reason = "some thousands")]
+    pub(crate) fn cost(&self) -> (f64, f64) {
+        let reviews = self.took.len() as f64;
+        (self.program / reviews, self.generator / reviews)
     }
 }
 
@@ -61,6 +75,7 @@ pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize
     for _ in 0..connections {
         opened.push(Connection::open(program.address, &program.trust).await?);
     }
+    let (of_program, of_generator) = (program.processor_time()?, process::processor_time(UsageWho::RUSAGE_SELF));
     let (reviews, begin) = (Arc::new(reviews.clone()), Instant::now());
     let tasks: Vec<_> = opened
         .into_iter()
@@ -84,5 +99,7 @@ pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     shown.rates.push(took.len() as f64 / begin.elapsed().as_secs_f64());
     shown.took.extend(took);
+    shown.program += program.processor_time()? - of_program;
+    shown.generator += process::processor_time(UsageWho::RUSAGE_SELF) - of_generator;
     Ok(())
 }

@@ -86,9 +86,9 @@ async fn over_https(program: &Program, all: &[Reviews; 4]) -> Result<()> {
         }
     }
     for (reviews, (connections, rate, p99), mut shown) in loads {
-        let (got, late) = (shown.rate(), shown.within(99));
+        let (got, late, (program, generator)) = (shown.rate(), shown.within(99), shown.cost());
         println!(
-            "  {:<32} {connections:>3} connections {got:>8.0} reviews/s (aim {rate:.0}: {})   p50 {:>6.2} ms   p99 {late:>6.2} ms (aim {p99:.0}: {})",
+            "  {:<32} {connections:>3} connections {got:>8.0} reviews/s (aim {rate:.0}: {})   p50 {:>6.2} ms   p99 {late:>6.2} ms (aim {p99:.0}: {})   processor time {program:.3} ms + generator {generator:.3} ms",
             reviews.name(),
             met(got >= rate),
             shown.within(50),

@@ -60,10 +60,10 @@ fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
 async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
     let env = DAPR.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current)?);
-    let (mesh, files) = (DaprMesh::default(), TrustFiles { anchors: anchors.to_owned() });
+    let (mesh, trust_files) = (DaprMesh::default(), TrustFiles { anchors: anchors.to_owned() });
     let profile = route(Arc::clone(&settings), mesh.clone()).profile;
     let client = api.client();
-    let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &files, &mesh).await });
+    let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &trust_files, &mesh).await });
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     while let Err(error) = answer(&*profile, &probe.text(0)) {
         ensure!(tokio::time::Instant::now() < deadline, "Dapr's injection does not begin: {error}");
@@ -91,18 +91,18 @@ pub(crate) fn measure(profile: &dyn Profile, reviews: &Reviews) -> Result<f64> {
     let mut costs = Vec::new();
     for round in 0..ROUNDS {
         let texts = reviews.texts(round * REVIEWS, REVIEWS);
-        let before = cpu();
+        let before = processor_time(UsageWho::RUSAGE_THREAD);
         answer_all(profile, &texts)?;
         #[expect(clippy::cast_precision_loss, reason = "a count of hundreds")]
-        costs.push((cpu() - before) / REVIEWS as f64);
+        costs.push((processor_time(UsageWho::RUSAGE_THREAD) - before) / REVIEWS as f64);
     }
     costs.sort_by(f64::total_cmp);
     Ok(costs[costs.len() / 2])
 }
 
-/// Milliseconds that this thread has had of processors.
-fn cpu() -> f64 {
-    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("the kernel knows every thread");
+/// Milliseconds that this thread or process has had of processors.
+pub(crate) fn processor_time(of: UsageWho) -> f64 {
+    let usage = getrusage(of).expect("the kernel knows every thread");
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a short program")]
     let micros = (usage.user_time() + usage.system_time()).num_microseconds() as f64;
     micros / 1e3

@@ -20,6 +20,9 @@ use crate::input::Reviews;
 use crate::load;
 use crate::process::DAPR;
 
+/// Ticks in a second of the times in `/proc/PID/stat`, the same on all machines.
+const USER_HZ: f64 = 100.0;
+
 /// A running injector; it ends with the value.
 pub(crate) struct Program {
     child: Child,
@@ -83,6 +86,15 @@ impl Program {
 
     fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    /// Milliseconds that it has had of processors, in steps of the kernel's clock.
+    pub(crate) fn processor_time(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // utime and stime are the fields 14 and 15; the name in parentheses is the second.
+        let (_, fields) = stat.rsplit_once(") ").context("no name in stat")?;
+        let ticks: f64 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0.0)).sum();
+        Ok(ticks * 1e3 / USER_HZ)
     }
 
     /// The most memory that it has had, in MiB.

@@ -19,7 +19,7 @@ pub(crate) trait Numbers {
 pub(crate) const LARGEST: usize = 3 << 20;
 
 /// The shapes of hostile parts, by name.
-pub(crate) const SHAPES: [(&str, Shape); 24] = [
+pub(crate) const SHAPES: [(&str, Shape); 27] = [
     ("templates that are there", known_templates),
     ("templates that are not there", unknown_templates),
     ("variables of an own sidecar", own_env),
@@ -44,6 +44,9 @@ pub(crate) const SHAPES: [(&str, Shape); 24] = [
     ("numbers", numbers),
     ("long texts", texts),
     ("empty maps", maps),
+    ("lists for Dapr", dapr_lists),
+    ("paths for Dapr", dapr_paths),
+    ("values for Dapr", dapr_values),
 ];
 
 /// Adds approximately this many bytes to a pod.
@@ -300,4 +303,32 @@ fn maps(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
     let list = vec![json!({}); size / 3];
     let place = ["containers", "volumes", "initContainers", "tolerations", "hostAliases"][numbers.below(5)];
     push(pod, place, list);
+}
+
+fn dapr_lists(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
+    const LISTS: [(&str, &str); 5] = [
+        ("dapr.io/env", "A=,"),
+        ("dapr.io/env-from-secret", "A=s:k,"),
+        ("dapr.io/volume-mounts", "v:/x,"),
+        ("dapr.io/volume-mounts-rw", ":,"),
+        ("dapr.io/pluggable-components", "c,"),
+    ];
+    let (name, element) = LISTS[numbers.below(LISTS.len())];
+    volumes(pod, size / 4, numbers);
+    containers(pod, size / 4, numbers);
+    annotate(pod, name, element.repeat(size / 2 / element.len()));
+}
+
+fn dapr_paths(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
+    const NAMES: [&str; 2] = ["dapr.io/unix-domain-socket-path", "dapr.io/pluggable-components-sockets-folder"];
+    annotate(pod, NAMES[numbers.below(NAMES.len())], "/x".repeat(size / 4));
+    annotate(pod, "dapr.io/pluggable-components", "c7");
+    push(pod, "containers", vec![json!({"name": "c7"}); size / 32]);
+}
+
+fn dapr_values(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
+    const NAMES: [&str; 6] =
+        ["app-port", "app-protocol", "app-id", "sidecar-cpu-request", "sidecar-image", "sidecar-listen-addresses"];
+    let piece = ["7", "x", "\u{0}", "\"", "İ", " "][numbers.below(6)];
+    annotate(pod, &format!("dapr.io/{}", NAMES[numbers.below(NAMES.len())]), piece.repeat(size / piece.len()));
 }

@@ -27,7 +27,7 @@ fn endpoint(native: &str) -> Endpoint {
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current).unwrap());
     let istio = Route { path: ISTIO, below: true, profile: Arc::from(profile) };
     let routes = vec![istio, route(settings, Mesh::trusting("PEM".to_owned()))];
-    Endpoint::new(routes, Metrics::new(&mut Registry::default()), Duration::from_secs(5))
+    Endpoint::new(routes, Metrics::new(&mut Registry::default()), Duration::from_secs(5)).unwrap()
 }
 
 fn pod(annotations: &Value) -> Value {

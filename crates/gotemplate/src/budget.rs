@@ -103,6 +103,11 @@ impl Budget {
         Ok(())
     }
 
+    /// The part of the limits that is left.
+    pub fn left(&self) -> Limits {
+        Limits { steps: self.steps, bytes: self.bytes, ..self.limits }
+    }
+
     /// See [`Limits::depth`].
     pub(super) fn depth(&self) -> usize {
         self.limits.depth

@@ -2,7 +2,7 @@
 //!
 //! An invalid annotation is ignored with a warning for the pod's creator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::era::{Era, truthy, truthy_1_4_2};
 
@@ -44,7 +44,8 @@ impl<'a> Annotations<'a> {
         let value = self.given(key)?;
         let number = value.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
         if number.is_none() {
-            self.warnings.push(format!("{PREFIX}{key}: {value:?} is no whole number in range and is passed over"));
+            let value = shown(value);
+            self.warnings.push(format!("{PREFIX}{key}: {value} is no whole number in range and is passed over"));
         }
         number
     }
@@ -62,6 +63,17 @@ impl<'a> Annotations<'a> {
             period: number("period-seconds", default.period),
             threshold: number("threshold", default.threshold),
         }
+    }
+}
+
+/// The longest part of a value that a warning repeats, in characters; logs and answers repeat no more.
+const LONGEST_SHOWN: usize = 2048;
+
+/// A value as warnings quote it.
+pub(super) fn shown(value: &str) -> String {
+    match value.char_indices().nth(LONGEST_SHOWN) {
+        None => format!("{value:?}"),
+        Some((end, _)) => format!("{:?}…", &value[..end]),
     }
 }
 
@@ -129,8 +141,8 @@ pub(super) struct Sizes<'a> {
 /// The pod's component containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pluggable<'a> {
-    /// Comma-separated names; whitespace is part of a name.
-    pub(super) names: &'a str,
+    /// Names; whitespace is part of a name.
+    names: HashSet<&'a str>,
     pub(super) folder: &'a str,
     pub(super) inject: bool,
 }
@@ -215,7 +227,7 @@ impl<'a> Options<'a> {
 
     /// The value of the application's protocol variable; empty for an unknown protocol.
     pub(super) fn app_protocol(&self) -> &'static str {
-        let protocol = self.app.protocol.to_lowercase();
+        let protocol = self.app.protocol.to_ascii_lowercase();
         match (protocol.as_str(), self.app.ssl) {
             ("grpcs", _) | ("grpc", true) => "grpcs",
             ("https", _) | ("http", true) => "https",
@@ -302,13 +314,13 @@ impl<'a> Sizes<'a> {
 impl<'a> Pluggable<'a> {
     fn read(from: &Annotations<'a>) -> Self {
         Self {
-            names: from.text("pluggable-components", ""),
+            names: from.text("pluggable-components", "").split(',').collect(),
             folder: from.text("pluggable-components-sockets-folder", ""),
             inject: from.flag("inject-pluggable-components", false),
         }
     }
 
     pub(super) fn contains(&self, container: &str) -> bool {
-        self.names.split(',').any(|name| name == container)
+        self.names.contains(container)
     }
 }

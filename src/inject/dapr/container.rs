@@ -1,8 +1,10 @@
 //! Builds the sidecar's container.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
-use super::annotations::{Options, Probe, Resources};
+use super::annotations::{Options, Probe, Resources, shown};
 use super::args::{self, HTTP_PORT, PUBLIC_PORT, SOCKETS};
 use super::components::SOCKETS_VARIABLE;
 use super::env::{self, Variables, from_field, from_secret, variable};
@@ -133,12 +135,13 @@ pub(super) fn tokens(options: &Options<'_>) -> impl Iterator<Item = Value> {
 
 fn volume_mounts(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Vec<Value> {
     let wanted = mounts::parse(parts.options.mounts, true).chain(mounts::parse(parts.options.mounts_rw, false));
+    let volumes: HashSet<&str> = parts.pod.spec.volumes.iter().map(|volume| volume.name).collect();
     let mut mounts = Vec::new();
     for wanted in wanted {
-        if parts.pod.has_volume(wanted.volume) {
+        if volumes.contains(wanted.volume) {
             mounts.push(wanted.value());
         } else {
-            warnings.push(format!("volume {:?} is not in the pod, so daprd does not mount it", wanted.volume));
+            warnings.push(format!("volume {} is not in the pod, so daprd does not mount it", shown(wanted.volume)));
         }
     }
     if !parts.options.socket_path.is_empty() {
@@ -162,7 +165,8 @@ pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Va
         let mut amounts = Map::new();
         for (resource, text) in entries.into_iter().filter(|(_, text)| !text.is_empty()) {
             let Some(amount) = quantity::canonical(text) else {
-                warnings.push(format!("{resource} of daprd: {text:?} is no quantity, so it gets no {list} at all"));
+                let text = shown(text);
+                warnings.push(format!("{resource} of daprd: {text} is no quantity, so it gets no {list} at all"));
                 return json!({});
             };
             amounts.insert(resource.to_owned(), amount.into());

@@ -114,10 +114,6 @@ impl<'a> Pod<'a> {
         }
         self.spec.init_containers.iter().any(|container| container.name == SIDECAR).then_some("initContainers")
     }
-
-    pub(super) fn has_volume(&self, name: &str) -> bool {
-        self.spec.volumes.iter().any(|volume| volume.name == name)
-    }
 }
 
 /// Deserializes a required struct.

@@ -1,6 +1,7 @@
 //! Tests of Dapr's injection, and their settings, pods and reviews.
 
 mod accounts;
+mod budget;
 mod components;
 mod container;
 mod meshes;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::Error;
 use crate::contract::annotation;
+use crate::inject::pod;
 use crate::inject::quantity::is_quantity;
-use crate::inject::{pod, yaml};
 use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
 
 type Check = fn(&str) -> Result<(), &'static str>;
@@ -50,9 +50,8 @@ const CHECKS: [(&str, Check); 29] = [
     ("k8s.v1.cni.cncf.io/networks", |v| {
         no_control(v, "text without control characters other than line breaks", "\n\r\t")
     }),
-    (annotation::PROXY_CONFIG, |v| {
-        yaml::value(v).ok().filter(|config| config.is_object() || config.is_null()).map(drop).ok_or("a map in YAML")
-    }),
+    // `mesh` has read it by then.
+    (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
 
 /// Whether an annotation is one of those that Istio knows and checks.
@@ -154,7 +153,6 @@ mod tests {
             (annotation::MERGE_METRICS, "maybe"),
             ("sidecar.istio.io/proxyCPU", "1\n        evil: yes"),
             ("sidecar.istio.io/logLevel", "info\n- x"),
-            (annotation::PROXY_CONFIG, "a: [1"),
         ];
         for (name, value) in wrong {
             let error = check(&pod(name, value)).unwrap_err().to_string();
@@ -163,11 +161,7 @@ mod tests {
                 "{error}"
             );
         }
-        for (name, value) in [
-            (annotation::INCLUDE_OUTBOUND_CIDRS, "*"),
-            (annotation::INCLUDE_INBOUND_PORTS, ""),
-            (annotation::PROXY_CONFIG, "concurrency: 2\n"),
-        ] {
+        for (name, value) in [(annotation::INCLUDE_OUTBOUND_CIDRS, "*"), (annotation::INCLUDE_INBOUND_PORTS, "")] {
             check(&pod(name, value)).unwrap();
         }
     }

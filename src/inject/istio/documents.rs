@@ -114,8 +114,8 @@ impl Injector {
     fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
         let config = self.config();
         let namespace = pod::text(pod::metadata(subject), "namespace");
-        let proxy_config = config.mesh.proxy_of(subject, namespace, &[])?;
         let budget = &mut Budget::default();
+        let proxy_config = config.mesh.proxy_of(subject, namespace, &[], budget)?;
         if let Program::Legacy(program) = &config.settings.program {
             if program.release(&config.values) < UNITED {
                 let by_hand = legacy::by_hand::inject(config, program, subject, &owner, proxy_config, budget)?;

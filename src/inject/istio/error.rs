@@ -139,6 +139,14 @@ impl Error {
         }
     }
 
+    /// Why the text of a template cannot be used.
+    pub(super) fn rendered(template: &str, error: yaml::Error) -> Self {
+        match error {
+            yaml::Error::Exceeded(exceeded) => exceeded.into(),
+            error => Self::Rendered { template: template.to_owned(), error },
+        }
+    }
+
     /// The longest part of a value that an error repeats, in characters.
     const SHOWN: usize = 100;
 

@@ -2,6 +2,7 @@
 //!
 //! Both are JSON in protobuf's spelling, checked by their definition; what injection itself asks is read once.
 
+use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::functions::PROXY_DEFAULTS;
@@ -76,8 +77,14 @@ impl Mesh {
     /// The proxy configuration of a pod. `resources`: `ProxyConfig` objects of the root and the pod's namespace.
     ///
     /// # Errors
-    /// The pod's annotation cannot be read, or makes a configuration with which no proxy starts.
-    pub(super) fn proxy_of(&self, subject: &Value, namespace: &str, resources: &[Value]) -> Result<Value, Error> {
+    /// The pod's annotation cannot be read, or makes a configuration with which no proxy starts; or reading it exceeds the budget.
+    pub(super) fn proxy_of(
+        &self,
+        subject: &Value,
+        namespace: &str,
+        resources: &[Value],
+        budget: &mut Budget,
+    ) -> Result<Value, Error> {
         let mut config = self.proxy().clone();
         let labels = pod::map(pod::metadata(subject), "labels");
         let root = self.root_namespace();
@@ -87,7 +94,8 @@ impl Mesh {
             of(namespace, false).overlay(&mut config);
         }
         if let Some(text) = pod::annotation(subject, annotation::PROXY_CONFIG) {
-            match yaml::value(text) {
+            match yaml::value_within(text, budget) {
+                Err(yaml::Error::Exceeded(exceeded)) => return Err(exceeded.into()),
                 Ok(Value::Object(annotated)) => {
                     overlay(&mut config, proto::decode(proto::PROXY_CONFIG, annotated).map_err(Error::ProxyConfig)?);
                     proxy_config::check(&config)?;
@@ -193,7 +201,7 @@ mod tests {
         ];
         let pod = json!({"metadata": {"labels": {"app": "web"},
             "annotations": {annotation::PROXY_CONFIG: "concurrency: 3\nproxyMetadata: {C: pod}"}}});
-        let config = mesh.proxy_of(&pod, "shop", &resources).unwrap();
+        let config = mesh.proxy_of(&pod, "shop", &resources, &mut Budget::default()).unwrap();
         assert_eq!(config["concurrency"], 4);
         assert_eq!(config["image"]["imageType"], "debug");
         assert_eq!(config["proxyMetadata"], json!({"A": "m", "B": "root", "C": "pod"}));
@@ -202,7 +210,7 @@ mod tests {
 
     fn annotated(text: &str) -> Result<Value, String> {
         let pod = json!({"metadata": {"annotations": {annotation::PROXY_CONFIG: text}}});
-        Mesh::default().proxy_of(&pod, "shop", &[]).map_err(|error| error.to_string())
+        Mesh::default().proxy_of(&pod, "shop", &[], &mut Budget::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -216,6 +224,15 @@ mod tests {
             error.starts_with("invalid value for annotation \"proxy.istio.io/config\": concurrency is \"two\""),
             "{error}"
         );
+    }
+
+    #[test]
+    fn an_annotation_that_is_no_map_is_refused() {
+        for text in ["a: [1", "- a", "x"] {
+            let refused =
+                format!("invalid value {text:?} for annotation \"proxy.istio.io/config\": must be a map in YAML");
+            assert_eq!(annotated(text).unwrap_err(), refused);
+        }
     }
 
     #[test]

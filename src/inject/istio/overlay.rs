@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gotemplate::Budget;
 use serde_json::Value;
 
 use super::status;
@@ -56,14 +57,14 @@ impl Overlays {
     /// What a text means.
     ///
     /// # Errors
-    /// It cannot be read; see [`yaml::value`].
-    pub(super) fn read(&self, text: String) -> Result<Arc<Overlay>, yaml::Error> {
+    /// It cannot be read; see [`yaml::value_within`].
+    pub(super) fn read(&self, text: String, budget: &mut Budget) -> Result<Arc<Overlay>, yaml::Error> {
         let hash = self.hashes.hash_one(&text);
         // Compared outside of the lock. Another text of the same hash is read as if nothing were known.
         if let Some(known) = self.with(|remembered| remembered.recall(hash)).filter(|known| known.text == text) {
             return Ok(Arc::clone(&known.overlay));
         }
-        let whole = yaml::value(&text)?;
+        let whole = yaml::value_within(&text, budget)?;
         let overlay = Arc::new(Overlay { outline: status::outline(&whole), whole });
         if self.with(|remembered| remembered.came_before(hash)) {
             let bytes = text.len() + size(&overlay.whole) + size(&overlay.outline);
@@ -130,6 +131,12 @@ mod tests {
     use super::*;
     use crate::inject::istio::{BuiltIn, Config, Injector, Outcome, Request, Settings};
 
+    impl Overlays {
+        fn meaning(&self, text: String) -> Result<Arc<Overlay>, yaml::Error> {
+            self.read(text, &mut Budget::default())
+        }
+    }
+
     fn remembered(overlays: &Overlays) -> (usize, usize, usize) {
         overlays.with(|remembered| (remembered.texts.len(), remembered.bytes, remembered.once.len()))
     }
@@ -137,7 +144,7 @@ mod tests {
     #[test]
     fn a_text_that_comes_again_is_read_twice_and_then_known() {
         let overlays = Overlays::default();
-        let read = || overlays.read("spec: {volumes: [{name: v, emptyDir: {}}]}".to_owned()).unwrap();
+        let read = || overlays.meaning("spec: {volumes: [{name: v, emptyDir: {}}]}".to_owned()).unwrap();
         let (first, second, third, fourth) = (read(), read(), read(), read());
         assert!(!Arc::ptr_eq(&first, &second), "a text that came once is not kept");
         assert!(Arc::ptr_eq(&second, &third) && Arc::ptr_eq(&third, &fourth), "it is not read again");
@@ -150,7 +157,7 @@ mod tests {
         let overlays = Overlays::default();
         for _ in 0..4 {
             for letter in ["a", "b", "c"] {
-                let overlay = overlays.read(format!("metadata: {{labels: {{app: {letter}}}}}\n")).unwrap();
+                let overlay = overlays.meaning(format!("metadata: {{labels: {{app: {letter}}}}}\n")).unwrap();
                 assert_eq!(overlay.whole["metadata"]["labels"]["app"], letter);
             }
         }
@@ -191,7 +198,7 @@ mod tests {
     #[test]
     fn a_text_of_the_same_hash_has_its_own_meaning() {
         let overlays = Overlays::default();
-        let read = |text: &str| overlays.read(text.to_owned()).unwrap();
+        let read = |text: &str| overlays.meaning(text.to_owned()).unwrap();
         (0..2).for_each(|_| drop(read("a: 1")));
         let hash = overlays.hashes.hash_one("b: 2".to_owned());
         overlays.with(|remembered| {
@@ -206,7 +213,7 @@ mod tests {
         let overlays = Overlays::default();
         let fill = |count: usize, length: usize| {
             for number in 0..count {
-                (0..2).for_each(|_| drop(overlays.read(format!("a{number}: {}", "x".repeat(length))).unwrap()));
+                (0..2).for_each(|_| drop(overlays.meaning(format!("a{number}: {}", "x".repeat(length))).unwrap()));
             }
             remembered(&overlays)
         };
@@ -215,7 +222,7 @@ mod tests {
         let (texts, bytes, _) = fill(100, BYTES / 20);
         assert!((1..20).contains(&texts) && bytes <= BYTES, "{texts} texts of {bytes} bytes");
         let before = remembered(&overlays);
-        (0..3).for_each(|_| drop(overlays.read(format!("a: {}", "x".repeat(BYTES))).unwrap()));
+        (0..3).for_each(|_| drop(overlays.meaning(format!("a: {}", "x".repeat(BYTES))).unwrap()));
         assert_eq!(remembered(&overlays), before, "what is too large pushes nothing out");
         let sum = overlays.with(|remembered| remembered.texts.iter().map(|known| known.bytes).sum::<usize>());
         assert_eq!(sum, before.1);
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn texts_that_come_once_push_nothing_out() {
         let overlays = Overlays::default();
-        let read = |text: String| overlays.read(text).unwrap();
+        let read = |text: String| overlays.meaning(text).unwrap();
         (0..2).for_each(|_| drop(read("a: 1".to_owned())));
         let known = read("a: 1".to_owned());
         (0..5000).for_each(|number| drop(read(format!("b: {number}"))));
@@ -243,7 +250,7 @@ mod tests {
     fn what_cannot_be_read_is_an_error_each_time() {
         let overlays = Overlays::default();
         for _ in 0..4 {
-            assert!(overlays.read("a: [".to_owned()).is_err());
+            assert!(overlays.meaning("a: [".to_owned()).is_err());
         }
         assert_eq!(remembered(&overlays), (0, 0, 0));
     }

@@ -22,9 +22,6 @@ use crate::redirect::annotations::parse_bool;
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
 const NETWORK: &str = "ISTIO_META_NETWORK";
 
-/// Bytes of YAML that are read in the time of one step.
-pub(super) const BYTES_READ_PER_STEP: usize = 16;
-
 /// A pod, and what is known about it beside the configuration.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
@@ -129,8 +126,7 @@ fn render(
     for template in selected(config, subject)? {
         let name = template.name();
         let text = template.render(&value, budget)?;
-        budget.step(text.len() / BYTES_READ_PER_STEP)?;
-        let overlay = overlays.read(text).map_err(|error| Error::Rendered { template: name.to_owned(), error })?;
+        let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
         let mut merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
         };

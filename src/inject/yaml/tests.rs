@@ -1,9 +1,10 @@
 //! What is read in one pass is what the library reads.
 
+use gotemplate::{Budget, Exceeded, Limits};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{block, whole};
+use super::{Error, block, value_within, whole};
 
 /// Fails where the quick reader reads a text, and otherwise than the library.
 fn same(text: &str) -> Result<bool, TestCaseError> {
@@ -214,5 +215,52 @@ proptest! {
         same(&format!("a: {text}\n"))?;
         same(&format!("a: [{text}, {text}]\n"))?;
         same(&format!("{text}: 1\n"))?;
+    }
+}
+
+/// Levels of lists, each of nine aliases of the one before.
+fn nested_aliases(levels: usize) -> String {
+    let level =
+        |level: usize| format!("a{}: &a{} [{}]\n", level + 1, level + 1, vec![format!("*a{level}"); 9].join(", "));
+    "a0: &a0 [x, x]\n".to_owned() + &(0..levels).map(level).collect::<String>()
+}
+
+fn steps_of(text: &str) -> Result<u64, Error> {
+    let (all, mut budget) = (Limits::default(), Budget::default());
+    let value = value_within(text, &mut budget)?;
+    assert_eq!(value, whole(text).unwrap());
+    Ok(all.steps - budget.left().steps)
+}
+
+#[test]
+fn an_alias_is_charged_as_what_it_stands_for() {
+    let spelled = steps_of("a: &a [x, x]\nb: [[x, x], [x, x], [x, x]]\n").unwrap();
+    let aliases = steps_of("a: &a [x, x]\nb: [*a, *a, *a]\n").unwrap();
+    // The commas are charged besides.
+    assert!(aliases.abs_diff(spelled) < spelled / 5, "{aliases} steps, {spelled} without aliases");
+    let growth = steps_of(&nested_aliases(3)).unwrap() / steps_of(&nested_aliases(2)).unwrap();
+    assert!((6..=12).contains(&growth), "{growth}");
+}
+
+#[test]
+fn aliases_end_where_the_budget_does() {
+    for levels in [6, 20] {
+        let error = steps_of(&nested_aliases(levels)).unwrap_err();
+        assert!(matches!(error, Error::Exceeded(Exceeded::Steps(1_000_000))), "{error}");
+    }
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(10_000), vec!["*a"; 1000].join(","));
+    let error = steps_of(&long).unwrap_err();
+    assert!(matches!(error, Error::Exceeded(Exceeded::Bytes(_))), "{error}");
+    let faulty = value_within("a: [1", &mut Budget::default()).unwrap_err();
+    assert!(matches!(faulty, Error::Syntax(_)), "{faulty}");
+}
+
+#[test]
+fn twice_the_elements_are_charged_twice() {
+    for (element, end) in [("- x\n", ""), ("- {a: 1, b: &x [y]}\n", ""), ("x,", "x]")] {
+        let start = if end.is_empty() { "" } else { "[" };
+        let steps = |count| steps_of(&format!("{start}{}{end}", element.repeat(count))).unwrap();
+        let (one, two) = (steps(1000), steps(2000));
+        assert!(one >= 5000 && two.abs_diff(2 * one) < 100, "{element:?}: {one}, {two}");
     }
 }

@@ -11,7 +11,6 @@ use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::yaml;
 
 use super::{PULL_SECRETS, VOLUMES};
-use crate::inject::istio::pipeline::BYTES_READ_PER_STEP;
 
 /// Fields of a pod that hold numbers or booleans; anywhere else a number is text that YAML took for one.
 const SCALARS: [&str; 35] = [
@@ -90,9 +89,7 @@ pub(super) fn render(
 ) -> Result<Parts, Error> {
     let data = Data::new(config, subject, subject.pod);
     let text = template.render(&data.value(), budget)?;
-    budget.step(text.len() / BYTES_READ_PER_STEP)?;
-    let rendered =
-        yaml::value(&text).map_err(|error| Error::Rendered { template: template.name().to_owned(), error })?;
+    let rendered = yaml::value_within(&text, budget).map_err(|error| Error::rendered(template.name(), error))?;
     let mut rendered = match rendered {
         Value::Object(rendered) => rendered,
         Value::Null => Map::new(),

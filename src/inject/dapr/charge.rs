@@ -1,0 +1,41 @@
+//! The cost of an injection: steps and bytes of all that a pod's annotations and containers multiply.
+//!
+//! `inject` charges it after it has read the pod and before it makes anything.
+
+use gotemplate::{Budget, Exceeded};
+
+use super::annotations::Options;
+use super::pod::Pod;
+use crate::contract::annotation;
+
+/// Annotations that hold lists; one byte can be an element.
+const LISTS: [&str; 7] = [
+    "dapr.io/env",
+    "dapr.io/env-from-secret",
+    "dapr.io/volume-mounts",
+    "dapr.io/volume-mounts-rw",
+    "dapr.io/pluggable-components",
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+];
+const STEPS_PER_BYTE: usize = 3;
+
+/// Steps for the operations on one container of the pod: variables and a mount.
+const STEPS_PER_CONTAINER: usize = 80;
+/// Bytes of these operations, besides the paths of the mounts.
+const BYTES_PER_CONTAINER: usize = 400;
+
+/// Charges an injection.
+///
+/// # Errors
+/// The pod has too many containers, or its annotations are too long.
+pub(super) fn charge(pod: &Pod<'_>, options: &Options<'_>, budget: &mut Budget) -> Result<(), Exceeded> {
+    let lists = LISTS.iter().filter_map(|name| pod.metadata.annotations.get(name).copied().flatten());
+    let list_bytes: usize = lists.map(str::len).sum();
+    let containers = pod.spec.containers.len();
+    let steps = containers.saturating_mul(STEPS_PER_CONTAINER);
+    budget.step(steps.saturating_add(list_bytes.saturating_mul(STEPS_PER_BYTE)))?;
+    // Each container gets the path as it stands in the annotation.
+    let paths = options.socket_path.len().saturating_add(options.pluggable.folder.len().saturating_mul(2));
+    budget.bytes(containers.saturating_mul(paths.saturating_add(BYTES_PER_CONTAINER)))
+}

@@ -1,0 +1,70 @@
+//! The threads that reviews run on, beside the runtime's workers.
+//!
+//! `answer` runs each review on one of them.
+
+use std::io;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+/// A fixed number of threads, started as they are needed.
+///
+/// The runtime's own pool for blocking work starts a thread whenever none is idle at that moment, up to hundreds. The allocator
+/// keeps memory for each thread, and a thread's memory has left the processor's cache by the time of its next review.
+#[derive(Debug)]
+pub(super) struct Threads {
+    pool: Handle,
+    runtime: Option<Runtime>,
+}
+
+impl Threads {
+    /// At most `count` threads.
+    ///
+    /// # Errors
+    /// The kernel refuses what a runtime needs.
+    pub(super) fn new(count: usize) -> io::Result<Self> {
+        // The runtime runs no tasks: only its pool is used.
+        let runtime = Builder::new_current_thread().max_blocking_threads(count).thread_name("review").build()?;
+        Ok(Self { pool: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    /// Runs `work` on the next thread that is free.
+    pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.pool.spawn_blocking(work)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // A runtime that is dropped within another one panics, for it waits for its threads.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn work_stays_on_so_many_threads_also_at_the_end() {
+        const COUNT: usize = 2;
+        let threads = Threads::new(COUNT).unwrap();
+        let mut ids = HashSet::new();
+        for _ in 0..100 {
+            let both = [(); COUNT + 1].map(|()| threads.run(|| thread::current().id()));
+            for id in both {
+                ids.insert(id.await.unwrap());
+            }
+        }
+        assert!((1..=COUNT).contains(&ids.len()), "{ids:?}");
+        let last = threads.run(|| 7);
+        let started = last.await.unwrap();
+        drop(threads);
+        assert_eq!(started, 7);
+    }
+}

@@ -3,6 +3,7 @@
 //! Combines rules, kernel, addresses and routes. `plugin`, `iptables` and `repair` call it on a thread in the netns; it
 //! enters no namespace itself.
 
+mod retry;
 mod view;
 
 pub use view::View;
@@ -15,6 +16,7 @@ use crate::netns;
 use crate::netns::routes::{self, Entry, MarkRoute, Routes};
 use crate::redirect::{InterceptionMode, Redirect};
 use crate::rules;
+use retry::retry_on_contention;
 use view::{Comparison, NetnsFacts, Observation};
 
 /// How to program the rules.
@@ -168,9 +170,6 @@ impl Error {
 pub fn list(deviations: &[Deviation]) -> String {
     deviations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
-
-/// Maximum number of attempts if other writers change the rules.
-const ATTEMPTS: usize = 5;
 
 /// Ensures that rules, addresses and routes exist in the calling thread's netns. A second call changes nothing.
 pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
@@ -362,35 +361,24 @@ fn apply_plan(
     Ok(applied)
 }
 
-/// Retries when another writer changed the ruleset between our read and our write. A restore may also fail because that
-/// writer deleted a rule that it was to delete.
-fn retry_on_contention<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
-    for _ in 1..ATTEMPTS {
-        match attempt() {
-            Err(Error::Netfilter(netfilter::Error::Contended | netfilter::Error::Program { temporary: false, .. })) => {
-            }
-            done => return done,
-        }
-    }
-    attempt()
-}
-
 #[cfg(test)]
 mod tests {
     use nix::errno::Errno;
 
     use super::*;
+    use crate::netfilter::Retry;
     use crate::netlink;
 
     #[test]
     fn a_temporary_error_does_not_change_the_backend() {
         let open = |cause| netlink::Error::Open { protocol: "netfilter", cause };
-        let program = |temporary| netfilter::Error::Program { program: "x", what: String::new(), temporary };
-        for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(true)] {
+        let program = |retry| netfilter::Error::Program { program: "x", what: String::new(), retry };
+        for error in [open(Errno::ENOMEM).into(), open(Errno::EMFILE).into(), program(Retry::Later)] {
             let error = Error::from(error);
             assert!(error.is_temporary() && !error.is_backend_specific(), "{error}");
         }
-        for error in [open(Errno::EPROTONOSUPPORT).into(), program(false), netfilter::Error::NoProgram { program: "x" }]
+        for error in
+            [open(Errno::EPROTONOSUPPORT).into(), program(Retry::Never), netfilter::Error::NoProgram { program: "x" }]
         {
             let error = Error::from(error);
             assert!(!error.is_temporary() && error.is_backend_specific(), "{error}");

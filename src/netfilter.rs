@@ -121,12 +121,22 @@ pub enum Error {
         program: &'static str,
         /// The failure, with the program's own message.
         what: String,
-        /// Whether a retry may succeed: a lock was held, or the time limit passed.
-        temporary: bool,
+        retry: Retry,
     },
     /// A message exceeded its size limit.
     #[error("writing netlink messages: {0}")]
     Encoding(Malformed),
+}
+
+/// When a program that failed may succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// The program rejects its input, or the kernel lacks a table.
+    Never,
+    /// The kernel rejected the change: another writer may have deleted a rule that it was to delete.
+    AfterReading,
+    /// A lock was held, or the time limit passed.
+    Later,
 }
 
 impl Error {
@@ -135,7 +145,7 @@ impl Error {
         match self {
             Self::Contended => true,
             Self::Netlink(error) => error.is_temporary(),
-            Self::Program { temporary, .. } => *temporary,
+            Self::Program { retry, .. } => *retry == Retry::Later,
             Self::Refused { refusal, .. } => refusal.is_temporary(),
             Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
                 false

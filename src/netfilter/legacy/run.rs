@@ -19,7 +19,7 @@ use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 
-use super::super::Error;
+use super::super::{Error, Retry};
 
 const RESTORE: &str = "iptables-legacy-restore";
 /// Time limit for the lock, in seconds. One word: before iptables 1.6.2 a restore skips an unknown option, but reads a
@@ -98,7 +98,7 @@ fn hide_name_services() {
 }
 
 fn failed(program: &'static str, what: impl Into<String>) -> Error {
-    Error::Program { program, what: what.into(), temporary: false }
+    Error::Program { program, what: what.into(), retry: Retry::Never }
 }
 
 fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -> Result<String, Error> {
@@ -124,14 +124,14 @@ fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -
         return String::from_utf8(printed).map_err(|_| failed(program, "what it printed is not UTF-8"));
     }
     let errors: String = String::from_utf8_lossy(&errors).trim().chars().take(MAX_ERRORS).collect();
-    let problem = match status.code() {
-        Some(2) => "parameter problem",
-        Some(3) => "version problem",
-        Some(RESOURCE_PROBLEM) => "resource problem (is the lock held?)",
-        _ => "problem",
+    let (problem, retry) = match status.code() {
+        Some(2) => ("parameter problem", Retry::Never),
+        Some(3) => ("version problem", Retry::Never),
+        Some(RESOURCE_PROBLEM) => ("resource problem (is the lock held?)", Retry::Later),
+        _ => ("problem", Retry::AfterReading),
     };
     let what = format!("{problem}, {status}: {errors}");
-    Err(Error::Program { program, what, temporary: status.code() == Some(RESOURCE_PROBLEM) })
+    Err(Error::Program { program, what, retry })
 }
 
 struct Output {
@@ -147,7 +147,7 @@ fn read_outputs(program: &'static str, child: &mut Child) -> Result<Output, Erro
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let what = format!("killed after {} s", TIMEOUT.as_secs());
-            return Err(Error::Program { program, what, temporary: true });
+            return Err(Error::Program { program, what, retry: Retry::Later });
         }
         let mut fds: Vec<_> = [stdout.poll_fd(), stderr.poll_fd()].into_iter().flatten().collect();
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);

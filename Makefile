@@ -6,7 +6,7 @@ MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
 MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
-            procps musl-tools protobuf-compiler gcc g++ qemu-system-x86 cpio kmod
+            procps musl-tools protobuf-compiler gcc g++
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
 # Kubernetes for the cluster tier, built once for all checkouts with the same sources.
@@ -63,6 +63,8 @@ test: require-test build programs cnitool helm kube containerd2
 
 # KERNELS_ARGS="'6.1 without IPv6'" boots one of them.
 kernels: build programs
+	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
+	@tests/support/make/packages target/packages.log qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
 	$(PHASE) 'build what boots kernels' cargo build $(QUIET) --example kernels
 	@cargo run --quiet --example kernels -- $(KERNELS_ARGS)

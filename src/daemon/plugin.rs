@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::agent::{self, Names, Sockets, Sources};
 use crate::contract;
@@ -76,10 +77,14 @@ impl Plugin {
                 Some(names) => names.are_lost().await,
                 None => true,
             };
-            if is_lost && self.take() {
+            if !is_lost {
+                self.changes.changed(LOOK).await;
+            } else if self.take() {
                 tracing::warn!(dir = %self.run_dir.display(), "the agent's sockets were missing; they are there again");
+            } else {
+                // The attempt itself has changed the directory, so its events say nothing.
+                sleep(LOOK).await;
             }
-            self.changes.changed(LOOK).await;
         }
     }
 
@@ -89,11 +94,6 @@ impl Plugin {
             Some(names) => names.are_anothers().await,
             None => listen::is_served(&self.socket()).await,
         }
-    }
-
-    /// Whether this agent has ever answered the plugin.
-    pub(super) fn has_served(&self) -> bool {
-        self.names.is_some()
     }
 
     /// Returns once no other agent answers the plugin.

@@ -69,11 +69,11 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let serving = daemon.serve(registry, feed, node_ready, &closed);
     let (retire, retired) = Shutdown::new();
     let repairing = daemon.repair(source, &retired);
-    daemon.take_turns(&mut plugin, fresh, &told).await;
+    let has_acted = daemon.take_turns(&mut plugin, fresh, &told).await;
     retire.trigger();
     repairing.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
-    let ending = daemon.decide(&plugin).await;
+    let ending = daemon.decide(&plugin, has_acted).await;
     tracing::info!("{ending}");
     for path in ending.unmounted() {
         let path = path.display();
@@ -138,9 +138,9 @@ impl Daemon {
     }
 
     /// Serves the node or stands by for the agent that does, in turn, until shutdown is requested. `taken` says that this
-    /// agent holds the sockets already.
-    async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) {
-        let (mut taken, mut was_ready) = (taken, false);
+    /// agent holds the sockets already, or is the only one to try. Returns whether it has ever acted on the node.
+    async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) -> bool {
+        let (mut taken, mut was_ready, mut has_acted) = (taken, false, false);
         if !taken {
             tracing::info!("another agent serves this node: this one takes over once it can do so itself");
             self.readiness.missing(TURN, "another agent serves this node, and this one is not ready to take over yet");
@@ -154,9 +154,10 @@ impl Daemon {
             if !taken && !self.take(plugin).await {
                 continue;
             }
+            has_acted = true;
             self.act(plugin, told, &mut was_ready).await;
             if told.is_requested() {
-                return;
+                break;
             }
             tracing::info!("another agent serves this node: this one takes over again if that one dies");
             tokio::select! {
@@ -165,6 +166,7 @@ impl Daemon {
             }
             taken = false;
         }
+        has_acted
     }
 
     /// Takes the sockets over; whether that was possible.
@@ -268,11 +270,11 @@ impl Daemon {
     }
 
     /// What becomes of the plugin, by what the API server and the agent that has taken over say.
-    async fn decide(&self, plugin: &Plugin) -> Ending {
+    async fn decide(&self, plugin: &Plugin, has_acted: bool) -> Ending {
         let answer = upgrade::ask(self.client.clone(), self.asker()).await;
         let successor = match plugin.is_anothers().await {
-            true if plugin.has_served() => successor::ask(&self.settings.install).await,
-            // An agent that has never served has installed nothing.
+            true if has_acted => successor::ask(&self.settings.install).await,
+            // An agent that never had its turn has installed nothing.
             true => Successor::Installed { left: Scope::default() },
             false => Successor::None,
         };

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::ending::Successor;
 use crate::install::{Directories, Settings};
 use crate::{agent, contract, pod};
@@ -18,7 +20,9 @@ pub(super) async fn ask(settings: &Settings) -> Successor {
         let ours = Directories::of(&settings).map_err(|error| error.to_string())?;
         Ok::<_, String>(Successor::Installed { left: ours.left_by(theirs) })
     });
-    match asked.await {
+    // The directories are those of the node, and one of them may hang.
+    match timeout(2 * LIMIT, asked).await.unwrap_or_else(|_| Ok(Err("the node's directories do not answer".to_owned())))
+    {
         Ok(Ok(successor)) => successor,
         Ok(Err(why)) => Successor::Unknown(why),
         // The process's hook reports a panic.

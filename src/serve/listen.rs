@@ -201,6 +201,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// The kubelet makes directories that all may enter.
 fn own_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path)?;
+    // Setting the mode that a directory has is an event for its watchers, too.
+    if fs::metadata(path)?.permissions().mode() & 0o7777 == 0o750 {
+        return Ok(());
+    }
     fs::set_permissions(path, Permissions::from_mode(0o750))
 }
 

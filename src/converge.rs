@@ -3,9 +3,11 @@
 //! Combines rules, kernel, addresses and routes. `plugin`, `iptables` and `repair` call it on a thread in the netns; it
 //! enters no namespace itself.
 
+mod cleanup;
 mod retry;
 mod view;
 
+pub use cleanup::{Cleanup, cleanup};
 pub use view::View;
 
 use std::fmt;
@@ -13,9 +15,10 @@ use std::net::Ipv6Addr;
 
 use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Plan, Session};
 use crate::netns;
-use crate::netns::routes::{self, Entry, MarkRoute, Routes};
-use crate::redirect::{InterceptionMode, Redirect};
+use crate::netns::routes::{Entry, Routes};
+use crate::redirect::Redirect;
 use crate::rules;
+use cleanup::remove;
 use retry::retry_on_contention;
 use view::{Comparison, NetnsFacts, Observation};
 
@@ -315,30 +318,6 @@ fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
     };
     deviations.extend(former.iter().copied().map(Deviation::Former));
     deviations
-}
-
-/// Removes everything that [`apply`] may have added, with any backend. A netns without such entries is not changed. Returns the
-/// backend, if any, whose tables cannot be read because its programs are not installed; those tables are not changed.
-pub fn cleanup(redirect: &Redirect) -> Result<Option<Backend>, Error> {
-    let facts = netfilter::probe()?;
-    let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
-    let (legacy, removable) = (facts.legacy_in_use, facts.legacy_programs || facts.plain_programs);
-    let legacy = |if_removable| (legacy && removable == if_removable).then_some(Backend::IptablesLegacy);
-    nft.chain(legacy(true)).try_for_each(|backend| remove(redirect, backend))?;
-    routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
-    Ok(legacy(false))
-}
-
-/// Removes a backend's rules. TPROXY's rules in built-in chains include all of REDIRECT's, so they cover either mode.
-fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
-    let any_mode = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
-    let former = rules::build(&any_mode, true).rules;
-    let mut session = Session::new(backend);
-    retry_on_contention(|| {
-        let live = session.observe()?;
-        let is_done = |live: &Live| Ok(netfilter::removal(&former, live)?.is_empty());
-        apply_plan(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
-    })
 }
 
 /// Applies a plan that was made for `live`.

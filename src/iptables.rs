@@ -50,6 +50,14 @@ pub enum Error {
     /// The rules could not be added or removed.
     #[error(transparent)]
     Converge(#[from] converge::Error),
+    /// Rules of TPROXY may be in tables that cannot be read.
+    #[error(
+        "only rules by nf_tables are removed: this netns has a mangle table of iptables-legacy, and neither iptables-legacy-save \
+         and iptables-legacy-restore nor their plain names are installed; rules of Istio in tables of iptables-legacy stay, and so \
+         do the routes of TPROXY; repeat the cleanup with these programs (ip6tables-legacy-save and ip6tables-legacy-restore for \
+         IPv6)"
+    )]
+    MangleUnread,
     #[error("{path}: the rules cannot be written there")]
     Print {
         /// A file, or standard output.

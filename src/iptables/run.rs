@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::{Action, Error, Etc, Flags, Settings};
-use crate::converge::{self, Change, OnDifference, Options, Outcome};
+use crate::converge::{self, Change, Cleanup, OnDifference, Options, Outcome};
 use crate::diagnostics::chain;
 use crate::netfilter::{nft, restore};
 use crate::netns::{HostAddresses, addresses};
@@ -94,14 +94,20 @@ fn resolved(settings: &Settings, etc: &Etc) -> Result<Redirect, Error> {
 }
 
 fn clean(redirect: &Redirect, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
-    if let Some(unread) = converge::cleanup(redirect)? {
-        let unread = unread.as_str();
-        let _ = writeln!(
-            err,
-            "istio-iptables: warning: tables of {unread} are left as they are: its programs are not installed"
-        );
+    match converge::cleanup(redirect)? {
+        Cleanup::Complete => {
+            let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
+        }
+        Cleanup::LegacyUnread => {
+            let _ = writeln!(
+                err,
+                "istio-iptables: warning: tables of iptables-legacy were not read: iptables-legacy-save and \
+                 iptables-legacy-restore are not installed; rules of Istio in these tables stay"
+            );
+            let _ = writeln!(out, "Istio's rules by nf_tables, routes and addresses are removed.");
+        }
+        Cleanup::MangleUnread => return Err(Error::MangleUnread),
     }
-    let _ = writeln!(out, "Istio's rules, routes and addresses are removed.");
     Ok(())
 }
 

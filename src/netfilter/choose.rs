@@ -99,6 +99,11 @@ pub fn legacy_in_use(family: Family) -> bool {
     families.any(|f| !legacy::tables_in_use(f.names).is_empty())
 }
 
+/// Whether the calling thread's netns has a `mangle` table of iptables-legacy, in either family: only TPROXY needs it.
+pub fn legacy_mangle_in_use() -> bool {
+    legacy::FAMILIES.iter().any(|family| legacy::tables_in_use(family.names).iter().any(|table| table == "mangle"))
+}
+
 /// Collects the facts of the calling thread's netns without changing it. Runs `iptables-restore --version` if no
 /// program has a `-legacy` name.
 pub fn probe() -> Result<KernelFacts, Error> {

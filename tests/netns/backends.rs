@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(trial("backends/concurrent_calls_are_contention/legacy", LEGACY, || at_once(&conf(2))));
     trials.push(trial("backends/plain_programs_of_legacy", ALL, plain_programs));
     trials.push(trial("backends/legacy_tables_without_programs_are_checked", ALL, legacy_tables_without_programs));
-    trials.push(trial("backends/legacy_tables_without_programs_do_not_fail_a_cleanup", ALL, cleanup_without_programs));
+    trials.push(trial("backends/legacy_tables_without_programs_limit_a_cleanup", ALL, cleanup_without_programs));
     trials.push(trial("backends/a_fallback_is_not_another_rule_set", ALL, fallen_back_without_reconcile));
     trials.push(trial("backends/legacy_rules_since_the_first_read", ALL, legacy_rules_since_the_first_read));
     trials.push(trial("backends/a_skipped_pod_runs_no_program", LEGACY, skipped_without_programs));
@@ -217,7 +217,8 @@ fn legacy_tables_without_programs() {
     assert!(message.contains("ISTIO_IN_REDIRECT"), "{message}");
 }
 
-/// Cleanup beside another plugin's legacy tables, without the programs of iptables-legacy, removes the rules of nf_tables.
+/// Cleanup beside legacy tables, without the programs of iptables-legacy, removes the rules of nf_tables only. A mangle table,
+/// which may hold rules of TPROXY, fails the cleanup and keeps the routes of TPROXY.
 fn cleanup_without_programs() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -231,11 +232,22 @@ fn cleanup_without_programs() {
     let rules = || netns.run("ip", &["-4", "rule"]);
     let before = rules();
     assert_eq!(run(&[], &["-b", "*", "-i", "*", "-m", "TPROXY"]).0, Some(0));
-    assert!(counts(&netns)[0] > 0 && rules() != before);
+    let redirected = rules();
+    assert!(counts(&netns)[0] > 0 && redirected != before);
     netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
     let (code, said) = run(&WITHOUT_SBIN, &["--cleanup-only"]);
-    assert!(code == Some(0) && said.contains("tables of iptables-legacy are left as they are"), "{code:?} {said}");
-    assert_eq!((counts(&netns), rules()), ([0, 0, 1], before));
+    assert!(code == Some(0) && said.contains("tables of iptables-legacy were not read"), "{code:?} {said}");
+    assert_eq!((counts(&netns), rules()), ([0, 0, 1], before.clone()));
+
+    let legacy = ["-b", "*", "-i", "*", "-m", "TPROXY", "--force-iptables-binary", "legacy"];
+    assert_eq!(run(&[], &legacy).0, Some(0));
+    let programmed = counts(&netns);
+    assert_eq!((programmed[2] > 1, rules()), (true, redirected.clone()), "{programmed:?}");
+    let (code, said) = run(&WITHOUT_SBIN, &["--cleanup-only"]);
+    assert!(code == Some(1) && said.contains("iptables-legacy-save and iptables-legacy-restore"), "{code:?} {said}");
+    assert_eq!((counts(&netns), rules()), (programmed, redirected));
+    let (code, said) = run(&[], &["--cleanup-only"]);
+    assert_eq!((code, counts(&netns), rules()), (Some(0), [0, 0, 1], before), "{said}");
 }
 
 /// The next call compares with the fallback of the previous one, and finds only real differences.

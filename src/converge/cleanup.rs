@@ -1,0 +1,79 @@
+//! Removes from a netns what [`apply`](super::apply) may have added.
+
+use super::retry::retry_on_contention;
+use super::{Error, apply_plan};
+use crate::netfilter::{self, Backend, KernelFacts, Live, Session};
+use crate::netns::routes::{self, MarkRoute};
+use crate::redirect::{InterceptionMode, Redirect};
+use crate::rules;
+
+/// The extent of a [`cleanup`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cleanup {
+    /// Rules of every backend, routes and addresses are removed.
+    Complete,
+    /// The netns has tables of iptables-legacy, whose programs are not installed: rules in those tables stay. None of them is
+    /// `mangle`, so no rule of TPROXY stays. Everything else is removed.
+    LegacyUnread,
+    /// As [`Cleanup::LegacyUnread`], but one of the tables is `mangle`: the routes stay, because rules of TPROXY that may be in
+    /// it send packets there.
+    MangleUnread,
+}
+
+impl Cleanup {
+    fn of(facts: &KernelFacts, mangle_in_use: bool) -> Self {
+        match (facts.legacy_in_use, facts.legacy_programs || facts.plain_programs) {
+            (false, _) | (_, true) => Self::Complete,
+            (true, false) if mangle_in_use => Self::MangleUnread,
+            (true, false) => Self::LegacyUnread,
+        }
+    }
+}
+
+/// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns without
+/// such entries is not changed.
+pub fn cleanup(redirect: &Redirect) -> Result<Cleanup, Error> {
+    let facts = netfilter::probe()?;
+    let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
+    let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
+    let is_readable = facts.legacy_in_use && extent == Cleanup::Complete;
+    nft.chain(is_readable.then_some(Backend::IptablesLegacy)).try_for_each(|backend| remove(redirect, backend))?;
+    if extent != Cleanup::MangleUnread {
+        routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
+    }
+    Ok(extent)
+}
+
+/// Removes a backend's rules. TPROXY's rules in built-in chains include all of REDIRECT's, so they cover either mode.
+pub(super) fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
+    let any_mode = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
+    let former = rules::build(&any_mode, true).rules;
+    let mut session = Session::new(backend);
+    retry_on_contention(|| {
+        let live = session.observe()?;
+        let is_done = |live: &Live| Ok(netfilter::removal(&former, live)?.is_empty());
+        apply_plan(&mut session, &netfilter::removal(&former, &live)?, &live, is_done).map(drop)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_stay_beside_a_mangle_table_that_no_program_can_read() {
+        let facts = |legacy_in_use, legacy_programs, plain_programs| {
+            let nf_tables = true;
+            KernelFacts { legacy_in_use, legacy_programs, plain_programs, nf_tables, ..KernelFacts::default() }
+        };
+        for (facts, mangle, expected) in [
+            (facts(false, false, false), false, Cleanup::Complete),
+            (facts(true, true, false), true, Cleanup::Complete),
+            (facts(true, false, true), true, Cleanup::Complete),
+            (facts(true, false, false), false, Cleanup::LegacyUnread),
+            (facts(true, false, false), true, Cleanup::MangleUnread),
+        ] {
+            assert_eq!(Cleanup::of(&facts, mangle), expected, "{facts:?} {mangle}");
+        }
+    }
+}

@@ -311,12 +311,10 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
 
 /// Adds what removes the programs from the plugin directory. They stay where a chain outside of `scope` may need them.
 fn plan_programs_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
-    let files = snapshot.networks.iter().flatten();
-    if !scope.conf && files.into_iter().any(|file| network::may_run_from(file, &snapshot.plugins)) {
+    if let Some(need) = need_of_programs(settings, snapshot).filter(|_| !scope.conf) {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
         plan.remarks.push(format!(
-            "{dir}/{name} stays: {dir} holds all plugins of a chain that names {name}, and the runtime may search no other \
-             directory; remove it once the runtime does"
+            "{dir}/{name} stays: {need}, and the runtime may search no other directory; remove it once the runtime does"
         ));
         return;
     }
@@ -330,6 +328,17 @@ fn plan_programs_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapsh
     for name in names {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(name)));
     }
+}
+
+/// Why a runtime may run the plugin from the plugin directory, if no evidence excludes that.
+fn need_of_programs(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+    let files = match &snapshot.networks {
+        Ok(files) => files,
+        Err(unread) => return Some(unread.to_string()),
+    };
+    let file = files.iter().find(|file| network::may_run_from(file, &snapshot.plugins))?;
+    let (dir, network) = (settings.bin_dir.display(), settings.net_dir.join(&file.name));
+    Some(format!("{} may be a chain whose other plugins are all in {dir}", network.display()))
 }
 
 /// Removes a file, whatever it holds.

@@ -75,6 +75,31 @@ fn a_file_that_the_owner_takes_away_need_not_be_removed() {
     assert_eq!(node.names("net"), ["10-net.conflist"]);
 }
 
+/// What a removal of the plugin directory alone leaves in it, once the configuration directory has been changed so.
+#[track_caller]
+fn left_after(change: impl FnOnce(&Node)) -> Vec<String> {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    change(&node);
+    let scope = Scope { conf: false, bin: true, run: false };
+    assert!(remove(&node.chained(), scope, Duration::ZERO).is_empty());
+    node.names("bin")
+}
+
+#[test]
+fn the_plugin_stays_where_one_look_does_not_prove_that_no_runtime_needs_it() {
+    let networks = [LIST, CONF, "", "{\"cniVersion\": \"0.4.0\", \"na"];
+    for content in networks {
+        let left = left_after(|node| node.network("10-net.conflist", content));
+        assert_eq!(left, ["istio-cni"], "{content:?}");
+    }
+    let unreadable = left_after(|node| fs::rename(node.path("net"), node.path("elsewhere")).unwrap());
+    assert_eq!(unreadable, ["istio-cni"]);
+    let elsewhere = LIST.replace("ptp", "elsewhere");
+    assert_eq!(left_after(|node| node.network("10-net.conflist", &elsewhere)), [""; 0]);
+}
+
 /// What a removal of this scope leaves in each directory.
 fn left(list: &str, scope: Scope) -> [Vec<String>; 3] {
     let node = Node::new();

@@ -307,12 +307,11 @@ pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
     list_with_entry(file).is_some() || is_our_single(file)
 }
 
-/// Whether a runtime that searches `plugins` alone may run the plugin of this network: they hold all others of its chain.
+/// Whether a runtime that searches `plugins` alone may run this network: they hold all of its plugins but ours. The entry of
+/// ours need not be in it: a network's owner may have rewritten it, and the next agent adds the entry again at once. A file
+/// that is no network, as one that is unreadable, empty or half-written, may become any.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
-    match list_with_entry(file) {
-        Some(list) => Network::List(list).others().iter().all(|kind| plugins.contains(*kind)),
-        None => is_our_single(file),
-    }
+    Network::read(&file.content).map_or(true, |network| network.others().iter().all(|kind| plugins.contains(*kind)))
 }
 
 fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {

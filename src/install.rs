@@ -19,7 +19,7 @@ pub mod settings;
 pub mod snapshot;
 mod throttle;
 
-pub use directories::{Directories, Installation, Scope};
+pub use directories::{Directories, Installation, Move, Place, Scope};
 pub use flags::Flags;
 pub use identity::{Identity, Issued, NoAccount, Token};
 pub use keep::{Sources, keep, obstacles};

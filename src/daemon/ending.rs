@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::install::Scope;
+use crate::install::{Move, Place};
 
 /// The agent that answers the plugin as the daemon ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,10 +16,7 @@ pub(super) enum Successor {
     /// Another one that has not said where it has installed the plugin, and why not.
     Unknown(String),
     /// Another one, whose plugin and chain entry are in place.
-    Installed {
-        /// The directories of this agent that the other one does not use.
-        left: Scope,
-    },
+    Installed(Move),
 }
 
 /// What the API server says of the DaemonSet.
@@ -51,7 +48,7 @@ pub(super) enum Ending {
     /// Plugin, chain entry and kubeconfig stay.
     Keep(Keep),
     /// Files in directories that the successor does not use are removed; all other files belong to the successor.
-    Vacate(Scope),
+    Vacate(Move),
     /// All is removed.
     Remove(Remove),
 }
@@ -65,6 +62,14 @@ pub(super) enum Keep {
     Unconfirmed {
         /// Why not.
         why: String,
+        /// As of [`Answer::Found`].
+        unmounted: Vec<PathBuf>,
+    },
+    /// Another agent serves the node with another configuration directory, in which it has chained into another network: the
+    /// runtime may still read this agent's directory.
+    OtherNetwork {
+        /// As of [`Successor::Installed`].
+        moved: Move,
         /// As of [`Answer::Found`].
         unmounted: Vec<PathBuf>,
     },
@@ -92,16 +97,16 @@ pub(super) enum Remove {
     AccessWithdrawn(u16),
 }
 
-/// Decides. A directory is vacated only once a successor has installed the plugin in another one: until then pods would start
-/// without redirection, whereas leftover files can be removed later.
+/// Decides. A directory is vacated only once a successor has installed the plugin in another one, and in the chain of the same
+/// network: until then pods would start without redirection, whereas leftover files can be removed later.
 pub(super) fn decide(successor: Successor, answer: Answer) -> Ending {
     match (successor, answer) {
-        (Successor::Installed { left }, _) if left.is_empty() => Ending::Keep(Keep::Superseded),
-        (Successor::Installed { left }, _) => Ending::Vacate(left),
-        (Successor::Unknown(why), Answer::Found { unmounted, .. }) => {
-            Ending::Keep(Keep::Unconfirmed { why, unmounted })
+        (Successor::Installed(moved), _) if moved.left.is_empty() => Ending::Keep(Keep::Superseded),
+        (Successor::Installed(moved), answer) if moved.left.conf && !moved.is_of_one_network() => {
+            Ending::Keep(Keep::OtherNetwork { moved, unmounted: answer.unmounted() })
         }
-        (Successor::Unknown(why), _) => Ending::Keep(Keep::Unconfirmed { why, unmounted: Vec::new() }),
+        (Successor::Installed(moved), _) => Ending::Vacate(moved),
+        (Successor::Unknown(why), answer) => Ending::Keep(Keep::Unconfirmed { why, unmounted: answer.unmounted() }),
         (Successor::None, answer) => decide_alone(answer),
     }
 }
@@ -118,11 +123,23 @@ fn decide_alone(answer: Answer) -> Ending {
     }
 }
 
+impl Answer {
+    /// Directories of the node that the template no longer mounts, as far as known.
+    fn unmounted(self) -> Vec<PathBuf> {
+        match self {
+            Self::Found { unmounted, .. } => unmounted,
+            _ => Vec::new(),
+        }
+    }
+}
+
 impl Ending {
     /// Directories of the node in which files may stay that no agent looks after any more.
     pub(super) fn unmounted(&self) -> &[PathBuf] {
         match self {
-            Self::Keep(Keep::Unconfirmed { unmounted, .. } | Keep::Wanted { unmounted }) => unmounted,
+            Self::Keep(
+                Keep::Unconfirmed { unmounted, .. } | Keep::OtherNetwork { unmounted, .. } | Keep::Wanted { unmounted },
+            ) => unmounted,
             _ => &[],
         }
     }
@@ -138,8 +155,21 @@ impl fmt::Display for Ending {
             Self::Keep(Keep::Wanted { .. }) => {
                 f.write_str("kept: the DaemonSet is there, and another agent will follow")
             }
-            Self::Vacate(_) => {
-                f.write_str("removed from former directories: another agent has installed the plugin in other ones")
+            Self::Keep(Keep::OtherNetwork { moved: Move { from, to, .. }, .. }) => write!(
+                f,
+                "kept: another agent has chained into {}, this one into {} (paths as each agent mounts them), and nothing proves \
+                 that the runtime reads the former; set cniConfDir to the directory that the runtime reads; if that is the \
+                 former, `install-cni uninstall` in a pod that mounts the latter removes the files",
+                Chain(to),
+                Chain(from)
+            ),
+            Self::Vacate(Move { left, from, to }) => {
+                f.write_str("removed from former directories: another agent has installed the plugin in other ones")?;
+                let moves = [(left.conf, &from.conf, &to.conf), (left.bin, &from.bin, &to.bin)];
+                moves
+                    .into_iter()
+                    .filter(|(is_left, ..)| *is_left)
+                    .try_for_each(|(_, from, to)| write!(f, "; {} is replaced by its {}", from.display(), to.display()))
             }
             Self::Keep(Keep::RightMissing(code)) => write!(
                 f,
@@ -159,11 +189,34 @@ impl fmt::Display for Ending {
     }
 }
 
+/// Formats a network and its configuration directory, by the path under which the directory's agent mounts it.
+struct Chain<'a>(&'a Place);
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { conf, network, .. } = self.0;
+        match network {
+            Some(network) => write!(f, "network {network:?} of {}", conf.display()),
+            None => write!(f, "no single network of {}", conf.display()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::install::Scope;
 
     const KEPT: Scope = Scope { conf: false, bin: false, run: false };
+
+    fn moved(left: Scope, from: Option<&str>, to: Option<&str>) -> Move {
+        let place = |conf: &str, bin: &str, network: Option<&str>| Place {
+            conf: conf.into(),
+            bin: bin.into(),
+            network: network.map(str::to_owned),
+        };
+        Move { left, from: place("/from/net", "/from/bin", from), to: place("/to/net", "/to/bin", to) }
+    }
 
     fn found(deleting: bool, selects_node: bool) -> Answer {
         Answer::Found { deleting, selects_node, unmounted: vec!["/former".into()] }
@@ -202,13 +255,36 @@ mod tests {
     fn a_successor_keeps_what_it_has_and_former_directories_are_vacated_whatever_the_api_server_says() {
         for answer in answers() {
             for (conf, bin) in [(true, true), (true, false), (false, true)] {
-                let left = Scope { conf, bin, ..KEPT };
-                let ending = decide(Successor::Installed { left }, answer.clone());
-                assert_eq!(ending, Ending::Vacate(left), "{answer:?}");
+                let moved = moved(Scope { conf, bin, ..KEPT }, Some("net"), Some("net"));
+                let ending = decide(Successor::Installed(moved.clone()), answer.clone());
+                assert_eq!(ending, Ending::Vacate(moved), "{answer:?}");
+                for (is_named, dir) in [(conf, "/from/net"), (bin, "/from/bin")] {
+                    assert_eq!(ending.to_string().contains(dir), is_named, "{ending}");
+                }
             }
-            let ending = decide(Successor::Installed { left: KEPT }, answer.clone());
+            let ending = decide(Successor::Installed(moved(KEPT, None, Some("net"))), answer.clone());
             assert_eq!(ending, Ending::Keep(Keep::Superseded), "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_configuration_directory_is_vacated_only_where_its_network_has_moved() {
+        let conf = Scope { conf: true, ..KEPT };
+        let both = Scope { bin: true, ..conf };
+        for (from, to) in [(Some("net"), Some("podman")), (Some("net"), None), (None, Some("podman")), (None, None)] {
+            for (answer, left) in answers().into_iter().flat_map(|answer| [(answer.clone(), conf), (answer, both)]) {
+                let moved = moved(left, from, to);
+                let unmounted = answer.clone().unmounted();
+                let ending = decide(Successor::Installed(moved.clone()), answer);
+                for part in [from, to, Some("/from/net"), Some("/to/net")].into_iter().flatten() {
+                    assert!(ending.to_string().contains(part), "{part}: {ending}");
+                }
+                assert_eq!(ending, Ending::Keep(Keep::OtherNetwork { moved, unmounted }));
+            }
+        }
+        // The plugin directory alone says nothing about networks.
+        let moved = moved(Scope { bin: true, ..KEPT }, Some("net"), None);
+        assert_eq!(decide(Successor::Installed(moved.clone()), Answer::NotFound), Ending::Vacate(moved));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::upgrade::Asker;
 use super::{Error, Settings, ports, successor, taint, uninstall, upgrade};
 use crate::agent::token::{self, Holder};
 use crate::agent::{self, Cache, Store};
-use crate::install::{Identity, Installation, Issued, Resolver, Scope, Sources, Status};
+use crate::install::{Identity, Installation, Issued, Move, Resolver, Scope, Sources, Status};
 use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -74,14 +74,17 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     repairing.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
     let ending = daemon.decide(&plugin, has_acted).await;
-    tracing::info!("{ending}");
+    match ending {
+        Ending::Keep(Keep::OtherNetwork { .. }) => tracing::warn!("{ending}"),
+        _ => tracing::info!("{ending}"),
+    }
     for path in ending.unmounted() {
         let path = path.display();
         tracing::warn!(%path, "files of the plugin stay in a directory that agents no longer mount; {REMEDY}");
     }
     let removed = match ending {
         Ending::Keep(_) => Ok(()),
-        Ending::Vacate(scope) => daemon.remove(scope).await,
+        Ending::Vacate(Move { left, .. }) => daemon.remove(left).await,
         Ending::Remove(_) => daemon.remove(Scope::ALL).await,
     };
     close.trigger();
@@ -275,7 +278,7 @@ impl Daemon {
         let successor = match plugin.is_anothers().await {
             true if has_acted => successor::ask(&self.settings.install).await,
             // An agent that never had its turn has installed nothing.
-            true => Successor::Installed { left: Scope::default() },
+            true => Successor::Installed(Move::default()),
             false => Successor::None,
         };
         decide(successor, answer)

@@ -12,13 +12,36 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use super::{Settings, Status};
+use super::{Settings, Status, plan, snapshot};
 
 /// The directories of one installer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directories {
     conf: Id,
     bin: Id,
+    place: Place,
+}
+
+/// The directories by the paths under which their agent mounts them, and the network in them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Place {
+    /// The CNI configuration directory.
+    pub conf: PathBuf,
+    /// The plugin directory.
+    pub bin: PathBuf,
+    /// The name of the network whose chain names the plugin.
+    pub network: Option<String>,
+}
+
+/// The step from the directories of one agent to those of its successor.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Move {
+    /// The directories in which the successor keeps nothing.
+    pub left: Scope,
+    /// The former agent's directories.
+    pub from: Place,
+    /// The successor's directories.
+    pub to: Place,
 }
 
 /// Device and inode of a directory.
@@ -59,12 +82,23 @@ impl Scope {
 impl Directories {
     /// The directories that `settings` name; an error where one is missing.
     pub fn of(settings: &Settings) -> io::Result<Self> {
-        Ok(Self { conf: Id::of(&settings.net_dir)?, bin: Id::of(&settings.bin_dir)? })
+        let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
+        let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
+        Ok(Self { conf: Id::of(&conf)?, bin: Id::of(&bin)?, place: Place { conf, bin, network } })
     }
 
-    /// The directories among these in which `successor` keeps nothing.
-    pub fn left_by(self, successor: Self) -> Scope {
-        Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false }
+    /// The step from these directories to those of `successor`.
+    pub fn move_to(self, successor: Self) -> Move {
+        let left = Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false };
+        Move { left, from: self.place, to: successor.place }
+    }
+}
+
+impl Move {
+    /// Whether both configuration directories hold the same network, which has been moved. A leftover network of another
+    /// program in the successor's directory is no evidence that the runtime reads that directory.
+    pub fn is_of_one_network(&self) -> bool {
+        self.from.network.is_some() && self.from.network == self.to.network
     }
 }
 
@@ -87,7 +121,7 @@ impl Installation {
         Self { settings, status }
     }
 
-    /// The directories, once plugin, kubeconfig and chain entry are in place. Blocks as long as `stat` does.
+    /// The directories, once plugin, kubeconfig and chain entry are in place. Blocks as long as reading the configuration does.
     pub fn directories(&self) -> Option<Directories> {
         let is_ready = *self.status.borrow() == Status::Ready;
         is_ready.then(|| Directories::of(&self.settings).ok()).flatten()

@@ -4,6 +4,8 @@
 
 mod network;
 
+pub use network::chained_network;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -111,8 +111,7 @@ impl Snapshot {
 
     /// The same, knowing where the API server is, and what an earlier look has compared.
     pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
-        let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
-        let networks = networks(settings, record.as_ref()).map_err(unread(&settings.net_dir));
+        let (networks, record) = configuration(settings);
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
@@ -128,6 +127,12 @@ impl Snapshot {
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
         }
     }
+}
+
+/// The configuration files in the runtime's order, and the record of those that are ours.
+pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
+    let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
+    (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
 }
 
 fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {

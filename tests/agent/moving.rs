@@ -71,6 +71,30 @@ async fn former_directories_are_cleaned_up_once_a_successor_has_the_plugin_in_ot
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_former_configuration_directory_stays_where_the_new_one_holds_another_network() {
+    for owned in [false, true] {
+        let node = node();
+        fs::remove_file(node.path("net2/10-net.conflist")).unwrap();
+        let podman = LIST.replace("\"net\"", "\"podman\"");
+        fs::write(node.path("net2/87-podman.conflist"), podman).unwrap();
+        let (api, old, new) = moved(&node, owned, "net2", "bin2").await;
+        mounts(&api, &node);
+        let before = (names(&node, "net"), fs::read_to_string(node.path("net/10-net.conflist")).unwrap());
+        let said = end(old);
+        let warning =
+            said.lines().find(|line| line.contains("kept: another agent has chained into")).unwrap_or_default();
+        for part in ["podman".to_owned(), "net\\\"".to_owned(), node.path("net2").display().to_string()] {
+            assert!(warning.contains(&part) && warning.to_lowercase().contains("warn"), "{part}: {said}");
+        }
+        warns(&node, &said);
+        let after = (names(&node, "net"), fs::read_to_string(node.path("net/10-net.conflist")).unwrap());
+        assert_eq!(after, before, "{said}");
+        assert_eq!(names(&node, "bin"), ["istio-cni", "ptp"], "{said}");
+        new.ready();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plugin_in_a_former_directory_stays_where_the_runtime_may_search_that_one_alone() {
     for (list, stays) in [(LIST.to_owned(), true), (LIST.replace("]", ", {\"type\": \"elsewhere\"}]"), false)] {
         let node = node();

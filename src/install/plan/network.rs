@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Obstacle, Operation, Plan, Reason, Source, Step, remove};
-use crate::install::conflist::{Invalid, List, Network, same_value};
+use crate::install::conflist::{Invalid, List, Network, list_name, same_value};
 use crate::install::record::{self, Record};
 use crate::install::settings::{Mode, OWNED, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
@@ -136,7 +136,7 @@ impl<'a> Node<'a> {
     }
 
     fn has_drop_ins(&self, file: &NetworkFile) -> bool {
-        crate::install::conflist::list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
+        list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
     }
 
     /// Chains into the primary file itself; the name under which the chain then is.
@@ -312,6 +312,13 @@ pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
 /// that is no network, as one that is unreadable, empty or half-written, may become any.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
     Network::read(&file.content).map_or(true, |network| network.others().iter().all(|kind| plugins.contains(*kind)))
+}
+
+/// The name of the network whose chain names the plugin; none without such a chain, or with chains of several networks.
+pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
+    let chains = files.iter().filter(|file| list_with_entry(file).is_some());
+    let mut names: BTreeSet<String> = chains.filter_map(|file| list_name(&file.content)).collect();
+    names.pop_first().filter(|_| names.is_empty())
 }
 
 fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {

@@ -338,7 +338,7 @@ async fn a_review_that_fails_ends_its_own_request_and_no_other() {
 }
 
 /// Milliseconds that this thread has had of processors.
-fn cpu() -> i64 {
+pub(crate) fn cpu() -> i64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     (usage.user_time() + usage.system_time()).num_milliseconds()
 }

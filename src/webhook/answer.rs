@@ -138,7 +138,7 @@ impl Endpoint {
             }
             Err(unreadable) => {
                 self.metrics.failed();
-                tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
+                tracing::warn!(error = unreadable.reason(), uid = unreadable.uid, "a request cannot be answered");
                 unreadable.answer()
             }
         }

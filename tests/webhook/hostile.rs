@@ -26,7 +26,7 @@ pub(crate) fn head(length: usize) -> String {
 
 fn impatient() -> Limits {
     let short = Duration::from_millis(300);
-    Limits { idle: short, read: short, request: 10 * short, ..Settings::limits() }
+    Limits { first: short, idle: short, read: short, request: 10 * short, ..Settings::limits() }
 }
 
 pub(crate) async fn still_answers(stage: &Simple) {

@@ -37,6 +37,7 @@ const AGENT: Limits = Limits {
     body: 1 << 10,
     memory: 512 << 10,
     connections: 512,
+    first: Duration::from_secs(3),
     idle: Duration::from_secs(3),
     read: Duration::from_secs(2),
     request: Duration::from_secs(3),

@@ -138,7 +138,9 @@ pub enum Refusal {
     #[error("dapr.io/app-port: {0:?} is no port")]
     AppPort(String),
     /// The injection exceeds the budget of the review.
-    #[error("this pod cannot be injected: {0}; it has too many containers, or its annotations are too long")]
+    #[error(
+        "this pod cannot be injected: {0}; it has too many containers, or its annotations or the Components of its namespace are too long"
+    )]
     Exceeded(Exceeded),
 }
 
@@ -297,7 +299,7 @@ fn inject(
     if options.image.is_some_and(|image| image.trim().is_empty()) {
         return Err(Refusal::NoImage.into());
     }
-    let components = injected_components(&options, &app_id.id, facts, warnings)?;
+    let components = injected_components(&options, &app_id.id, facts, (warnings, budget))?;
     parts.components = sockets_folder(&pod, &options, settings, !components.is_empty());
     let (sidecar, native, folder) = (container::sidecar(&parts, warnings), parts.native, parts.components);
     let injection =
@@ -310,12 +312,13 @@ fn injected_components(
     options: &Options<'_>,
     id: &str,
     facts: &Facts<'_>,
-    warnings: &mut Vec<String>,
+    (warnings, budget): (&mut Vec<String>, &mut Budget),
 ) -> Result<Vec<components::Container>, Refusal> {
     if !options.pluggable.inject {
         return Ok(Vec::new());
     }
     let components = facts.components.ok_or(Refusal::NoComponents)?;
+    charge::charge_components(id, components, budget).map_err(Refusal::Exceeded)?;
     Ok(components::injectable(id, components, warnings))
 }
 

@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,8 +18,9 @@ use hyper::service::service_fn;
 use hyper::{StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 
 use super::body;
 use super::memory::Memory;
@@ -44,10 +45,12 @@ pub struct Limits {
     pub memory: usize,
     /// Connections at once. Further ones wait to be accepted.
     pub connections: usize,
-    /// How long a connection may be without a complete request head, at its start and between two requests.
+    /// How long a connection may be without its first complete request head.
+    pub first: Duration,
+    /// How long a connection may be without a complete request head between two requests.
     pub idle: Duration,
     /// How long a peer may take, in all, to send a body; more is answered with 408. A body that takes longer than a quarter of a
-    /// second is given up, with 503, where others need its memory.
+    /// second is given up, with 503, where others need its memory. A peer that takes nothing of an answer for so long is cut off.
     pub read: Duration,
     /// Reading a body and answering; more is answered with 408.
     pub request: Duration,
@@ -65,6 +68,7 @@ impl Default for Limits {
             body: 4 << 10,
             memory: 256 << 10,
             connections: 64,
+            first: Duration::from_secs(5),
             idle: Duration::from_secs(30),
             read: Duration::from_secs(5),
             request: Duration::from_secs(10),
@@ -232,8 +236,10 @@ where
 {
     let limits = service.limits;
     let old = Arc::new(AtomicBool::new(false));
-    let is_old = Arc::clone(&old);
+    let (is_old, asked) = (Arc::clone(&old), Arc::new(Notify::new()));
+    let first = Arc::clone(&asked);
     let respond = service_fn(move |request| {
+        first.notify_one();
         let (service, last) = (Arc::clone(&service), is_old.load(Ordering::Relaxed));
         async move {
             let response = service.respond(request).await;
@@ -249,7 +255,7 @@ where
             .max_buf_size(limits.head.max(SMALLEST_BUFFER))
             // The plugin does not wait for an answer to its log lines.
             .half_close(true)
-            .serve_connection(TokioIo::new(stream), respond)
+            .serve_connection(TokioIo::new(read_by_peer(stream, limits.read)), respond)
     );
     // Closed while nobody asks, a connection may be closed upon a question that is on its way.
     let ageing = async {
@@ -261,14 +267,27 @@ where
         shutdown.requested().await;
         sleep(LAST_WORDS).await;
     };
+    let silence = async {
+        if timeout(limits.first, asked.notified()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
     tokio::select! {
         // Whatever a peer does to its connection concerns nobody else.
         _ = connection.as_mut() => return,
+        () = silence => return,
         () = ageing => {}
         () = ending => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(limits.request + LAST_WORDS, connection).await;
+}
+
+/// The stream, whose writes fail once the peer has taken nothing of an answer for this long.
+fn read_by_peer<S: AsyncRead + AsyncWrite>(stream: S, limit: Duration) -> Pin<Box<TimeoutStream<S>>> {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limit));
+    Box::pin(stream)
 }
 
 impl<H: Handler> Service<H> {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 /// The time, in all, that a peer may keep the server waiting for its body while others need memory.
 const SLOW: Duration = Duration::from_millis(250);
-/// How long a body waits for memory.
+/// How long a body waits for memory in all.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks for peers that have become slow.
 const TICK: Duration = Duration::from_millis(50);
@@ -68,6 +68,8 @@ pub(super) struct Share {
     memory: Memory,
     number: u64,
     held: usize,
+    /// What is left of [`PATIENCE`].
+    patience: Duration,
     is_finished: bool,
     given_up: Arc<Notify>,
 }
@@ -95,7 +97,7 @@ impl Memory {
     pub(super) fn share(&self) -> Share {
         let given_up = Arc::new(Notify::new());
         let number = self.bodies().begin(Arc::clone(&given_up));
-        Share { memory: self.clone(), number, held: 0, is_finished: false, given_up }
+        Share { memory: self.clone(), number, held: 0, patience: PATIENCE, is_finished: false, given_up }
     }
 
     fn bodies(&self) -> MutexGuard<'_, Bodies> {
@@ -104,7 +106,8 @@ impl Memory {
 }
 
 impl Share {
-    /// Reserves bytes up to so many in all, waiting for them if need be.
+    /// Reserves bytes up to so many in all, waiting for them if need be. A body waits for [`PATIENCE`] in all, however often it
+    /// grows, so that it is refused for want of memory before the time of its request ends.
     ///
     /// # Errors
     /// They do not become free in time, or this body is given up for another.
@@ -113,8 +116,14 @@ impl Share {
         if by == 0 {
             return Ok(());
         }
+        let begin = Instant::now();
+        let reserved = self.reserve(by, begin + self.patience).await;
+        self.patience = self.patience.saturating_sub(begin.elapsed());
+        reserved
+    }
+
+    async fn reserve(&mut self, by: usize, deadline: Instant) -> Result<(), Ended> {
         let memory = self.memory.clone();
-        let deadline = Instant::now() + PATIENCE;
         loop {
             // Made before the look: what changes from now on is noticed.
             let changed = memory.0.changed.notified();

@@ -109,7 +109,7 @@ impl Endpoint {
     fn deadlines(&self, request: &Request) -> (time::Instant, time::Instant) {
         let arrived = request.extensions().get().map_or_else(time::Instant::now, |Arrived(arrived)| *arrived);
         // A fifth is left for the connection and the answer.
-        let waits = path::timeout(request.uri().query()).map_or(self.time, |timeout| timeout * 4 / 5);
+        let waits = path::timeout(request.uri().query()).map_or(self.time, |timeout| timeout.saturating_mul(4) / 5);
         let time = waits.min(self.time);
         (arrived + time - AT_WORK.min(time / 2), arrived + time)
     }
@@ -138,7 +138,7 @@ impl Endpoint {
             }
             Err(unreadable) => {
                 self.metrics.failed();
-                tracing::warn!(error = %unreadable.error, uid = unreadable.uid, "a request cannot be answered");
+                tracing::warn!(error = unreadable.reason(), uid = unreadable.uid, "a request cannot be answered");
                 unreadable.answer()
             }
         }

@@ -17,6 +17,11 @@ use crate::inject::{or_default, record};
 /// The rule by which an object is refused that costs more than a review may.
 pub(super) const OVER_BUDGET: &str = "budget";
 
+/// Bytes of a review's `uid`, `apiVersion` and `kind`; a UID has 36. Longer ones are not repeated in the answer.
+const LONGEST_NAME: usize = 128;
+/// Characters of the message about a body that is no review.
+const LONGEST_ERROR: usize = 512;
+
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
@@ -119,6 +124,9 @@ pub enum Error {
         /// Its version.
         version: String,
     },
+    /// The request's `uid` is too long.
+    #[error("the uid of the request has {0} bytes, more than {LONGEST_NAME}")]
+    Uid(usize),
     /// Without a request there is nothing to say.
     #[error("the AdmissionReview has no request")]
     NoRequest,
@@ -132,7 +140,7 @@ pub enum Error {
 pub struct Unreadable {
     version: Option<String>,
     kind: Option<String>,
-    /// Of the request; empty where it cannot be read.
+    /// Of the request; empty where it cannot be read or is too long.
     pub uid: String,
     /// What is wrong.
     pub error: Error,
@@ -287,7 +295,11 @@ fn read(body: &Value) -> Result<(String, Asked), Error> {
         return Err(Error::Kind { kind: kind.to_owned(), version: version.to_owned() });
     }
     let request = body.get("request").filter(|request| request.is_object()).ok_or(Error::NoRequest)?;
-    Ok((version.to_owned(), Asked::deserialize(request).map_err(Error::Request)?))
+    let asked = Asked::deserialize(request).map_err(Error::Request)?;
+    if asked.uid.len() > LONGEST_NAME {
+        return Err(Error::Uid(asked.uid.len()));
+    }
+    Ok((version.to_owned(), asked))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -296,14 +308,20 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 
 impl Unreadable {
     fn of(body: &Value, error: Error) -> Box<Self> {
-        let given = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
-        let uid = body.get("request").map_or("", |request| text(request, "uid")).to_owned();
-        Box::new(Self { version: given("apiVersion"), kind: given("kind"), uid, error })
+        let is_short = |text: &&str| text.len() <= LONGEST_NAME;
+        let given = |key: &str| body.get(key).and_then(Value::as_str).filter(is_short).map(str::to_owned);
+        let uid = body.get("request").map(|request| text(request, "uid")).filter(is_short).unwrap_or_default();
+        Box::new(Self { version: given("apiVersion"), kind: given("kind"), uid: uid.to_owned(), error })
+    }
+
+    /// The reason, which may quote the body, on one line of bounded length.
+    pub(super) fn reason(&self) -> String {
+        warnings::clipped(&self.error.to_string(), LONGEST_ERROR)
     }
 
     /// The answer as text: version and kind as they came, where they came.
     pub(super) fn answer(&self) -> String {
-        let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.error.to_string()) });
+        let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.reason()) });
         let mut answer = json!({ "response": response });
         for (key, value) in [("kind", &self.kind), ("apiVersion", &self.version)] {
             if let Some(value) = value {

@@ -66,6 +66,7 @@ impl Settings {
             body: 6 << 20,
             memory: 32 << 20,
             connections: 1024,
+            first: Duration::from_secs(5),
             // It closes what it does not need after 90 s. Closed from here, a connection could be closed upon a request.
             idle: Duration::from_secs(120),
             read: Duration::from_secs(4),

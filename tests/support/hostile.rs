@@ -221,11 +221,12 @@ fn probers(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
 }
 
 fn proxy_config(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
-    let text = match numbers.below(5) {
+    let text = match numbers.below(6) {
         0 => format!("proxyMetadata:\n{}", many(size, 12, numbers, |number| format!("  K{number}: v\n")).concat()),
         1 => format!("a: {}", "[".repeat(size.min(200_000))),
         2 => format!("extraStatTags: [{}]", many(size, 6, numbers, |number| number.to_string()).join(",")),
         3 => format!("a: |\n{}", "  x\n".repeat(size / 4)),
+        4 => format!("a: [{}]", "y,1e1,".repeat(size / 6)),
         _ => format!("a: \"{}\"", "\\u00e9 ".repeat(size / 7)),
     };
     annotate(pod, "proxy.istio.io/config", text);

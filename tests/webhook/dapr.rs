@@ -1,10 +1,11 @@
 //! Dapr's injection over real TLS, with what it knows of a cluster learnt from an API server and changed there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use istio_cni::inject::dapr::{Era, Settings};
+use istio_cni::inject::dapr::{self, Component, Decision, Era, Facts, Request, Settings, Trust, User};
 use istio_cni::serve::health::Readiness;
 use istio_cni::webhook::dapr::{Mesh, TrustFiles, route, watch_mesh, watchdog};
 use serde_json::{Value, json};
@@ -13,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::{Api, Fault};
 use crate::client::Connection;
+use crate::hostile::cpu;
 use crate::stage::{Plan, Simple};
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
@@ -348,4 +350,32 @@ async fn pods_without_a_sidecar_are_looked_for_only_while_the_injector_is_ready(
 
 fn listed(api: &Api) -> Option<()> {
     (!api.requests_to("GET", "/api/v1/pods").is_empty()).then_some(())
+}
+
+#[test]
+fn the_mounts_of_components_take_time_in_proportion_to_their_number() {
+    let env = [("SIDECAR_IMAGE", "daprd:1"), ("NAMESPACE", "n"), ("DAPR_CONTROL_PLANE_TRUST_DOMAIN", "d")];
+    let env: BTreeMap<_, _> = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let settings = Settings::from_env(&env, "", Era::Current).unwrap();
+    let annotations =
+        json!({ "dapr.io/enabled": "true", "dapr.io/app-id": "a", "dapr.io/inject-pluggable-components": "true" });
+    let pod = json!({ "metadata": { "annotations": annotations }, "spec": { "containers": [] } });
+    let user = User { username: CONTROLLER, uid: "", groups: &[] };
+    let request = Request { kind: "Pod", namespace: "shop", user, object: Some(&pod) };
+    let trust = Trust { anchors: Some("ANCHORS".to_owned()), issuer: None, mtls: true };
+    let accounts = BTreeSet::from([String::new()]);
+    let mut took = Vec::new();
+    for count in [2_500, 25_000] {
+        let mounts: Vec<_> = (0..count).map(|number| json!({ "name": format!("v{number}") })).collect();
+        let container = json!({ "image": "c:1", "volumeMounts": mounts }).to_string();
+        let components = [Component { name: "c".to_owned(), container, scopes: Vec::new() }];
+        let facts = Facts { accounts: &accounts, trust: &trust, components: Some(&components) };
+        let begin = cpu();
+        let outcome = dapr::review(&request, &settings, &facts);
+        took.push(cpu() - begin);
+        assert!(matches!(outcome.decision, Decision::Inject { .. }), "{}", outcome.decision);
+        assert!(outcome.patch.len() > count, "a volume for each mount");
+    }
+    // Ten times as many took a hundred times as long.
+    assert!(took[1] < 40 * took[0].max(10), "{took:?} ms");
 }

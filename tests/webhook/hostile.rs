@@ -26,7 +26,7 @@ pub(crate) fn head(length: usize) -> String {
 
 fn impatient() -> Limits {
     let short = Duration::from_millis(300);
-    Limits { idle: short, read: short, request: 10 * short, ..Settings::limits() }
+    Limits { first: short, idle: short, read: short, request: 10 * short, ..Settings::limits() }
 }
 
 pub(crate) async fn still_answers(stage: &Simple) {
@@ -285,6 +285,16 @@ async fn a_review_without_a_turn_is_refused_in_time_and_counted() {
 }
 
 #[tokio::test]
+async fn a_timeout_of_any_length_is_answered() {
+    let stage = Simple::start().await;
+    for seconds in ["0", "18446744073709551615", "18446744073709551616", "-1", "x"] {
+        let path = format!("/inject?timeout={seconds}s");
+        let answer = stage.connect().await.review(&path, &review("v1", "u", "")).await.expect(seconds);
+        assert_eq!(answer["response"]["uid"], "u", "{seconds}");
+    }
+}
+
+#[tokio::test]
 async fn a_pod_that_exceeds_the_budget_while_it_is_read_is_refused_as_one_that_does_later() {
     let api = Api::start().await;
     let route =
@@ -338,7 +348,7 @@ async fn a_review_that_fails_ends_its_own_request_and_no_other() {
 }
 
 /// Milliseconds that this thread has had of processors.
-fn cpu() -> i64 {
+pub(crate) fn cpu() -> i64 {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
     (usage.user_time() + usage.system_time()).num_milliseconds()
 }

@@ -19,4 +19,5 @@ mod memory;
 mod meshes;
 mod program;
 mod reviews;
+mod silent;
 mod stage;

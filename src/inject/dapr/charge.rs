@@ -1,10 +1,12 @@
 //! The cost of an injection: steps and bytes of all that a pod's annotations and containers multiply.
 //!
-//! `inject` charges it after it has read the pod and before it makes anything.
+//! `inject` charges it after it has read the pod and before it makes anything. Components are charged before their containers
+//! are parsed.
 
 use gotemplate::{Budget, Exceeded};
 
 use super::annotations::Options;
+use super::components::Component;
 use super::pod::Pod;
 use crate::contract::annotation;
 
@@ -25,6 +27,9 @@ const STEPS_PER_CONTAINER: usize = 80;
 /// Bytes of these operations, besides the paths of the mounts.
 const BYTES_PER_CONTAINER: usize = 400;
 
+/// Steps for a byte of a Component's container; two bytes can be an element, and 16 a mount with a volume of its own.
+const STEPS_PER_CONTAINER_BYTE: usize = 2;
+
 /// Charges an injection.
 ///
 /// # Errors
@@ -38,4 +43,18 @@ pub(super) fn charge(pod: &Pod<'_>, options: &Options<'_>, budget: &mut Budget) 
     // Each container gets the path as it stands in the annotation.
     let paths = options.socket_path.len().saturating_add(options.pluggable.folder.len().saturating_mul(2));
     budget.bytes(containers.saturating_mul(paths.saturating_add(BYTES_PER_CONTAINER)))
+}
+
+/// Charges the Components of a namespace: the comparison of their scopes with the app id, and the containers that it gets.
+///
+/// # Errors
+/// The namespace has too many Components, or their containers are too long.
+pub(super) fn charge_components(id: &str, components: &[Component], budget: &mut Budget) -> Result<(), Exceeded> {
+    for component in components {
+        budget.step(component.scopes.len().saturating_add(1))?;
+        if component.serves(id) {
+            budget.step(component.container.len().saturating_mul(STEPS_PER_CONTAINER_BYTE))?;
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Injects pluggable components: containers that serve the sidecar through sockets in a shared volume.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::annotations::Options;
@@ -39,7 +41,7 @@ impl Component {
         })
     }
 
-    fn serves(&self, id: &str) -> bool {
+    pub(super) fn serves(&self, id: &str) -> bool {
         self.scopes.is_empty() || self.scopes.iter().any(|scope| scope == id)
     }
 }
@@ -49,6 +51,7 @@ pub(super) type Container = Map<String, Value>;
 /// Returns the component containers to inject: one for each image that the app id may use.
 pub(super) fn injectable(id: &str, components: &[Component], warnings: &mut Vec<String>) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
+    let mut images = HashSet::new();
     for component in components.iter().filter(|component| component.serves(id)) {
         let mut container = match parse(&component.container) {
             Ok(container) => container,
@@ -57,8 +60,8 @@ pub(super) fn injectable(id: &str, components: &[Component], warnings: &mut Vec<
                 continue;
             }
         };
-        let image = |container: &Container| container.get("image").and_then(Value::as_str).unwrap_or("").to_owned();
-        if containers.iter().any(|there| image(there) == image(&container)) {
+        let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+        if !images.insert(image.to_owned()) {
             continue;
         }
         if container.get("name").is_none_or(|name| name == "") {

@@ -2,6 +2,9 @@
 //!
 //! `operations`, `components`, `redirection` and `release_1_4_2` combine them.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::env::variable;
@@ -10,7 +13,7 @@ use crate::inject::patch::Operation;
 
 /// Builds the operations that add volumes to a pod.
 pub(super) struct Volumes<'a> {
-    there: Vec<std::borrow::Cow<'a, str>>,
+    there: HashSet<Cow<'a, str>>,
 }
 
 impl<'a> Volumes<'a> {
@@ -24,8 +27,7 @@ impl<'a> Volumes<'a> {
         let mut new = Vec::new();
         for volume in volumes {
             let name = volume["name"].as_str().unwrap_or_default().to_owned();
-            if !self.there.iter().any(|there| *there == name) {
-                self.there.push(name.into());
+            if self.there.insert(name.into()) {
                 new.push(volume);
             }
         }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::flow::{self, DEPTH};
-use super::scalar::{is_name, is_text, scalar};
+use super::scalar::{Scalars, is_name, is_text};
 
 /// Reads a document; none where it is not of this part of YAML.
 pub(super) fn read(text: &str) -> Option<Value> {
@@ -47,6 +47,7 @@ struct Lines<'t> {
     document: &'t str,
     lines: Vec<Line<'t>>,
     at: usize,
+    scalars: Scalars,
 }
 
 impl<'t> Lines<'t> {
@@ -57,7 +58,7 @@ impl<'t> Lines<'t> {
             (!special).then(|| Line { indent: whole.len() - text.len(), text: text.trim_end_matches(' '), whole })
         };
         let lines = text.lines().map(line).collect::<Option<_>>()?;
-        Some(Self { document: text, lines, at: 0 })
+        Some(Self { document: text, lines, at: 0, scalars: Scalars::default() })
     }
 
     /// The next line that holds something, which stays the next one.
@@ -128,14 +129,14 @@ impl<'t> Lines<'t> {
             },
             Some(b'|') => self.literal(rest, column),
             Some(b'"' | b'\'' | b'[' | b'{') => self.flow(rest, column, depth),
-            Some(_) => plain(rest),
+            Some(_) => plain(rest, &self.scalars),
         }
     }
 
     /// What has quotes or brackets; brackets may close some lines below.
     fn flow(&mut self, start: &'t str, column: usize, depth: usize) -> Option<Value> {
         let text = &self.document[start.as_ptr().addr() - self.document.as_ptr().addr()..];
-        let (value, rest) = flow::node(text, depth)?;
+        let (value, rest) = flow::node(text, depth, &self.scalars)?;
         let lines = text[..text.len() - rest.len()].matches('\n').count();
         let inside = |line: &Line<'_>| {
             line.text.is_empty() || line.indent > column || (line.indent == column && line.text.starts_with([']', '}']))
@@ -189,10 +190,10 @@ fn is_end(rest: &str) -> bool {
 }
 
 /// A scalar without quotes, which ends with its line.
-fn plain(line: &str) -> Option<Value> {
+fn plain(line: &str, scalars: &Scalars) -> Option<Value> {
     let text = line.split_once(" #").map_or(line, |(text, _)| text.trim_end_matches(' '));
     if text.contains(": ") || text.ends_with(':') {
         return None;
     }
-    scalar(text)
+    scalars.value(text)
 }

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::scalar::{is_name, is_text, scalar};
+use super::scalar::{Scalars, is_name, is_text};
 
 /// Deeper nesting is left to the library, and to its limits.
 pub(super) const DEPTH: usize = 48;
@@ -12,43 +12,43 @@ pub(super) const DEPTH: usize = 48;
 const SPACE: [char; 2] = [' ', '\n'];
 
 /// A value and what follows it.
-pub(super) fn node(text: &str, depth: usize) -> Option<(Value, &str)> {
+pub(super) fn node<'t>(text: &'t str, depth: usize, scalars: &Scalars) -> Option<(Value, &'t str)> {
     if depth >= DEPTH {
         return None;
     }
     match text.as_bytes().first()? {
         b'"' | b'\'' => quoted(text).map(|(text, rest)| (Value::String(text), rest)),
-        b'[' => list(&text[1..], depth + 1),
-        b'{' => map(&text[1..], depth + 1),
+        b'[' => list(&text[1..], depth + 1, scalars),
+        b'{' => map(&text[1..], depth + 1, scalars),
         _ => {
             let length = text.bytes().position(|byte| !is_name(byte)).unwrap_or(text.len());
             let rest = &text[length..];
             rest.trim_start_matches(SPACE).starts_with([',', ']', '}']).then_some(())?;
-            Some((scalar(&text[..length])?, rest))
+            Some((scalars.value(&text[..length])?, rest))
         }
     }
 }
 
-fn list(mut text: &str, depth: usize) -> Option<(Value, &str)> {
+fn list<'t>(mut text: &'t str, depth: usize, scalars: &Scalars) -> Option<(Value, &'t str)> {
     let mut list = Vec::new();
     loop {
         if let (rest, true) = close(text, ']') {
             return Some((Value::Array(list), rest));
         }
-        let (value, rest) = node(text.trim_start_matches(SPACE), depth)?;
+        let (value, rest) = node(text.trim_start_matches(SPACE), depth, scalars)?;
         list.push(value);
         text = next(rest, ']')?;
     }
 }
 
-fn map(mut text: &str, depth: usize) -> Option<(Value, &str)> {
+fn map<'t>(mut text: &'t str, depth: usize, scalars: &Scalars) -> Option<(Value, &'t str)> {
     let mut map = Map::new();
     loop {
         if let (rest, true) = close(text, '}') {
             return Some((Value::Object(map), rest));
         }
         let (key, rest) = key(text.trim_start_matches(SPACE))?;
-        let (value, rest) = node(rest.trim_start_matches(' '), depth)?;
+        let (value, rest) = node(rest.trim_start_matches(' '), depth, scalars)?;
         if map.insert(key, value).is_some() {
             return None;
         }

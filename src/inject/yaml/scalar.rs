@@ -2,30 +2,57 @@
 //!
 //! `block` and `flow` call it. It leaves to the library all that it is not sure of.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
-/// The value of a scalar without quotes. The library reads scalars that are not certain.
-pub(super) fn scalar(text: &str) -> Option<Value> {
-    let bytes = text.as_bytes();
-    match bytes.first()? {
-        _ if is_text(text) => Some(Value::String(text.to_owned())),
-        b'0'..=b'9'
-            if bytes.iter().all(u8::is_ascii_digit) && bytes.len() < 18 && (bytes[0] != b'0' || bytes.len() == 1) =>
-        {
-            text.parse::<u64>().ok().map(Value::from)
-        }
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => library(text),
-        b'-' | b'+' | b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => library(text),
-        _ => None,
+/// Scalars of a document that are given to the library one by one. Each costs a reader of its own; the library reads a document
+/// with more of them as a whole, within the budget.
+const MOST_LIBRARY_CALLS: u32 = 256;
+
+/// The scalars of one document.
+#[derive(Debug)]
+pub(super) struct Scalars {
+    /// Calls of the library that are left.
+    library_calls: Cell<u32>,
+}
+
+impl Default for Scalars {
+    fn default() -> Self {
+        Self { library_calls: Cell::new(MOST_LIBRARY_CALLS) }
     }
 }
 
-fn library(text: &str) -> Option<Value> {
-    match text {
-        "true" => Some(Value::Bool(true)),
-        "false" => Some(Value::Bool(false)),
-        "null" => Some(Value::Null),
-        _ => super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array()),
+impl Scalars {
+    /// The value of a scalar without quotes. The library reads scalars that are not certain; `None` beyond
+    /// [`MOST_LIBRARY_CALLS`].
+    pub(super) fn value(&self, text: &str) -> Option<Value> {
+        let bytes = text.as_bytes();
+        match bytes.first()? {
+            _ if is_text(text) => Some(Value::String(text.to_owned())),
+            b'0'..=b'9'
+                if bytes.iter().all(u8::is_ascii_digit)
+                    && bytes.len() < 18
+                    && (bytes[0] != b'0' || bytes.len() == 1) =>
+            {
+                text.parse::<u64>().ok().map(Value::from)
+            }
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => self.library(text),
+            b'-' | b'+' | b'.' if bytes.get(1).is_some_and(u8::is_ascii_digit) => self.library(text),
+            _ => None,
+        }
+    }
+
+    fn library(&self, text: &str) -> Option<Value> {
+        match text {
+            "true" => Some(Value::Bool(true)),
+            "false" => Some(Value::Bool(false)),
+            "null" => Some(Value::Null),
+            _ => {
+                self.library_calls.set(self.library_calls.get().checked_sub(1)?);
+                super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array())
+            }
+        }
     }
 }
 

@@ -257,10 +257,29 @@ fn aliases_end_where_the_budget_does() {
 
 #[test]
 fn twice_the_elements_are_charged_twice() {
-    for (element, end) in [("- x\n", ""), ("- {a: 1, b: &x [y]}\n", ""), ("x,", "x]")] {
+    // The library's reader charges at least 13 steps for a scalar.
+    for (element, end, least) in [
+        ("- x\n", "", 5),
+        ("- {a: 1, b: &x [y]}\n", "", 13),
+        ("x,", "x]", 5),
+        ("y,", "y]", 13),
+        ("1e1,", "1e1]", 13),
+        ("- 1.5\n", "", 13),
+    ] {
         let start = if end.is_empty() { "" } else { "[" };
         let steps = |count| steps_of(&format!("{start}{}{end}", element.repeat(count))).unwrap();
         let (one, two) = (steps(1000), steps(2000));
-        assert!(one >= 5000 && two.abs_diff(2 * one) < 100, "{element:?}: {one}, {two}");
+        assert!(one >= 1000 * least && two.abs_diff(2 * one) < 100, "{element:?}: {one}, {two}");
     }
+}
+
+#[test]
+fn few_scalars_are_given_to_the_library_one_by_one() {
+    for element in ["y,", "1e1,", "0x1f,", "-1,"] {
+        let text = |count| format!("a: [{}]\n", element.repeat(count));
+        assert_eq!(block::read(&text(256)), Some(whole(&text(256)).unwrap()), "{element:?}");
+        assert_eq!(block::read(&text(257)), None, "{element:?}");
+    }
+    // These need no library.
+    assert!(block::read(&format!("a: [{}]\n", "true,1,null,x,".repeat(300))).is_some());
 }

@@ -93,8 +93,33 @@ async fn a_peer_has_so_much_time_in_all_and_a_body_waits_so_long_for_memory() {
     let begin = Instant::now();
     assert_eq!(second.grow_to(1).await, Err(Ended::Exhausted));
     assert!(begin.elapsed() >= PATIENCE);
-    let waiting = tokio::spawn(async move { second.grow_to(1).await });
+    drop(second);
+    let mut third = memory.share();
+    let waiting = tokio::spawn(async move { third.grow_to(1).await });
     tokio::task::yield_now().await;
     drop(first);
     waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_grows_often_waits_no_longer_for_memory() {
+    let memory = Memory::new(4, 4);
+    let [mut first, mut second] = [(); 2].map(|()| memory.share());
+    first.grow_to(4).await.unwrap();
+    first.finish();
+    let begin = Instant::now();
+    let drops = async {
+        sleep(PATIENCE / 2).await;
+        drop(first);
+    };
+    let (grown, ()) = tokio::join!(second.grow_to(1), drops);
+    grown.unwrap();
+    let waited = begin.elapsed();
+    // Another body has the rest of the memory.
+    memory.bodies().free = 0;
+    let begin = Instant::now();
+    assert_eq!(second.grow_to(2).await, Err(Ended::Exhausted));
+    let rest = begin.elapsed();
+    assert!(waited >= PATIENCE / 2 && rest < PATIENCE, "{waited:?}, then {rest:?}");
+    assert_eq!((second.grow_to(2).await, second.patience), (Err(Ended::Exhausted), Duration::ZERO));
 }

@@ -108,3 +108,25 @@ fn what_is_no_review_is_answered_with_what_could_be_read_of_it() {
         assert!(message.contains(said), "{body}: {message}");
     }
 }
+
+#[test]
+fn long_names_are_not_repeated_in_the_answer() {
+    let long = "u".repeat(100_000);
+    let body = |version: &str, uid: &str| {
+        json!({ "kind": "AdmissionReview", "apiVersion": version, "request": { "uid": uid } }).to_string()
+    };
+    for (body, said) in [
+        (body(V1, &long), "the uid of the request has 100000 bytes, more than 128"),
+        (body(&long, "u"), "no kind \"AdmissionReview\" is registered for version \"uuu"),
+        (json!({ "kind": long }).to_string(), "no kind \"uuu"),
+        (json!({ "kind": "AdmissionReview", "apiVersion": V1, "request": { "kind": long } }).to_string(), "\"uuu"),
+    ] {
+        let answer = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().answer();
+        assert!(answer.len() < 1000, "{} bytes", answer.len());
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        assert!(message.contains(said) && message.chars().count() <= 512, "{message}");
+    }
+    let most = "u".repeat(128);
+    assert_eq!(Review::parse(body(V1, &most).as_bytes(), BTreeMap::new()).unwrap().uid, most);
+}

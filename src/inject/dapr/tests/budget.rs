@@ -7,10 +7,14 @@ use crate::inject::dapr::{Refusal, review_within};
 
 /// What the review of a pod leaves of this budget, or its refusal.
 fn left(pod: &Value, limits: Limits) -> Result<Limits, Refusal> {
+    left_with(pod, &[], limits)
+}
+
+fn left_with(pod: &Value, components: &[Component], limits: Limits) -> Result<Limits, Refusal> {
     let mut budget = Budget::new(limits);
     let request = Request { kind: "Pod", namespace: "testns", user: CONTROLLER, object: Some(pod) };
     let (accounts, trust) = (BTreeSet::from([String::new()]), trust());
-    let facts = Facts { accounts: &accounts, trust: &trust, components: Some(&[]) };
+    let facts = Facts { accounts: &accounts, trust: &trust, components: Some(components) };
     let outcome = review_within(&request, &settings(&[]), &facts, &mut budget);
     match outcome.decision {
         Decision::Inject { .. } => Ok(budget.left()),
@@ -78,4 +82,35 @@ fn warnings_repeat_the_beginning_of_long_values() {
     for warning in warnings {
         assert!(warning.len() < 2200 && warning.contains("\"…"), "{warning}");
     }
+}
+
+/// Returns Components with a container of this number of bytes each.
+fn components(count: usize, bytes: usize) -> Vec<Component> {
+    let component = |number| {
+        let mut container = json!({"image": format!("c:{number}")}).to_string();
+        container += &" ".repeat(bytes - container.len());
+        Component { name: format!("c{number}"), container, scopes: vec!["app".into()] }
+    };
+    (0..count).map(component).collect()
+}
+
+#[test]
+fn components_are_charged_by_the_length_of_their_containers_before_they_are_parsed() {
+    let asking = pod(&[("inject-pluggable-components", "true")]);
+    let steps = |components: &[Component]| {
+        let left = left_with(&asking, components, Limits::default()).expect("it is within the budget");
+        Limits::default().steps - left.steps
+    };
+    let none = steps(&[]);
+    let (one, two) = (steps(&components(10, 1000)) - none, steps(&components(10, 2000)) - none);
+    assert_eq!((one, two - one), (20_020, 20_000));
+    let refusal = left_with(&asking, &components(20, 256 << 10), Limits::default()).unwrap_err();
+    assert_eq!(refusal, Refusal::Exceeded(Exceeded::Steps(1_000_000)));
+    assert!(refusal.to_string().contains("the Components of its namespace"), "{refusal}");
+    // Components that are not injected cost the comparison of their scopes.
+    let others: Vec<_> =
+        components(20, 256 << 10).into_iter().map(|c| Component { scopes: vec!["x".into(); 9], ..c }).collect();
+    assert_eq!(steps(&others) - none, 200);
+    let refusal = left_with(&pod(&[]), &components(20, 256 << 10), Limits::default());
+    assert!(refusal.is_ok(), "a pod that asks for no components is not charged for them");
 }

@@ -266,7 +266,7 @@ fn twice_the_elements_are_charged_twice() {
         ("1e1,", "1e1]", 13),
         ("- 1.5\n", "", 13),
     ] {
-        let start = if end.is_empty() { "" } else { "[" };
+        let start = if end.is_empty() { "" } else { "a: [" };
         let steps = |count| steps_of(&format!("{start}{}{end}", element.repeat(count))).unwrap();
         let (one, two) = (steps(1000), steps(2000));
         assert!(one >= 1000 * least && two.abs_diff(2 * one) < 100, "{element:?}: {one}, {two}");

@@ -19,8 +19,6 @@ use super::plan::{Operation, Source};
 
 const PREFIX: &str = ".istio-cni-";
 const SUFFIX: &str = ".tmp";
-/// The suffix of a file that left its name to be compared.
-const ASIDE: &str = ".aside";
 /// Of Istio's own installer, which locks nothing, and ends in failure where one of its temporaries is removed under it.
 const UPSTREAM_PREFIX: &str = "istio-cni.tmp.";
 /// For so long after its last change, a temporary of Istio's installer may still be in use.
@@ -164,10 +162,7 @@ impl<'a> Files<'a> {
             _ => return Err(changed()),
         }
         (self.before)("set aside");
-        // Not the name of a temporary, which the next look might take for stale: the content may be another program's.
-        let mut asides = tempfile::Builder::new();
-        asides.prefix(PREFIX).suffix(ASIDE);
-        let aside = match asides.make_in(dir, |aside| fs::rename(path, aside)) {
+        let aside = match names().make_in(dir, |aside| fs::rename(path, aside)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             aside => aside?.into_temp_path(),
         };

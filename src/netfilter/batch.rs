@@ -208,7 +208,7 @@ impl Out {
         });
     }
 
-    /// Appends an anonymous set of ports as nft does; the key type tells `nft list` how to print its elements.
+    /// Appends an anonymous set of ports as nft does. `nft list` prints its elements by the key type.
     fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
         /// From nft's `enum datatypes`, not from the kernel.
         const TYPE_INET_SERVICE: u32 = 13;

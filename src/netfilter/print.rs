@@ -112,7 +112,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Formats an address; its offset tells the family and the direction: IPv4 has source and destination at 12 and 16,
+    /// Formats an address. Family and direction follow from its offset: IPv4 has source and destination at 12 and 16,
     /// IPv6 at 8 and 24.
     fn address(&self, offset: u8, value: Value) -> Option<String> {
         let bytes = value.as_bytes();

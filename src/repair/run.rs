@@ -111,7 +111,7 @@ impl Controller {
                 () = due => {}
             }
             if self.tracker.needs_relist() {
-                tracing::info!("listing pods again: there is room for more broken ones");
+                tracing::info!("listing pods again: fewer broken ones are tracked than the limit allows");
                 self.tracker.start_list();
                 relist.notify_one();
             }

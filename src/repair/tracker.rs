@@ -13,7 +13,7 @@ use super::lineage::Lineages;
 use super::settings::{Mode, Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 
-/// The limit of tracked pods. Pods beyond it are found by a new list once there is room.
+/// The limit of tracked pods. Pods beyond it are found by a new list once fewer than half as many are tracked.
 const MAX_PODS: usize = 4096;
 /// The back-off after the first failure; each further one doubles it.
 const MIN_BACK_OFF: Duration = Duration::from_millis(500);
@@ -151,7 +151,7 @@ impl Tracker {
         }
     }
 
-    /// Whether pods were dropped at the limit and there is room for them again.
+    /// Whether pods were dropped at the limit and a new list would track them: fewer than half of the limit are tracked.
     pub(super) fn needs_relist(&self) -> bool {
         self.overflowed && self.pods.len() < MAX_PODS / 2
     }

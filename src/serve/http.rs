@@ -40,7 +40,7 @@ pub struct Limits {
     pub head: usize,
     /// The body, bytes; more is answered with 413.
     pub body: usize,
-    /// Bytes of all requests' bodies that are in memory at once, until their answers; what finds no room is answered with 503.
+    /// Bytes of all requests' bodies that are in memory at once, until their answers; a request beyond them is answered with 503.
     /// At least one body of the largest size fits.
     pub memory: usize,
     /// Connections at once. Further ones wait to be accepted.
@@ -129,8 +129,8 @@ pub fn closing(mut response: Response) -> Response {
     response
 }
 
-/// An answer for want of room: clients of API servers ask again after a second where there is `Retry-After`, over another
-/// connection, which may lead to another replica.
+/// The answer 503 of a server that is at one of its limits. `Retry-After` makes clients of API servers repeat the request
+/// after a second, over another connection, which may lead to another replica.
 pub fn busy(why: impl Into<Bytes>) -> Response {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
     response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));

@@ -109,8 +109,8 @@ fn communicate(program: &'static str, path: &Path, args: &[&str], input: &str) -
     let mut child = command.spawn().map_err(io)?;
     let stdin = child.stdin.take();
     let output = thread::scope(|scope| {
-        // The pipe closes when this thread ends. If the program exits early, the write fails and its error output tells
-        // the reason.
+        // The pipe closes when this thread ends. If the program exits early, the write fails and the reason is in
+        // its error output.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         let output = read_outputs(program, &mut child);
         if output.is_err() {

@@ -50,7 +50,7 @@ impl Scalars {
             "null" => Some(Value::Null),
             _ => {
                 self.library_calls.set(self.library_calls.get().checked_sub(1)?);
-                super::whole(text).ok().filter(|value| !value.is_object() && !value.is_array())
+                super::library::value(text).ok().filter(|value| !value.is_object() && !value.is_array())
             }
         }
     }

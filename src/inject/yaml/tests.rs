@@ -4,12 +4,12 @@ use gotemplate::{Budget, Exceeded, Limits};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Error, block, value_within, whole};
+use super::{Error, block, library, value_within};
 
 /// Fails where the quick reader reads a text, and otherwise than the library.
 fn same(text: &str) -> Result<bool, TestCaseError> {
     let Some(quick) = block::read(text) else { return Ok(false) };
-    match whole(text) {
+    match library::value(text) {
         Ok(value) => prop_assert_eq!(&quick, &value, "{}", text),
         Err(error) => prop_assert!(false, "{error}: {text}\nquick {quick}"),
     }
@@ -58,7 +58,7 @@ spec:
   - 10.0.0.0/8
 "#;
     let read = block::read(text).unwrap();
-    assert_eq!(read, whole(text).unwrap());
+    assert_eq!(read, library::value(text).unwrap());
     assert_eq!(read["spec"]["containers"][0]["env"][0]["value"], "{\"a\": \"\\u003cb\"}\n\n  more # no comment\n");
     assert_eq!(read["metadata"]["labels"]["b"], json!([1, "x", {}]));
 }
@@ -228,7 +228,7 @@ fn nested_aliases(levels: usize) -> String {
 fn steps_of(text: &str) -> Result<u64, Error> {
     let (all, mut budget) = (Limits::default(), Budget::default());
     let value = value_within(text, &mut budget)?;
-    assert_eq!(value, whole(text).unwrap());
+    assert_eq!(value, library::value(text).unwrap());
     Ok(all.steps - budget.left().steps)
 }
 
@@ -277,7 +277,7 @@ fn twice_the_elements_are_charged_twice() {
 fn few_scalars_are_given_to_the_library_one_by_one() {
     for element in ["y,", "1e1,", "0x1f,", "-1,"] {
         let text = |count| format!("a: [{}]\n", element.repeat(count));
-        assert_eq!(block::read(&text(256)), Some(whole(&text(256)).unwrap()), "{element:?}");
+        assert_eq!(block::read(&text(256)), Some(library::value(&text(256)).unwrap()), "{element:?}");
         assert_eq!(block::read(&text(257)), None, "{element:?}");
     }
     // These need no library.

@@ -10,6 +10,7 @@
 
 mod annotations;
 mod builtin;
+mod config;
 mod data;
 mod documents;
 mod error;
@@ -30,6 +31,7 @@ mod proxy_config;
 mod settings;
 pub mod shapes;
 mod status;
+mod subject;
 mod values;
 
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ use gotemplate::Budget;
 use serde_json::Value;
 
 pub use builtin::BuiltIn;
+pub use config::{Config, Platform};
 pub use documents::{Document, Native, Skipped};
 pub use error::Error;
 pub use mesh::Mesh;
@@ -48,35 +51,8 @@ pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
 use overlay::Overlays;
-use pipeline::Subject;
 use settings::Program;
-
-/// Where pods run, as far as it changes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Platform {
-    /// Nothing special.
-    #[default]
-    Kubernetes,
-    /// Namespaces have ranges of users.
-    OpenShift,
-}
-
-/// Everything that injection is told once.
-#[derive(Debug)]
-pub struct Config {
-    /// `config` of the injection ConfigMap.
-    pub settings: Settings,
-    /// `values` of it.
-    pub values: Values,
-    /// The mesh's configuration.
-    pub mesh: Mesh,
-    /// The control plane's revision; empty is the default one.
-    pub revision: String,
-    /// Where pods run.
-    pub platform: Platform,
-    /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty is none.
-    pub compliance_policy: String,
-}
+use subject::Subject;
 
 /// What is asked about one pod.
 #[derive(Debug, Clone)]
@@ -189,8 +165,8 @@ impl Injector {
         let proxy_config = mesh.proxy_of(pod, namespace, request.proxy_configs, budget)?;
         match &self.config.settings.program {
             Program::Legacy(program) => {
-                let owner = Owner::of_legacy_pod(pod, namespace);
-                let steps = legacy::inject(&self.config, program, pod, &owner, proxy_config, budget)?;
+                let subject = Subject::plain(pod, Owner::of_legacy_pod(pod, namespace), proxy_config);
+                let steps = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(pod, &steps)?;
                 let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };
                 Ok(Outcome::Injected { decision, injected })

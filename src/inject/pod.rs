@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 
 use crate::contract::container;
 
-/// The two lists of containers that injection touches.
+// Fields of a pod's spec.
 pub(super) const CONTAINERS: &str = "containers";
-/// See [`CONTAINERS`].
 pub(super) const INIT_CONTAINERS: &str = "initContainers";
+pub(super) const VOLUMES: &str = "volumes";
+pub(super) const IMAGE_PULL_SECRETS: &str = "imagePullSecrets";
 
 static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 

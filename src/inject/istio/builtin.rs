@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Config, Error, Mesh, Platform, Settings, Values};
+use super::config::{Config, Platform};
+use super::{Error, Mesh, Settings, Values};
 use crate::contract::port;
 
 /// The istiod of the default revision.

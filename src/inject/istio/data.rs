@@ -3,9 +3,9 @@
 use gotemplate::{Record, Value};
 use serde_json::Value as Json;
 
-use super::Config;
-use super::pipeline::Subject;
+use super::config::Config;
 use super::shapes::{mesh, pod as shapes};
+use super::subject::Subject;
 use crate::contract::{PROXY_ID, annotation};
 use crate::inject::pod;
 

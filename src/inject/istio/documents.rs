@@ -7,10 +7,10 @@ use std::fmt;
 use gotemplate::Budget;
 use serde_json::Value;
 
-use super::pipeline::{self, Subject};
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
-use super::{Error, Injector, Owner, legacy};
+use super::subject::Subject;
+use super::{Error, Injector, Owner, legacy, pipeline};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -85,7 +85,7 @@ impl Injector {
         };
         let namespace = pod::text(pod::metadata(&subject), "namespace");
         let mut decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
-        if decision.inject && self.keeps_sidecars() && legacy::by_hand::has_sidecar(&subject) {
+        if decision.inject && self.keeps_sidecars() && legacy::kube_inject::has_sidecar(&subject) {
             decision = Decision { inject: false, reason: Reason::Injected, remark: None };
         }
         let (title, name) = workload::title(document);
@@ -95,7 +95,7 @@ impl Injector {
         }
         let owner = owner(document, kind);
         let native = native(pod::node_name(&subject));
-        let (mut injected, warnings) = self.inject_by_hand(&subject, owner, native)?;
+        let (mut injected, warnings) = self.inject_pod(&subject, owner, native)?;
         told.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
         workload::put(document, spec, injected["spec"].take());
         workload::put(document, metadata, injected["metadata"].take());
@@ -106,32 +106,31 @@ impl Injector {
     fn keeps_sidecars(&self) -> bool {
         let config = self.config();
         match &config.settings.program {
-            Program::Legacy(program) => (2..UNITED).contains(&program.release(&config.values)),
+            Program::Legacy(program) => (2..PATCHED_SINCE).contains(&program.release(&config.values)),
             Program::Modern { .. } => false,
         }
     }
 
-    fn inject_by_hand(&self, subject: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
+    fn inject_pod(&self, pod: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
         let config = self.config();
-        let namespace = pod::text(pod::metadata(subject), "namespace");
+        let namespace = pod::text(pod::metadata(pod), "namespace");
         let budget = &mut Budget::default();
-        let proxy_config = config.mesh.proxy_of(subject, namespace, &[], budget)?;
+        let proxy_config = config.mesh.proxy_of(pod, namespace, &[], budget)?;
+        let subject = Subject::plain(pod, owner, proxy_config);
         if let Program::Legacy(program) = &config.settings.program {
-            if program.release(&config.values) < UNITED {
-                let by_hand = legacy::by_hand::inject(config, program, subject, &owner, proxy_config, budget)?;
-                return Ok((by_hand, Vec::new()));
+            if program.release(&config.values) < PATCHED_SINCE {
+                return Ok((legacy::kube_inject::inject(config, program, &subject, budget)?, Vec::new()));
             }
-            let patch = legacy::inject(config, program, subject, &owner, proxy_config, budget)?;
-            return Ok((legacy::patched(subject, &patch)?, Vec::new()));
+            let patch = legacy::inject(config, program, &subject, budget)?;
+            return Ok((legacy::patched(pod, &patch)?, Vec::new()));
         }
-        let templates = [SIDECAR.to_owned()];
-        let subject = Subject { templates: &templates, native, ..Subject::plain(subject, owner, proxy_config) };
+        let subject = Subject { templates: &[SIDECAR.to_owned()], native, ..subject };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
 }
 
-/// The minor release of Istio 1 from which on documents are injected by the webhook's operations.
-const UNITED: u32 = 8;
+/// The first minor release of Istio 1 whose `kube-inject` applies the webhook's patch.
+const PATCHED_SINCE: u32 = 8;
 
 /// What people are told about the workloads of a document.
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Injection as Istio did it up to 1.8: one template renders lists of containers and volumes, and operations written one by
 //! one, in the order of 1.8, put them into the pod.
 
-pub(super) mod by_hand;
+pub(super) mod kube_inject;
 mod render;
 #[cfg(test)]
 mod tests;
@@ -11,17 +11,16 @@ use std::collections::HashSet;
 use gotemplate::{Budget, Delims, Functions, Template};
 use serde_json::{Map, Value, json};
 
-use super::pipeline::Subject;
+use super::config::Config;
 use super::status::Status;
-use super::{Config, Error, Owner, Values, annotations, probes, prometheus};
+use super::subject::Subject;
+use super::{Error, Values, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
-use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
-const VOLUMES: &str = "volumes";
-const PULL_SECRETS: &str = "imagePullSecrets";
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The group that may read the tokens which are mounted for the sidecar.
 const GROUP: u32 = 1337;
@@ -87,12 +86,11 @@ impl Program {
 pub(super) fn inject(
     config: &Config,
     program: &Program,
-    pod: &Value,
-    owner: &Owner,
-    proxy_config: Value,
+    subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<Vec<Operation>, Error> {
-    let (mut parts, rewritten) = rendered(config, program, pod, owner, proxy_config, budget)?;
+    let pod = subject.pod;
+    let (mut parts, rewritten) = rendered(config, program, subject, budget)?;
     let release = program.release(&config.values);
     // 1.1 wrote them last.
     let (mut operations, last) = if release > 1 { (rewritten, Vec::new()) } else { (Vec::new(), rewritten) };
@@ -122,7 +120,7 @@ pub(super) fn inject(
         operations.push(Operation::Add { path: "/spec/securityContext".to_owned(), value: context });
     }
     operations.extend(annotated(pod, annotations));
-    operations.extend(labelled(pod, config, (&owner.name, release)));
+    operations.extend(labelled(pod, config, (&subject.owner.name, release)));
     operations.extend(last);
     Ok(operations)
 }
@@ -134,16 +132,13 @@ pub(super) fn inject(
 fn rendered(
     config: &Config,
     program: &Program,
-    pod: &Value,
-    owner: &Owner,
-    proxy_config: Value,
+    subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<(Parts, Vec<Operation>), Error> {
-    annotations::check(pod)?;
-    let subject = Subject::plain(pod, owner.clone(), proxy_config);
-    let mut parts = render::render(config, &program.template, &subject, budget)?;
-    let rewritten = match probes::are_rewritten(pod, parts.rewrite_probes) {
-        true => rewritten_probes(pod, &mut parts, config.mesh.status_port),
+    annotations::check(subject.pod)?;
+    let mut parts = render::render(config, &program.template, subject, budget)?;
+    let rewritten = match probes::are_rewritten(subject.pod, parts.rewrite_probes) {
+        true => rewritten_probes(subject.pod, &mut parts, config.mesh.status_port),
         false => Vec::new(),
     };
     Ok((parts, rewritten))
@@ -188,7 +183,7 @@ fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
         (INIT_CONTAINERS, &previous.init_containers),
         (CONTAINERS, &previous.containers),
         (VOLUMES, &previous.volumes),
-        (PULL_SECRETS, &previous.image_pull_secrets),
+        (IMAGE_PULL_SECRETS, &previous.image_pull_secrets),
     ];
     let gone = |(which, names): (&'static str, &Vec<String>)| {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
@@ -201,7 +196,7 @@ fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
 
 /// How many elements the longest of the lists has.
 fn longest(pod: &Value) -> usize {
-    let lists = [INIT_CONTAINERS, CONTAINERS, VOLUMES, PULL_SECRETS];
+    let lists = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
     lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).max().unwrap_or_default()
 }
 

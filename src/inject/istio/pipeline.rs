@@ -7,13 +7,14 @@ use std::sync::Arc;
 use gotemplate::{Budget, Template};
 use serde_json::{Map, Value};
 
+use super::config::Config;
 use super::data::Data;
 use super::overlay::{Overlay, Overlays};
 use super::overrides::{self, Overrides, Own};
-use super::owner::Owner;
 use super::settings::Program;
 use super::status::{self, Status};
-use super::{Config, Error, annotations, order, probes, prometheus, values};
+use super::subject::Subject;
+use super::{Error, annotations, order, probes, prometheus, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -21,50 +22,6 @@ use crate::redirect::annotations::parse_bool;
 
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
 const NETWORK: &str = "ISTIO_META_NETWORK";
-
-/// A pod, and what is known about it beside the configuration.
-#[derive(Debug)]
-pub(super) struct Subject<'a> {
-    /// The pod as it came.
-    pub(super) pod: &'a Value,
-    /// Its namespace; empty on the command line where the document has none.
-    pub(super) namespace: &'a str,
-    /// What made it.
-    pub(super) owner: Owner,
-    /// Its proxy configuration.
-    pub(super) proxy_config: Value,
-    /// Names of templates where the pod asks for none; they may be aliases.
-    pub(super) templates: &'a [String],
-    /// Names that stand for others.
-    pub(super) aliases: &'a BTreeMap<String, Vec<String>>,
-    /// Variables for the sidecar.
-    pub(super) env: BTreeMap<String, String>,
-    /// Whether the cluster has native sidecars.
-    pub(super) native: bool,
-    /// User and group of the sidecar where the platform gives them.
-    pub(super) ids: (Option<i64>, Option<i64>),
-    /// Annotations for every pod.
-    pub(super) annotations: Option<&'a Map<String, Value>>,
-}
-
-impl<'a> Subject<'a> {
-    /// A pod of which nothing is known but what made it.
-    pub(super) fn plain(pod: &'a Value, owner: Owner, proxy_config: Value) -> Self {
-        static NO_ALIASES: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        Self {
-            pod,
-            namespace: pod::text(pod::metadata(pod), "namespace"),
-            owner,
-            proxy_config,
-            templates: &[],
-            aliases: &NO_ALIASES,
-            env: BTreeMap::new(),
-            native: false,
-            ids: (None, None),
-            annotations: None,
-        }
-    }
-}
 
 /// Returns the injected pod, and what of its annotations was passed over, as warnings.
 ///

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
-use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
 /// What an earlier injection added, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ impl Status {
         status.is_object().then(|| Self {
             init_containers: names(INIT_CONTAINERS),
             containers: names(CONTAINERS),
-            volumes: names("volumes"),
-            image_pull_secrets: names("imagePullSecrets"),
+            volumes: names(VOLUMES),
+            image_pull_secrets: names(IMAGE_PULL_SECRETS),
         })
     }
 
@@ -40,7 +40,7 @@ impl Status {
 }
 
 /// The lists whose names the annotation holds.
-const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, "volumes", "imagePullSecrets"];
+const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
 
 /// What of an overlay tells names: merged in the overlay's place, it makes a pod in which [`LISTS`] have the same ones.
 pub(super) fn outline(overlay: &Value) -> Value {

@@ -4,13 +4,12 @@ use gotemplate::{Budget, Template};
 use serde_json::{Map, Value, json};
 
 use crate::contract::container;
+use crate::inject::istio::config::Config;
 use crate::inject::istio::data::Data;
-use crate::inject::istio::pipeline::Subject;
-use crate::inject::istio::{Config, Error, values};
-use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::istio::subject::Subject;
+use crate::inject::istio::{Error, values};
+use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::yaml;
-
-use super::{PULL_SECRETS, VOLUMES};
 
 /// Fields of a pod that hold numbers or booleans; anywhere else a number is text that YAML took for one.
 const SCALARS: [&str; 35] = [
@@ -104,7 +103,7 @@ pub(super) fn render(
         init_containers: list(INIT_CONTAINERS)?,
         containers: list(CONTAINERS)?,
         volumes: list(VOLUMES)?,
-        pull_secrets: list(PULL_SECRETS)?,
+        pull_secrets: list(IMAGE_PULL_SECRETS)?,
         dns_config: None,
         redirect: Map::new(),
     };
@@ -134,7 +133,7 @@ impl Parts {
             (INIT_CONTAINERS, &self.init_containers),
             (CONTAINERS, &self.containers),
             (VOLUMES, &self.volumes),
-            (PULL_SECRETS, &self.pull_secrets),
+            (IMAGE_PULL_SECRETS, &self.pull_secrets),
         ]
     }
 

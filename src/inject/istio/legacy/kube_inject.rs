@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::{GROUP, Program, rendered, takes_group};
 use crate::contract::{annotation, container};
-use crate::inject::istio::{Config, Error, Owner, annotations};
+use crate::inject::istio::config::Config;
+use crate::inject::istio::subject::Subject;
+use crate::inject::istio::{Error, annotations};
 use crate::inject::patch;
-use crate::inject::pod::{self, CONTAINERS};
+use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS};
 
 /// Whether a pod has a sidecar beside its own containers already.
 pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
@@ -25,16 +27,14 @@ pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
 pub(in crate::inject::istio) fn inject(
     config: &Config,
     program: &Program,
-    pod: &Value,
-    owner: &Owner,
-    proxy_config: Value,
+    subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<Value, Error> {
-    let (mut parts, rewritten) = rendered(config, program, pod, owner, proxy_config, budget)?;
+    let (mut parts, rewritten) = rendered(config, program, subject, budget)?;
     let release = program.release(&config.values);
-    let mut injected = patch::apply(pod.clone(), &rewritten)?;
+    let mut injected = patch::apply(subject.pod.clone(), &rewritten)?;
     let spec = pod::spec_mut(&mut injected);
-    for (which, items) in parts.lists().into_iter().filter(|(which, _)| *which != super::PULL_SECRETS) {
+    for (which, items) in parts.lists().into_iter().filter(|(which, _)| *which != IMAGE_PULL_SECRETS) {
         if !items.is_empty() {
             pod::list_mut(spec, which).extend_from_slice(items);
         }

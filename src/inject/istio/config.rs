@@ -1,0 +1,30 @@
+//! The configuration of an injector, with all of its texts parsed.
+
+use super::mesh::Mesh;
+use super::settings::Settings;
+use super::values::Values;
+
+/// The platform of the cluster, if injection depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Platform {
+    #[default]
+    Kubernetes,
+    /// Namespaces have ranges of user and group IDs.
+    OpenShift,
+}
+
+/// The configuration of an [`Injector`](super::Injector).
+#[derive(Debug)]
+pub struct Config {
+    /// The key `config` of the injection ConfigMap.
+    pub settings: Settings,
+    /// The key `values` of the injection ConfigMap.
+    pub values: Values,
+    /// The mesh configuration.
+    pub mesh: Mesh,
+    /// The control plane's revision; empty is the default one.
+    pub revision: String,
+    pub platform: Platform,
+    /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty is none.
+    pub compliance_policy: String,
+}

@@ -1,0 +1,51 @@
+//! The subject of an injection: a pod with the facts of one review or document.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::owner::Owner;
+use crate::inject::pod;
+
+/// A pod and the facts about it that are not in the configuration.
+#[derive(Debug)]
+pub(super) struct Subject<'a> {
+    /// The pod before the injection.
+    pub(super) pod: &'a Value,
+    /// The pod's namespace; empty for a document without one.
+    pub(super) namespace: &'a str,
+    pub(super) owner: Owner,
+    /// The pod's proxy configuration, in protobuf's JSON.
+    pub(super) proxy_config: Value,
+    /// Names of the templates, or of aliases, for pods without the annotation.
+    pub(super) templates: &'a [String],
+    /// Lists of templates by alias.
+    pub(super) aliases: &'a BTreeMap<String, Vec<String>>,
+    /// Environment variables of the sidecar.
+    pub(super) env: BTreeMap<String, String>,
+    /// Whether the sidecar is a native one, unless the pod's annotation decides.
+    pub(super) native: bool,
+    /// User and group of the sidecar, if the platform assigns them.
+    pub(super) ids: (Option<i64>, Option<i64>),
+    /// Annotations that each injected pod gets.
+    pub(super) annotations: Option<&'a Map<String, Value>>,
+}
+
+impl<'a> Subject<'a> {
+    /// A subject without templates, environment and IDs.
+    pub(super) fn plain(pod: &'a Value, owner: Owner, proxy_config: Value) -> Self {
+        static NO_ALIASES: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        Self {
+            pod,
+            namespace: pod::text(pod::metadata(pod), "namespace"),
+            owner,
+            proxy_config,
+            templates: &[],
+            aliases: &NO_ALIASES,
+            env: BTreeMap::new(),
+            native: false,
+            ids: (None, None),
+            annotations: None,
+        }
+    }
+}

@@ -85,7 +85,7 @@ pub enum Error {
     #[error("{0} (--daprImage, --daprNamespace, --daprSet)")]
     DaprSettings(crate::inject::dapr::SettingsError),
     #[error(transparent)]
-    Misfit(#[from] inject::Misfit),
+    Patch(#[from] inject::PatchError),
     /// The injected document cannot be serialized.
     #[error(transparent)]
     Write(#[from] inject::WriteError),

@@ -1,7 +1,7 @@
-//! Puts sidecars into pods: decision, template, merge, patch.
+//! Sidecar injection: decision, template, merge, patch.
 //!
-//! `webhook` and `istio-cnictl` call it. It neither reads files nor asks an API server; pods stay ordered JSON.
-//! What is here every profile shares; `istio` and `dapr` own what their injection means.
+//! `webhook` and `istio-cnictl` call it. It neither reads files nor calls an API server; pods stay JSON in their order.
+//! `istio` and `dapr` own their injection and share the other modules.
 
 pub mod yaml;
 
@@ -20,9 +20,8 @@ pub mod istio;
 
 pub use document::{ReadError, Separator, WriteError, documents, is_empty, read, write};
 pub use merge::{Error as MergeError, merge_pod};
+pub use patch::{Operation, PatchError, apply, diff};
 pub(crate) use pod::{Record, or_default, record, records};
-
-pub use patch::{Misfit, Operation, apply, diff};
 pub use selector::Selector;
 pub use typed::{Mismatch, Struct};
 pub use workload::Invalid;

@@ -1,6 +1,6 @@
-//! Several YAML documents in one text, cut where Kubernetes' reader cuts them, and written as its tools write.
+//! YAML documents: split as Kubernetes' reader splits them, read, and written as its tools write them.
 //!
-//! Cutting parses nothing: a document that nobody injects passes as the very text that it was.
+//! Splitting parses nothing: a document without an injected pod passes byte for byte.
 
 use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::yaml;
 /// The documents of `text` that are not empty, each without its separator line.
 ///
 /// # Errors
-/// A separator has text behind it.
+/// A separator is followed by text.
 pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
     let mut found = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -31,7 +31,7 @@ pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
     Ok(found)
 }
 
-/// A separator of documents with text behind it, which Kubernetes' reader refuses.
+/// A separator of documents that is followed by text, which Kubernetes' reader refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: behind the separator \"---\" stands {text:?}; only a comment may stand there")]
 pub struct Separator {
@@ -40,11 +40,11 @@ pub struct Separator {
 }
 
 impl Separator {
-    /// The longest part of the text that is repeated, in characters.
+    /// The longest part of the text in the message, in characters.
     const SHOWN: usize = 40;
 }
 
-/// Whether a document holds nothing but comments and blank lines.
+/// Whether a document consists of comments and blank lines.
 pub fn is_empty(document: &str) -> bool {
     document.lines().all(|line| {
         let line = line.trim_start();
@@ -52,19 +52,19 @@ pub fn is_empty(document: &str) -> bool {
     })
 }
 
-/// Reads a document. A workload is as its type reads it: a field of another type is refused, and what the type has no zero for
+/// Reads a document. A workload gets the form of its Go type: a field of another type is refused, and a zero that the type omits
 /// is absent.
 ///
 /// # Errors
-/// The text is no YAML, or a field of a workload is not of its type.
+/// The text is not YAML, or a field of a workload is not of its type.
 pub fn read(text: &str) -> Result<Value, ReadError> {
     workload::canonical(yaml::value(text).map_err(ReadError::Yaml)?).map_err(ReadError::Type)
 }
 
-/// A document as Kubernetes' tools write it, with the separator that Istio's tool puts behind each.
+/// Writes a document as Kubernetes' tools do, followed by a separator as `istioctl kube-inject` writes it.
 ///
 /// # Errors
-/// The document is larger than what is read as one, or injection gave a field a value that is not of its type.
+/// The document is larger than [`yaml::LIMIT`], or injection set a field to a value that is not of its type.
 pub fn write(document: Value) -> Result<String, WriteError> {
     let document = workload::canonical(document).map_err(WriteError::Type)?;
     let mut budget = Budget::new(Limits { bytes: yaml::LIMIT, ..Limits::default() });
@@ -75,10 +75,10 @@ pub fn write(document: Value) -> Result<String, WriteError> {
 /// A document that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It cannot be parsed.
+    /// The text cannot be parsed.
     #[error("is no YAML: {0}")]
     Yaml(yaml::Error),
-    /// It is a workload, and the API server would refuse it.
+    /// A field of the workload is not of its type; the API server would refuse it.
     #[error("is not valid: {0}")]
     Type(Invalid),
 }
@@ -86,10 +86,10 @@ pub enum ReadError {
 /// A document that cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It is larger than what is read as one.
+    /// The document is larger than [`yaml::LIMIT`].
     #[error("the injected document cannot be written: {0}")]
     Oversized(gotemplate::Reason),
-    /// A template put a value of another type into a field.
+    /// A template set a field to a value of another type.
     #[error("the injected document is not valid: {0}")]
     Type(Invalid),
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroes_and_empty_texts_that_somebody_wrote_stay() {
+    fn explicit_zeroes_and_empty_strings_stay() {
         for (kind, version, zeroes) in [
             (
                 "Deployment",
@@ -141,7 +141,7 @@ mod tests {
         lines.lines().fold(format!("{name}:\n"), |text, line| format!("{text}  {line}\n"))
     }
 
-    /// What `found` has not, or otherwise.
+    /// The paths of `wanted` that `found` lacks or has with another value.
     fn missing(path: &str, wanted: &Value, found: &Value) -> Vec<String> {
         match (wanted, found) {
             (Value::Object(wanted), Value::Object(found)) => {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_and_scalars_are_canonical_and_what_no_type_has_stays() {
+    fn quantities_and_scalars_are_canonical_and_unknown_fields_stay() {
         let pod = "apiVersion: v1\nkind: Pod\nmetadata: {annotations: {a: true, b: 8080, c: ~}}\nother: {x: 0}\nspec:\n  \
                    containers:\n  - {name: a, resources: {limits: {cpu: 0.5, memory: 1024Mi}}, own: [0, '', {}], tty: false}\n";
         let written = read(&write(read(pod).unwrap()).unwrap().replace("---\n", "")).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_would_refuse_is_refused_by_its_path() {
+    fn a_field_that_the_api_server_would_refuse_is_refused_with_its_path() {
         for (kind, spec, error) in [
             (
                 "Pod",

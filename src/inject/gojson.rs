@@ -1,16 +1,16 @@
-//! JSON text as Go's encoder writes it, for values that agents in pods compare or that injection reads again.
+//! JSON text as Go's `encoding/json` writes it, for values that agents in pods compare or that injection reads again.
 
 use serde_json::Value;
 
 use super::typed::{Mismatch, Struct};
 
-/// Compact JSON in which no character means anything to HTML.
+/// Encodes compact JSON with the characters escaped that are special in HTML.
 pub(super) fn encode(value: &Value) -> String {
     let plain = value.to_string();
     if !plain.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return plain;
     }
-    // Such characters occur inside strings alone.
+    // These characters occur only in strings.
     plain
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
@@ -19,7 +19,7 @@ pub(super) fn encode(value: &Value) -> String {
         .replace('\u{2029}', "\\u2029")
 }
 
-/// A container as Go encodes it: its fields in the order of the API's types, at any depth.
+/// Converts a container to the form in which Go encodes it, with the fields of all depths in the order of the API's types.
 ///
 /// # Errors
 /// A field is not of its type.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_what_go_writes() {
+    fn html_characters_are_escaped() {
         assert_eq!(encode(&json!({"b": "<&>", "a": 1})), r#"{"b":"\u003c\u0026\u003e","a":1}"#);
     }
 

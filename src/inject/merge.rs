@@ -1,7 +1,7 @@
 //! Kubernetes' strategic merge of a partial pod into a pod.
 //!
-//! Lists that the API merges by key (containers, volumes, variables …) are merged by it, in the order that kubectl and
-//! API server give them; all other lists are replaced. Directives (`$patch` and its kin) work as they do there.
+//! Lists with a merge key (containers, volumes, variables …) are merged by it, in the order of kubectl and the API server; other
+//! lists are replaced. Directives such as `$patch` have the same effect as in the API server.
 
 mod directive;
 mod list;
@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 use super::typed::{Merge, Struct};
 use directive::Directive;
 
-/// Why an overlay cannot be merged.
+/// An overlay that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// `$patch` has a value that is no directive, or not one for this place.
+    /// `$patch` has a value that is not a directive, or not one that applies to an element of a list.
     #[error("$patch: {0:?} means nothing here; replace and delete do")]
     Directive(String),
-    /// An element of a list that is merged by key has none.
+    /// An element of a list that is merged by key lacks the key.
     #[error("an element of {list} has no {key}, by which it would be merged")]
     NoKey {
         /// The list's field.
@@ -31,7 +31,7 @@ pub enum Error {
     /// `$retainKeys` leaves out a field that the same overlay sets.
     #[error("$retainKeys does not list {0:?}, which the same overlay sets")]
     Retain(String),
-    /// A directive's value is of the wrong type.
+    /// A directive's value is not a list.
     #[error("{0} needs a list")]
     NoList(String),
     /// The budget is spent.
@@ -39,10 +39,10 @@ pub enum Error {
     Exceeded(#[from] Exceeded),
 }
 
-/// Merges `overlay`, a partial pod, into `pod`. Takes time in proportion to the two, and charges it.
+/// Merges `overlay`, a partial pod, into `pod`. The time, which is linear in the size of both, is charged to the budget.
 ///
 /// # Errors
-/// A directive is wrong, an element has no key to be merged by, or the budget is spent.
+/// A directive is invalid, an element lacks its merge key, or the budget is spent.
 pub fn merge_pod(pod: &mut Value, overlay: Value, budget: &mut Budget) -> Result<(), Error> {
     match overlay {
         Value::Object(overlay) => merge_map(super::pod::object(pod), overlay, Struct::named("core.Pod"), budget),
@@ -50,7 +50,7 @@ pub fn merge_pod(pod: &mut Value, overlay: Value, budget: &mut Budget) -> Result
     }
 }
 
-/// Merges `overlay` into `container`, an element of one of a pod's lists of containers.
+/// Merges `overlay` into `container`.
 ///
 /// # Errors
 /// See [`merge_pod`].
@@ -62,7 +62,7 @@ pub(in crate::inject) fn merge_container(
     merge_map(super::pod::object(container), overlay, Struct::named("core.Container"), budget)
 }
 
-/// Merges a map of this type; in a map without one no list is merged.
+/// Merges a map of type `of`. In a map without a type, lists are replaced.
 fn merge_map(
     original: &mut Map<String, Value>,
     mut overlay: Map<String, Value>,
@@ -73,7 +73,7 @@ fn merge_map(
     match Directive::take(&mut overlay)? {
         Some(Directive::Replace) => {
             *original = overlay;
-            refresh_map(original);
+            clean_map(original);
             return Ok(());
         }
         Some(Directive::Delete) => {
@@ -124,43 +124,43 @@ fn merge_member(
             }
             None => {
                 *old = new;
-                refresh_list(old);
+                clean_list(old);
                 Ok(())
             }
         },
         (_, new) => {
-            original.insert(key, fresh(new));
+            original.insert(key, cleaned(new));
             Ok(())
         }
     }
 }
 
-/// Makes a value one that nothing is merged into: nulls delete nothing, directives direct nothing.
-fn refresh(value: &mut Value) {
+/// Removes nulls and directives from a value that is not merged into another one, in which they have no effect.
+fn clean(value: &mut Value) {
     match value {
-        Value::Object(map) => refresh_map(map),
-        Value::Array(items) => refresh_list(items),
+        Value::Object(map) => clean_map(map),
+        Value::Array(items) => clean_list(items),
         _ => {}
     }
 }
 
-fn refresh_map(map: &mut Map<String, Value>) {
-    // To look is cheaper than to rebuild.
-    let goes = |key: &str, value: &Value| value.is_null() || directive::is_directive(key);
-    if map.iter().any(|(key, value)| goes(key, value)) {
-        map.retain(|key, value| !goes(key, value));
+fn clean_map(map: &mut Map<String, Value>) {
+    let is_removed = |key: &str, value: &Value| value.is_null() || directive::is_directive(key);
+    // A search is cheaper than a rebuild.
+    if map.iter().any(|(key, value)| is_removed(key, value)) {
+        map.retain(|key, value| !is_removed(key, value));
     }
-    map.values_mut().for_each(refresh);
+    map.values_mut().for_each(clean);
 }
 
-fn refresh_list(items: &mut Vec<Value>) {
+fn clean_list(items: &mut Vec<Value>) {
     items.retain(|item| !item.as_object().is_some_and(|map| map.contains_key(directive::PATCH)));
-    items.iter_mut().for_each(refresh);
+    items.iter_mut().for_each(clean);
 }
 
-/// Such a value.
-fn fresh(mut value: Value) -> Value {
-    refresh(&mut value);
+/// Returns `value` without nulls and directives.
+fn cleaned(mut value: Value) -> Value {
+    clean(&mut value);
     value
 }
 

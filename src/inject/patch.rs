@@ -1,7 +1,7 @@
-//! JSON patch (RFC 6902) between a pod and what became of it.
+//! JSON patch (RFC 6902): the difference of two documents, and its application.
 //!
-//! The order of the operations follows the order of the documents, so that equal reviews get equal answers. Only `add`,
-//! `remove` and `replace` are used, and none of them depends on an earlier one failing.
+//! The operations follow the order of the documents, so that equal reviews get equal answers. Only `add`, `remove` and `replace`
+//! are used.
 
 use std::borrow::Borrow;
 use std::iter::Peekable;
@@ -10,33 +10,33 @@ use gotemplate::member;
 use serde::Serialize;
 use serde_json::{Map, Value, map};
 
-/// One step of a patch, with values of its own or of the document that it leads to.
+/// An operation of a patch. The value is owned, or borrowed from the resulting document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation<V = Value> {
-    /// Sets a member, or inserts before a place of a list (`-`: at its end).
+    /// Sets a member, or inserts before an index of a list (`-`: appends).
     Add {
         /// JSON pointer.
         path: String,
-        /// What is put there.
+        /// The value to set.
         value: V,
     },
-    /// Takes away.
+    /// Removes a member or an element.
     Remove {
         /// JSON pointer.
         path: String,
     },
-    /// Puts another value where there is one.
+    /// Replaces an existing value.
     Replace {
         /// JSON pointer.
         path: String,
-        /// What is put there.
+        /// The value to set.
         value: V,
     },
 }
 
 impl<V: Borrow<Value>> Operation<V> {
-    /// The same with a borrowed value.
+    /// Borrows the value.
     pub(super) fn borrowed(&self) -> Operation<&Value> {
         match self {
             Self::Add { path, value } => Operation::Add { path: path.clone(), value: value.borrow() },
@@ -52,7 +52,7 @@ impl<V: Borrow<Value>> Operation<V> {
     }
 }
 
-/// The operations that make `after` of `before`; none where they are equal.
+/// Returns the operations that turn `before` into `after`; none if they are equal.
 pub fn diff<'a>(before: &Value, after: &'a Value) -> Vec<Operation<&'a Value>> {
     let mut operations = Vec::new();
     compare(&mut String::new(), before, after, &mut operations);
@@ -74,11 +74,11 @@ fn compare_maps<'a>(
     after: &'a Map<String, Value>,
     operations: &mut Vec<Operation<&'a Value>>,
 ) {
-    let mut members = InStep::with(after);
+    let mut members = OrderedLookup::with(after);
     for key in before.keys().filter(|key| members.get(key).is_none()) {
         within(path, key, |path| operations.push(Operation::Remove { path: path.clone() }));
     }
-    let mut members = InStep::with(before);
+    let mut members = OrderedLookup::with(before);
     for (key, value) in after {
         within(path, key, |path| match members.get(key) {
             Some(old) => compare(path, old, value, operations),
@@ -87,7 +87,7 @@ fn compare_maps<'a>(
     }
 }
 
-/// Elements that both ends share are left alone; the middle is compared place by place, then cut or filled up.
+/// Skips common elements at both ends, compares the rest index by index, and removes or adds elements at the end of it.
 fn compare_lists<'a>(
     path: &mut String,
     before: &[Value],
@@ -110,11 +110,11 @@ fn compare_lists<'a>(
     }
 }
 
-/// `==`, faster where members stand in the same order.
+/// Compares like `==`, without searches if the members of maps have the same order.
 fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
-            let mut members = InStep::with(right);
+            let mut members = OrderedLookup::with(right);
             left.len() == right.len()
                 && left.iter().all(|(key, value)| members.get(key).is_some_and(|other| equal(value, other)))
         }
@@ -125,13 +125,13 @@ fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Members that are asked for nearly in the order in which they stand: the next one is found without a search.
-struct InStep<'m> {
+/// Looks up members of a map; needs no search for keys in the map's order.
+struct OrderedLookup<'m> {
     map: &'m Map<String, Value>,
     next: Peekable<map::Iter<'m>>,
 }
 
-impl<'m> InStep<'m> {
+impl<'m> OrderedLookup<'m> {
     fn with(map: &'m Map<String, Value>) -> Self {
         Self { map, next: map.iter().peekable() }
     }
@@ -144,7 +144,7 @@ impl<'m> InStep<'m> {
     }
 }
 
-/// Runs `act` with `key` appended to the pointer.
+/// Calls `act` with `key` appended to the pointer.
 fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
     let length = path.len();
     path.push('/');
@@ -153,7 +153,7 @@ fn within(path: &mut String, key: &str, act: impl FnOnce(&mut String)) {
     path.truncate(length);
 }
 
-/// Appends one step of a JSON pointer.
+/// Appends `key` to a JSON pointer, escaped.
 pub(super) fn push_escaped(path: &mut String, key: &str) {
     for c in key.chars() {
         match c {
@@ -164,26 +164,26 @@ pub(super) fn push_escaped(path: &mut String, key: &str) {
     }
 }
 
-/// An operation that does not fit the document.
+/// An operation whose path the document lacks, or has with a value of another type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is nothing at {0} that a patch could change")]
-pub struct Misfit(String);
+pub struct PatchError(String);
 
-/// Carries out a patch.
+/// Applies a patch.
 ///
 /// # Errors
-/// An operation does not fit; the document is lost then.
-pub fn apply<V: Borrow<Value>>(mut document: Value, operations: &[Operation<V>]) -> Result<Value, Misfit> {
+/// An operation cannot be applied; the document is dropped then.
+pub fn apply<V: Borrow<Value>>(mut document: Value, operations: &[Operation<V>]) -> Result<Value, PatchError> {
     for operation in operations {
         let path = operation.path();
-        apply_one(&mut document, &operation.borrowed(), path).ok_or_else(|| Misfit(path.to_owned()))?;
+        apply_one(&mut document, &operation.borrowed(), path).ok_or_else(|| PatchError(path.to_owned()))?;
     }
     Ok(document)
 }
 
 fn apply_one(document: &mut Value, operation: &Operation<&Value>, path: &str) -> Option<()> {
     if path.is_empty() {
-        // The empty pointer is the document itself.
+        // The empty pointer refers to the document.
         let (Operation::Add { value, .. } | Operation::Replace { value, .. }) = operation else { return None };
         *document = (*value).clone();
         return Some(());
@@ -217,12 +217,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_can_be_replaced_as_a_whole() {
+    fn the_root_of_a_document_can_be_replaced() {
         for (before, after) in [(json!(4), json!({"a": 1})), (json!([]), json!("x")), (json!({"a": 1}), json!(null))] {
             let operations = diff(&before, &after);
             assert_eq!(apply(before.clone(), &operations), Ok(after.clone()), "{before}: {operations:?}");
         }
         let nothing = Operation::<Value>::Remove { path: String::new() };
-        assert_eq!(apply(json!(4), &[nothing]), Err(Misfit(String::new())));
+        assert_eq!(apply(json!(4), &[nothing]), Err(PatchError(String::new())));
     }
 }

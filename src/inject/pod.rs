@@ -1,6 +1,6 @@
-//! Reading and changing pods that stay JSON: metadata, containers, and what an API server's typed view leaves out.
+//! Accessors of pods as JSON: metadata, spec, containers.
 //!
-//! Paths that a pod does not have read as empty: the API server, not the injector, tells users what is no pod.
+//! An absent path reads as empty: the API server, not the injector, reports malformed pods.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -21,12 +21,12 @@ pub(super) const IMAGE_PULL_SECRETS: &str = "imagePullSecrets";
 
 static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
-/// A member that is null, read as one that is absent; for `deserialize_with`.
+/// Deserializes null as the default, like an absent member; for `deserialize_with`.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
 }
 
-/// What is read from a map alone: of itself, serde would take a list of the members as well.
+/// A struct that is deserialized from a map only; serde's derive also accepts a list of the members.
 pub(crate) struct Record<T>(pub(crate) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
@@ -49,39 +49,39 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
     }
 }
 
-/// A [`Record`], or what is absent; for `deserialize_with`.
+/// Deserializes a [`Record`], or null as the default; for `deserialize_with`.
 pub(crate) fn record<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
     Ok(Option::<Record<T>>::deserialize(from)?.map(|record| record.0).unwrap_or_default())
 }
 
-/// A list of [`Record`]s; for `deserialize_with`.
+/// Deserializes a list of [`Record`]s; for `deserialize_with`.
 pub(crate) fn records<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     let list = Option::<Vec<Record<T>>>::deserialize(from)?.unwrap_or_default();
     Ok(list.into_iter().map(|record| record.0).collect())
 }
 
-/// The map under `key`, empty where there is none.
+/// The map under `key`; an absent one is empty.
 pub(super) fn map<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {
     member_of(value, key).and_then(Value::as_object).unwrap_or(&NO_MAP)
 }
 
-/// The list under `key`, empty where there is none.
+/// The list under `key`; an absent one is empty.
 pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     member_of(value, key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The text under `key`, empty where there is none.
+/// The text under `key`; an absent one is empty.
 pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     member_of(value, key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The map under `key`, made where there is none.
+/// The map under `key`, which is created if absent.
 pub(super) fn map_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let member = object(value).entry(key).or_insert(Value::Null);
     object(member)
 }
 
-/// The list under `key`, made where there is none.
+/// The list under `key`, which is created if absent.
 pub(super) fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Vec<Value> {
     let member = object(value).entry(key).or_insert(Value::Null);
     if !member.is_array() {
@@ -89,18 +89,18 @@ pub(super) fn list_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Vec<Value
     }
     match member {
         Value::Array(list) => list,
-        _ => unreachable!("was made an array above"),
+        _ => unreachable!("is an array since the check above"),
     }
 }
 
-/// `value` as a map; whatever else it was is lost.
+/// `value` as a map; a value of another type is replaced with an empty map.
 pub(super) fn object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
     match value {
         Value::Object(map) => map,
-        _ => unreachable!("was made an object above"),
+        _ => unreachable!("is an object since the check above"),
     }
 }
 
@@ -114,12 +114,12 @@ pub(super) fn spec(pod: &Value) -> &Value {
     member_of(pod, "spec").unwrap_or(&Value::Null)
 }
 
-/// The node that a pod is bound to already.
+/// The node that the pod is bound to, if any.
 pub(super) fn node_name(pod: &Value) -> Option<&str> {
     Some(text(spec(pod), "nodeName")).filter(|name| !name.is_empty())
 }
 
-/// `spec` of a pod, to change.
+/// The mutable `spec` of a pod, which is created if absent.
 pub(super) fn spec_mut(pod: &mut Value) -> &mut Value {
     object(pod).entry("spec").or_insert_with(|| Value::Object(Map::new()))
 }
@@ -134,22 +134,22 @@ pub(super) fn label<'a>(pod: &'a Value, name: &str) -> Option<&'a str> {
     member(map(metadata(pod), "labels"), name)?.as_str()
 }
 
-/// The annotations, to change.
+/// The mutable annotations, which are created if absent.
 pub(super) fn annotations_mut(pod: &mut Value) -> &mut Map<String, Value> {
     map_mut(object(pod).entry("metadata").or_insert(Value::Null), "annotations")
 }
 
-/// The labels, to change.
+/// The mutable labels, which are created if absent.
 pub(super) fn labels_mut(pod: &mut Value) -> &mut Map<String, Value> {
     map_mut(object(pod).entry("metadata").or_insert(Value::Null), "labels")
 }
 
-/// One of the two lists of containers.
+/// The containers in `which`: [`CONTAINERS`] or [`INIT_CONTAINERS`].
 pub(super) fn containers<'a>(pod: &'a Value, which: &str) -> &'a [Value] {
     list(spec(pod), which)
 }
 
-/// One of the two lists of containers, to change; empty where there is none, and then not made.
+/// The mutable containers in `which`; an absent list is empty and is not created.
 pub(super) fn containers_mut<'a>(pod: &'a mut Value, which: &str) -> &'a mut [Value] {
     pod.get_mut("spec")
         .and_then(|spec| spec.get_mut(which))
@@ -157,22 +157,22 @@ pub(super) fn containers_mut<'a>(pod: &'a mut Value, which: &str) -> &'a mut [Va
         .map_or(&mut [], Vec::as_mut_slice)
 }
 
-/// The name of a container, volume or anything else that has one.
+/// The field `name` of a container, a volume or another object.
 pub(super) fn name(item: &Value) -> &str {
     text(item, "name")
 }
 
-/// The item of this name.
+/// The item with this name.
 pub(super) fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
     items.iter().find(|item| name(item) == wanted)
 }
 
-/// The sidecar: among the containers, else among the init containers.
+/// The container `istio-proxy`, searched in the containers first, then in the init containers.
 pub(super) fn sidecar(pod: &Value) -> Option<&Value> {
     [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| find(containers(pod, which), container::PROXY))
 }
 
-/// [`sidecar`], to change.
+/// The mutable [`sidecar`].
 pub(super) fn sidecar_mut(pod: &mut Value) -> Option<&mut Value> {
     let which =
         [CONTAINERS, INIT_CONTAINERS].into_iter().find(|w| find(containers(pod, w), container::PROXY).is_some())?;
@@ -184,7 +184,7 @@ pub(super) fn push_env(container: &mut Value, name: &str, value: &str) {
     list_mut(container, "env").push(serde_json::json!({"name": name, "value": value}));
 }
 
-/// Takes nulls out, at any depth: a typed reader never sees them.
+/// Removes null members at any depth, as decoding into Go's types does.
 pub(super) fn strip_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

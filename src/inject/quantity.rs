@@ -1,14 +1,14 @@
-//! Kubernetes' resource quantities: told from other text, and written as the API server writes them.
+//! Kubernetes' resource quantities: parsed, and written in the API server's canonical form.
 //!
-//! What already is canonical stays as the user wrote it. Values beyond 128 bits, which no node has, count as malformed, so
-//! that no annotation costs more than its length.
+//! A canonical quantity stays as the user wrote it. Values above 128 bits, which no node has, count as malformed, so that an
+//! annotation costs no more than its length.
 
-/// What a suffix says about the number before it.
+/// The unit that a suffix denotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// `n` to `E`: a power of ten.
     Decimal(i32),
-    /// `e3`: a power of ten, and it stays written so.
+    /// `e3`: a power of ten; the canonical form keeps the exponent.
     Exponent(i32),
     /// `Ki` to `Ei`: a power of two.
     Binary(u32),
@@ -18,11 +18,11 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
-/// No value is finer: the rest is rounded up.
+/// The smallest power of ten; finer values are rounded up.
 const NANO: i32 = -9;
-/// Exponents beyond this are no amounts of anything.
+/// The largest exponent, positive or negative.
 const LARGEST_EXPONENT: i32 = 30;
-/// Digits up to which the original reads a number without big integers; beyond, it always rewrites.
+/// The number of digits up to which Kubernetes parses without big integers. It always rewrites longer numbers.
 const FAST_DIGITS: usize = 18;
 
 /// The number before the suffix.
@@ -33,7 +33,7 @@ struct Number<'a> {
     fraction: &'a str,
 }
 
-/// `text` in canonical form; `None` when it is no quantity.
+/// Returns `text` in canonical form, or `None` if it is not a quantity.
 pub(super) fn canonical(text: &str) -> Option<String> {
     let (number, suffix) = split(text)?;
     let unit = unit(suffix)?;
@@ -64,7 +64,7 @@ fn split(text: &str) -> Option<(Number<'_>, &str)> {
     Some((Number { negative: text.starts_with('-'), whole: whole.trim_start_matches('0'), fraction }, suffix))
 }
 
-/// The digits at the start, and the rest.
+/// Splits off the leading digits.
 fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
@@ -87,12 +87,12 @@ impl Number<'_> {
         both.parse().ok()
     }
 
-    /// How many of the digits are behind the point.
+    /// The number of digits after the point.
     fn scale(&self) -> Option<i32> {
         i32::try_from(self.fraction.len()).ok()
     }
 
-    /// Whether the original keeps what the user wrote.
+    /// Whether Kubernetes keeps the text as the user wrote it.
     fn is_canonical(&self, unit: Unit) -> bool {
         let length = self.whole.len().max(1) + self.fraction.len();
         match unit {
@@ -102,9 +102,9 @@ impl Number<'_> {
                 length <= FAST_DIGITS && scale >= NANO && scale % 3 == 0 && !thousands && !self.whole.is_empty()
             }
             Unit::Binary(power) => {
-                // Below this many digits the product fits 64 bits; the last bits tell that 1024 does not divide it.
-                let room = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
-                room >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)
+                // With fewer digits the product fits 64 bits. If the last bits are not zero, 1024 does not divide it.
+                let spare_digits = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
+                spare_digits >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)
             }
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_ends_the_injector(text in any::<String>()) {
+        fn no_text_panics(text in any::<String>()) {
             let _ = canonical(&text);
         }
     }

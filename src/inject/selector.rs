@@ -1,18 +1,18 @@
 //! Kubernetes' label selectors.
 //!
-//! Parsed when the configuration is read: a selector that cannot be is a warning then, never a surprise per pod.
+//! Selectors are parsed when the configuration is read, so that an invalid one is a warning then instead of an error per pod.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// A label selector that can match: an empty one selects nothing here.
+/// A label selector. In contrast to Kubernetes, an empty one matches nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
-    /// Labels and the very value that each must have.
+    /// The required value of each label.
     #[serde(default)]
     match_labels: std::collections::BTreeMap<String, String>,
-    /// Further conditions, all of which must hold.
+    /// Further conditions, which must all be met.
     #[serde(default)]
     match_expressions: Vec<Expression>,
 }
@@ -33,29 +33,29 @@ enum Operator {
     DoesNotExist,
 }
 
-/// Why a selector is not used.
+/// An invalid selector.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not a selector's shape, or an operator that there is not.
+    /// A field has another type, or the operator is unknown.
     #[error(transparent)]
     Shape(#[from] serde_json::Error),
-    /// `In` and `NotIn` need values, the others must have none.
+    /// `In` and `NotIn` require values, other operators none.
     #[error("operator {operator} of {key:?} has {count} values")]
     Values {
         /// The label.
         key: String,
-        /// As it is written.
+        /// The operator's name.
         operator: String,
-        /// How many values there are.
+        /// The number of values.
         count: usize,
     },
 }
 
 impl Selector {
-    /// Reads a selector as it stands in configuration.
+    /// Parses a selector of the configuration.
     ///
     /// # Errors
-    /// It is no selector, or its operator and its values do not fit.
+    /// The value is not a selector, or the number of values does not match the operator.
     pub fn parse(value: &Value) -> Result<Self, Error> {
         let selector = Self::deserialize(value)?;
         for expression in &selector.match_expressions {
@@ -71,19 +71,19 @@ impl Selector {
         Ok(selector)
     }
 
-    /// Whether a pod with these labels is selected.
+    /// Whether the selector matches these labels.
     pub fn matches(&self, labels: &Map<String, Value>) -> bool {
         if self.match_labels.is_empty() && self.match_expressions.is_empty() {
             return false;
         }
         let label = |key: &str| labels.get(key).and_then(Value::as_str);
         self.match_labels.iter().all(|(key, value)| label(key) == Some(value))
-            && self.match_expressions.iter().all(|e| e.holds(label(&e.key)))
+            && self.match_expressions.iter().all(|e| e.matches(label(&e.key)))
     }
 }
 
 impl Expression {
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn matches(&self, value: Option<&str>) -> bool {
         let listed = || value.is_some_and(|value| self.values.iter().any(|v| v == value));
         match self.operator {
             Operator::In => listed(),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_decides_by_the_label() {
+    fn each_operator_matches_by_the_label() {
         let expression =
             |operator, values| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
         assert!(matches(&expression("In", json!(["x", "y"])), &json!({"a": "y"})));
@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_selector_selects_nothing() {
+    fn an_empty_selector_matches_nothing() {
         assert!(!matches(&json!({}), &json!({"a": "x"})));
     }
 
     #[test]
-    fn values_must_fit_the_operator() {
+    fn the_number_of_values_must_match_the_operator() {
         let error = Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "In"}]})).unwrap_err();
         assert_eq!(error.to_string(), "operator In of \"a\" has 0 values");
     }

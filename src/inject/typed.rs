@@ -1,9 +1,9 @@
-//! Objects as the API's Go types read and write them, by a table of these types.
+//! The canonical form of API objects: as Go reads and writes them, by a table of the API's Go types.
 //!
-//! A write by Kubernetes' own tools adds fields to an object and omits others: whether a zero is written depends on the field and
-//! its type. Documents on the command line are read and written so. The webhook is not: its patch contains injected fields alone.
-//! A strategic merge reads from the table which lists are merged.
-//! The table is generated from k8s.io/api by `tests/support/kubetypes`. Members that a type lacks stay as they are.
+//! Kubernetes' own tools add fields to an object and omit others when they write it: whether a zero is written depends on the
+//! field and its type. `istio-cnictl` reads and writes documents in this form; the webhook's patch contains only injected fields.
+//! The table also has the merge keys of a strategic merge. `tests/support/kubetypes` generates it from k8s.io/api. Members that a
+//! type lacks stay unchanged.
 
 mod scalar;
 mod table;
@@ -20,17 +20,17 @@ use table::{Field, Omit, TABLE, Type};
 pub struct Struct(usize);
 
 impl Struct {
-    /// The struct of this name: the API group's Go package, a dot and the type.
+    /// Returns the struct with this name: the API group's Go package, a dot and the type.
     pub fn named(name: &str) -> Option<Self> {
-        TABLE.place(name).map(Self)
+        TABLE.index(name).map(Self)
     }
 
-    /// The struct that a field holds, points to or has as elements.
+    /// Returns the struct of a field's value, pointer target or elements.
     pub(super) fn member(self, key: &str) -> Option<Self> {
-        self.field(key)?.of.place().map(Self)
+        self.field(key)?.of.index().map(Self)
     }
 
-    /// How a strategic merge patch treats a field that is a list; none is replacement.
+    /// Returns how a strategic merge patch merges a list; `None` if it replaces the list.
     pub(super) fn merge(self, key: &str) -> Option<Merge> {
         self.field(key)?.merge
     }
@@ -39,8 +39,8 @@ impl Struct {
         TABLE.fields(self.0).iter().find(|field| field.key == key)
     }
 
-    /// A value as Go reads and writes it: fields in the type's order, zeroes as the type has them, canonical scalars, unknown
-    /// members behind.
+    /// Converts a value to the form in which Go writes it: fields in the type's order, zeroes present or omitted by type, canonical
+    /// scalars, unknown members last.
     ///
     /// # Errors
     /// A field is not of its type; the API server refuses such an object as well.
@@ -58,7 +58,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// The longest part of a value that is repeated, in characters.
+    /// The longest part of a value in the message, in characters.
     const SHOWN: usize = 40;
 
     fn new(expected: &'static str, got: &Value) -> Self {
@@ -90,7 +90,7 @@ impl fmt::Display for Mismatch {
 
 impl std::error::Error for Mismatch {}
 
-/// A value of this type. Null is the type's zero, as in Go.
+/// Converts a value to this type. Null is the type's zero, as in Go.
 fn canonical(of: &Type, value: Value) -> Result<Value, Mismatch> {
     match of {
         Type::String => scalar::text(value),
@@ -101,7 +101,7 @@ fn canonical(of: &Type, value: Value) -> Result<Value, Mismatch> {
         Type::IntOrString => scalar::int_or_string(value),
         Type::Time => scalar::time(&value),
         Type::Raw => Ok(value),
-        Type::Struct(place) => structure(*place, value),
+        Type::Struct(index) => structure(*index, value),
         Type::Pointer(inner) if !value.is_null() => canonical(inner, value),
         Type::List(inner) if !value.is_null() => list(inner, value),
         Type::Map(inner) if !value.is_null() => map(inner, value),
@@ -127,13 +127,13 @@ fn map(of: &Type, value: Value) -> Result<Value, Mismatch> {
     Ok(Value::Object(members))
 }
 
-fn structure(place: usize, value: Value) -> Result<Value, Mismatch> {
+fn structure(index: usize, value: Value) -> Result<Value, Mismatch> {
     let members = match value {
         Value::Object(members) => members,
         Value::Null => Map::new(),
         other => return Err(Mismatch::new("a map", &other)),
     };
-    let fields = TABLE.fields(place);
+    let fields = TABLE.fields(index);
     let mut given: Vec<Option<Value>> = vec![None; fields.len()];
     let mut unknown = Vec::new();
     for (key, value) in members {
@@ -157,7 +157,7 @@ fn structure(place: usize, value: Value) -> Result<Value, Mismatch> {
     Ok(Value::Object(written))
 }
 
-/// Whether a value is the zero of its type: that of a pointer is null alone.
+/// Whether a value is the zero of its type; only null is the zero of a pointer.
 fn is_zero(of: &Type, value: &Value) -> bool {
     match value {
         Value::Null => true,

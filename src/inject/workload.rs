@@ -1,13 +1,13 @@
-//! Kinds of workloads and where their pods stand.
+//! Kinds of workloads and the paths of their pods.
 //!
-//! Kinds are known by group and name: a custom resource that happens to be called `Job` is left alone.
+//! A kind is identified by group and name: a custom resource called `Job` stays unchanged.
 
 use serde_json::{Value, json};
 
 use super::pod;
 use super::typed::{Mismatch, Struct};
 
-/// A workload that has a pod, or a pod.
+/// The kind of a document, by the path of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The document is the pod.
@@ -16,11 +16,11 @@ pub(super) enum Kind {
     Template,
     /// The pod's spec is `spec.jobTemplate.spec.template.spec`.
     CronJob,
-    /// `items` are documents of their own.
+    /// `items` are documents.
     List,
 }
 
-/// Groups, kind, where its pod stands, and the type that it is read and written as, which is that of the newest version.
+/// API groups, name of the kind, path of the pod, and the Go type of the newest version, by which documents are read and written.
 type Known = (&'static [&'static str], &'static str, Kind, &'static str);
 
 const KNOWN: [Known; 11] = [
@@ -44,8 +44,8 @@ fn known(document: &Value) -> Option<&'static Known> {
     KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
 }
 
-/// A document as its type reads and writes it; as it is where it is no workload, or one without a pod, which its type would give
-/// an empty one.
+/// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod, to which the
+/// type would add an empty one.
 ///
 /// # Errors
 /// A field is not of its type.
@@ -53,7 +53,7 @@ pub(super) fn canonical(document: Value) -> Result<Value, Invalid> {
     let Some((.., kind, name)) = known(&document) else { return Ok(document) };
     let has_pod = || document.pointer(kind.pointers().1).is_some_and(|spec| !spec.is_null());
     let Some(of) = Struct::named(name).filter(|_| *kind == Kind::List || has_pod()) else { return Ok(document) };
-    let (kind_name, name) = title(&document);
+    let (kind_name, name) = kind_and_name(&document);
     let mut document = of.canonical(document).map_err(|error| Invalid { kind: kind_name, name, error })?;
     if *kind == Kind::List {
         for item in document.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -63,23 +63,23 @@ pub(super) fn canonical(document: Value) -> Result<Value, Invalid> {
     Ok(document)
 }
 
-/// A workload of which a field is not of its type.
+/// A workload with a field that is not of its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name:?}: {error}")]
 pub struct Invalid {
     kind: String,
-    /// As [`title`] has it.
+    /// `namespace/name`, or the name alone; see [`kind_and_name`].
     name: String,
     error: Mismatch,
 }
 
 impl Kind {
-    /// The kind of a document; none where injection has nothing to do with it.
+    /// Returns the kind of a document, or `None` if injection does not know it.
     pub(super) fn of(document: &Value) -> Option<Self> {
         known(document).map(|(.., kind, _)| *kind)
     }
 
-    /// Pointers to the metadata and the spec of the pod itself.
+    /// JSON pointers to the metadata and the spec of the pod.
     pub(super) fn template(self) -> (&'static str, &'static str) {
         match self {
             Self::CronJob => ("/spec/jobTemplate/spec/template/metadata", "/spec/jobTemplate/spec/template/spec"),
@@ -87,8 +87,8 @@ impl Kind {
         }
     }
 
-    /// Pointers to the metadata and the spec that Istio's injection reads and writes. A cron job's labels and annotations go
-    /// where Istio puts them, on the job.
+    /// JSON pointers to the metadata and the spec that Istio's injection reads and writes. Istio sets a cron job's labels and
+    /// annotations on the job template instead of the pod template.
     pub(super) fn pointers(self) -> (&'static str, &'static str) {
         match self {
             Self::Pod | Self::List => ("/metadata", "/spec"),
@@ -98,11 +98,11 @@ impl Kind {
     }
 }
 
-/// Changes each workload where it stands: the document itself, or those that it lists. Whether it is one, or a list.
+/// Calls `change` for the document, or for each of its items if it is a list. Returns whether the document is a workload or a list.
 ///
 /// # Errors
-/// Those of `change`; what comes after is not looked at.
-pub(super) fn each<E>(
+/// The first error of `change`.
+pub(super) fn for_each<E>(
     document: &mut Value,
     change: &mut impl FnMut(&mut Value, Kind) -> Result<(), E>,
 ) -> Result<bool, E> {
@@ -111,19 +111,19 @@ pub(super) fn each<E>(
         return change(document, kind).map(|()| true);
     }
     for item in document.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
-        each(item, change)?;
+        for_each(item, change)?;
     }
     Ok(true)
 }
 
-/// The pod at these pointers; none where there is no spec.
+/// Returns the pod at these pointers, or `None` without a spec.
 pub(super) fn pod(document: &Value, (metadata, spec): (&str, &str)) -> Option<Value> {
     let spec = document.pointer(spec).filter(|spec| spec.is_object())?;
     let metadata = document.pointer(metadata).filter(|metadata| metadata.is_object());
     Some(json!({"metadata": metadata.cloned().unwrap_or_else(|| json!({})), "spec": spec}))
 }
 
-/// Puts a value where a pointer of [`Kind`] leads; the last step may be missing.
+/// Sets the value at a pointer of [`Kind`], whose last member may be absent.
 pub(super) fn put(document: &mut Value, pointer: &str, value: Value) {
     let Some((parent, key)) = pointer.rsplit_once('/') else { return };
     if let Some(parent) = document.pointer_mut(parent) {
@@ -131,8 +131,8 @@ pub(super) fn put(document: &mut Value, pointer: &str, value: Value) {
     }
 }
 
-/// A workload's kind, and `namespace/name` or the name where it has no namespace.
-pub(super) fn title(document: &Value) -> (String, String) {
+/// Returns a workload's kind, and `namespace/name` or, without a namespace, the name.
+pub(super) fn kind_and_name(document: &Value) -> (String, String) {
     let metadata = pod::metadata(document);
     let name = match (pod::text(metadata, "namespace"), pod::name(metadata)) {
         ("", name) => name.to_owned(),
@@ -146,13 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_known_by_group_and_name() {
+    fn a_kind_is_identified_by_group_and_name() {
         let kind = |version: &str, kind: &str| Kind::of(&json!({"apiVersion": version, "kind": kind}));
         assert_eq!(kind("v1", "Pod"), Some(Kind::Pod));
         assert_eq!(kind("extensions/v1beta1", "Deployment"), Some(Kind::Template));
         assert_eq!(kind("batch/v1beta1", "CronJob"), Some(Kind::CronJob));
         assert_eq!(kind("batch.volcano.sh/v1alpha1", "Job"), None);
         assert_eq!(kind("v1", "Service"), None);
-        assert!(KNOWN.iter().all(|(.., name)| Struct::named(name).is_some()), "each has its type in the table");
+        assert!(KNOWN.iter().all(|(.., name)| Struct::named(name).is_some()), "each kind has its type in the table");
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::{Decision, Facts, Request, Settings, User, review};
-use crate::inject::patch::{Misfit, apply};
+use crate::inject::patch::{PatchError, apply};
 use crate::inject::workload::{self, Kind};
 
 /// The decision about a workload's pods.
@@ -30,9 +30,9 @@ pub fn inject_document(
     settings: &Settings,
     facts: &Facts<'_>,
     reviews: &mut Vec<WorkloadReview>,
-) -> Result<bool, Misfit> {
+) -> Result<bool, PatchError> {
     let mut changed = false;
-    workload::each(document, &mut |document: &mut Value, kind| {
+    workload::for_each(document, &mut |document: &mut Value, kind| {
         let Some(subject) = subject(document, kind) else { return Ok(()) };
         let namespace = subject["metadata"]["namespace"].as_str().unwrap_or(namespace);
         let outcome = review(&manual_request(&subject, namespace), settings, facts);
@@ -41,7 +41,7 @@ pub fn inject_document(
             put_back(document, kind, &mut pod);
             changed = true;
         }
-        let (kind, name) = workload::title(document);
+        let (kind, name) = workload::kind_and_name(document);
         reviews.push(WorkloadReview { kind, name, decision: outcome.decision, warnings: outcome.warnings });
         Ok(())
     })?;

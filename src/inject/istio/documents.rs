@@ -64,7 +64,7 @@ impl Injector {
     /// A pod should get a sidecar and cannot, or a workload has none.
     pub fn inject_document(&self, mut document: Value, native: Native<'_>) -> Result<Document, Error> {
         let mut told = Told::default();
-        let is_workload = workload::each(&mut document, &mut |document: &mut Value, kind| {
+        let is_workload = workload::for_each(&mut document, &mut |document: &mut Value, kind| {
             self.inject_workload(document, kind, native, &mut told)
         })?;
         let Told { skipped, warnings } = told;
@@ -80,7 +80,7 @@ impl Injector {
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.pointers();
         let Some(subject) = workload::pod(document, (metadata, spec)) else {
-            let (kind, name) = workload::title(document);
+            let (kind, name) = workload::kind_and_name(document);
             return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
         let namespace = pod::text(pod::metadata(&subject), "namespace");
@@ -88,7 +88,7 @@ impl Injector {
         if decision.inject && self.keeps_sidecars() && legacy::kube_inject::has_sidecar(&subject) {
             decision = Decision { inject: false, reason: Reason::Injected, remark: None };
         }
-        let (title, name) = workload::title(document);
+        let (title, name) = workload::kind_and_name(document);
         if !decision.inject {
             told.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());

@@ -111,7 +111,7 @@ pub enum Error {
     NoTemplate(String),
     /// A patch of our own does not fit the pod: the pod's own fields have wrong types.
     #[error("the pod is of no pod's shape: {0}")]
-    Patch(patch::Misfit),
+    Patch(patch::PatchError),
 }
 
 impl From<gotemplate::Exceeded> for Error {
@@ -120,8 +120,8 @@ impl From<gotemplate::Exceeded> for Error {
     }
 }
 
-impl From<patch::Misfit> for Error {
-    fn from(error: patch::Misfit) -> Self {
+impl From<patch::PatchError> for Error {
+    fn from(error: patch::PatchError) -> Self {
         Self::Patch(error)
     }
 }

@@ -150,7 +150,7 @@ fn takes_group(config: &Config, release: u32) -> bool {
 }
 
 /// The pod after these operations. Every pod that an API server shows has metadata, so that none of them makes it.
-pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::Misfit> {
+pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::PatchError> {
     let mut patched = pod.clone();
     pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
     patch::apply(patched, operations)

@@ -1,4 +1,4 @@
-//! The directives of strategic merge: members of an overlay that say how to merge instead of what.
+//! The directives of strategic merge: members of an overlay that control the merging.
 
 use std::collections::HashSet;
 
@@ -12,19 +12,19 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ELEMENT_ORDER: &str = "$setElementOrder/";
 const DELETE_PRIMITIVE: &str = "$deleteFromPrimitiveList/";
 
-/// What `$patch` says.
+/// The value of `$patch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Directive {
-    /// The overlay takes the place of what is there.
+    /// The overlay replaces the original.
     Replace,
-    /// What is there goes.
+    /// The original is deleted.
     Delete,
-    /// What happens without any directive.
+    /// The overlay is merged, as without a directive.
     Merge,
 }
 
 impl Directive {
-    /// Takes the directive out of an overlay.
+    /// Removes `$patch` from an overlay and returns its value.
     pub(super) fn take(overlay: &mut Map<String, Value>) -> Result<Option<Self>, Error> {
         let Some(value) = overlay.shift_remove(PATCH) else { return Ok(None) };
         match value.as_str() {
@@ -36,13 +36,13 @@ impl Directive {
     }
 }
 
-/// Whether a member is a directive and no field.
+/// Whether a member is a directive instead of a field.
 pub(super) fn is_directive(key: &str) -> bool {
     key.starts_with('$')
         && (key == PATCH || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) || key.starts_with(DELETE_PRIMITIVE))
 }
 
-/// `$retainKeys`: fields that it does not list go.
+/// Applies `$retainKeys`: removes fields that it does not list.
 pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(value) = overlay.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = value.as_array().ok_or_else(|| Error::NoList(RETAIN_KEYS.to_owned()))?;
@@ -54,7 +54,7 @@ pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<S
     Ok(())
 }
 
-/// `$setElementOrder/<list>`: the list and the order that its elements shall have.
+/// Removes `$setElementOrder/<list>` and returns each list's name and order.
 pub(super) fn element_orders(overlay: &mut Map<String, Value>) -> Result<Vec<(String, Vec<Value>)>, Error> {
     let mut orders = Vec::new();
     for (list, value) in take_prefixed(overlay, ELEMENT_ORDER) {
@@ -66,22 +66,22 @@ pub(super) fn element_orders(overlay: &mut Map<String, Value>) -> Result<Vec<(St
     Ok(orders)
 }
 
-/// `$deleteFromPrimitiveList/<list>`: scalars that go.
+/// Applies `$deleteFromPrimitiveList/<list>`: removes scalars from a list.
 pub(super) fn delete_from_primitive_lists(
     original: &mut Map<String, Value>,
     overlay: &mut Map<String, Value>,
 ) -> Result<(), Error> {
     for (list, value) in take_prefixed(overlay, DELETE_PRIMITIVE) {
-        let Value::Array(gone) = value else { return Err(Error::NoList(format!("{DELETE_PRIMITIVE}{list}"))) };
+        let Value::Array(deleted) = value else { return Err(Error::NoList(format!("{DELETE_PRIMITIVE}{list}"))) };
         if let Some(Value::Array(items)) = original.get_mut(&list) {
-            let gone: HashSet<Value> = gone.into_iter().collect();
-            items.retain(|item| !gone.contains(item));
+            let deleted: HashSet<Value> = deleted.into_iter().collect();
+            items.retain(|item| !deleted.contains(item));
         }
     }
     Ok(())
 }
 
-/// The members whose keys start so, without that start.
+/// Removes the members whose keys have the prefix, and returns them without it.
 fn take_prefixed(overlay: &mut Map<String, Value>, prefix: &str) -> Vec<(String, Value)> {
     if !overlay.keys().any(|key| key.starts_with(prefix)) {
         return Vec::new();

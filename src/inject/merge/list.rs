@@ -1,4 +1,4 @@
-//! Lists that are merged by key, and the order of what comes out.
+//! Merging of lists by key, and the order of the merged elements.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,9 +6,9 @@ use gotemplate::{Budget, member_of};
 use serde_json::Value;
 
 use super::directive::Directive;
-use super::{Error, Struct, fresh, merge_map};
+use super::{Error, Struct, cleaned, merge_map};
 
-/// Merges `overlay` into `original`; `by` is the field that identifies elements of the list `name`.
+/// Merges `overlay` into `original`, the list `name`, whose merge key is the field `by`.
 pub(super) fn merge_keyed(
     original: &mut Vec<Value>,
     overlay: Vec<Value>,
@@ -19,29 +19,29 @@ pub(super) fn merge_keyed(
     let no_key = || Error::NoKey { list: name.to_owned(), key: by };
     let Elements { additions, replace } = take_directives(original, overlay, by, no_key)?;
     if replace {
-        *original = additions.into_iter().map(fresh).collect();
+        *original = additions.into_iter().map(cleaned).collect();
         return Ok(());
     }
-    let order = Places::of(&additions, by);
+    let order = Indices::of(&additions, by);
     if order.0.contains_key(&Value::Null) {
         return Err(no_key());
     }
-    let mut places = Places::of(original, by);
+    let mut indices = Indices::of(original, by);
     let before = original.len();
     for addition in additions {
         let key = key_of(&addition, by);
-        match places.get(key).and_then(|at| original.get_mut(at)) {
+        match indices.get(key).and_then(|at| original.get_mut(at)) {
             Some(old) => match (old, addition) {
                 (Value::Object(old), Value::Object(new)) => merge_map(old, new, element, budget)?,
-                (_, new) => original.push(fresh(new)),
+                (_, new) => original.push(cleaned(new)),
             },
             None => {
-                places.0.insert(key.clone(), original.len());
-                original.push(fresh(addition));
+                indices.0.insert(key.clone(), original.len());
+                original.push(cleaned(addition));
             }
         }
     }
-    *original = interleave(std::mem::take(original), &order, &places.up_to(before), by);
+    *original = interleave(std::mem::take(original), &order, &indices.up_to(before), by);
     Ok(())
 }
 
@@ -50,7 +50,7 @@ struct Elements {
     replace: bool,
 }
 
-/// Carries out elements that are directives; the rest is left to be merged.
+/// Applies the elements that are directives and returns the others.
 fn take_directives(
     original: &mut Vec<Value>,
     overlay: Vec<Value>,
@@ -76,16 +76,16 @@ fn take_directives(
     Ok(elements)
 }
 
-/// Puts the elements into the order that `$setElementOrder` lists; those that it does not list keep theirs.
+/// Sorts the elements into the order that `$setElementOrder` lists; others keep their order.
 pub(super) fn ordered(items: Vec<Value>, order: &[Value], by: &str) -> Vec<Value> {
-    let before = Places::of(&items, by);
-    interleave(items, &Places::of(order, by), &before, by)
+    let before = Indices::of(&items, by);
+    interleave(items, &Indices::of(order, by), &before, by)
 }
 
-/// What the overlay has stands in its order, the rest in the order of `before`. Where both could come next, the rest
-/// does only if both were there before and it stood in front.
-fn interleave(items: Vec<Value>, order: &Places, before: &Places, by: &str) -> Vec<Value> {
-    let place = |places: &Places, item: &Value| places.get(key_of(item, by));
+/// Combines elements of the overlay, in the order `order`, with the others, in the order `before`. Another element precedes an
+/// overlay's only if it did so in `before`.
+fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: &str) -> Vec<Value> {
+    let place = |indices: &Indices, item: &Value| indices.get(key_of(item, by));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_cached_key(|item| place(order, item));
     let mut merged = Vec::with_capacity(listed.len() + rest.len());
@@ -99,29 +99,29 @@ fn interleave(items: Vec<Value>, order: &Places, before: &Places, by: &str) -> V
     merged
 }
 
-/// Adds the scalars that are not there yet.
+/// Adds the scalars that the list lacks.
 pub(super) fn unite(items: &mut Vec<Value>, more: Vec<Value>) {
     let mut present: HashSet<Value> = items.iter().cloned().collect();
     items.extend(more.into_iter().filter(|item| present.insert(item.clone())));
 }
 
-/// Where each key stands first in a list.
-struct Places(HashMap<Value, usize>);
+/// The index of the first element with each key.
+struct Indices(HashMap<Value, usize>);
 
-impl Places {
+impl Indices {
     fn of(items: &[Value], by: &str) -> Self {
-        let mut places = HashMap::with_capacity(items.len());
+        let mut indices = HashMap::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
-            places.entry(key_of(item, by).clone()).or_insert(at);
+            indices.entry(key_of(item, by).clone()).or_insert(at);
         }
-        Self(places)
+        Self(indices)
     }
 
     fn get(&self, key: &Value) -> Option<usize> {
         self.0.get(key).copied()
     }
 
-    /// Those before a place.
+    /// The indices below `end`.
     fn up_to(mut self, end: usize) -> Self {
         self.0.retain(|_, at| *at < end);
         self

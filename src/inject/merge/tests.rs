@@ -1,4 +1,4 @@
-//! Merging, place by place and directive by directive.
+//! Tests of merges, lists and directives.
 
 use gotemplate::Limits;
 use serde_json::json;
@@ -35,7 +35,7 @@ fn lists_without_a_key_are_replaced_and_those_with_one_merged() {
 }
 
 #[test]
-fn new_elements_come_first_unless_a_known_one_stood_in_front() {
+fn new_elements_come_first_unless_an_existing_one_precedes_them() {
     let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}});
     let new = merged(pod.clone(), json!({"spec": {"containers": [{"name": "n"}]}}));
     assert_eq!(names(&new, "containers"), ["n", "a", "b", "c"]);
@@ -58,7 +58,7 @@ fn directives_replace_delete_and_retain() {
 }
 
 #[test]
-fn element_order_and_primitive_deletion_are_obeyed() {
+fn element_order_and_primitive_deletion_are_applied() {
     let pod = json!({"metadata": {"finalizers": ["x", "y"]}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}});
     let overlay = json!({
         "metadata": {"$deleteFromPrimitiveList/finalizers": ["x"], "finalizers": ["z", "y"]},
@@ -69,7 +69,7 @@ fn element_order_and_primitive_deletion_are_obeyed() {
     assert_eq!(pod["metadata"]["finalizers"], json!(["y", "z"]));
 }
 
-/// Steps that merging one variable each into two lists of so many takes: a list of variables, and one of containers.
+/// The steps that merging a pod into itself takes, with `count` variables and `count` volumes.
 fn steps(count: usize) -> u64 {
     let list = |key: &str| (0..count).map(|number| json!({"name": format!("{key}{number}")})).collect::<Vec<_>>();
     let pod = json!({"spec": {"containers": [{"name": "a", "env": list("K")}], "volumes": list("v")}});
@@ -89,13 +89,13 @@ fn steps(count: usize) -> u64 {
 }
 
 #[test]
-fn twice_as_much_takes_twice_as_many_steps() {
+fn steps_are_linear_in_the_size() {
     let (some, twice) = (steps(500), steps(1000));
     assert!(twice <= 2 * some && some >= 1000, "{some} {twice}");
 }
 
 #[test]
-fn elements_that_stand_twice_are_merged_into_the_first() {
+fn duplicate_elements_are_merged_into_the_first() {
     let env = |names: &[&str]| names.iter().map(|name| json!({"name": name, "value": name})).collect::<Value>();
     let pod = json!({"spec": {"containers": [{"name": "a", "env": env(&["X", "Y", "X"])}]}});
     let overlay = json!({"spec": {"containers": [{"name": "a", "env":
@@ -106,7 +106,7 @@ fn elements_that_stand_twice_are_merged_into_the_first() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_an_error_with_its_place() {
+fn an_invalid_overlay_is_an_error_with_its_path() {
     let error =
         |pod: Value, overlay: Value| merge_pod(&mut { pod }, overlay, &mut Budget::default()).unwrap_err().to_string();
     let pod = json!({"spec": {"containers": [{"name": "a"}]}});

@@ -1,4 +1,4 @@
-//! Scalars as Go's decoders take them: sigs.k8s.io/yaml turns numbers and booleans into text where the field is text.
+//! Scalars as Go's decoders accept them: sigs.k8s.io/yaml converts numbers and booleans to text if the field is text.
 
 use gotemplate::{general_float, json_number};
 use jiff::Timestamp;
@@ -76,7 +76,7 @@ pub(super) fn quantity(value: &Value) -> Result<Value, Mismatch> {
     canonical.map(Value::String).ok_or_else(|| Mismatch::new("a quantity, such as 500m or 2Gi", value))
 }
 
-/// RFC 3339, in UTC and whole seconds.
+/// Converts an RFC 3339 time to UTC and whole seconds.
 pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
     const EXPECTED: &str = "a time, such as 2006-01-02T15:04:05Z";
     match value {
@@ -90,7 +90,7 @@ pub(super) fn time(value: &Value) -> Result<Value, Mismatch> {
     }
 }
 
-/// The form alone; a space in place of the `T` and 60 seconds are not Go's.
+/// Whether a text has the form that Go accepts; unlike jiff, Go refuses a space for the `T` and 60 seconds.
 fn is_rfc3339(text: &str) -> bool {
     let form = |text: &str, pattern: &str| {
         text.len() == pattern.len()

@@ -1,8 +1,8 @@
-//! The table: structs of the API with their fields in the order of the Go types.
+//! The table of the API's structs, with their fields in the order of the Go types.
 
 use std::sync::LazyLock;
 
-/// A line of a struct's name, a line for each field (key, Go type, omission, merging), a blank line.
+/// For each struct: a line with its name, a line for each field (key, Go type, omission, merge key), a blank line.
 const TEXT: &str = include_str!("table.txt");
 
 /// The table that is compiled in.
@@ -21,28 +21,28 @@ pub(super) enum Type {
     Time,
     /// Any value.
     Raw,
-    /// Its place in the table.
+    /// The index in the table.
     Struct(usize),
     Pointer(Box<Type>),
     List(Box<Type>),
-    /// Its keys are strings.
+    /// A map with keys of type string.
     Map(Box<Type>),
 }
 
-/// When a field is not written.
+/// The condition under which a field is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Omit {
     Never,
-    /// It holds the zero of its type, or a list or map without elements.
+    /// The field has the zero of its type, or an empty list or map.
     Zero,
 }
 
-/// How a strategic merge patch treats a list that it does not replace.
+/// The merging of a list by a strategic merge patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::inject) enum Merge {
-    /// As a set of scalars.
+    /// The list is a set of scalars.
     Set,
-    /// Element by element, by the value of this field.
+    /// Elements with the same value of this field are merged.
     By(&'static str),
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Field {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Sorted.
+    /// The structs' names, sorted.
     names: Vec<&'static str>,
     fields: Vec<Vec<Field>>,
 }
 
 impl Table {
-    /// None where a line is malformed or names a struct that the text lacks.
+    /// Parses the table. Returns `None` if a line is malformed or names a struct that the text lacks.
     fn parse(text: &'static str) -> Option<Self> {
         let blocks = text.split("\n\n").filter(|block| !block.starts_with('#'));
         let parts: Vec<(&str, &str)> =
@@ -72,13 +72,13 @@ impl Table {
         Some(Self { fields: fields.collect::<Option<_>>()?, names })
     }
 
-    /// Where a struct stands.
-    pub(super) fn place(&self, name: &str) -> Option<usize> {
+    /// Returns the index of a struct.
+    pub(super) fn index(&self, name: &str) -> Option<usize> {
         self.names.binary_search(&name).ok()
     }
 
-    pub(super) fn fields(&self, place: usize) -> &[Field] {
-        &self.fields[place]
+    pub(super) fn fields(&self, index: usize) -> &[Field] {
+        &self.fields[index]
     }
 }
 
@@ -99,11 +99,11 @@ impl Field {
 }
 
 impl Type {
-    /// The place of the struct that a value is, points to or has as elements.
-    pub(super) fn place(&self) -> Option<usize> {
+    /// Returns the index of the struct of a value, its pointer target or its elements.
+    pub(super) fn index(&self) -> Option<usize> {
         match self {
-            Self::Struct(place) => Some(*place),
-            Self::Pointer(inner) | Self::List(inner) => inner.place(),
+            Self::Struct(index) => Some(*index),
+            Self::Pointer(inner) | Self::List(inner) => inner.index(),
             _ => None,
         }
     }
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn the_table_is_well_formed() {
         let table = Table::parse(TEXT).unwrap();
-        assert!(table.names.is_sorted(), "structs are found by binary search");
-        let container = table.fields(table.place("core.Container").unwrap());
+        assert!(table.names.is_sorted(), "a binary search finds structs");
+        let container = table.fields(table.index("core.Container").unwrap());
         let field = |key: &str| container.iter().find(|field| field.key == key).unwrap();
         assert_eq!(field("name"), &Field { key: "name", of: Type::String, omit: Omit::Never, merge: None });
         assert_eq!((field("env").omit, field("env").merge), (Omit::Zero, Some(Merge::By("name"))));

@@ -1,16 +1,16 @@
-//! The part of YAML that templates render, read in one pass: block maps and lists, one-line scalars, literal text.
+//! A reader of the subset of YAML that templates render, in one pass: block maps and lists, scalars of one line, literal text.
 //!
-//! `yaml` asks it first, since reading is most of what an injection costs. It must never read anything otherwise than the
-//! library does: what it is not sure of (anchors, tags, folded text, tabs, repeated keys, faults) it leaves to that one.
+//! `yaml` calls it before the library, since reading is most of the cost of an injection. It must read each text as the library
+//! does, and returns `None` for all else: anchors, tags, folded text, tabs, repeated keys, syntax errors.
 
 use serde_json::{Map, Value};
 
 use super::flow::{self, DEPTH};
 use super::scalar::{Scalars, is_name, is_text};
 
-/// Reads a document; none where it is not of this part of YAML.
+/// Reads a document, or returns `None` if it is outside of the subset.
 pub(super) fn read(text: &str) -> Option<Value> {
-    // Tabs, carriage returns and what Unicode has of line breaks.
+    // Tabs, carriage returns and Unicode's line breaks are outside of the subset.
     if text.bytes().any(|byte| !matches!(byte, b'\n' | b' '..=b'~')) {
         return None;
     }
@@ -20,15 +20,15 @@ pub(super) fn read(text: &str) -> Option<Value> {
     lines.next_line().is_none().then_some(value)
 }
 
-/// A line, or what is left of it behind the dashes of items.
+/// A line, or the rest of it after the dashes of items.
 #[derive(Debug, Clone, Copy)]
 struct Line<'t> {
     /// The column in which `text` begins.
     indent: usize,
-    /// Without spaces on either side.
+    /// The line without spaces at both ends.
     text: &'t str,
-    /// With the spaces at its end.
-    whole: &'t str,
+    /// The line with all of its spaces.
+    untrimmed: &'t str,
 }
 
 impl Line<'_> {
@@ -36,7 +36,7 @@ impl Line<'_> {
         self.text == "-" || self.text.starts_with("- ")
     }
 
-    /// Whether it holds nothing but perhaps a comment.
+    /// Whether the line is empty or a comment.
     fn is_blank(&self) -> bool {
         self.text.is_empty() || self.text.starts_with('#')
     }
@@ -52,16 +52,21 @@ struct Lines<'t> {
 
 impl<'t> Lines<'t> {
     fn of(text: &'t str) -> Option<Self> {
-        let line = |whole: &'t str| {
-            let text = whole.trim_start_matches(' ');
-            let special = text.len() == whole.len() && ["---", "...", "%"].iter().any(|mark| text.starts_with(mark));
-            (!special).then(|| Line { indent: whole.len() - text.len(), text: text.trim_end_matches(' '), whole })
+        let line = |untrimmed: &'t str| {
+            let text = untrimmed.trim_start_matches(' ');
+            let special =
+                text.len() == untrimmed.len() && ["---", "...", "%"].iter().any(|mark| text.starts_with(mark));
+            (!special).then(|| Line {
+                indent: untrimmed.len() - text.len(),
+                text: text.trim_end_matches(' '),
+                untrimmed,
+            })
         };
         let lines = text.lines().map(line).collect::<Option<_>>()?;
         Some(Self { document: text, lines, at: 0, scalars: Scalars::default() })
     }
 
-    /// The next line that holds something, which stays the next one.
+    /// Returns the next line that is not blank, without consuming it.
     fn next_line(&mut self) -> Option<Line<'t>> {
         while self.lines.get(self.at)?.is_blank() {
             self.at += 1;
@@ -69,7 +74,7 @@ impl<'t> Lines<'t> {
         self.lines.get(self.at).copied()
     }
 
-    /// The next line of a block in this column; none behind its end, an error of the caller's where a line is out of place.
+    /// Returns the next line of a block in this column, `Some(None)` after its end, and `None` if the line has a larger indentation.
     fn next_in(&mut self, column: usize) -> Option<Option<Line<'t>>> {
         match self.next_line() {
             Some(line) if line.indent > column => None,
@@ -98,7 +103,7 @@ impl<'t> Lines<'t> {
         while let Some(line) = self.next_in(column)?.filter(Line::is_item) {
             let rest = line.text[1..].trim_start_matches(' ');
             let indent = column + line.text.len() - rest.len();
-            let inner = Line { indent, text: rest, whole: line.whole };
+            let inner = Line { indent, text: rest, untrimmed: line.untrimmed };
             list.push(if inner.is_item() || key(rest).is_some() {
                 self.lines[self.at] = inner;
                 self.block(inner, depth)?
@@ -118,7 +123,7 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// What stands behind a key or a dash in this column, in the same line or below.
+    /// Reads the value after a key or dash in this column, from the same line or the lines below.
     fn value(&mut self, rest: &'t str, column: usize, in_map: bool, depth: usize) -> Option<Value> {
         match rest.bytes().next() {
             None | Some(b'#') => match self.next_line() {
@@ -133,7 +138,7 @@ impl<'t> Lines<'t> {
         }
     }
 
-    /// What has quotes or brackets; brackets may close some lines below.
+    /// Reads a quoted text, or a flow collection, which may end some lines below.
     fn flow(&mut self, start: &'t str, column: usize, depth: usize) -> Option<Value> {
         let text = &self.document[start.as_ptr().addr() - self.document.as_ptr().addr()..];
         let (value, rest) = flow::node(text, depth, &self.scalars)?;
@@ -146,29 +151,29 @@ impl<'t> Lines<'t> {
         is_end(rest.split('\n').next()?).then_some(value)
     }
 
-    /// Text that is as it stands, below `|` or `|-`.
-    fn literal(&mut self, mark: &str, column: usize) -> Option<Value> {
+    /// Reads a literal block scalar, with the header `|` or `|-`.
+    fn literal(&mut self, header: &str, column: usize) -> Option<Value> {
         let indent = self.lines.get(self.at).filter(|line| !line.text.is_empty())?.indent;
-        if indent <= column || !matches!(mark, "|" | "|-") {
+        if indent <= column || !matches!(header, "|" | "|-") {
             return None;
         }
         let mut text = String::new();
         while let Some(line) = self.lines.get(self.at).filter(|line| line.indent >= indent || line.text.is_empty()) {
-            text.push_str(line.whole.get(indent..).unwrap_or_default());
+            text.push_str(line.untrimmed.get(indent..).unwrap_or_default());
             text.push('\n');
             self.at += 1;
         }
         if self.at == self.lines.len() && !self.document.ends_with('\n') {
             return None;
         }
-        // What is left of breaks at the end is one or none.
-        let end = text.trim_end_matches('\n').len() + usize::from(mark == "|");
+        // `|` keeps one line break at the end, `|-` none.
+        let end = text.trim_end_matches('\n').len() + usize::from(header == "|");
         text.truncate(end);
         Some(Value::String(text))
     }
 }
 
-/// A key and what stands behind its colon.
+/// Splits a key from the text after its colon.
 fn key(text: &str) -> Option<(String, &str)> {
     let (key, rest) = match text.bytes().next()? {
         b'"' | b'\'' => flow::quoted(text)?,
@@ -183,13 +188,13 @@ fn key(text: &str) -> Option<(String, &str)> {
     (plain && ends && key.len() <= 256).then(|| (key, rest.trim_start_matches(' ')))
 }
 
-/// Whether nothing but a comment follows.
+/// Whether the rest of a line is empty or a comment.
 fn is_end(rest: &str) -> bool {
     let text = rest.trim_start_matches(' ');
     text.is_empty() || (text.len() < rest.len() && text.starts_with('#'))
 }
 
-/// A scalar without quotes, which ends with its line.
+/// Reads a plain scalar, which ends with its line.
 fn plain(line: &str, scalars: &Scalars) -> Option<Value> {
     let text = line.split_once(" #").map_or(line, |(text, _)| text.trim_end_matches(' '));
     if text.contains(": ") || text.ends_with(':') {

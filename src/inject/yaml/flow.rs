@@ -1,17 +1,17 @@
-//! Quoted text within a line, and lists and maps in brackets, as JSON has them or nearly so.
+//! A reader of quoted text of one line, and of flow collections, the lists and maps in brackets.
 //!
-//! `block` calls it; both leave to the library what they are not sure of.
+//! `block` calls it. Both return `None` for a text that only the library reads.
 
 use serde_json::{Map, Value};
 
 use super::scalar::{Scalars, is_name, is_text};
 
-/// Deeper nesting is left to the library, and to its limits.
+/// The depth from which the library reads a text, with its own limits.
 pub(super) const DEPTH: usize = 48;
 
 const SPACE: [char; 2] = [' ', '\n'];
 
-/// A value and what follows it.
+/// Reads a value and returns it with the rest of the text.
 pub(super) fn node<'t>(text: &'t str, depth: usize, scalars: &Scalars) -> Option<(Value, &'t str)> {
     if depth >= DEPTH {
         return None;
@@ -56,19 +56,19 @@ fn map<'t>(mut text: &'t str, depth: usize, scalars: &Scalars) -> Option<(Value,
     }
 }
 
-/// What follows the bracket, and whether it is there.
+/// Skips a closing bracket. Returns the rest of the text and whether the bracket was there.
 fn close(text: &str, bracket: char) -> (&str, bool) {
     let text = text.trim_start_matches(SPACE);
     text.strip_prefix(bracket).map_or((text, false), |rest| (rest, true))
 }
 
-/// What follows a value's comma, or the bracket that may stand in its place.
+/// Skips the comma after a value. A closing bracket is not skipped.
 fn next(text: &str, bracket: char) -> Option<&str> {
     let text = text.trim_start_matches(SPACE);
     text.strip_prefix(',').or_else(|| text.starts_with(bracket).then_some(text))
 }
 
-/// A key and what follows its colon, in the same line.
+/// Reads a key and returns it with the text after its colon, in the same line.
 fn key(text: &str) -> Option<(String, &str)> {
     if let Some((key, rest)) = quoted(text) {
         return rest.strip_prefix(':').map(|rest| (key, rest));
@@ -77,7 +77,7 @@ fn key(text: &str) -> Option<(String, &str)> {
     (is_text(key) && key.bytes().all(is_name)).then(|| (key.to_owned(), rest))
 }
 
-/// Text in quotes, and what follows it.
+/// Reads a quoted text and returns it with the rest.
 pub(super) fn quoted(text: &str) -> Option<(String, &str)> {
     match text.as_bytes().first()? {
         b'"' => double(&text[1..]),

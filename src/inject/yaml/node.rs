@@ -1,4 +1,4 @@
-//! A value of the library's reader whose keys are what their scalars stand for: `yes` is the key `true`, `0x1f` is `31`.
+//! A value of the library's reader whose keys are the texts of their scalars' values: `yes` is the key `true`, `0x1f` is `31`.
 
 use std::fmt;
 

@@ -1,31 +1,30 @@
-//! Scalars without quotes: the text, number, boolean or null that each stands for.
+//! Plain scalars: the text, number, boolean or null of each.
 //!
-//! `block` and `flow` call it. It leaves to the library all that it is not sure of.
+//! `block` and `flow` call it. The library reads scalars whose type is not obvious.
 
 use std::cell::Cell;
 
 use serde_json::Value;
 
-/// Scalars of a document that are given to the library one by one. Each costs a reader of its own; the library reads a document
-/// with more of them as a whole, within the budget.
-const MOST_LIBRARY_CALLS: u32 = 256;
+/// The number of scalars of a document that the library reads one by one, each with a reader of its own. It reads a document with
+/// more of them as a whole, within the budget.
+const MAX_LIBRARY_CALLS: u32 = 256;
 
 /// The scalars of one document.
 #[derive(Debug)]
 pub(super) struct Scalars {
-    /// Calls of the library that are left.
+    /// The calls of the library that remain.
     library_calls: Cell<u32>,
 }
 
 impl Default for Scalars {
     fn default() -> Self {
-        Self { library_calls: Cell::new(MOST_LIBRARY_CALLS) }
+        Self { library_calls: Cell::new(MAX_LIBRARY_CALLS) }
     }
 }
 
 impl Scalars {
-    /// The value of a scalar without quotes. The library reads scalars that are not certain; `None` beyond
-    /// [`MOST_LIBRARY_CALLS`].
+    /// Returns the value of a plain scalar, or `None` if only the library can read the document.
     pub(super) fn value(&self, text: &str) -> Option<Value> {
         let bytes = text.as_bytes();
         match bytes.first()? {
@@ -56,8 +55,8 @@ impl Scalars {
     }
 }
 
-/// Whether a scalar is certain to be text: it starts as a word and is no keyword, or it starts as a number and has letters that
-/// no number has.
+/// Whether a scalar is certainly text: it starts like a word and is not a keyword, or starts like a number and has letters that no
+/// number has.
 pub(super) fn is_text(text: &str) -> bool {
     const LONGEST: usize = "infinity".len();
     const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];
@@ -76,7 +75,7 @@ pub(super) fn is_text(text: &str) -> bool {
     }
 }
 
-/// Whether a name can have this byte: a letter, a digit, or a character that separates them.
+/// Whether a byte may occur in a name: a letter, a digit or a separator.
 pub(super) fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/')
 }

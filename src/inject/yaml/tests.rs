@@ -1,4 +1,4 @@
-//! What is read in one pass is what the library reads.
+//! Comparison of both readers, and the budget.
 
 use gotemplate::{Budget, Exceeded, Limits};
 use proptest::prelude::*;
@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{Error, block, library, value_within};
 
-/// Fails where the quick reader reads a text, and otherwise than the library.
-fn same(text: &str) -> Result<bool, TestCaseError> {
+/// Fails if `block` reads a text in another way than the library. Returns whether `block` reads it.
+fn compare(text: &str) -> Result<bool, TestCaseError> {
     let Some(quick) = block::read(text) else { return Ok(false) };
     match library::value(text) {
         Ok(value) => prop_assert_eq!(&quick, &value, "{}", text),
@@ -64,7 +64,7 @@ spec:
 }
 
 #[test]
-fn what_is_not_plain_is_left_to_the_library() {
+fn text_outside_of_the_subset_is_left_to_the_library() {
     for text in [
         "a: &x 1\nb: *x\n",
         "a: !!str 1\n",
@@ -104,14 +104,14 @@ fn what_is_not_plain_is_left_to_the_library() {
 }
 
 #[test]
-fn deep_nesting_ends() {
+fn deep_nesting_is_left_to_the_library() {
     assert_eq!(block::read(&format!("a: {}{}\n", "[".repeat(9999), "]".repeat(9999))), None);
     let steps: String = (0..999).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     assert_eq!(block::read(&steps), None);
     assert_eq!(block::read(&"- ".repeat(9999)), None);
 }
 
-/// Pieces of which lines are made.
+/// Pieces of lines.
 const PIECES: &[&str] = &[
     "a",
     "b:",
@@ -202,23 +202,23 @@ proptest! {
 
     #[test]
     fn random_documents_are_read_as_the_library_reads_them(text in document()) {
-        same(&text)?;
+        compare(&text)?;
     }
 
     #[test]
     fn random_scalars_are_read_as_the_library_reads_them(text in "[ -~]{0,12}", item in any::<bool>()) {
-        same(&if item { format!("- {text}\n") } else { format!("a: {text}\n") })?;
+        compare(&if item { format!("- {text}\n") } else { format!("a: {text}\n") })?;
     }
 
     #[test]
     fn random_words_are_read_as_the_library_reads_them(text in "[0-9a-zA-Z._:+-]{1,6}") {
-        same(&format!("a: {text}\n"))?;
-        same(&format!("a: [{text}, {text}]\n"))?;
-        same(&format!("{text}: 1\n"))?;
+        compare(&format!("a: {text}\n"))?;
+        compare(&format!("a: [{text}, {text}]\n"))?;
+        compare(&format!("{text}: 1\n"))?;
     }
 }
 
-/// Levels of lists, each of nine aliases of the one before.
+/// Nested lists, each of nine aliases of the previous one.
 fn nested_aliases(levels: usize) -> String {
     let level =
         |level: usize| format!("a{}: &a{} [{}]\n", level + 1, level + 1, vec![format!("*a{level}"); 9].join(", "));
@@ -233,17 +233,17 @@ fn steps_of(text: &str) -> Result<u64, Error> {
 }
 
 #[test]
-fn an_alias_is_charged_as_what_it_stands_for() {
+fn an_alias_is_charged_like_its_anchor() {
     let spelled = steps_of("a: &a [x, x]\nb: [[x, x], [x, x], [x, x]]\n").unwrap();
     let aliases = steps_of("a: &a [x, x]\nb: [*a, *a, *a]\n").unwrap();
-    // The commas are charged besides.
+    // Commas are charged in addition.
     assert!(aliases.abs_diff(spelled) < spelled / 5, "{aliases} steps, {spelled} without aliases");
     let growth = steps_of(&nested_aliases(3)).unwrap() / steps_of(&nested_aliases(2)).unwrap();
     assert!((6..=12).contains(&growth), "{growth}");
 }
 
 #[test]
-fn aliases_end_where_the_budget_does() {
+fn aliases_are_bounded_by_the_budget() {
     for levels in [6, 20] {
         let error = steps_of(&nested_aliases(levels)).unwrap_err();
         assert!(matches!(error, Error::Exceeded(Exceeded::Steps(1_000_000))), "{error}");
@@ -256,7 +256,7 @@ fn aliases_end_where_the_budget_does() {
 }
 
 #[test]
-fn twice_the_elements_are_charged_twice() {
+fn charges_are_linear_in_the_elements() {
     // The library's reader charges at least 13 steps for a scalar.
     for (element, end, least) in [
         ("- x\n", "", 5),
@@ -274,7 +274,7 @@ fn twice_the_elements_are_charged_twice() {
 }
 
 #[test]
-fn few_scalars_are_given_to_the_library_one_by_one() {
+fn the_library_reads_few_scalars_one_by_one() {
     for element in ["y,", "1e1,", "0x1f,", "-1,"] {
         let text = |count| format!("a: [{}]\n", element.repeat(count));
         assert_eq!(block::read(&text(256)), Some(library::value(&text(256)).unwrap()), "{element:?}");

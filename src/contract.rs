@@ -2,54 +2,116 @@
 //!
 //! Every module may use this one; it uses none. It holds no logic. A changed value breaks running clusters.
 
+/// Defines constants, and `ALL`: each one's text with its documentation, from which the reference is generated.
+macro_rules! documented {
+    ($($(#[doc = $line:literal])+ pub const $name:ident = $text:literal;)+) => {
+        $($(#[doc = $line])+ pub const $name: &str = $text;)+
+
+        /// Each constant's text with its documentation.
+        pub const ALL: &[(&str, &str)] = &[$(($text, concat!($($line),+))),+];
+    };
+}
+
 /// Annotations and labels that pods carry (Istio's `annotation` package).
 pub mod annotation {
-    /// Set by the injector; a pod without it has no sidecar and is not redirected.
-    pub const STATUS: &str = "sidecar.istio.io/status";
-    /// Label, or else annotation, that disables injection for a pod.
-    pub const INJECT: &str = "sidecar.istio.io/inject";
-    /// `REDIRECT`, `TPROXY` or `NONE`.
-    pub const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
-    /// `*` or CIDRs whose outbound traffic is redirected.
-    pub const INCLUDE_OUTBOUND_CIDRS: &str = "traffic.sidecar.istio.io/includeOutboundIPRanges";
-    /// CIDRs whose outbound traffic is not redirected.
-    pub const EXCLUDE_OUTBOUND_CIDRS: &str = "traffic.sidecar.istio.io/excludeOutboundIPRanges";
-    /// `*` or ports whose inbound traffic is redirected.
-    pub const INCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeInboundPorts";
-    /// Ports whose inbound traffic is not redirected.
-    pub const EXCLUDE_INBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
-    /// Ports whose outbound traffic is redirected whatever its destination.
-    pub const INCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/includeOutboundPorts";
-    /// Ports whose outbound traffic is not redirected.
-    pub const EXCLUDE_OUTBOUND_PORTS: &str = "traffic.sidecar.istio.io/excludeOutboundPorts";
-    /// Interfaces whose traffic is not redirected.
-    pub const EXCLUDE_INTERFACES: &str = "traffic.sidecar.istio.io/excludeInterfaces";
-    /// Interfaces of virtual machines; their inbound traffic is handled as outbound traffic.
-    pub const REROUTE_VIRTUAL_INTERFACES: &str = "istio.io/reroute-virtual-interfaces";
-    /// The former name of [`REROUTE_VIRTUAL_INTERFACES`], read only if that one is absent.
-    pub const KUBEVIRT_INTERFACES: &str = "traffic.sidecar.istio.io/kubevirtInterfaces";
-    /// Comma-separated list of templates that replace the default ones.
-    pub const TEMPLATES: &str = "inject.istio.io/templates";
-    /// YAML merged over the mesh's proxy configuration.
-    pub const PROXY_CONFIG: &str = "proxy.istio.io/config";
-    /// The pod's own definition of injected containers, saved so that the pod can be injected again.
-    pub const OVERRIDES: &str = "proxy.istio.io/overrides";
-    /// `true` or `false`: overrides whether the sidecar is an init container with `restartPolicy: Always`.
-    pub const NATIVE_SIDECAR: &str = "sidecar.istio.io/nativeSidecar";
-    /// Whether the agent takes over the pod's HTTP probes.
-    pub const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
-    /// The agent's port for probes and metrics.
-    pub const STATUS_PORT: &str = "status.sidecar.istio.io/port";
-    /// Whether the agent serves the application's metrics beside its own.
-    pub const MERGE_METRICS: &str = "prometheus.istio.io/merge-metrics";
-    /// `port:path,…` list of targets that the agent scrapes.
-    pub const SCRAPE_TARGETS: &str = "prometheus.istio.io/scrape-targets";
-    /// Port that serves metrics over TLS.
-    pub const SECURE_METRICS_PORT: &str = "prometheus.istio.io/secure-port";
-    /// Variant of the proxy image.
-    pub const IMAGE_TYPE: &str = "sidecar.istio.io/proxyImageType";
-    /// Label that names the pod's network.
-    pub const NETWORK: &str = "topology.istio.io/network";
+    documented! {
+        /// Set by the injector; a pod without it has no sidecar and is not redirected.
+        pub const STATUS = "sidecar.istio.io/status";
+        /// Label, or else annotation, that disables injection for a pod.
+        pub const INJECT = "sidecar.istio.io/inject";
+        /// `REDIRECT`, `TPROXY` or `NONE`.
+        pub const INTERCEPTION_MODE = "sidecar.istio.io/interceptionMode";
+        /// `*` or CIDRs whose outbound traffic is redirected.
+        pub const INCLUDE_OUTBOUND_CIDRS = "traffic.sidecar.istio.io/includeOutboundIPRanges";
+        /// CIDRs whose outbound traffic is not redirected.
+        pub const EXCLUDE_OUTBOUND_CIDRS = "traffic.sidecar.istio.io/excludeOutboundIPRanges";
+        /// `*` or ports whose inbound traffic is redirected.
+        pub const INCLUDE_INBOUND_PORTS = "traffic.sidecar.istio.io/includeInboundPorts";
+        /// Ports whose inbound traffic is not redirected.
+        pub const EXCLUDE_INBOUND_PORTS = "traffic.sidecar.istio.io/excludeInboundPorts";
+        /// Ports whose outbound traffic is redirected whatever its destination.
+        pub const INCLUDE_OUTBOUND_PORTS = "traffic.sidecar.istio.io/includeOutboundPorts";
+        /// Ports whose outbound traffic is not redirected.
+        pub const EXCLUDE_OUTBOUND_PORTS = "traffic.sidecar.istio.io/excludeOutboundPorts";
+        /// Interfaces whose traffic is not redirected.
+        pub const EXCLUDE_INTERFACES = "traffic.sidecar.istio.io/excludeInterfaces";
+        /// Interfaces of virtual machines; their inbound traffic is handled as outbound traffic.
+        pub const REROUTE_VIRTUAL_INTERFACES = "istio.io/reroute-virtual-interfaces";
+        /// The former name of `istio.io/reroute-virtual-interfaces`, read only if that one is absent.
+        pub const KUBEVIRT_INTERFACES = "traffic.sidecar.istio.io/kubevirtInterfaces";
+        /// Comma-separated list of templates that replace the default ones.
+        pub const TEMPLATES = "inject.istio.io/templates";
+        /// YAML merged over the mesh's proxy configuration.
+        pub const PROXY_CONFIG = "proxy.istio.io/config";
+        /// The pod's own definition of injected containers, saved so that the pod can be injected again.
+        pub const OVERRIDES = "proxy.istio.io/overrides";
+        /// `true` or `false`: overrides whether the sidecar is an init container with `restartPolicy: Always`.
+        pub const NATIVE_SIDECAR = "sidecar.istio.io/nativeSidecar";
+        /// Whether the agent takes over the pod's HTTP probes.
+        pub const REWRITE_PROBES = "sidecar.istio.io/rewriteAppHTTPProbers";
+        /// The agent's port for probes and metrics.
+        pub const STATUS_PORT = "status.sidecar.istio.io/port";
+        /// Whether the agent serves the application's metrics beside its own.
+        pub const MERGE_METRICS = "prometheus.istio.io/merge-metrics";
+        /// `port:path,…` list of targets that the agent scrapes.
+        pub const SCRAPE_TARGETS = "prometheus.istio.io/scrape-targets";
+        /// Port that serves metrics over TLS.
+        pub const SECURE_METRICS_PORT = "prometheus.istio.io/secure-port";
+        /// Variant of the proxy image.
+        pub const IMAGE_TYPE = "sidecar.istio.io/proxyImageType";
+        /// Label that names the pod's network.
+        pub const NETWORK = "topology.istio.io/network";
+        /// Initial delay of the sidecar's readiness probe, in seconds.
+        pub const READINESS_DELAY = "readiness.status.sidecar.istio.io/initialDelaySeconds";
+        /// Period of the sidecar's readiness probe, in seconds.
+        pub const READINESS_PERIOD = "readiness.status.sidecar.istio.io/periodSeconds";
+        /// Failures in a row after which the sidecar is not ready.
+        pub const READINESS_FAILURES = "readiness.status.sidecar.istio.io/failureThreshold";
+        /// CPU request of the sidecar.
+        pub const PROXY_CPU = "sidecar.istio.io/proxyCPU";
+        /// CPU limit of the sidecar.
+        pub const PROXY_CPU_LIMIT = "sidecar.istio.io/proxyCPULimit";
+        /// Memory request of the sidecar.
+        pub const PROXY_MEMORY = "sidecar.istio.io/proxyMemory";
+        /// Memory limit of the sidecar.
+        pub const PROXY_MEMORY_LIMIT = "sidecar.istio.io/proxyMemoryLimit";
+        /// Image of the sidecar.
+        pub const PROXY_IMAGE = "sidecar.istio.io/proxyImage";
+        /// Log level of Envoy.
+        pub const LOG_LEVEL = "sidecar.istio.io/logLevel";
+        /// Log levels of Envoy's components, such as `upstream:debug,http:info`.
+        pub const COMPONENT_LOG_LEVEL = "sidecar.istio.io/componentLogLevel";
+        /// Log levels of the agent in the sidecar, by scope.
+        pub const AGENT_LOG_LEVEL = "sidecar.istio.io/agentLogLevel";
+        /// Name of a ConfigMap with a bootstrap configuration of Envoy that replaces Istio's.
+        pub const BOOTSTRAP_OVERRIDE = "sidecar.istio.io/bootstrapOverride";
+        /// `true`: the sidecar has the capability `NET_BIND_SERVICE`, which ports below 1024 require.
+        pub const CAP_NET_BIND_SERVICE = "sidecar.istio.io/capNetBindService";
+        /// host:port of istiod for this sidecar.
+        pub const DISCOVERY_ADDRESS = "sidecar.istio.io/discoveryAddress";
+        /// Additional networks of the pod, read by Multus; a template may append the plugin's.
+        pub const NETWORKS = "k8s.v1.cni.cncf.io/networks";
+    }
+}
+
+/// Keys of the plugin's entry in a conflist: those of Istio's `PluginConfig`, and `force_iptables_binary`.
+pub mod config_key {
+    documented! {
+        /// Level of the plugin's log; an unknown one means `info`, because a log level must not fail a pod.
+        pub const LOG_LEVEL = "plugin_log_level";
+        /// Directory of the agent's sockets, the log file and the kubeconfig; by default /var/run/istio-cni.
+        pub const RUN_DIR = "cni_agent_run_dir";
+        /// List of namespaces whose pods are not redirected.
+        pub const EXCLUDE_NAMESPACES = "exclude_namespaces";
+        /// Namespace of the agent, whose own pods are not looked up.
+        pub const AGENT_NAMESPACE = "pod_namespace";
+        /// `true`: program native nftables tables instead of iptables' tables.
+        pub const NATIVE_NFTABLES = "native_nftables";
+        /// Accepted and logged: ambient mode is not supported.
+        pub const AMBIENT_ENABLED = "ambient_enabled";
+        /// `legacy` or `nft`: use this implementation of iptables whatever rules the netns has; empty: detect it.
+        pub const IPTABLES_BINARY = "force_iptables_binary";
+    }
 }
 
 /// Names that Dapr's injector uses in pods.
@@ -78,20 +140,32 @@ pub mod container {
 
 /// Environment variables of the `istio-proxy` container that change the rules.
 pub mod proxy_env {
-    /// True: DNS is captured.
-    pub const DNS_CAPTURE: &str = "ISTIO_META_DNS_CAPTURE";
-    /// True: the pod is redirected in both families.
-    pub const DUAL_STACK: &str = "ISTIO_DUAL_STACK";
-    /// True: packets in conntrack state INVALID are dropped.
-    pub const INVALID_DROP: &str = "INVALID_DROP";
-    /// True: the pod runs no Envoy, so nothing is redirected.
-    pub const DISABLE_ENVOY: &str = "DISABLE_ENVOY";
-    /// Groups whose traffic is redirected (`*` or a list).
-    pub const OWNER_GROUPS: &str = "ISTIO_OUTBOUND_OWNER_GROUPS";
-    /// Groups whose traffic is not redirected.
-    pub const OWNER_GROUPS_EXCLUDE: &str = "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE";
-    /// The range within 127.0.0.0/8 that is treated as loopback.
-    pub const LOOPBACK_CIDR: &str = "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR";
+    documented! {
+        /// True: DNS is captured.
+        pub const DNS_CAPTURE = "ISTIO_META_DNS_CAPTURE";
+        /// True: the pod is redirected in both families.
+        pub const DUAL_STACK = "ISTIO_DUAL_STACK";
+        /// True: packets in conntrack state INVALID are dropped.
+        pub const INVALID_DROP = "INVALID_DROP";
+        /// True: the pod runs no Envoy, so nothing is redirected.
+        pub const DISABLE_ENVOY = "DISABLE_ENVOY";
+        /// Groups whose traffic is redirected (`*` or a list).
+        pub const OWNER_GROUPS = "ISTIO_OUTBOUND_OWNER_GROUPS";
+        /// Groups whose traffic is not redirected.
+        pub const OWNER_GROUPS_EXCLUDE = "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE";
+        /// The range within 127.0.0.0/8 that is treated as loopback.
+        pub const LOOPBACK_CIDR = "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR";
+    }
+}
+
+/// Environment variables of `istio-iptables` that no flag has.
+pub mod iptables_env {
+    documented! {
+        /// User whose uid is the default of --proxy-uid, by default istio-proxy.
+        pub const PROXY_USER = "ENVOY_USER";
+        /// File that --dry-run writes the rules to.
+        pub const DRY_RUN_FILE = "DRY_RUN_FILE_PATH";
+    }
 }
 
 /// Ports of the sidecar.

@@ -13,7 +13,7 @@ use super::call::is_identifier;
 use super::object::Object;
 use super::version::error_excerpt;
 use super::{Attachment, Error, Version};
-use crate::contract;
+use crate::contract::{self, config_key};
 use crate::diagnostics::Level;
 
 /// The size limit of standard input for verbs that use the configuration, in bytes.
@@ -117,17 +117,20 @@ impl<'a> NetConf<'a> {
 
 impl Settings {
     fn from_keys(keys: &Keys<'_>) -> Result<Self, Error> {
-        let run_dir: Option<String> = keys.get("cni_agent_run_dir")?;
+        let run_dir: Option<String> = keys.get(config_key::RUN_DIR)?;
         let run_dir = run_dir.filter(|dir| !dir.is_empty());
-        let namespace: Option<String> = keys.get("pod_namespace")?;
+        let namespace: Option<String> = keys.get(config_key::AGENT_NAMESPACE)?;
         Ok(Self {
-            log_level: Level::named(&keys.get::<String>("plugin_log_level")?.unwrap_or_default()).unwrap_or_default(),
+            log_level: Level::named(&keys.get::<String>(config_key::LOG_LEVEL)?.unwrap_or_default())
+                .unwrap_or_default(),
             run_dir: run_dir.map_or_else(|| PathBuf::from(contract::RUN_DIR), PathBuf::from),
-            exclude_namespaces: keys.get("exclude_namespaces")?.unwrap_or_default(),
+            exclude_namespaces: keys.get(config_key::EXCLUDE_NAMESPACES)?.unwrap_or_default(),
             agent_namespace: namespace.filter(|namespace| !namespace.is_empty()),
-            native_nftables: keys.get("native_nftables")?.unwrap_or_default(),
-            ambient_enabled: keys.get("ambient_enabled")?.unwrap_or_default(),
-            iptables_binary: IptablesBinary::named(&keys.get::<String>("force_iptables_binary")?.unwrap_or_default())?,
+            native_nftables: keys.get(config_key::NATIVE_NFTABLES)?.unwrap_or_default(),
+            ambient_enabled: keys.get(config_key::AMBIENT_ENABLED)?.unwrap_or_default(),
+            iptables_binary: IptablesBinary::named(
+                &keys.get::<String>(config_key::IPTABLES_BINARY)?.unwrap_or_default(),
+            )?,
         })
     }
 }
@@ -139,7 +142,7 @@ impl IptablesBinary {
             "legacy" => Ok(Some(Self::Legacy)),
             "nft" => Ok(Some(Self::Nft)),
             other => Err(Error::Value {
-                key: "force_iptables_binary",
+                key: config_key::IPTABLES_BINARY,
                 value: error_excerpt(other),
                 allowed: "an empty string, legacy or nft",
             }),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::etc::Etc;
 use super::flags::{Flags, parse_bool};
 use super::{Error, duration};
-use crate::contract::{self, proxy_env};
+use crate::contract::{self, iptables_env, proxy_env};
 use crate::netfilter::Forced;
 use crate::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
@@ -83,7 +83,7 @@ fn action(flags: &Flags, source: &mut Source) -> Action {
         return Action::Skip;
     }
     if source.flag(flags.dry_run, &["DRY_RUN"]) {
-        let file = source.env.get("DRY_RUN_FILE_PATH").filter(|path| !path.is_empty());
+        let file = source.env.get(iptables_env::DRY_RUN_FILE).filter(|path| !path.is_empty());
         return Action::Print(file.map(PathBuf::from));
     }
     if clean { Action::Clean } else { Action::Program { replace: reconcile || force } }
@@ -172,7 +172,7 @@ fn proxy_uids(flags: &Flags, source: &Source, etc: &Etc) -> Result<Vec<Owner>, E
     if !text.is_empty() {
         return Ok(Owner::parse_list("--proxy-uid", &text)?);
     }
-    let user = source.text(&None, &["ENVOY_USER"], contract::container::PROXY);
+    let user = source.text(&None, &[iptables_env::PROXY_USER], contract::container::PROXY);
     Ok(vec![Owner::Id(etc.user(&user).unwrap_or(contract::PROXY_ID))])
 }
 

@@ -22,9 +22,9 @@ const NUMBER: &str = "a whole number from 0 to 4294967295";
 const CHECKS: [(&str, Check); 29] = [
     (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
     (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
-    ("readiness.status.sidecar.istio.io/initialDelaySeconds", number),
-    ("readiness.status.sidecar.istio.io/periodSeconds", number),
-    ("readiness.status.sidecar.istio.io/failureThreshold", number),
+    (annotation::READINESS_DELAY, number),
+    (annotation::READINESS_PERIOD, number),
+    (annotation::READINESS_FAILURES, number),
     (annotation::INCLUDE_OUTBOUND_CIDRS, |v| CidrSelector::parse("", v).map(drop).map_err(|_| INCLUDED)),
     (annotation::EXCLUDE_OUTBOUND_CIDRS, |v| parse_cidrs("", v).map(drop).map_err(|_| EXCLUDED)),
     (annotation::INCLUDE_INBOUND_PORTS, |v| PortSelector::parse("", v).map(drop).map_err(|_| PORTS)),
@@ -35,21 +35,19 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::KUBEVIRT_INTERFACES, interfaces),
     (annotation::REROUTE_VIRTUAL_INTERFACES, interfaces),
     (annotation::MERGE_METRICS, boolean),
-    ("sidecar.istio.io/proxyCPU", quantity),
-    ("sidecar.istio.io/proxyCPULimit", quantity),
-    ("sidecar.istio.io/proxyMemory", quantity),
-    ("sidecar.istio.io/proxyMemoryLimit", quantity),
-    ("sidecar.istio.io/proxyImage", printable),
+    (annotation::PROXY_CPU, quantity),
+    (annotation::PROXY_CPU_LIMIT, quantity),
+    (annotation::PROXY_MEMORY, quantity),
+    (annotation::PROXY_MEMORY_LIMIT, quantity),
+    (annotation::PROXY_IMAGE, printable),
     (annotation::IMAGE_TYPE, printable),
-    ("sidecar.istio.io/logLevel", printable),
-    ("sidecar.istio.io/componentLogLevel", printable),
-    ("sidecar.istio.io/agentLogLevel", printable),
-    ("sidecar.istio.io/bootstrapOverride", printable),
-    ("sidecar.istio.io/capNetBindService", printable),
-    ("sidecar.istio.io/discoveryAddress", printable),
-    ("k8s.v1.cni.cncf.io/networks", |v| {
-        no_control(v, "text without control characters other than line breaks", "\n\r\t")
-    }),
+    (annotation::LOG_LEVEL, printable),
+    (annotation::COMPONENT_LOG_LEVEL, printable),
+    (annotation::AGENT_LOG_LEVEL, printable),
+    (annotation::BOOTSTRAP_OVERRIDE, printable),
+    (annotation::CAP_NET_BIND_SERVICE, printable),
+    (annotation::DISCOVERY_ADDRESS, printable),
+    (annotation::NETWORKS, |v| no_control(v, "text without control characters other than line breaks", "\n\r\t")),
     // `mesh` has read it by then.
     (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
@@ -63,6 +61,13 @@ pub(super) fn is_istios(name: &str) -> bool {
 const READ: [&str; 2] = [annotation::OVERRIDES, annotation::STATUS];
 /// One byte can be an element of a list in JSON or YAML.
 const STEPS_PER_BYTE: usize = 2;
+
+/// The values that an annotation may have, in words.
+#[cfg(test)]
+pub(crate) fn allowed(name: &str) -> Option<&'static str> {
+    let (_, check) = CHECKS.iter().find(|(known, _)| *known == name)?;
+    check("\0").err()
+}
 
 /// Charges the reading of all annotations that injection reads.
 ///
@@ -145,14 +150,14 @@ mod tests {
             (annotation::INTERCEPTION_MODE, "redirect"),
             (annotation::STATUS_PORT, "70000"),
             (annotation::STATUS_PORT, "+80"),
-            ("readiness.status.sidecar.istio.io/periodSeconds", "+2"),
+            (annotation::READINESS_PERIOD, "+2"),
             (annotation::INCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8,bad"),
             (annotation::EXCLUDE_OUTBOUND_CIDRS, "*"),
             (annotation::EXCLUDE_INBOUND_PORTS, "*"),
             (annotation::EXCLUDE_INTERFACES, "eth0; x"),
             (annotation::MERGE_METRICS, "maybe"),
-            ("sidecar.istio.io/proxyCPU", "1\n        evil: yes"),
-            ("sidecar.istio.io/logLevel", "info\n- x"),
+            (annotation::PROXY_CPU, "1\n        evil: yes"),
+            (annotation::LOG_LEVEL, "info\n- x"),
         ];
         for (name, value) in wrong {
             let error = check(&pod(name, value)).unwrap_err().to_string();

@@ -22,6 +22,14 @@ pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
 
+/// Injects sidecars into documents, and explains what becomes of pods.
+#[derive(clap::Parser)]
+#[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true)]
+pub struct Program {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
     /// Put the sidecar into the pods of YAML documents

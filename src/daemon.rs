@@ -11,6 +11,7 @@ mod ending;
 mod flags;
 mod plugin;
 mod ports;
+mod program;
 mod run;
 mod selection;
 mod settings;
@@ -26,6 +27,7 @@ use std::path::PathBuf;
 use crate::{install, repair};
 
 pub use flags::Flags;
+pub use program::{Command, Program, Uninstall};
 pub use run::run;
 pub use settings::Settings;
 pub use uninstall::uninstall;

@@ -4,32 +4,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use istio_cni::daemon::{self, Command, Program, Uninstall};
 use istio_cni::serve::log::{self, Log};
-use istio_cni::{daemon, install};
-
-/// Puts Istio's CNI plugin on this node, keeps it there and answers it
-#[derive(clap::Parser)]
-#[command(name = "install-cni", version, args_override_self = true, args_conflicts_with_subcommands = true)]
-struct Program {
-    #[command(subcommand)]
-    command: Option<Command>,
-    #[command(flatten)]
-    daemon: daemon::Flags,
-}
-
-#[derive(clap::Subcommand)]
-enum Command {
-    /// Takes plugin, chain entry and kubeconfig off this node, where no agent runs any more
-    Uninstall(Box<Uninstall>),
-}
-
-#[derive(clap::Args)]
-struct Uninstall {
-    #[command(flatten)]
-    install: install::Flags,
-    #[command(flatten)]
-    log: log::Flags,
-}
 
 fn main() -> ExitCode {
     let Program { command, daemon } = Program::parse();

@@ -4,18 +4,10 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use istio_cni::cnictl::{Command, Streams, run};
+use istio_cni::cnictl::{Program, Streams, run};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Puts sidecars into documents, and explains what becomes of pods.
-#[derive(clap::Parser)]
-#[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true)]
-struct Program {
-    #[command(subcommand)]
-    command: Command,
-}
 
 /// The exit code for an invalid command line, as in `istioctl`.
 const USAGE: u8 = 64;

@@ -9,25 +9,13 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use istio_cni::repair;
 use istio_cni::serve::health::Readiness;
-use istio_cni::serve::log::{self, Log};
+use istio_cni::serve::log::Log;
 use istio_cni::serve::{listen, signals};
-use istio_cni::webhook::{Flags, Native, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
+use istio_cni::webhook::{Flags, Native, Program, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
 use prometheus_client::registry::Registry;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Puts Istio's sidecar, or one of your own, into pods as they are created.
-#[derive(clap::Parser)]
-#[command(name = "sidecar-injector", args_override_self = true)]
-struct Program {
-    #[command(flatten)]
-    webhook: Flags,
-    #[command(flatten)]
-    dapr: dapr::Flags,
-    #[command(flatten)]
-    log: log::Flags,
-}
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -1,0 +1,29 @@
+//! The command line of `install-cni`, which the binary parses.
+
+use super::Flags;
+use crate::install;
+use crate::serve::log;
+
+/// Puts Istio's CNI plugin on this node, keeps it there and answers it
+#[derive(clap::Parser)]
+#[command(name = "install-cni", version, args_override_self = true, args_conflicts_with_subcommands = true)]
+pub struct Program {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub daemon: Flags,
+}
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Takes plugin, chain entry and kubeconfig off this node, where no agent runs any more
+    Uninstall(Box<Uninstall>),
+}
+
+#[derive(clap::Args)]
+pub struct Uninstall {
+    #[command(flatten)]
+    pub install: install::Flags,
+    #[command(flatten)]
+    pub log: log::Flags,
+}

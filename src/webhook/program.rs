@@ -1,0 +1,16 @@
+//! The command line of `sidecar-injector`, which the binary parses.
+
+use super::{Flags, dapr};
+use crate::serve::log;
+
+/// Puts Istio's sidecar, or one of your own, into pods as they are created.
+#[derive(clap::Parser)]
+#[command(name = "sidecar-injector", args_override_self = true)]
+pub struct Program {
+    #[command(flatten)]
+    pub webhook: Flags,
+    #[command(flatten)]
+    pub dapr: dapr::Flags,
+    #[command(flatten)]
+    pub log: log::Flags,
+}

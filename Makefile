@@ -37,7 +37,7 @@ SUITES   := golden cli oracle manifests pod repair install agent template inject
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs reference lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
@@ -45,6 +45,7 @@ help:
 	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
+	@echo 'make reference  the tables of docs/reference, from the definitions in the code'
 	@echo 'make lint    format, clippy, licences and bans'
 
 require-demo require-test: require-%:
@@ -98,6 +99,10 @@ programs: setup
 	$(PHASE) 'build programs for tests' cargo build $(QUIET) --example answer --example ask --example installer --example repair
 	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) --no-default-features \
 	  --example pod_app --example pod_proxy --example istio_installer --example answer --example ask
+
+# The tables of flags, variables, values, metrics, annotations and errors; a unit test compares them.
+reference:
+	UPDATE=1 cargo test --quiet --lib reference::tables_are_current
 
 lint: fmt deny
 	cargo clippy --quiet --workspace --all-targets -- -D warnings

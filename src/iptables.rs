@@ -11,6 +11,8 @@ mod settings;
 
 pub use etc::Etc;
 pub use flags::Flags;
+#[cfg(test)]
+pub(crate) use flags::variable_of;
 pub use run::{Invocation, run};
 pub use settings::{Action, Settings};
 

@@ -55,3 +55,6 @@ pub mod webhook;
 
 #[cfg(feature = "daemons")]
 pub mod cnictl;
+
+#[cfg(all(test, feature = "daemons"))]
+mod reference;

@@ -14,5 +14,7 @@ pub mod lookup;
 #[cfg(feature = "daemons")]
 pub mod watched;
 
+#[cfg(test)]
+pub(crate) use extract::ANNOTATIONS;
 pub use extract::{ApiPod, Error as ExtractError};
 pub use facts::{PodFacts, PodName, ProxyContainer};

@@ -29,27 +29,32 @@ pub struct Metrics {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Answered {
     response_code: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct LookedUp {
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Added {
     verdict: String,
     reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Said {
     level: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct TokenFailed {
     reason: &'static str,
 }
@@ -111,5 +116,15 @@ impl Metrics {
 
     pub(super) fn token_failed(&self, reason: &'static str) {
         self.token_errors.get_or_create(&TokenFailed { reason }).inc();
+    }
+
+    /// Creates a series of each family, without which the registry does not name its labels.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        drop(self.requests.get_or_create(&Default::default()));
+        drop(self.lookups.get_or_create(&Default::default()));
+        drop(self.adds.get_or_create(&Default::default()));
+        drop(self.lines.get_or_create(&Default::default()));
+        drop(self.token_errors.get_or_create(&Default::default()));
     }
 }

@@ -39,6 +39,8 @@ use std::collections::BTreeMap;
 use gotemplate::Budget;
 use serde_json::Value;
 
+#[cfg(test)]
+pub(crate) use annotations::allowed;
 pub use builtin::BuiltIn;
 pub use config::{Config, Platform};
 pub use documents::{Document, Native, Skipped};

@@ -19,12 +19,14 @@ pub struct Metrics {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Installed {
     /// Istio's `SUCCESS`, `COPY_BINARIES_FAILURE`, `CREATE_KUBECONFIG_FAILURE`, `CREATE_CNI_CONFIG_FAILURE`
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Healed {
     reason: &'static str,
 }
@@ -69,5 +71,12 @@ impl Metrics {
 
     pub(super) fn healed(&self, reason: Reason) {
         self.heals.get_or_create(&Healed { reason: reason.as_str() }).inc();
+    }
+
+    /// Creates a series of each family, without which the registry does not name its labels.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        drop(self.installs.get_or_create(&Default::default()));
+        drop(self.heals.get_or_create(&Default::default()));
     }
 }

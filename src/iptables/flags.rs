@@ -156,6 +156,13 @@ fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     Ok(argv)
 }
 
+/// The variable of a flag, by the flag's id.
+#[cfg(test)]
+pub(crate) fn variable_of(flag: &str) -> Option<String> {
+    let unused = ["envoy_port", "network_namespace", "cni_mode"];
+    (!unused.contains(&flag)).then(|| flag.to_uppercase())
+}
+
 /// Parses a boolean as in annotations.
 pub(super) fn parse_bool(text: &str) -> Result<bool, &'static str> {
     annotations::parse_bool(text).ok_or("neither true nor false")

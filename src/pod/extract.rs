@@ -15,7 +15,8 @@ use crate::contract::{annotation, container, proxy_env};
 /// Annotation that the kubelet sets on a static pod's mirror pod: the UID by which the node knows the pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-const ANNOTATIONS: [&str; 12] = [
+/// The annotations that are facts.
+pub(crate) const ANNOTATIONS: [&str; 12] = [
     annotation::STATUS,
     annotation::INJECT,
     annotation::INTERCEPTION_MODE,

@@ -18,6 +18,7 @@ pub struct Metrics {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Labels {
     /// `evict`, `delete`, `label`, `repair`, `report`
     r#type: &'static str,
@@ -26,6 +27,7 @@ struct Labels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Left {
     reason: &'static str,
 }
@@ -79,5 +81,12 @@ impl Metrics {
 
     pub(super) fn watch_failed(&self) {
         self.watch_errors.inc();
+    }
+
+    /// Creates a series of each family, without which the registry does not name its labels.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        drop(self.repaired.get_or_create(&Default::default()));
+        drop(self.left.get_or_create(&Default::default()));
     }
 }

@@ -31,18 +31,21 @@ pub struct Metrics {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Decided {
     decision: &'static str,
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Reloaded {
     what: &'static str,
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[cfg_attr(test, derive(Default))]
 struct Patched {
     name: String,
     reason: String,
@@ -135,5 +138,15 @@ impl Metrics {
 
     pub(super) fn patch_failed(&self, name: &str, reason: &str) {
         self.failures.get_or_create(&Patched { name: name.to_owned(), reason: reason.to_owned() }).inc();
+    }
+
+    /// Creates a series of each family, without which the registry does not name its labels.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        drop(self.decisions.get_or_create(&Default::default()));
+        drop(self.reloads.get_or_create(&Default::default()));
+        drop(self.attempts.get_or_create(&Default::default()));
+        drop(self.retries.get_or_create(&Default::default()));
+        drop(self.failures.get_or_create(&Default::default()));
     }
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 /// Documents of the repository, in the directories that hold any.
 fn documents() -> Vec<PathBuf> {
-    let entries = [".", "docs", "docs/decisions", "install"].iter().flat_map(|dir| fs::read_dir(dir).unwrap());
+    let entries =
+        [".", "docs", "docs/decisions", "docs/reference", "install"].iter().flat_map(|dir| fs::read_dir(dir).unwrap());
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
@@ -35,6 +36,9 @@ fn anchor(heading: &str) -> String {
 }
 
 fn has_anchor(text: &str, wanted: &str) -> bool {
+    if text.contains(&format!("<a id=\"{wanted}\">")) {
+        return true;
+    }
     let headings = text.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
     headings.map(anchor).any(|found| found == wanted)
 }

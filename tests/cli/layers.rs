@@ -17,7 +17,10 @@ pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
 /// Modules in the order of `lib.rs`.
 fn modules() -> Vec<String> {
     let lib = fs::read_to_string("src/lib.rs").unwrap();
-    lib.lines().filter_map(|l| l.strip_prefix("pub mod ")?.strip_suffix(';')).map(str::to_owned).collect()
+    lib.lines()
+        .filter_map(|l| l.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Names that follow `prefix` in a text, except in comments.

@@ -9,7 +9,6 @@ mod api;
 mod cnictl;
 mod dapr;
 mod documents;
-mod errors;
 mod layers;
 mod plugin;
 mod sources;

@@ -57,6 +57,25 @@ fn an_invalid_variable_is_ignored_with_a_warning() {
 }
 
 #[test]
+fn each_flag_has_the_variable_that_the_reference_names() {
+    let command = <Flags as clap::CommandFactory>::command();
+    let of = |env: &[(&str, &str)]| parse("", env).map_err(|error| error.to_string());
+    for flag in command.get_arguments().filter(|flag| !flag.is_hide_set() && flag.get_id() != "help") {
+        let name = flag.get_id().as_str();
+        let values = ["true", "7", "*", "TPROXY", "10.1.0.0/16", "eth9", "5m", "legacy"];
+        // Capturing all DNS only matters if DNS is captured, and the parameters of validation if it runs.
+        let with = [("REDIRECT_DNS", "true"), ("CAPTURE_ALL_DNS", "true"), ("RUN_VALIDATION", "true")];
+        let with: Vec<_> = with.into_iter().filter(|(other, _)| *other != name.to_uppercase()).collect();
+        let effect = |value: &&str| {
+            let upper = name.to_uppercase();
+            let given: Vec<_> = with.iter().copied().chain([(&*upper, *value)]).collect();
+            of(&given) != of(&with)
+        };
+        assert_eq!(values.iter().any(effect), super::super::variable_of(name).is_some(), "{name}");
+    }
+}
+
+#[test]
 fn every_variable_is_read() {
     let redirect = redirect(
         "",

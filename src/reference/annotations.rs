@@ -1,0 +1,29 @@
+//! Annotations and labels of pods, from `contract`, the plugin's facts and the injector's checks.
+
+use super::table::{code, head, sentence, table};
+use crate::contract::annotation;
+use crate::inject::istio::allowed;
+use crate::pod::ANNOTATIONS;
+
+pub(super) fn page() -> String {
+    let mut text = head("Annotations and labels", "`src/contract.rs`, the plugin's facts and the injector's checks");
+    text.push_str(
+        "The plugin refuses a pod whose annotation has another value; so does the injector, before a template uses the \
+         value.\n\n",
+    );
+    let row = |(name, effect): &(&str, &str)| {
+        let readers = if ANNOTATIONS.contains(name) { "plugin, injector" } else { "injector" };
+        let value = allowed(name).unwrap_or_default().replace('*', "\\*");
+        [code(name), readers.to_owned(), value, sentence(effect)]
+    };
+    let rows: Vec<_> = annotation::ALL.iter().map(row).collect();
+    text.push_str(&table(["Name", "Read by", "Value", "Effect"], &rows));
+    text.trim_end().to_owned() + "\n"
+}
+
+#[test]
+fn each_annotation_that_is_read_is_listed() {
+    for name in ANNOTATIONS {
+        assert!(annotation::ALL.iter().any(|(listed, _)| *listed == name), "{name} is not in contract::annotation");
+    }
+}

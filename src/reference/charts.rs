@@ -1,0 +1,83 @@
+//! Values of the charts, from `values.yaml`: a value's description is the comment above it.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::table::{code, head, sentence, table};
+
+pub(super) fn page() -> String {
+    let mut text = head("Chart values", "the charts' `values.yaml`");
+    for (chart, root) in [("istio-cni", "/defaults"), ("sidecar-injector", "")] {
+        let file = fs::read_to_string(format!("install/helm/{chart}/values.yaml")).unwrap();
+        let values: Value = serde_saphyr::from_str(&file).unwrap();
+        let mut rows = Vec::new();
+        collect(values.pointer(root).unwrap(), "", &comments(&file, root.trim_start_matches('/')), &mut rows);
+        text.push_str(&format!("## {chart}\n\n"));
+        text.push_str(&table(["Value", "Default", "Description"], &rows));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// The comment directly above each key, by the key's path below `root`.
+fn comments(file: &str, root: &str) -> Vec<(String, String)> {
+    let (mut above, mut comment, mut found) = (Vec::<(usize, &str)>::new(), String::new(), Vec::new());
+    for line in file.lines() {
+        let (indent, line) = (line.len() - line.trim_start().len(), line.trim_start());
+        if let Some(words) = line.strip_prefix('#') {
+            add(&mut comment, words);
+            continue;
+        }
+        if let Some((key, _)) = line.split_once(':').filter(|(key, _)| !key.starts_with('-')) {
+            above.retain(|(outer, _)| *outer < indent);
+            above.push((indent, key));
+            let path: Vec<&str> = above.iter().map(|(_, key)| *key).filter(|key| *key != root).collect();
+            found.push((path.join("."), comment.trim().to_owned()));
+        }
+        comment.clear();
+    }
+    found
+}
+
+/// Appends a line to a comment. An indented line is an element of a list: a word, and its meaning after two spaces.
+fn add(comment: &mut String, line: &str) {
+    let element = line.strip_prefix("   ").and_then(|line| line.trim().split_once("  "));
+    let text = match element {
+        Some((word, meaning)) => format!("`{word}`: {};", meaning.trim()),
+        None => line.trim().to_owned(),
+    };
+    if element.is_none() && comment.ends_with(';') {
+        comment.pop();
+        comment.push('.');
+    }
+    comment.push(' ');
+    comment.push_str(&text);
+}
+
+/// Adds a row for each value that is no map, or an empty one. A map's comment stands in a row of its own.
+fn collect(value: &Value, path: &str, comments: &[(String, String)], rows: &mut Vec<[String; 3]>) {
+    let comment = comments.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment).unwrap_or_default();
+    match value.as_object().filter(|map| !map.is_empty()) {
+        Some(map) => {
+            if !comment.is_empty() && !path.is_empty() {
+                rows.push([code(path), String::new(), sentence(comment)]);
+            }
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect(value, &path, comments, rows);
+            }
+        }
+        None => rows.push([code(path), code(&value.to_string()), sentence(comment)]),
+    }
+}
+
+#[test]
+fn comments_belong_to_the_key_below_them() {
+    let file = "# Head\nroot:\n  # One,\n  # two.\n  a:\n    b: 1\n    # One of:\n    #   x   this\n    #   y   that\n    # Empty: x.\n    c: 2\n";
+    let found = comments(file, "root");
+    let of = |path: &str| found.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment);
+    assert_eq!(
+        (of("a"), of("a.b"), of("a.c")),
+        (Some("One, two."), Some(""), Some("One of: `x`: this; `y`: that. Empty: x."))
+    );
+}

@@ -1,0 +1,55 @@
+//! Metrics, from the registries that the daemons encode.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+use super::table::{code, head, sentence, table};
+use crate::{agent, install, repair, webhook};
+
+pub(super) fn page() -> String {
+    let mut text = head("Metrics", "the daemons' registries");
+    text.push_str(
+        "Both daemons serve them under `/metrics`, as OpenMetrics text. Counters have the suffix `_total`, histograms \
+         `_bucket`, `_sum` and `_count`.\n\n",
+    );
+    let (mut node, mut injector) = (Registry::default(), Registry::default());
+    install::Metrics::new(&mut node).create_series();
+    agent::Metrics::new(&mut node).create_series();
+    repair::Metrics::new(&mut node).create_series();
+    webhook::Metrics::new(&mut injector).create_series();
+    repair::Metrics::of_dapr_watchdog(&mut injector).create_series();
+    for (program, registry) in [("install-cni", node), ("sidecar-injector", injector)] {
+        let mut encoded = String::new();
+        encode(&mut encoded, &registry).unwrap();
+        text.push_str(&format!("## {program}\n\n"));
+        text.push_str(&table(["Name", "Type", "Labels", "Description"], &rows(&encoded)));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// A row for each metric of an encoded registry.
+fn rows(encoded: &str) -> Vec<[String; 4]> {
+    let described = encoded.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    let row = |(name, help): (&str, &str)| {
+        let kind = encoded.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).unwrap();
+        let suffix = if kind == "counter" { "_total" } else { "" };
+        let series = encoded.lines().find(|line| !line.starts_with('#') && line.starts_with(name));
+        [code(&format!("{name}{suffix}")), kind.to_owned(), labels(series.unwrap_or_default()), sentence(help)]
+    };
+    described.map(row).collect()
+}
+
+/// The names of a series' labels, without that of histogram buckets.
+fn labels(series: &str) -> String {
+    let Some((_, labels)) = series.split_once('{') else { return String::new() };
+    let names = labels.split("=\"").filter_map(|part| part.rsplit(['{', ',', '"']).next());
+    let names = names.filter(|name| !name.is_empty() && *name != "le" && !name.starts_with('}'));
+    names.map(code).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn labels_are_those_of_the_series() {
+    assert_eq!(labels("x_total{a=\"\",b=\"1\"} 0"), "`a`, `b`");
+    assert_eq!(labels("x_bucket{le=\"0.5\",verdict=\"\"} 0"), "`verdict`");
+    assert_eq!(labels("x 0"), "");
+}

@@ -28,7 +28,7 @@ use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
-use crate::serve::{cluster, signals};
+use crate::serve::{self, cluster, signals};
 use crate::{install, repair};
 
 /// The part that waits for the list of the node's pods.
@@ -121,6 +121,7 @@ impl Daemon {
     fn new(settings: Settings, registry: &mut Registry, closed: &Shutdown) -> Self {
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
+        serve::metrics::register_build(registry, "cni");
         let install = install::Metrics::new(registry);
         let repair = repair::Metrics::new(registry);
         let (issued, token) = watch::channel(Issued::Awaited);

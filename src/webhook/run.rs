@@ -96,6 +96,7 @@ pub enum Error {
 /// # Errors
 /// It cannot start: nobody who should have a certificate is served without.
 pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
+    metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
     settings.callers.as_deref().map_or(Ok(()), |path| callers::demand(path, &tls))?;
     let mut parts = vec![configuration::PART, keep::PART];

@@ -11,6 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, RootCertStore};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// A server's certificate, ready to be presented.
 #[derive(Debug, Clone)]
@@ -69,6 +70,12 @@ impl Identity {
     /// PEM of those who vouch for it.
     pub fn authorities(&self) -> &str {
         &self.authorities
+    }
+
+    /// Returns the certificate's `notAfter` in seconds since 1970; `None` if it cannot be read.
+    pub fn not_after(&self) -> Option<i64> {
+        let (_, leaf) = X509Certificate::from_der(self.certified.cert.first()?).ok()?;
+        Some(leaf.validity().not_after.timestamp())
     }
 
     /// Whether both would present the same certificate.

@@ -136,6 +136,12 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_certificate_is_read_from_it() {
+        let issued = Issued::new(&names(), LIFETIME, at(0), None).unwrap();
+        assert_eq!(issued.identity().unwrap().not_after(), Some(1_700_009_000));
+    }
+
+    #[test]
     fn the_former_is_believed_until_the_next_renewal() {
         let first = Issued::new(&names(), LIFETIME, at(0), None).unwrap();
         let second = Issued::new(&names(), LIFETIME, at(10), Some(&first)).unwrap();

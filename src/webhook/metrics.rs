@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::identity::Identity;
 use super::review::{Outcome, Verdict};
 
 /// Istio's, and below them those that tell one review from another.
@@ -25,6 +26,7 @@ pub struct Metrics {
     decisions: Family<Decided, Counter>,
     reloads: Family<Reloaded, Counter>,
     presented: Gauge,
+    not_after: Gauge,
     attempts: Family<Patched, Counter>,
     retries: Family<Patched, Counter>,
     failures: Family<Patched, Counter>,
@@ -70,6 +72,7 @@ impl Metrics {
             decisions: Family::default(),
             reloads: Family::default(),
             presented: Gauge::default(),
+            not_after: Gauge::default(),
             attempts: Family::default(),
             retries: Family::default(),
             failures: Family::default(),
@@ -84,6 +87,12 @@ impl Metrics {
         injection.register("reloads", "Configuration and certificates that were read again", metrics.reloads.clone());
         let webhook = registry.sub_registry_with_prefix("webhook");
         webhook.register("certificate_presented", "1 once there is a certificate to show", metrics.presented.clone());
+        webhook.register_with_unit(
+            "certificate_expiration_timestamp",
+            "When the presented certificate expires, in Unix time; 0 before one is presented",
+            Unit::Seconds,
+            metrics.not_after.clone(),
+        );
         webhook.register("patch_attempts", "Patches of webhook configurations", metrics.attempts.clone());
         webhook.register("patch_retries", "Patches that are tried again", metrics.retries.clone());
         webhook.register("patch_failures", "Patches that failed", metrics.failures.clone());
@@ -124,8 +133,9 @@ impl Metrics {
         self.reloads.get_or_create(&Reloaded { what, result: if well { "success" } else { "failure" } }).inc();
     }
 
-    pub(super) fn presents(&self) {
+    pub(super) fn presents(&self, identity: &Identity) {
         self.presented.set(1);
+        self.not_after.set(identity.not_after().unwrap_or_default());
     }
 
     pub(super) fn patching(&self, name: &str, again: bool) {

@@ -64,7 +64,7 @@ async fn at_once(mut newest: watch::Receiver<Option<Arc<Identity>>>, tls: &Tls, 
     loop {
         if let Some(identity) = &*newest.borrow_and_update() {
             tls.present(identity.certified());
-            metrics.presents();
+            metrics.presents(identity);
         }
         if newest.changed().await.is_err() {
             return std::future::pending().await;
@@ -265,7 +265,7 @@ impl Presenter {
 
     fn put(&mut self, identity: &Arc<Identity>) {
         self.tls.present(identity.certified());
-        self.metrics.presents();
+        self.metrics.presents(identity);
         self.presented = Some(Arc::clone(identity));
         tracing::info!("the certificate is presented");
     }

@@ -6,6 +6,9 @@
 #[path = "../support/api/server.rs"]
 mod api;
 
+#[path = "../support/metrics.rs"]
+mod names;
+
 #[path = "../support/plugin.rs"]
 #[expect(dead_code, reason = "every tier uses its part of it")]
 mod plugin;

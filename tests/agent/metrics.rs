@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use crate::api::Fault;
-use crate::stage::{Daemon, Node, cluster, names, pod, until};
+use crate::names::names;
+use crate::stage::{Daemon, Node, cluster, pod, until};
 use crate::token;
 
 const GOLDEN: &str = include_str!("../data/metrics-install-cni.txt");

@@ -1,6 +1,5 @@
 //! A node of directories with the real `install-cni` on it, and an API server that knows its DaemonSet.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -365,24 +364,4 @@ pub(crate) fn pod(name: &str, uid: &str) -> Value {
         "spec": { "nodeName": "n1", "containers": [{ "name": "istio-proxy", "args": ["proxy", "sidecar"] }] },
         "status": { "phase": "Pending" },
     })
-}
-
-/// What a page of metrics names: families with their types, and the labels of their samples.
-pub(crate) fn names(page: &str) -> String {
-    let mut names = String::new();
-    let mut seen = std::collections::BTreeSet::new();
-    for line in page.lines() {
-        if let Some(family) = line.strip_prefix("# TYPE ") {
-            writeln!(names, "{family}").unwrap();
-        } else if !line.starts_with('#') {
-            let sample = line.rsplit_once(' ').unwrap().0;
-            let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
-            let keys: Vec<&str> = labels.split("\",").filter_map(|label| Some(label.split_once('=')?.0)).collect();
-            let shape = format!("  {name} {}", keys.join(","));
-            if seen.insert(shape.clone()) {
-                writeln!(names, "{}", shape.trim_end()).unwrap();
-            }
-        }
-    }
-    names
 }

@@ -6,6 +6,9 @@
 #[path = "../support/api/server.rs"]
 mod api;
 
+#[path = "../support/metrics.rs"]
+mod names;
+
 mod bundle;
 mod callers;
 mod certificates;
@@ -17,6 +20,7 @@ mod hostile;
 mod life;
 mod memory;
 mod meshes;
+mod metrics;
 mod program;
 mod reviews;
 mod silent;

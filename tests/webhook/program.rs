@@ -33,7 +33,7 @@ impl Program {
         Self::with(api, flags, &[])
     }
 
-    fn with(api: &Api, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn with(api: &Api, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());

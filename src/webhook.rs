@@ -38,7 +38,7 @@ pub use keep::Certificates;
 pub use metrics::Metrics;
 pub use path::variables;
 pub use program::Program;
-pub use review::{Outcome, Profile, Review, Verdict};
+pub use review::{AdmissionOutcome, Profile, Review, Verdict};
 pub use run::{Error, Settings, run};
 pub use store::Place;
 pub use surroundings::{Native, Surroundings, is_native, keep as keep_surroundings};

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use istio_cni::inject::apply;
-use istio_cni::inject::istio::{BuiltIn, Injector, Outcome, Request};
+use istio_cni::inject::istio::{BuiltIn, Injector, InjectionOutcome, Request};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
@@ -18,8 +18,8 @@ static INJECTOR: LazyLock<Injector> =
 fn injected(pod: &Value, native_sidecars: bool) -> Option<Value> {
     match INJECTOR.review(&Request { native_sidecars, ..Request::new(pod, "n") }) {
         Err(error) => assert!(!error.to_string().is_empty()),
-        Ok(Outcome::Skipped(decision)) => assert!(!decision.sentence().is_empty()),
-        Ok(Outcome::Injected { injected, .. }) => {
+        Ok(InjectionOutcome::Skipped(decision)) => assert!(!decision.sentence().is_empty()),
+        Ok(InjectionOutcome::Injected { injected, .. }) => {
             assert_eq!(apply(pod.clone(), &injected.patch()).expect("the patch applies"), injected.pod);
             return Some(injected.pod);
         }

@@ -14,7 +14,7 @@ use super::describe::{Explained, Injection, Redirection};
 use super::{Error, Streams, dapr, documents, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::{Injected, Outcome, Request};
+use crate::inject::istio::{Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
 use crate::plugin::{self, Verdict};
 use crate::pod::PodFacts;
@@ -129,11 +129,11 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
     let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());
     let request = Request { native_sidecars, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
-        Ok(Outcome::Skipped(decision)) => {
+        Ok(InjectionOutcome::Skipped(decision)) => {
             warnings.extend(decision.remark.iter().map(ToString::to_string));
             (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
         }
-        Ok(Outcome::Injected { decision, injected: Injected { pod: injected, warnings: ignored, .. } }) => {
+        Ok(InjectionOutcome::Injected { decision, injected: Injected { pod: injected, warnings: ignored, .. } }) => {
             warnings.extend(decision.remark.iter().map(ToString::to_string).chain(ignored));
             let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)

@@ -75,7 +75,7 @@ pub struct Facts<'a> {
 
 /// The result of a review.
 #[derive(Debug, Clone, PartialEq)]
-pub struct AdmissionOutcome {
+pub struct InjectionOutcome {
     pub decision: Decision,
     pub patch: Vec<Operation>,
     /// Warnings for the pod's creator: ignored annotations, and the reason if a requested sidecar is not injected.
@@ -207,7 +207,7 @@ impl fmt::Display for Decision {
 }
 
 /// Reviews one request, with a budget of its own.
-pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> AdmissionOutcome {
+pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> InjectionOutcome {
     review_within(request, settings, facts, &mut Budget::default())
 }
 
@@ -217,7 +217,7 @@ pub fn review_within(
     settings: &Settings,
     facts: &Facts<'_>,
     budget: &mut Budget,
-) -> AdmissionOutcome {
+) -> InjectionOutcome {
     let mut warnings = Vec::new();
     let (decision, patch) = match admit(request, settings, facts) {
         Err(decision) => (decision, Vec::new()),
@@ -231,7 +231,7 @@ pub fn review_within(
     {
         warnings.push(format!("no Dapr sidecar: {decision}"));
     }
-    AdmissionOutcome { decision, patch, warnings }
+    InjectionOutcome { decision, patch, warnings }
 }
 
 /// Checks that the object is a pod, requests a sidecar and is allowed to. Release 1.4.2 checks the user first.

@@ -92,7 +92,7 @@ impl<'a> Request<'a> {
 
 /// What becomes of a pod.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome<'a> {
+pub enum InjectionOutcome<'a> {
     /// It stays as it is.
     Skipped(Decision),
     /// It gets a sidecar.
@@ -154,12 +154,12 @@ impl Injector {
     ///
     /// # Errors
     /// The pod should get a sidecar and cannot; the text is meant for whoever made the pod.
-    pub fn review<'a>(&self, request: &Request<'a>) -> Result<Outcome<'a>, Error> {
+    pub fn review<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
         let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
         let decision = self.decide(pod, namespace);
         if !decision.inject {
-            return Ok(Outcome::Skipped(decision));
+            return Ok(InjectionOutcome::Skipped(decision));
         }
         let budget = &mut request.budget.clone();
         annotations::charge(pod, budget)?;
@@ -171,7 +171,7 @@ impl Injector {
                 let steps = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(pod, &steps)?;
                 let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };
-                Ok(Outcome::Injected { decision, injected })
+                Ok(InjectionOutcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {
                 let openshift = self.config.platform == Platform::OpenShift;
@@ -192,7 +192,7 @@ impl Injector {
                 };
                 let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;
                 let injected = Injected { original: pod, pod: merged, warnings, steps: None };
-                Ok(Outcome::Injected { decision, injected })
+                Ok(InjectionOutcome::Injected { decision, injected })
             }
         }
     }

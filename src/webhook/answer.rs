@@ -18,7 +18,7 @@ use tokio::time::{self, timeout_at};
 use super::events::{self, Notice};
 use super::metrics::Metrics;
 use super::path;
-use super::review::{Outcome, Profile, Review, Verdict};
+use super::review::{AdmissionOutcome, Profile, Review, Verdict};
 use super::threads::Threads;
 use super::warnings::clipped;
 use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
@@ -199,7 +199,7 @@ fn readable(request: &Request) -> Result<(), (StatusCode, &'static str)> {
     Ok(())
 }
 
-fn log(review: &Review, outcome: &Outcome) {
+fn log(review: &Review, outcome: &AdmissionOutcome) {
     let (pod, decision, rule) = (review.subject(), outcome.verdict.as_str(), outcome.rule);
     match outcome.verdict {
         Verdict::Refuse => tracing::error!(pod, decision, rule, "{}", outcome.reason),

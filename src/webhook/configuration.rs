@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::files::{parent, read_at_most};
 use super::metrics::{Metrics, Reload};
-use super::review::{Outcome, Profile, Review};
+use super::review::{AdmissionOutcome, Profile, Review};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
@@ -81,10 +81,10 @@ pub enum Source {
 pub(super) struct Configured(Arc<ArcSwapOption<Box<dyn Profile>>>);
 
 impl Profile for Configured {
-    fn review(&self, review: &Review) -> Outcome {
+    fn review(&self, review: &Review) -> AdmissionOutcome {
         match &*self.0.load() {
             Some(profile) => profile.review(review),
-            None => Outcome::refused("no_configuration", "the injection has no configuration yet".to_owned()),
+            None => AdmissionOutcome::refused("no_configuration", "the injection has no configuration yet".to_owned()),
         }
     }
 }

@@ -15,7 +15,7 @@ pub use watch::{TrustFiles, watch_mesh};
 use std::sync::Arc;
 
 use super::answer::Route;
-use super::review::{Outcome, Profile, Review, Verdict};
+use super::review::{AdmissionOutcome, Profile, Review, Verdict};
 use crate::inject::dapr::{self, Decision, Request, Settings, User};
 
 /// The path in Dapr's webhook configuration.
@@ -33,7 +33,7 @@ pub fn route(settings: Arc<Settings>, mesh: Mesh) -> Route {
 }
 
 impl Profile for Dapr {
-    fn review(&self, review: &Review) -> Outcome {
+    fn review(&self, review: &Review) -> AdmissionOutcome {
         let user = &review.user;
         let request = Request {
             kind: &review.kind,
@@ -48,7 +48,7 @@ impl Profile for Dapr {
 }
 
 /// Converts the outcome. The reason of an injection includes its warnings, so that they are in the log and the audit log.
-fn outcome_of(outcome: &dapr::AdmissionOutcome) -> Outcome {
+fn outcome_of(outcome: &dapr::InjectionOutcome) -> AdmissionOutcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();
     if matches!(outcome.decision, Decision::Inject { .. }) {
@@ -59,8 +59,8 @@ fn outcome_of(outcome: &dapr::AdmissionOutcome) -> Outcome {
         Decision::Refuse(_) => Verdict::Refuse,
         Decision::Inject { .. } => match serde_json::to_vec(&outcome.patch) {
             Ok(patch) => Verdict::Patch(patch),
-            Err(error) => return Outcome::refused("error", format!("the patch cannot be written: {error}")),
+            Err(error) => return AdmissionOutcome::refused("error", format!("the patch cannot be written: {error}")),
         },
     };
-    Outcome { verdict, rule, reason, warnings: outcome.warnings.clone() }
+    AdmissionOutcome { verdict, rule, reason, warnings: outcome.warnings.clone() }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::timeout;
 
-use super::review::{Outcome, Review, Verdict};
+use super::review::{AdmissionOutcome, Review, Verdict};
 
 /// Who speaks.
 const COMPONENT: &str = "sidecar-injector";
@@ -47,7 +47,7 @@ pub(super) fn channel() -> (Sender<Notice>, Receiver<Notice>) {
 }
 
 /// What the owner of a review's pod is told; nothing where the pod is none's, or nothing is wrong with it, or in a dry run.
-pub(super) fn notice(review: &Review, outcome: &Outcome) -> Option<Notice> {
+pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Notice> {
     let (reason, message) = match outcome.verdict {
         Verdict::Refuse => ("SidecarInjectionRefused", outcome.reason.clone()),
         Verdict::Skip if !outcome.warnings.is_empty() => ("SidecarNotInjected", outcome.warnings.join("; ")),

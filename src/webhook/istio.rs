@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::configuration::{Build, Texts};
-use super::review::{OVER_BUDGET, Outcome, Profile, Review, Verdict};
+use super::review::{AdmissionOutcome, OVER_BUDGET, Profile, Review, Verdict};
 use super::surroundings::Surroundings;
 use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
@@ -79,10 +79,10 @@ struct Istio {
 }
 
 impl Profile for Istio {
-    fn review(&self, review: &Review) -> Outcome {
+    fn review(&self, review: &Review) -> AdmissionOutcome {
         if !matches!(&*review.kind, "Pod" | "") {
             let reason = format!("a {} gets no sidecar", review.kind);
-            return Outcome { verdict: Verdict::Skip, rule: "no_pod", reason, warnings: Vec::new() };
+            return AdmissionOutcome { verdict: Verdict::Skip, rule: "no_pod", reason, warnings: Vec::new() };
         }
         if !review.object.is_object() {
             return refused("the review holds no pod".to_owned());
@@ -102,16 +102,16 @@ impl Profile for Istio {
         };
         match self.injector.review(&request) {
             Ok(outcome) => told(outcome),
-            Err(error) if error.is_exceeded() => Outcome::refused(OVER_BUDGET, error.to_string()),
+            Err(error) if error.is_exceeded() => AdmissionOutcome::refused(OVER_BUDGET, error.to_string()),
             Err(error) => refused(error.to_string()),
         }
     }
 }
 
-fn told(outcome: istio::Outcome<'_>) -> Outcome {
+fn told(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
     let (decision, injected) = match outcome {
-        istio::Outcome::Skipped(decision) => (decision, None),
-        istio::Outcome::Injected { decision, injected } => (decision, Some(injected)),
+        istio::InjectionOutcome::Skipped(decision) => (decision, None),
+        istio::InjectionOutcome::Injected { decision, injected } => (decision, Some(injected)),
     };
     let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
     let mut warnings: Vec<String> =
@@ -125,9 +125,9 @@ fn told(outcome: istio::Outcome<'_>) -> Outcome {
         Some(Ok(patch)) => Verdict::Patch(patch),
         Some(Err(error)) => return refused(format!("the patch cannot be written: {error}")),
     };
-    Outcome { verdict, rule, reason, warnings }
+    AdmissionOutcome { verdict, rule, reason, warnings }
 }
 
-fn refused(reason: String) -> Outcome {
-    Outcome::refused("error", reason)
+fn refused(reason: String) -> AdmissionOutcome {
+    AdmissionOutcome::refused("error", reason)
 }

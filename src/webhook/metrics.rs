@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::identity::Identity;
-use super::review::{Outcome, Verdict};
+use super::review::{AdmissionOutcome, Verdict};
 
 /// Istio's, and below them those that tell one review from another.
 const SECONDS: [f64; 14] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0];
@@ -114,7 +114,7 @@ impl Metrics {
         self.decisions.get_or_create(&Decided { decision: Verdict::Refuse.as_str(), reason: rule }).inc();
     }
 
-    pub(super) fn decided(&self, outcome: &Outcome, took: Duration) {
+    pub(super) fn decided(&self, outcome: &AdmissionOutcome, took: Duration) {
         match outcome.verdict {
             Verdict::Patch(_) => &self.success,
             Verdict::Skip => &self.skip,

@@ -68,18 +68,18 @@ pub struct User {
 /// What is behind a route: decides on reviews, and does nothing else.
 pub trait Profile: Send + Sync {
     /// The answer to a review of a whole object; see [`Review::decided_by`].
-    fn review(&self, review: &Review) -> Outcome;
+    fn review(&self, review: &Review) -> AdmissionOutcome;
 }
 
-impl<F: Fn(&Review) -> Outcome + Send + Sync> Profile for F {
-    fn review(&self, review: &Review) -> Outcome {
+impl<F: Fn(&Review) -> AdmissionOutcome + Send + Sync> Profile for F {
+    fn review(&self, review: &Review) -> AdmissionOutcome {
         self(review)
     }
 }
 
 /// A profile's answer, and why.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct AdmissionOutcome {
     /// What the API server is told.
     pub verdict: Verdict,
     /// The rule that decided, as a label of metrics: one of few.
@@ -90,7 +90,7 @@ pub struct Outcome {
     pub warnings: Vec<String>,
 }
 
-impl Outcome {
+impl AdmissionOutcome {
     /// A refusal by this rule.
     pub fn refused(rule: &'static str, reason: String) -> Self {
         Self { verdict: Verdict::Refuse, rule, reason, warnings: Vec::new() }
@@ -227,10 +227,10 @@ impl Review {
     }
 
     /// The profile's outcome, or the refusal of an object that is larger than the budget.
-    pub fn decided_by(&self, profile: &dyn Profile) -> Outcome {
+    pub fn decided_by(&self, profile: &dyn Profile) -> AdmissionOutcome {
         let Some(exceeded) = self.exceeded else { return profile.review(self) };
         let reason = format!("the object cannot be reviewed: {exceeded}; it has too many fields and elements");
-        Outcome::refused(OVER_BUDGET, reason)
+        AdmissionOutcome::refused(OVER_BUDGET, reason)
     }
 
     /// `namespace/name` of the object, as far as it is known by now, for the log.
@@ -243,11 +243,11 @@ impl Review {
 
     /// The answer as text.
     #[expect(clippy::expect_used, reason = "texts and booleans under texts are always JSON")]
-    pub fn answer(&self, outcome: &Outcome) -> String {
+    pub fn answer(&self, outcome: &AdmissionOutcome) -> String {
         self.written(outcome).expect("an answer is JSON")
     }
 
-    fn written(&self, outcome: &Outcome) -> Result<String, serde_json::Error> {
+    fn written(&self, outcome: &AdmissionOutcome) -> Result<String, serde_json::Error> {
         let patch = match &outcome.verdict {
             Verdict::Patch(patch) => Some(encoded(patch)?),
             Verdict::Skip | Verdict::Refuse => None,
@@ -268,7 +268,7 @@ impl Review {
 
 impl Review {
     /// What the API server passes on to whoever made the object. Of those that ask in v1beta1, only some know of warnings.
-    fn warnings(&self, outcome: &Outcome) -> Vec<String> {
+    fn warnings(&self, outcome: &AdmissionOutcome) -> Vec<String> {
         if self.version != V1 {
             return Vec::new();
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_cni::inject::dapr::{
-    AdmissionOutcome, Authority, Decision, Era, Facts, Issuer, Request, Settings, Skip, Trust, User, mtls_enabled,
+    Authority, Decision, Era, Facts, InjectionOutcome, Issuer, Request, Settings, Skip, Trust, User, mtls_enabled,
     review,
 };
 use istio_cni::inject::{apply, yaml};
@@ -55,7 +55,7 @@ fn pod() -> Result<Value, Failed> {
     Ok(yaml::value(EXAMPLE)?)
 }
 
-fn asked(kind: &str, user: User<'_>, pod: &Value, mtls: bool) -> Result<AdmissionOutcome, Failed> {
+fn asked(kind: &str, user: User<'_>, pod: &Value, mtls: bool) -> Result<InjectionOutcome, Failed> {
     let env = [("SIDECAR_IMAGE", "daprio/daprd:1.4.2"), ("NAMESPACE", "dapr-system")];
     let env: BTreeMap<_, _> = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let settings = Settings::from_env(&env, "", Era::V1_4_2)?;
@@ -71,7 +71,7 @@ fn injected(pod: &Value, mtls: bool) -> Result<Value, Failed> {
     Ok(apply(pod.clone(), &asked("Pod", LISTED, pod, mtls)?.patch)?)
 }
 
-fn passed(outcome: &AdmissionOutcome, reason: &Skip) -> Result<(), Failed> {
+fn passed(outcome: &InjectionOutcome, reason: &Skip) -> Result<(), Failed> {
     let same = outcome.decision == Decision::Skip(reason.clone()) && outcome.patch.is_empty();
     same.then_some(()).ok_or_else(|| format!("{outcome:?}").into())
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use istio_cni::inject::istio::{BuiltIn, Config, Document, Injector, Mesh, Outcome, Request, Settings, Values};
+use istio_cni::inject::istio::{
+    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Request, Settings, Values,
+};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 
@@ -58,8 +60,8 @@ fn injected(pod: &Value, values: &str) -> Result<Value, Failed> {
     let config = BuiltIn::default().config()?;
     let (settings, values, mesh) = (Settings::from_template(template)?, Values::parse(values)?, Mesh::parse("")?);
     match Injector::new(Config { settings, values, mesh, ..config }).review(&Request::new(pod, "shop"))? {
-        Outcome::Injected { injected, .. } => Ok(injected.pod),
-        Outcome::Skipped(decision) => Err(decision.sentence().into()),
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
+        InjectionOutcome::Skipped(decision) => Err(decision.sentence().into()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use istio_cni::inject::istio::{Config, Injector, Mesh, Outcome, Platform, Request, Settings, Values};
+use istio_cni::inject::istio::{Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
 use istio_cni::inject::yaml;
 use libtest_mimic::Failed;
 use serde_json::Value;
@@ -23,7 +23,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     };
     let pod: Value = yaml::value(&read(dir, "pod.yaml")?)?;
     let request = Request::new(&pod, "");
-    let Outcome::Injected { injected, .. } = Injector::new(config).review(&request)? else {
+    let InjectionOutcome::Injected { injected, .. } = Injector::new(config).review(&request)? else {
         return Err("was skipped".into());
     };
     // Istio's own tests put a fixed word where the template's hash stands.

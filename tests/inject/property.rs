@@ -2,7 +2,7 @@
 //! answers, and who is skipped gets no patch.
 
 use istio_cni::inject::istio::{
-    BuiltIn, Config, Injected, Injector, Mesh, Outcome, Platform, Request, Settings, Values,
+    BuiltIn, Config, Injected, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
 };
 use istio_cni::inject::{apply, diff};
 use libtest_mimic::{Failed, Trial};
@@ -124,7 +124,11 @@ fn distinct(mut containers: Vec<Value>) -> Value {
     containers.into()
 }
 
-pub(crate) fn review<'a>(injector: &Injector, pod: &'a Value, native_sidecars: bool) -> Result<Outcome<'a>, Failed> {
+pub(crate) fn review<'a>(
+    injector: &Injector,
+    pod: &'a Value,
+    native_sidecars: bool,
+) -> Result<InjectionOutcome<'a>, Failed> {
     Ok(injector.review(&Request { native_sidecars, ..Request::new(pod, "shop") })?)
 }
 
@@ -135,12 +139,12 @@ fn injected_pods() -> Result<(), Failed> {
 
 fn twice_and_patched(injector: &Injector, pod: &Value, native: bool) -> Result<(), Failed> {
     let first = review(injector, pod, native)?;
-    let Outcome::Injected { injected: once, .. } = &first else { return Err("was skipped".into()) };
+    let InjectionOutcome::Injected { injected: once, .. } = &first else { return Err("was skipped".into()) };
     patches(pod, once)?;
     if review(injector, pod, native)? != first {
         return Err("the same question gets another answer".into());
     }
-    let Outcome::Injected { injected: twice, .. } = review(injector, &once.pod, native)? else {
+    let InjectionOutcome::Injected { injected: twice, .. } = review(injector, &once.pod, native)? else {
         return Err("was skipped the second time".into());
     };
     equal(&once.pod, &twice.pod, "the second time")?;
@@ -198,11 +202,11 @@ fn legacy_pods() -> Result<(), Failed> {
     };
     let injector = Injector::new(config);
     run(&pod(), |pod| {
-        let Outcome::Injected { injected: once, .. } = review(&injector, &pod, false)? else {
+        let InjectionOutcome::Injected { injected: once, .. } = review(&injector, &pod, false)? else {
             return Err("was skipped".into());
         };
         patches(&pod, &once)?;
-        let Outcome::Injected { injected: twice, .. } = review(&injector, &once.pod, false)? else {
+        let InjectionOutcome::Injected { injected: twice, .. } = review(&injector, &once.pod, false)? else {
             return Err("was skipped the second time".into());
         };
         equal(&once.pod, &twice.pod, "the second time")
@@ -214,7 +218,7 @@ fn skipped_pods() -> Result<(), Failed> {
     run(&pod(), |mut pod| {
         pod["spec"]["hostNetwork"] = true.into();
         match review(&injector, &pod, true)? {
-            Outcome::Skipped(decision) if decision.reason.word() == "host_network" => Ok(()),
+            InjectionOutcome::Skipped(decision) if decision.reason.word() == "host_network" => Ok(()),
             outcome => Err(format!("{outcome:?}").into()),
         }
     })

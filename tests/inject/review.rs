@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use istio_cni::inject::istio::{Injected, Outcome, Request};
+use istio_cni::inject::istio::{Injected, InjectionOutcome, Request};
 use libtest_mimic::Failed;
 use serde_json::Value;
 
@@ -26,8 +26,8 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     }
     let want: Value = serde_json::from_str(&read(dir, "want.json")?)?;
     let injected = match outcome? {
-        Outcome::Skipped(_) => return same(&want, &pod),
-        Outcome::Injected { injected, .. } => {
+        InjectionOutcome::Skipped(_) => return same(&want, &pod),
+        InjectionOutcome::Injected { injected, .. } => {
             patched(&pod, &injected)?;
             injected.pod
         }
@@ -35,13 +35,13 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     status(&pod, &injected)?;
     same(&want, &without_status(injected.clone()))?;
     match review(&case, &annotations, &injected)? {
-        Outcome::Injected { injected: again, .. } => same(&injected, &again.pod)
+        InjectionOutcome::Injected { injected: again, .. } => same(&injected, &again.pod)
             .map_err(|failed| format!("the second time: {}", failed.message().unwrap_or_default()).into()),
-        Outcome::Skipped(decision) => Err(format!("was skipped the second time: {}", decision.reason).into()),
+        InjectionOutcome::Skipped(decision) => Err(format!("was skipped the second time: {}", decision.reason).into()),
     }
 }
 
-fn review<'a>(case: &'a Case, annotations: &'a Annotations, pod: &'a Value) -> Result<Outcome<'a>, Failed> {
+fn review<'a>(case: &'a Case, annotations: &'a Annotations, pod: &'a Value) -> Result<InjectionOutcome<'a>, Failed> {
     let request = Request {
         namespace_annotations: Some(annotations),
         native_sidecars: case.native_sidecars(),

@@ -1,6 +1,6 @@
 //! A second review: of a pod that was injected before, as it was and changed since.
 
-use istio_cni::inject::istio::{BuiltIn, Config, Injector, Outcome, Request, Settings};
+use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
 /// The pod after a review.
 fn injected(injector: &Injector, pod: &Value, native: bool) -> Result<Value, Failed> {
     match review(injector, pod, native)? {
-        Outcome::Injected { injected, .. } => Ok(injected.pod),
-        Outcome::Skipped(decision) => Err(decision.sentence().into()),
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
+        InjectionOutcome::Skipped(decision) => Err(decision.sentence().into()),
     }
 }
 
@@ -171,7 +171,7 @@ fn new_probes() -> Result<(), Failed> {
     equal(&expected, &serde_json::from_str(variable["value"].as_str().ok_or("no text")?)?, "the sidecar's probes")?;
     let request = Request::new(&twice, "shop");
     match injector.review(&request)? {
-        Outcome::Injected { injected, .. } if injected.patch().is_empty() => Ok(()),
+        InjectionOutcome::Injected { injected, .. } if injected.patch().is_empty() => Ok(()),
         outcome => Err(format!("{outcome:?}").into()),
     }
 }

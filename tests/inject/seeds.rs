@@ -5,7 +5,9 @@
 mod decisions;
 
 use decisions::{JOURNEY, ROWS, Row, SELECTORS, SELECTORS_DISABLED, WORKS};
-use istio_cni::inject::istio::{Config, Document, Injector, Mesh, Outcome, Platform, Request, Settings, Values};
+use istio_cni::inject::istio::{
+    Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
+};
 use istio_cni::inject::{self, yaml};
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
@@ -52,8 +54,10 @@ fn decided(row: &Row) -> Result<(), Failed> {
     let pod = json!({"metadata": yaml::value(row.metadata)?, "spec": {"hostNetwork": row.host, "containers": []}});
     let outcome = injector.review(&Request::new(&pod, row.namespace))?;
     match (&outcome, row.injected) {
-        (Outcome::Injected { .. }, true) | (Outcome::Skipped(_), false) => Ok(()),
-        (Outcome::Injected { decision, .. } | Outcome::Skipped(decision), _) => Err(decision.sentence().into()),
+        (InjectionOutcome::Injected { .. }, true) | (InjectionOutcome::Skipped(_), false) => Ok(()),
+        (InjectionOutcome::Injected { decision, .. } | InjectionOutcome::Skipped(decision), _) => {
+            Err(decision.sentence().into())
+        }
     }
 }
 
@@ -198,7 +202,7 @@ fn order() -> Result<(), Failed> {
         ("1.6.0", &["/spec/securityContext", "/metadata/annotations", "/metadata/labels"]),
     ] {
         let injector = injector(CONFIG, &VALUES.replace("1.6.0", tag), "enablePrometheusMerge: false")?;
-        let Outcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop"))? else {
+        let InjectionOutcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop"))? else {
             return Err("was skipped".into());
         };
         let patch = serde_json::to_value(injected.patch())?;
@@ -249,7 +253,7 @@ template: |-
         (json!({"sidecar.istio.io/interceptionMode": "TPROXY"}), "TPROXY", json!({"add": ["NET_ADMIN"]})),
     ] {
         let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}]}});
-        let Outcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop"))? else {
+        let InjectionOutcome::Injected { injected, .. } = injector.review(&Request::new(&pod, "shop"))? else {
             return Err("was skipped".into());
         };
         let spec = &injected.pod["spec"];

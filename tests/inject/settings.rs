@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use istio_cni::inject::istio::{
-    BuiltIn, Config, Document, Injector, Mesh, Outcome, Platform, Request, Settings, Values,
+    BuiltIn, Config, Document, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
 };
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
@@ -41,8 +41,8 @@ fn injected(injector: &Injector, metadata: &Value, env: &[(&str, &str)]) -> Resu
     let pod = json!({"metadata": metadata, "spec": {"containers": [app]}});
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     match injector.review(&Request { env, ..Request::new(&pod, "shop") })? {
-        Outcome::Injected { injected, .. } => Ok(injected.pod),
-        Outcome::Skipped(decision) => Err(decision.sentence().into()),
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
+        InjectionOutcome::Skipped(decision) => Err(decision.sentence().into()),
     }
 }
 
@@ -82,7 +82,9 @@ fn user() -> Result<(), Failed> {
     ] {
         let injector = injector(VALUES, "", platform)?;
         let request = Request { namespace_annotations: annotations, ..Request::new(&pod, "shop") };
-        let Outcome::Injected { injected, .. } = injector.review(&request)? else { return Err("was skipped".into()) };
+        let InjectionOutcome::Injected { injected, .. } = injector.review(&request)? else {
+            return Err("was skipped".into());
+        };
         let what = format!("{platform:?} with {annotations:?}");
         equal(&json!([ids]), &injected.pod["spec"]["containers"][0]["args"], &what)?;
         let mut document = pod.clone();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::{Native, Outcome, Review, Route, Settings, Surroundings, Texts, istio};
+use istio_cni::webhook::{AdmissionOutcome, Native, Review, Route, Settings, Surroundings, Texts, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde_json::json;
@@ -200,7 +200,7 @@ impl Held {
                 }
             };
             done.fetch_add(1, Ordering::SeqCst);
-            Outcome::refused("held", ended)
+            AdmissionOutcome::refused("held", ended)
         };
         Route { path: "/held", below: false, profile: Arc::new(review) }
     }
@@ -297,8 +297,11 @@ async fn a_timeout_of_any_length_is_answered() {
 #[tokio::test]
 async fn a_pod_that_exceeds_the_budget_while_it_is_read_is_refused_as_one_that_does_later() {
     let api = Api::start().await;
-    let route =
-        Route { path: "/later", below: false, profile: Arc::new(|_: &Review| -> Outcome { panic!("reviewed") }) };
+    let route = Route {
+        path: "/later",
+        below: false,
+        profile: Arc::new(|_: &Review| -> AdmissionOutcome { panic!("reviewed") }),
+    };
     let stage = Simple::planned(|plan| Plan { routes: vec![route], events: Some(api.client()), ..plan }).await;
     let mut large = review("v1", "large", "");
     large["request"]["object"]["metadata"]["ownerReferences"] =
@@ -339,7 +342,7 @@ async fn a_review_that_nobody_waits_for_ends() {
 
 #[tokio::test]
 async fn a_review_that_fails_ends_its_own_request_and_no_other() {
-    let broken = |_: &Review| -> Outcome { panic!("a defect") };
+    let broken = |_: &Review| -> AdmissionOutcome { panic!("a defect") };
     let route = Route { path: "/broken", below: false, profile: Arc::new(broken) };
     let stage = Simple::planned(|plan| Plan { routes: vec![route], ..plan }).await;
     let body = review("v1", "u", "").to_string();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::{Outcome, Review, Route, Settings, Verdict};
+use istio_cni::webhook::{AdmissionOutcome, Review, Route, Settings, Verdict};
 
 use crate::hostile::still_answers;
 use crate::stage::{Plan, Simple, review};
@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// A route whose answers are larger than the buffers of a connection.
 fn large_answers() -> Route {
-    let patch = |_: &Review| Outcome {
+    let patch = |_: &Review| AdmissionOutcome {
         verdict: Verdict::Patch(vec![b' '; 16 << 20]),
         rule: "policy",
         reason: String::new(),

@@ -9,8 +9,8 @@ use istio_cni::serve::health::Readiness;
 use istio_cni::serve::http::Limits;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use istio_cni::webhook::{
-    Build, CertificateFiles, Certificates, Issued, Lifetime, Outcome, Profile, Review, Route, Selection, Settings,
-    Source, Texts, Verdict, run,
+    AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
+    Settings, Source, Texts, Verdict, run,
 };
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
@@ -34,7 +34,7 @@ pub(crate) fn stamp() -> Build {
     })
 }
 
-fn stamped(text: &str, review: &Review) -> Outcome {
+fn stamped(text: &str, review: &Review) -> AdmissionOutcome {
     let labels = &review.object["metadata"]["labels"];
     let (verdict, rule) = match labels["inject"].as_str() {
         Some("false") => (Verdict::Skip, "asked"),
@@ -45,7 +45,7 @@ fn stamped(text: &str, review: &Review) -> Outcome {
             (Verdict::Patch(patch.to_string().into_bytes()), "policy")
         }
     };
-    Outcome { verdict, rule, reason: format!("by {rule}"), warnings: Vec::new() }
+    AdmissionOutcome { verdict, rule, reason: format!("by {rule}"), warnings: Vec::new() }
 }
 
 /// A certificate for the service.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{AdmissionOutcome, Component, Decision, Era, Facts, Issuer, Request, Settings, Trust, User, review};
+use super::{Component, Decision, Era, Facts, InjectionOutcome, Issuer, Request, Settings, Trust, User, review};
 
 /// Returns the chart's settings with added or replaced variables.
 fn settings(env: &[(&str, &str)]) -> Settings {
@@ -53,7 +53,7 @@ const CONTROLLER: User<'static> =
     User { username: "system:serviceaccount:kube-system:replicaset-controller", uid: "", groups: &[] };
 
 /// Reviews a ReplicaSet's pod.
-fn reviewed(pod: &Value, settings: &Settings) -> AdmissionOutcome {
+fn reviewed(pod: &Value, settings: &Settings) -> InjectionOutcome {
     reviewed_with(pod, settings, &trust(), Some(&[]))
 }
 
@@ -62,7 +62,7 @@ fn reviewed_with(
     settings: &Settings,
     trust: &Trust,
     components: Option<&[Component]>,
-) -> AdmissionOutcome {
+) -> InjectionOutcome {
     let request = Request { kind: "Pod", namespace: "testns", user: CONTROLLER, object: Some(pod) };
     // Every release accepts the controller's UID.
     let accounts = BTreeSet::from([String::new()]);
@@ -70,7 +70,7 @@ fn reviewed_with(
 }
 
 /// Converts the patch for another implementation.
-fn apply(pod: &Value, outcome: &AdmissionOutcome) -> Value {
+fn apply(pod: &Value, outcome: &InjectionOutcome) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(serde_json::to_value(&outcome.patch).expect("a patch")).expect("a JSON patch");
     let mut pod = pod.clone();
@@ -96,7 +96,7 @@ fn daprd(pod: &Value) -> &Value {
 }
 
 /// Returns the paths of a patch, in order; all operations are `add`.
-fn paths(outcome: &AdmissionOutcome) -> Vec<String> {
+fn paths(outcome: &InjectionOutcome) -> Vec<String> {
     let path = |operation: &Value| {
         assert_eq!(operation["op"], "add");
         operation["path"].as_str().expect("a path").to_owned()

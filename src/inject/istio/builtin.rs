@@ -82,14 +82,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inject::istio::{Injector, Outcome, Request};
+    use crate::inject::istio::{InjectionOutcome, Injector, Request};
 
     fn injected(built_in: &BuiltIn, native_sidecars: bool, pod: &Value) -> Value {
         let injector = Injector::new(built_in.config().unwrap());
         let request = Request { native_sidecars, ..Request::new(pod, "shop") };
         match injector.review(&request).unwrap() {
-            Outcome::Injected { injected, .. } => injected.pod,
-            Outcome::Skipped(decision) => panic!("{}", decision.reason),
+            InjectionOutcome::Injected { injected, .. } => injected.pod,
+            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
         }
     }
 

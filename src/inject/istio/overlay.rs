@@ -129,7 +129,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inject::istio::{BuiltIn, Config, Injector, Outcome, Request, Settings};
+    use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
 
     impl Overlays {
         fn meaning(&self, text: String) -> Result<Arc<Overlay>, yaml::Error> {
@@ -171,8 +171,8 @@ mod tests {
     fn label(injector: &Injector, name: &str) -> Value {
         let pod = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"containers": [{"name": "a"}]}});
         match injector.review(&Request::new(&pod, "shop")).unwrap() {
-            Outcome::Injected { injected, .. } => injected.pod["metadata"]["labels"]["of"].clone(),
-            Outcome::Skipped(decision) => panic!("{}", decision.reason),
+            InjectionOutcome::Injected { injected, .. } => injected.pod["metadata"]["labels"]["of"].clone(),
+            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
         }
     }
 

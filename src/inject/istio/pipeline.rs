@@ -228,7 +228,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inject::istio::{BuiltIn, Injector, Outcome, Request, Settings};
+    use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Settings};
 
     /// The labels of a pod that asks for these templates, within so many steps.
     fn labels(names: &str, steps: u64) -> Result<Value, Error> {
@@ -240,8 +240,8 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {annotation::TEMPLATES: names}}});
         let budget = Budget::new(Limits { steps, ..Limits::default() });
         match injector.review(&Request { budget, ..Request::new(&pod, "shop") })? {
-            Outcome::Injected { injected, .. } => Ok(injected.pod["metadata"]["labels"].clone()),
-            Outcome::Skipped(decision) => panic!("{}", decision.reason),
+            InjectionOutcome::Injected { injected, .. } => Ok(injected.pod["metadata"]["labels"].clone()),
+            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
         }
     }
 

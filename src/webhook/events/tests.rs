@@ -16,8 +16,8 @@ fn controller() -> Value {
     json!({ "kind": "ReplicaSet", "name": "web-5d", "apiVersion": "apps/v1", "uid": "0a1b2c3d-4e5f", "controller": true })
 }
 
-fn refused() -> Outcome {
-    Outcome::refused("error", "no template".to_owned())
+fn refused() -> AdmissionOutcome {
+    AdmissionOutcome::refused("error", "no template".to_owned())
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn refusals_and_warnings_beside_skipped_pods_are_told() {
     let review = review(false, &controller());
     let told = |verdict: Verdict, warnings: &[&str]| {
         let warnings = warnings.iter().map(|text| (*text).to_owned()).collect();
-        let outcome = Outcome { verdict, rule: "r", reason: "why".to_owned(), warnings };
+        let outcome = AdmissionOutcome { verdict, rule: "r", reason: "why".to_owned(), warnings };
         notice(&review, &outcome).map(|notice| (notice.reason, notice.message))
     };
     let said = |reason, text: &str| Some((reason, format!("pod shop/web-5d-: {text}")));
@@ -84,7 +84,7 @@ fn replicas_give_an_event_of_a_minute_the_same_name() {
 fn names_and_messages_keep_to_what_the_api_server_takes() {
     let mut long = controller();
     long["name"] = json!(format!("{}.{}", "a".repeat(230), "b".repeat(20)));
-    let outcome = Outcome::refused("error", "ü".repeat(9999));
+    let outcome = AdmissionOutcome::refused("error", "ü".repeat(9999));
     let event = event(notice(&review(false, &long), &outcome).unwrap(), Timestamp::now(), "i");
     let name = event.metadata.name.unwrap();
     assert!(name.len() <= 253 && name.starts_with(&"a".repeat(230)) && !name.contains(".."), "{name}");

@@ -16,7 +16,7 @@ fn each_version_is_answered_in_its_own() {
         let review = review(version);
         assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
         let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
-        let outcome = Outcome { verdict, rule: "policy", reason: "because".into(), warnings };
+        let outcome = AdmissionOutcome { verdict, rule: "policy", reason: "because".into(), warnings };
         let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
         assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
         assert_eq!(answer["response"]["patch"], "W10=");
@@ -28,7 +28,7 @@ fn each_version_is_answered_in_its_own() {
 
 #[test]
 fn a_refusal_says_why() {
-    let outcome = Outcome::refused("error", "bad annotation".into());
+    let outcome = AdmissionOutcome::refused("error", "bad annotation".into());
     let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
     assert_eq!(answer["response"]["allowed"], false);
     assert_eq!(answer["response"]["status"]["message"], "bad annotation");
@@ -42,7 +42,7 @@ fn an_object_of_too_many_values_is_refused_by_the_budget_and_no_profile_sees_it(
         "uid": "u1", "object": { "spec": { "containers": vec![json!({ "name": "a" }); 150_000] } }, "dryRun": true,
     }});
     let review = Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap();
-    let outcome = review.decided_by(&|_: &Review| -> Outcome { panic!("reviewed") });
+    let outcome = review.decided_by(&|_: &Review| -> AdmissionOutcome { panic!("reviewed") });
     assert_eq!((&outcome.verdict, outcome.rule, review.dry_run), (&Verdict::Refuse, "budget", true));
     let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
     assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&V1.into(), &"u1".into()));

@@ -13,7 +13,7 @@ fn component(name: &str, container: &Value, scopes: &[&str]) -> Component {
     .expect("a component with a container")
 }
 
-fn with_components(pod: &Value, components: &[Component]) -> (Value, AdmissionOutcome) {
+fn with_components(pod: &Value, components: &[Component]) -> (Value, InjectionOutcome) {
     let outcome = reviewed_with(pod, &settings(&[]), &trust(), Some(components));
     (apply(pod, &outcome), outcome)
 }

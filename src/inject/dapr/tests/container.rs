@@ -190,7 +190,7 @@ fn invalid_resources_are_all_omitted() {
     }
 }
 
-fn daprd_of(pod: &Value, outcome: &AdmissionOutcome) -> Value {
+fn daprd_of(pod: &Value, outcome: &InjectionOutcome) -> Value {
     daprd(&apply(pod, outcome)).clone()
 }
 

@@ -7,8 +7,8 @@ fn istio(pod: &Value) -> Value {
     let config = istio::BuiltIn::default().config().expect("a configuration");
     let request = istio::Request::new(pod, "testns");
     match istio::Injector::new(config).review(&request).expect("a review") {
-        istio::Outcome::Injected { injected, .. } => injected.pod,
-        istio::Outcome::Skipped(decision) => panic!("{decision:?}"),
+        istio::InjectionOutcome::Injected { injected, .. } => injected.pod,
+        istio::InjectionOutcome::Skipped(decision) => panic!("{decision:?}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::inject::istio::{Config, Injector, Mesh, Outcome, Platform, Request, Settings, Values};
+use crate::inject::istio::{Config, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values};
 
 fn injected(template: &str, values: &str, pod: &Value) -> Value {
     let config = Config {
@@ -14,8 +14,8 @@ fn injected(template: &str, values: &str, pod: &Value) -> Value {
         compliance_policy: String::new(),
     };
     match Injector::new(config).review(&Request::new(pod, "shop")).unwrap() {
-        Outcome::Injected { injected, .. } => injected.pod,
-        Outcome::Skipped(decision) => panic!("{}", decision.reason),
+        InjectionOutcome::Injected { injected, .. } => injected.pod,
+        InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
     }
 }
 

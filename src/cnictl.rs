@@ -10,6 +10,7 @@ mod documents;
 mod explain;
 mod kube_inject;
 mod text;
+mod trace;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use crate::serve::cluster;
 pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
+pub use trace::Flags as Trace;
 
 /// Injects sidecars into documents, and explains what becomes of pods.
 #[derive(clap::Parser)]
@@ -40,6 +42,8 @@ pub enum Command {
     DaprInject(DaprInject),
     /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules
     Explain(Explain),
+    /// Say which rule takes a connection of a pod to which port
+    Trace(Trace),
 }
 
 /// The process's standard streams.
@@ -54,6 +58,8 @@ pub struct Streams<'a> {
 pub enum Error {
     #[error("filename not specified (see --filename or -f)")]
     NoFile,
+    #[error("no connection specified (see --inbound and --outbound)")]
+    NoConnection,
     #[error("{what} {}: {cause}", path.display())]
     File {
         /// The operation.
@@ -132,6 +138,14 @@ pub enum Error {
     },
     #[error(transparent)]
     Pod(#[from] crate::pod::ExtractError),
+    /// The rules to trace cannot be parsed.
+    #[error("{what}: {cause}")]
+    Rules { what: String, cause: crate::trace::Error },
+    #[error(transparent)]
+    Netns(#[from] crate::netns::Error),
+    /// The rules of a netns cannot be read.
+    #[error(transparent)]
+    Converge(#[from] crate::converge::Error),
     #[error("the answer cannot be written: {0}")]
     Json(serde_json::Error),
 }
@@ -145,5 +159,6 @@ pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
         Command::KubeInject(flags) => kube_inject::run(flags, streams).await,
         Command::DaprInject(flags) => dapr_inject::run(flags, streams),
         Command::Explain(flags) => explain::run(flags, streams).await,
+        Command::Trace(flags) => trace::run(flags, streams).await,
     }
 }

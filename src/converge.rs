@@ -8,7 +8,7 @@ mod retry;
 mod view;
 
 pub use cleanup::{Cleanup, cleanup};
-pub use view::View;
+pub use view::{View, saved};
 
 use std::fmt;
 use std::net::Ipv6Addr;

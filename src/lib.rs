@@ -54,6 +54,9 @@ pub mod inject;
 pub mod webhook;
 
 #[cfg(feature = "daemons")]
+pub mod trace;
+
+#[cfg(feature = "daemons")]
 pub mod cnictl;
 
 #[cfg(all(test, feature = "daemons"))]

@@ -20,6 +20,7 @@ pub mod nft;
 mod print;
 mod removal;
 pub mod restore;
+mod save;
 mod session;
 mod uapi;
 mod wire;

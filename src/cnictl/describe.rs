@@ -1,6 +1,7 @@
 //! Formats the explanation of a pod as text or JSON.
 
 use std::fmt::{Display, Write as _};
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
@@ -13,6 +14,8 @@ use crate::rules::{Family, RuleSet};
 pub(super) struct Explained {
     /// `namespace/name`
     pub(super) subject: String,
+    /// Addresses; none before the pod has a network.
+    pub(super) ips: Vec<IpAddr>,
     /// Istio's sidecar.
     pub(super) injection: Injection,
     /// Dapr's sidecar, if the pod uses Dapr.
@@ -118,7 +121,7 @@ impl Injection {
 }
 
 impl Redirection {
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         match self {
             Self::Yes { redirect, rules, .. } => {
                 format!("yes, by {} with {} rules", mode(redirect), rules.rules.len())

@@ -2,6 +2,7 @@
 //!
 //! Calls the functions of the webhook and the plugin. A pod without a sidecar is injected first, as the webhook would.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -22,6 +23,16 @@ use crate::rules;
 
 #[derive(Debug, Clone, Args)]
 pub struct Flags {
+    #[command(flatten)]
+    pods: Pods,
+    /// Text for people, or JSON
+    #[arg(long, short, default_value = "text")]
+    output: Output,
+}
+
+/// The pods of a command, and how they are injected.
+#[derive(Debug, Clone, Args)]
+pub(super) struct Pods {
     /// File of pods, or of workloads with a template of pods; `-` is standard input
     #[arg(long, short, value_name = "FILE", conflicts_with = "pod")]
     filename: Option<PathBuf>,
@@ -31,9 +42,6 @@ pub struct Flags {
     /// The pod's namespace, where it names none
     #[arg(long, short, default_value = "default")]
     namespace: String,
-    /// Text for people, or JSON
-    #[arg(long, short, default_value = "text")]
-    output: Output,
     /// The pod has IPv6 addresses, too
     #[arg(long)]
     ipv6: bool,
@@ -44,31 +52,35 @@ pub struct Flags {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(super) enum Output {
     Text,
     Json,
 }
 
 pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
-    let loaded = flags.configuration.load(flags.pod.is_some(), &mut streams).await?;
-    let documents = match (&flags.pod, &loaded.client) {
-        (Some(name), Some(client)) => vec![live(client.clone(), &flags.namespace, name).await?],
-        _ => documents::all(&text::read_or_input(flags.filename.as_deref().ok_or(Error::NoFile)?, &mut streams)?)?,
-    };
-    let injectors = Injectors { dapr: flags.dapr.load_to_explain(&documents)?, istio: loaded };
-    let pods: Vec<Value> = documents.into_iter().flat_map(pods_of).collect();
-    if pods.is_empty() {
-        return Err(Error::NoPod { number: 1 });
-    }
-    let explained = pods.iter().map(|pod| explain(pod, flags, &injectors)).collect::<Result<Vec<_>, _>>()?;
+    let explained = flags.pods.explain(&mut streams).await?;
     let answer = match flags.output {
         Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
-        Output::Json => {
-            let all: Vec<Value> = explained.iter().map(Explained::json).collect();
-            serde_json::to_string_pretty(&all).map_err(Error::Json)? + "\n"
-        }
+        Output::Json => text::json(&explained.iter().map(Explained::json).collect::<Vec<Value>>())?,
     };
     text::write(None, &answer, &mut streams)
+}
+
+impl Pods {
+    /// Reads the pods, and decides on the injection and redirection of each; at least one.
+    pub(super) async fn explain(&self, streams: &mut Streams<'_>) -> Result<Vec<Explained>, Error> {
+        let loaded = self.configuration.load(self.pod.is_some(), streams).await?;
+        let documents = match (&self.pod, &loaded.client) {
+            (Some(name), Some(client)) => vec![live(client.clone(), &self.namespace, name).await?],
+            _ => documents::all(&text::read_or_input(self.filename.as_deref().ok_or(Error::NoFile)?, streams)?)?,
+        };
+        let injectors = Injectors { dapr: self.dapr.load_to_explain(&documents)?, istio: loaded };
+        let pods: Vec<Value> = documents.into_iter().flat_map(pods_of).collect();
+        if pods.is_empty() {
+            return Err(Error::NoPod { number: 1 });
+        }
+        pods.iter().map(|pod| explain(pod, self, &injectors)).collect()
+    }
 }
 
 async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value, Error> {
@@ -108,7 +120,7 @@ fn pods_of(document: Value) -> Vec<Value> {
     }
 }
 
-fn explain(pod: &Value, flags: &Flags, injectors: &Injectors) -> Result<Explained, Error> {
+fn explain(pod: &Value, flags: &Pods, injectors: &Injectors) -> Result<Explained, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
     let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
     let subject = format!("{namespace}/{name}");
@@ -118,7 +130,13 @@ fn explain(pod: &Value, flags: &Flags, injectors: &Injectors) -> Result<Explaine
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
     let redirection = if refused { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
-    Ok(Explained { subject, injection, dapr, warnings, redirection })
+    Ok(Explained { subject, ips: ips(&pod), injection, dapr, warnings, redirection })
+}
+
+/// Returns the addresses of a pod that has a network.
+fn ips(pod: &Value) -> Vec<IpAddr> {
+    let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
+    all.filter_map(|entry| entry["ip"].as_str()?.parse().ok()).collect()
 }
 
 /// Returns the webhook's decision and the injected pod.

@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::{Error, Streams};
 
 /// The size limit of a file in bytes.
@@ -34,6 +36,11 @@ pub(super) fn write(path: Option<&Path>, text: &str, streams: &mut Streams<'_>) 
             streams.out.write_all(text.as_bytes()).map_err(|cause| Error::Stream { what: "standard output", cause })
         }
     }
+}
+
+/// Formats values as indented JSON, with a final newline.
+pub(super) fn json(values: &[Value]) -> Result<String, Error> {
+    Ok(serde_json::to_string_pretty(values).map_err(Error::Json)? + "\n")
 }
 
 fn read_limited(from: impl Read) -> io::Result<String> {

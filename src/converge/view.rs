@@ -137,6 +137,21 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
     Ok(others)
 }
 
+/// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: of each backend
+/// that holds rules of Istio, else of nf_tables.
+pub fn saved(family: Family) -> Result<Vec<(Backend, String)>, Error> {
+    let first = of_nf_tables(Session::new(Backend::IptablesNft).observe())?;
+    let legacy_in_use = netfilter::legacy_in_use(family);
+    let live = match first {
+        Some(live) => live,
+        None => Session::new(Backend::IptablesLegacy).observe()?,
+    };
+    let all: Vec<Live> = others(&live, legacy_in_use)?.into_iter().chain(std::iter::once(live)).collect();
+    let programmed = all.iter().any(Live::is_programmed);
+    let shown = all.iter().filter(|live| live.is_programmed() || !programmed && live.backend == Backend::IptablesNft);
+    Ok(shown.map(|live| (live.backend, live.save(family))).collect())
+}
+
 /// Treats a permanent error as a kernel without nf_tables and so without its tables; a temporary error implies nothing.
 fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
     match observed {

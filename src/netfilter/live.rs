@@ -46,17 +46,18 @@ impl Live {
     /// Whether Istio's rules redirect IPv6.
     pub fn covers_ipv6(&self) -> bool {
         self.tables.iter().any(|table| {
-            let of_ipv6 = |rule: &LiveRule| table.id.family == TableFamily::Ip6 || names_ipv6(&rule.body);
+            let of_ipv6 =
+                |rule: &LiveRule| table.id.family == TableFamily::Ip6 || names_family(&rule.body, TableFamily::Ip6);
             let own = table.chains.iter().filter(|c| is_own(table.id, &c.name));
             own.flat_map(|c| &c.rules).any(of_ipv6)
         })
     }
 }
 
-/// Whether a rule of a table for both families matches only IPv6.
-fn names_ipv6(body: &Body) -> bool {
-    const IPV6: Expr = Expr::Cmp(Op::Equal, Value::u8(TableFamily::Ip6 as u8));
-    body.exprs().windows(2).any(|pair| *pair == [Expr::Meta(Meta::Family), IPV6])
+/// Whether a rule of a table for both families matches only this one.
+pub(super) fn names_family(body: &Body, family: TableFamily) -> bool {
+    let matches = [Expr::Meta(Meta::Family), Expr::Cmp(Op::Equal, Value::u8(family as u8))];
+    body.exprs().windows(2).any(|pair| *pair == matches)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

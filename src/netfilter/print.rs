@@ -25,6 +25,8 @@ struct Printer<'a> {
     target: Option<String>,
     /// The protocol's name, which is also that of the extension for its ports.
     ports_of: Option<&'static str>,
+    /// The port of a native TPROXY statement.
+    tproxy: Option<u16>,
     /// The register's content, and the mask applied to it.
     loaded: Option<&'a Expr>,
     mask: Option<Value>,
@@ -44,6 +46,8 @@ impl<'a> Printer<'a> {
             }
             Expr::Match(xt) => self.matches.push(xt_match(xt)),
             Expr::Target(xt) => self.target = Some(xt_target(xt)),
+            // Native TPROXY sets a mark and accepts, in the same rule.
+            Expr::Verdict(Verdict::Accept) if self.tproxy.is_some() => {}
             Expr::Verdict(verdict) => {
                 self.target = Some(match verdict {
                     Verdict::Drop => "-j DROP".to_owned(),
@@ -53,14 +57,31 @@ impl<'a> Printer<'a> {
                 });
             }
             Expr::Redirect => self.target = self.constant().map(|v| format!("-j REDIRECT --to-ports {}", port(v))),
-            Expr::SetMeta(Meta::Mark) => {
-                self.target = self.constant().map(|v| format!("-j MARK --set-xmark {:#x}/0xffffffff", native(v)));
+            Expr::SetMeta(Meta::Mark) => self.target = self.set_mark(),
+            Expr::SetCt(Ct::Mark) if matches!(self.loaded, Some(Expr::Meta(Meta::Mark))) => {
+                self.target = Some("-j CONNMARK --save-mark".to_owned());
+            }
+            Expr::Tproxy(_) => {
+                self.tproxy = self.constant().map(port);
+                self.target = self.tproxy.map(|port| tproxy(port, None));
             }
             Expr::SetCt(Ct::Zone) => self.target = self.constant().map(|v| format!("-j CT --zone {}", native(v))),
             Expr::Other { name, .. } => self.matches.push(format!("[{name}]")),
             Expr::Lookup { .. } => self.matches.push("[set]".to_owned()),
-            Expr::SetMeta(_) | Expr::SetCt(_) | Expr::Tproxy(_) => self.matches.push("[statement]".to_owned()),
+            Expr::SetMeta(_) | Expr::SetCt(_) => self.matches.push("[statement]".to_owned()),
         }
+    }
+
+    /// Formats the statement that sets the packet's mark: a constant, with TPROXY or alone, or the connection's mark.
+    fn set_mark(&self) -> Option<String> {
+        if matches!(self.loaded, Some(Expr::Ct(Ct::Mark))) {
+            return Some("-j CONNMARK --restore-mark".to_owned());
+        }
+        let mark = native(self.constant()?);
+        Some(match self.tproxy {
+            Some(port) => tproxy(port, Some((mark, u32::MAX))),
+            None => format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
+        })
     }
 
     fn constant(&self) -> Option<Value> {
@@ -127,6 +148,12 @@ impl<'a> Printer<'a> {
         };
         Some(format!("{}/{bits}", fmt_addr(address)))
     }
+}
+
+/// Formats TPROXY with its mark and mask.
+fn tproxy(port: u16, mark: Option<(u32, u32)>) -> String {
+    let mark = mark.map(|(mark, mask)| format!(" --tproxy-mark {mark:#x}/{mask:#x}"));
+    format!("-j TPROXY --on-port {port}{}", mark.unwrap_or_default())
 }
 
 fn not(negated: bool) -> &'static str {
@@ -233,6 +260,21 @@ fn xt_target(xt: &Xt) -> String {
                 u32::from_ne_bytes(field(xt, 4))
             )
         }
+        ("TPROXY", 1, _) => {
+            let mark = (u32::from_ne_bytes(field(xt, 4)), u32::from_ne_bytes(field(xt, 0)));
+            tproxy(port_at(24), Some(mark))
+        }
+        ("CONNMARK", 1 | 2, _) => connmark_target(xt),
         (name, ..) => format!("-j {name} [...]"),
+    }
+}
+
+/// Formats `xt_connmark_tginfo1` and `2`, whose mode is behind three masks, and in revision 2 behind the shift.
+fn connmark_target(xt: &Xt) -> String {
+    let [mode] = field(xt, if xt.revision == 2 { 14 } else { 12 });
+    match mode {
+        1 => "-j CONNMARK --save-mark".to_owned(),
+        2 => "-j CONNMARK --restore-mark".to_owned(),
+        _ => "-j CONNMARK [...]".to_owned(),
     }
 }

@@ -12,3 +12,4 @@ mod documents;
 mod layers;
 mod plugin;
 mod sources;
+mod trace;

@@ -31,6 +31,7 @@ mod iptables;
 mod plugin;
 mod random;
 mod repair;
+mod trace;
 mod truth;
 mod validation;
 mod visit;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         iptables::trials(),
         plugin::trials(),
         repair::trials(),
+        trace::trials(),
         truth::trials(),
         validation::trials(),
         visit::trials(),

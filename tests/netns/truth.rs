@@ -3,8 +3,9 @@
 //! `table` holds the expectations, `topology` creates a pod and a network; this file loads rules and connects.
 
 mod invalid;
-mod table;
+pub(crate) mod table;
 pub(crate) mod topology;
+mod traced;
 
 use istio_cni::converge;
 use istio_cni::netfilter::{self, nft, restore};
@@ -129,10 +130,16 @@ fn hold(case: &Case, backend: Backend) {
     topology.pod.inside(|| Routes::of(&case.redirect, ipv6).apply()).unwrap();
     let _servers = topology.serve(proxy_id(&case.redirect));
     let mut wrong = Vec::new();
-    for row in &case.rows {
-        for &family in families() {
+    for &family in families() {
+        let rules = traced::rulesets(&topology, family);
+        for row in &case.rows {
             let Some(wanted) = row.wanted(family) else { continue };
             let answer = topology.ask(row, family);
+            let accepted = answer.split(' ').nth(1).and_then(|port| port.parse().ok());
+            let simulated = traced::port(&rules, row, family);
+            if simulated.clone().ok() != accepted {
+                wrong.push(format!("{}\n    traced to {simulated:?}\n    but it is {answer:?}", row.describe(family)));
+            }
             if !answer.starts_with(&wanted) {
                 wrong.push(format!("{}\n    wanted {wanted:?}\n    but it is {answer:?}", row.describe(family)));
             }

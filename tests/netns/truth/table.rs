@@ -66,10 +66,10 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) asker: Asker,
-    proto: &'static str,
-    to: Place,
-    port: u16,
-    source: Option<Place>,
+    pub(super) proto: &'static str,
+    pub(super) to: Place,
+    pub(super) port: u16,
+    pub(super) source: Option<Place>,
     families: Families,
     answer: (&'static str, u16),
 }
@@ -193,7 +193,7 @@ fn case(name: &'static str, redirect: Redirect, rows: Vec<Row>) -> Case {
 }
 
 /// The settings of an injected pod.
-fn usual() -> Redirect {
+pub(crate) fn usual() -> Redirect {
     Redirect {
         inbound_ports: PortSelector::All,
         inbound_ports_exclude: [15020, 15021, 15090].map(Port).to_vec(),

@@ -1,0 +1,313 @@
+//! Rules as `iptables-save` prints and `iptables-restore` reads them, parsed.
+
+use std::collections::BTreeMap;
+
+use super::condition::Condition;
+use super::target::Target;
+
+/// The size limit of a text, in bytes.
+pub(super) const MAX_BYTES: usize = 16 << 20;
+
+/// The text is not one of `iptables-save` or `iptables-restore`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("the rules are larger than {MAX_BYTES} bytes")]
+    Large,
+    #[error("line {number}: {reason}")]
+    Line {
+        /// From 1.
+        number: usize,
+        reason: Box<Error>,
+    },
+    #[error("expected a line of iptables-save, as `*nat`, `:CHAIN ACCEPT [0:0]` or `-A CHAIN …`, found {0:?}")]
+    Syntax(String),
+    #[error("no table precedes this line (`*nat`)")]
+    NoTable,
+    #[error("`{0}` is no command of iptables-save: give the output of iptables-save")]
+    Command(String),
+    #[error("the value of `{text}` is invalid")]
+    Value { text: String },
+    #[error("{0:?} is no rule number")]
+    Position(String),
+}
+
+/// The rules of one family.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ruleset {
+    chains: BTreeMap<(String, String), Chain>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Chain {
+    /// Whether packets that reach the end of this built-in chain are dropped.
+    pub(super) drops: bool,
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// Matches and target as in the text.
+    pub(super) text: String,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) target: Target,
+}
+
+impl Ruleset {
+    /// Parses the text of one family.
+    ///
+    /// # Errors
+    /// The first line that is invalid.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        if text.len() > MAX_BYTES {
+            return Err(Error::Large);
+        }
+        let mut parser = Parser { chains: BTreeMap::new(), table: None };
+        for (index, line) in text.lines().enumerate() {
+            let at_line = |reason| Error::Line { number: index + 1, reason: Box::new(reason) };
+            parser.line(line.trim()).map_err(at_line)?;
+        }
+        Ok(parser.finish())
+    }
+
+    pub(super) fn chain(&self, table: &str, chain: &str) -> Option<&Chain> {
+        self.chains.get(&(table.to_owned(), chain.to_owned()))
+    }
+}
+
+#[derive(Default)]
+struct DraftChain {
+    drops: bool,
+    rules: Vec<DraftRule>,
+}
+
+/// A rule whose target's name may be that of a chain declared later.
+struct DraftRule {
+    text: String,
+    conditions: Vec<Condition>,
+    target: Option<DraftTarget>,
+}
+
+struct DraftTarget {
+    name: String,
+    /// `-g` instead of `-j`.
+    goto: bool,
+    options: Vec<(String, Vec<String>)>,
+}
+
+struct Parser {
+    chains: BTreeMap<(String, String), DraftChain>,
+    table: Option<String>,
+}
+
+impl Parser {
+    fn line(&mut self, line: &str) -> Result<(), Error> {
+        if line.is_empty() || line.starts_with('#') || line == "COMMIT" {
+            return Ok(());
+        }
+        if let Some(table) = line.strip_prefix('*') {
+            self.table = Some(table.trim().to_owned());
+            return Ok(());
+        }
+        if let Some(declared) = line.strip_prefix(':') {
+            let mut words = declared.split_whitespace();
+            let name = words.next().ok_or_else(|| Error::Syntax(line.to_owned()))?;
+            let drops = words.next() == Some("DROP");
+            self.chain(name)?.drops = drops;
+            return Ok(());
+        }
+        // `iptables-save -c` puts counters before each rule.
+        let command = match line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((_, rest)) => rest.trim_start(),
+            None => line,
+        };
+        self.command(command)
+    }
+
+    fn command(&mut self, line: &str) -> Result<(), Error> {
+        let mut words = Words::split(line);
+        let command = words.next().unwrap_or_default();
+        let name = words.next().ok_or_else(|| Error::Syntax(line.to_owned()))?;
+        match command.as_str() {
+            "-N" | "--new-chain" => self.chain(&name).map(drop),
+            "-A" | "--append" => {
+                let rule = rule(words)?;
+                self.chain(&name)?.rules.push(rule);
+                Ok(())
+            }
+            "-I" | "--insert" => {
+                let position = match words.peek() {
+                    Some(word) if !word.starts_with(['-', '!']) => words.next(),
+                    _ => None,
+                };
+                let place = position.map_or(Ok(1), |word| word.parse().map_err(|_| Error::Position(word)));
+                let place: usize = place?;
+                let rule = rule(words)?;
+                let rules = &mut self.chain(&name)?.rules;
+                rules.insert(place.saturating_sub(1).min(rules.len()), rule);
+                Ok(())
+            }
+            other if other.starts_with('-') => Err(Error::Command(other.to_owned())),
+            _ => Err(Error::Syntax(line.to_owned())),
+        }
+    }
+
+    fn chain(&mut self, name: &str) -> Result<&mut DraftChain, Error> {
+        let table = self.table.clone().ok_or(Error::NoTable)?;
+        Ok(self.chains.entry((table, name.to_owned())).or_default())
+    }
+
+    /// Resolves targets, now that all chains are known.
+    fn finish(self) -> Ruleset {
+        let names: Vec<(String, String)> = self.chains.keys().cloned().collect();
+        let is_chain = |table: &str, name: &str| names.iter().any(|(t, n)| t == table && n == name);
+        let resolve = |table: &str, draft: DraftRule| {
+            let target =
+                draft.target.map_or(Target::Continue, |DraftTarget { name, goto, options }| {
+                    match Target::parse(&name, &options, is_chain(table, &name)) {
+                        Target::Jump(chain) if goto => Target::Goto(chain),
+                        target => target,
+                    }
+                });
+            Rule { text: draft.text, conditions: draft.conditions, target }
+        };
+        let chains = self.chains.into_iter().map(|((table, name), DraftChain { drops, rules })| {
+            let rules = rules.into_iter().map(|rule| resolve(&table, rule)).collect();
+            ((table, name), Chain { drops, rules })
+        });
+        Ruleset { chains: chains.collect() }
+    }
+}
+
+/// Parses the arguments after the chain.
+fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
+    let mut rule = DraftRule { text: words.rest().to_owned(), conditions: Vec::new(), target: None };
+    let (mut module, mut negated) = (String::new(), false);
+    while let Some(word) = words.next() {
+        match (word.as_str(), &mut rule.target) {
+            ("!", _) => negated = true,
+            ("-j" | "--jump" | "-g" | "--goto", target) => {
+                let goto = word.starts_with("-g") || word == "--goto";
+                let name = words.next().ok_or_else(|| Error::Value { text: word.clone() })?;
+                *target = Some(DraftTarget { name, goto, options: Vec::new() });
+            }
+            (_, Some(target)) => target.options.push((word, words.values())),
+            ("-m" | "--match", None) => {
+                module = words.next().unwrap_or_default();
+                // An extension whose options are missing, or `[...]` where they could not be printed.
+                if matches!(words.peek(), None | Some("-j" | "-g" | "-m" | "[...]"))
+                    && !NAMES_PROTOCOL.contains(&&*module)
+                {
+                    rule.conditions.push(Condition::unknown(format!("-m {module}")));
+                }
+            }
+            ("--comment", None) => drop(words.values()),
+            (name, None) if name.starts_with('-') => {
+                rule.conditions.push(Condition::parse(negated, name, &module, &mut words)?);
+                negated = false;
+            }
+            ("[...]", None) => {}
+            (_, None) => rule.conditions.push(Condition::unknown(word)),
+        }
+    }
+    Ok(rule)
+}
+
+/// Extensions that match a protocol or nothing if they have no options.
+const NAMES_PROTOCOL: [&str; 3] = ["tcp", "udp", "comment"];
+
+/// The words of a line; quotes enclose a word with spaces.
+pub(super) struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn split(line: &'a str) -> Self {
+        Self { rest: line.trim() }
+    }
+
+    fn rest(&self) -> &'a str {
+        self.rest
+    }
+
+    fn next(&mut self) -> Option<String> {
+        let (word, rest) = match self.rest.strip_prefix('"') {
+            Some(quoted) => quoted_word(quoted),
+            None => {
+                let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
+                let (word, rest) = self.rest.split_at(end);
+                (word.to_owned(), rest)
+            }
+        };
+        let at_end = self.rest.is_empty();
+        self.rest = rest.trim_start();
+        (!at_end).then_some(word)
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.rest.split_whitespace().next()
+    }
+
+    /// Reads the words up to the next option or `!`.
+    pub(super) fn values(&mut self) -> Vec<String> {
+        let mut values = Vec::new();
+        while let Some(next) = self.peek() {
+            let is_option = next == "!" || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
+            if is_option {
+                break;
+            }
+            values.extend(self.next());
+        }
+        values
+    }
+}
+
+/// Reads up to the closing quote; `\` escapes the next character. Returns the word and the text after it.
+fn quoted_word(text: &str) -> (String, &str) {
+    let mut word = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return (word, text.get(at + 1..).unwrap_or_default()),
+            '\\' => word.extend(chars.next().map(|(_, escaped)| escaped)),
+            other => word.push(other),
+        }
+    }
+    (word, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        Ruleset::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_invalid_line_is_named_with_its_number() {
+        assert_eq!(
+            error("*nat\n-F OUTPUT"),
+            "line 2: `-F` is no command of iptables-save: give the output of iptables-save"
+        );
+        assert_eq!(error("-A OUTPUT -j RETURN"), "line 1: no table precedes this line (`*nat`)");
+        assert_eq!(error("*nat\n-A OUTPUT --dport http -j RETURN"), "line 2: the value of `--dport http` is invalid");
+        assert_eq!(
+            error("*nat\n-A OUTPUT ! -d 10.0.0.0/33 -j RETURN"),
+            "line 2: the value of `! -d 10.0.0.0/33` is invalid"
+        );
+        assert_eq!(error("*nat\n-I OUTPUT first -j RETURN"), "line 2: \"first\" is no rule number");
+        assert!(error("table ip nat {").starts_with("line 1: expected a line of iptables-save"));
+        assert_eq!(Ruleset::parse(&" ".repeat(MAX_BYTES + 1)), Err(Error::Large));
+    }
+
+    #[test]
+    fn counters_quotes_and_inserts_are_read() {
+        let text = "*nat\n:OUTPUT ACCEPT [1:60]\n[1:60] -A OUTPUT -m comment --comment \"a \\\"b\\\" -j c\" -j RETURN\n\
+                    -I OUTPUT -j ACCEPT\n-I OUTPUT 2 -j DROP\nCOMMIT";
+        let rules = Ruleset::parse(text).unwrap();
+        let targets: Vec<_> =
+            rules.chain("nat", "OUTPUT").unwrap().rules.iter().map(|rule| rule.target.clone()).collect();
+        assert_eq!(targets, [Target::Accept, Target::Drop, Target::Return]);
+        assert!(rules.chain("nat", "OUTPUT").unwrap().rules.iter().all(|rule| rule.conditions.is_empty()));
+    }
+}

@@ -1,0 +1,75 @@
+//! `istio-cnictl trace` reads the rules of a netns from the kernel; conditions that only the kernel evaluates.
+
+use std::process::Command;
+
+use istio_cni::netfilter::Backend;
+use istio_cni::netns::Netns;
+use istio_cni::redirect::Redirect;
+use istio_cni::{converge, rules::Family};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+
+use crate::find::netns;
+use crate::support::{NFT_COMPAT, TestNetns, by, trial};
+use crate::truth::table::usual;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("trace::a_netns_is_read_from_the_kernel", &[NFT_COMPAT], a_netns_is_read_from_the_kernel),
+        trial("trace::a_foreign_rule_that_cannot_be_evaluated_is_named", &[NFT_COMPAT, "iptables-nft"], foreign_rule),
+        trial("trace::a_netns_without_rules_has_none", &[], without_rules),
+    ]
+}
+
+fn programmed() -> TestNetns {
+    let pod = netns(&["10.0.0.2/24"]);
+    let redirect = Redirect { dual_stack: true, ..usual() };
+    pod.inside(|| converge::apply(&redirect, by(Backend::IptablesNft))).unwrap();
+    pod
+}
+
+fn traced(pod: &TestNetns, args: &[&str]) -> Value {
+    let netns = pod.path();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cnictl"));
+    command.args(["trace", "-o", "json", "--netns"]).arg(&netns).args(args).env_clear();
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let all: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(all.as_array().unwrap().len(), 1, "{all}");
+    all[0].clone()
+}
+
+fn a_netns_is_read_from_the_kernel() {
+    let pod = programmed();
+    for (args, verdict, port) in [
+        (["--outbound", "198.51.100.7:80"], "redirected", json!(15001)),
+        (["--inbound", "10.0.0.2:8080"], "redirected", json!(15006)),
+        // The pod's own address: the packet leaves through lo.
+        (["--outbound", "10.0.0.2:8080"], "direct", json!(null)),
+    ] {
+        let traced = traced(&pod, &args);
+        assert_eq!((&traced["verdict"], &traced["port"]), (&json!(verdict), &port), "{args:?}: {traced}");
+    }
+}
+
+fn foreign_rule() {
+    let pod = programmed();
+    let rule =
+        ["-t", "nat", "-I", "OUTPUT", "-p", "tcp", "-m", "statistic", "--mode", "random", "--probability", "0.5"];
+    pod.run("iptables-nft", &[&rule[..], &["-j", "ACCEPT"]].concat());
+    let traced = traced(&pod, &["--outbound", "198.51.100.7:80"]);
+    assert_eq!(traced["verdict"], json!("undetermined"), "{traced}");
+    let last = traced["path"].as_array().unwrap().last().unwrap();
+    assert!(last["rule"].as_str().unwrap().contains("statistic"), "{last}");
+    // A condition that does not hold decides before one that cannot be evaluated.
+    let udp = self::traced(&pod, &["--outbound", "198.51.100.7:80", "--protocol", "udp"]);
+    assert_eq!(udp["verdict"], json!("direct"), "{udp}");
+}
+
+fn without_rules() {
+    let pod = netns(&["10.0.0.2/24"]);
+    assert!(Netns::open(&pod.path()).is_ok());
+    assert_eq!(traced(&pod, &["--outbound", "198.51.100.7:80"])["verdict"], json!("direct"));
+    let saved = pod.inside(|| converge::saved(Family::V4)).unwrap();
+    assert_eq!(saved.len(), 1, "{saved:?}");
+}

@@ -57,19 +57,14 @@ pub fn from_pod(facts: &PodFacts) -> Result<Interception, Error> {
         mode,
         proxy_uids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_user))],
         proxy_gids: vec![proxy_id(facts.proxy.as_ref().and_then(|p| p.run_as_group))],
-        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", &ELEMENTS, PortSelector::parse)?,
+        inbound_ports: pod.list(annotation::INCLUDE_INBOUND_PORTS, "*", PortSelector::parse)?,
         inbound_ports_exclude: pod.inbound_ports_exclude()?,
-        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", &ELEMENTS, Port::parse_list)?,
-        outbound_ports_exclude: pod.list(
-            annotation::EXCLUDE_OUTBOUND_PORTS,
-            DEFAULT_EXCLUDED,
-            &ELEMENTS,
-            Port::parse_list,
-        )?,
-        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", &ELEMENTS, CidrSelector::parse)?,
-        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", &ELEMENTS, parse_cidrs)?,
-        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", &INTERFACES, Interface::parse_list)?,
-        virtual_interfaces: pod.list(pod.virtual_key(), "", &INTERFACES, Interface::parse_list)?,
+        outbound_ports_include: pod.list(annotation::INCLUDE_OUTBOUND_PORTS, "", Port::parse_list)?,
+        outbound_ports_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_PORTS, DEFAULT_EXCLUDED, Port::parse_list)?,
+        outbound_cidrs: pod.list(annotation::INCLUDE_OUTBOUND_CIDRS, "*", CidrSelector::parse)?,
+        outbound_cidrs_exclude: pod.list(annotation::EXCLUDE_OUTBOUND_CIDRS, "", parse_cidrs)?,
+        exclude_interfaces: pod.list(annotation::EXCLUDE_INTERFACES, "", Interface::parse_list)?,
+        virtual_interfaces: pod.list(pod.virtual_key(), "", Interface::parse_list)?,
         // The plugin cannot see the pod's /etc/resolv.conf, so it captures all DNS or none.
         dns: if dns { DnsCapture::All } else { DnsCapture::Off },
         dual_stack,
@@ -88,6 +83,25 @@ pub fn parse_bool(text: &str) -> Option<bool> {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
         _ => None,
+    }
+}
+
+/// Checks the number of elements in the annotation `key`; annotations that hold no list of ports, ranges or interfaces pass.
+///
+/// # Errors
+/// Returns a list that is longer than [`from_pod`] accepts.
+pub fn check_length(key: &str, text: &str) -> Result<(), Error> {
+    match key {
+        annotation::INCLUDE_INBOUND_PORTS
+        | annotation::EXCLUDE_INBOUND_PORTS
+        | annotation::INCLUDE_OUTBOUND_PORTS
+        | annotation::EXCLUDE_OUTBOUND_PORTS
+        | annotation::INCLUDE_OUTBOUND_CIDRS
+        | annotation::EXCLUDE_OUTBOUND_CIDRS => bounded(key, text, &ELEMENTS),
+        annotation::EXCLUDE_INTERFACES | annotation::KUBEVIRT_INTERFACES | annotation::REROUTE_VIRTUAL_INTERFACES => {
+            bounded(key, text, &INTERFACES)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -121,15 +135,9 @@ impl<'a> Pod<'a> {
 
     /// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): it
     /// is the trace of a template that lost a value.
-    fn list<T>(
-        &self,
-        key: &str,
-        default: &str,
-        bound: &Bound,
-        parse: fn(&str, &str) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    fn list<T>(&self, key: &str, default: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
         let text = self.annotation(key).unwrap_or(default);
-        bounded(key, text, bound)?;
+        check_length(key, text)?;
         if !text.trim().is_empty() && text.split(',').any(|part| part.trim().is_empty()) {
             return Err(Error::new(key, text, "a comma-separated list without empty elements"));
         }
@@ -139,7 +147,7 @@ impl<'a> Pod<'a> {
     /// The pod's exclusions, followed by the ports that are always excluded, without duplicates.
     fn inbound_ports_exclude(&self) -> Result<Vec<Port>, Error> {
         let mut ports = Vec::new();
-        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, &ELEMENTS, Port::parse_list)?;
+        let given = self.list(annotation::EXCLUDE_INBOUND_PORTS, DEFAULT_EXCLUDED, Port::parse_list)?;
         for port in given.into_iter().chain(port::NEVER_INBOUND.map(Port)) {
             if !ports.contains(&port) {
                 ports.push(port);

@@ -9,6 +9,7 @@ use super::Error;
 use crate::contract::annotation;
 use crate::inject::pod;
 use crate::inject::quantity::is_quantity;
+use crate::redirect::annotations::check_length;
 use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
 
 type Check = fn(&str) -> Result<(), &'static str>;
@@ -86,7 +87,9 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {
-            check(value).map_err(|allowed| Error::annotation(name, value, allowed))?;
+            accepted(check_length(name, value))
+                .and_then(|()| check(value))
+                .map_err(|allowed| Error::annotation(name, value, allowed))?;
         }
     }
     Ok(())
@@ -139,9 +142,13 @@ fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::json;
 
     use super::*;
+    use crate::pod::PodFacts;
+    use crate::redirect::annotations::from_pod;
 
     #[test]
     fn each_annotation_says_what_it_must_be() {
@@ -168,6 +175,30 @@ mod tests {
         }
         for (name, value) in [(annotation::INCLUDE_OUTBOUND_CIDRS, "*"), (annotation::INCLUDE_INBOUND_PORTS, "")] {
             check(&pod(name, value)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_list_that_the_plugin_refuses_for_its_length_is_refused_for_it_here() {
+        let lists = [
+            (annotation::INCLUDE_INBOUND_PORTS, "80", 1024),
+            (annotation::EXCLUDE_INBOUND_PORTS, "80", 1024),
+            (annotation::INCLUDE_OUTBOUND_PORTS, "80", 1024),
+            (annotation::EXCLUDE_OUTBOUND_PORTS, "80", 1024),
+            (annotation::INCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8", 1024),
+            (annotation::EXCLUDE_OUTBOUND_CIDRS, "10.0.0.0/8", 1024),
+            (annotation::EXCLUDE_INTERFACES, "eth0", 32),
+            (annotation::KUBEVIRT_INTERFACES, "eth0", 32),
+            (annotation::REROUTE_VIRTUAL_INTERFACES, "eth0", 32),
+        ];
+        for (name, element, longest) in lists {
+            let list = |count: usize| vec![element; count].join(",");
+            let annotations: BTreeMap<_, _> = [(name.to_owned(), list(longest + 1))].into();
+            let plugin = from_pod(&PodFacts { annotations, ..PodFacts::default() }).unwrap_err();
+            let pod = |count| json!({"metadata": {"annotations": {name: list(count)}}});
+            let Err(Error::Annotation { allowed, .. }) = check(&pod(longest + 1)) else { panic!("{name} is accepted") };
+            assert_eq!(allowed, plugin.allowed, "{name}");
+            check(&pod(longest)).unwrap();
         }
     }
 }

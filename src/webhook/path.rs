@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the API server waits for the answer, as it says in the query: whole seconds.
+/// How long the API server waits for the answer, as it says in the query: whole seconds. The API server rounds up and names no
+/// time that is over, so that zero is of another caller and sets nothing.
 pub(super) fn timeout(query: Option<&str>) -> Option<Duration> {
     let seconds = query?.split('&').find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'))?;
-    seconds.parse().ok().map(Duration::from_secs)
+    seconds.parse().ok().filter(|seconds| *seconds != 0).map(Duration::from_secs)
 }
 
 /// The variables that a path sets, by the names that the proxy knows.
@@ -73,6 +74,7 @@ mod tests {
             (Some("timeout=10s"), Some(10)),
             (Some("a=b&timeout=3s"), Some(3)),
             (Some("timeout=1m"), None),
+            (Some("timeout=0s"), None),
             (Some("timeout="), None),
             (None, None),
         ] {

@@ -19,6 +19,8 @@ pub(super) const OVER_BUDGET: &str = "budget";
 
 /// Bytes of a review's `uid`, `apiVersion` and `kind`; a UID has 36. Longer ones are not repeated in the answer.
 const LONGEST_NAME: usize = 128;
+/// Characters of a namespace or name in the log; Kubernetes accepts names of 253.
+const LONGEST_SUBJECT: usize = 253;
 /// Characters of the message about a body that is no review.
 const LONGEST_ERROR: usize = 512;
 
@@ -233,12 +235,13 @@ impl Review {
         AdmissionOutcome::refused(OVER_BUDGET, reason)
     }
 
-    /// `namespace/name` of the object, as far as it is known by now, for the log.
+    /// `namespace/name` of the object, as far as it is known by now, for the log and for Events. Nobody has checked the name yet.
     pub fn subject(&self) -> String {
         let metadata = &self.object["metadata"];
         let name =
             ["name", "generateName"].iter().find_map(|key| metadata[*key].as_str().filter(|name| !name.is_empty()));
-        format!("{}/{}", self.namespace, name.unwrap_or("?"))
+        let short = |text: &str| warnings::clipped(text, LONGEST_SUBJECT);
+        format!("{}/{}", short(&self.namespace), short(name.unwrap_or("?")))
     }
 
     /// The answer as text.

@@ -27,6 +27,19 @@ fn each_version_is_answered_in_its_own() {
 }
 
 #[test]
+fn a_subject_is_one_line_of_bounded_length() {
+    let mut review = review(V1);
+    review.namespace = "n\n".repeat(200);
+    review.object["metadata"]["name"] = "ä".repeat(100_000).into();
+    let subject = review.subject();
+    let (namespace, name) = subject.split_once('/').unwrap();
+    assert_eq!((namespace.chars().count(), name.chars().count()), (253, 253));
+    assert!(namespace.starts_with("n n ") && name.ends_with("ä…"), "{subject}");
+    review.object["metadata"]["name"] = "x".repeat(253).into();
+    assert!(review.subject().ends_with(&"x".repeat(253)), "the longest name of Kubernetes");
+}
+
+#[test]
 fn a_refusal_says_why() {
     let outcome = AdmissionOutcome::refused("error", "bad annotation".into());
     let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();

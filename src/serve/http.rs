@@ -18,9 +18,10 @@ use hyper::service::service_fn;
 use hyper::{StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
+use tokio_util::io::InspectReader;
 
 use super::body;
 use super::memory::Memory;
@@ -45,7 +46,7 @@ pub struct Limits {
     pub memory: usize,
     /// Connections at once. Further ones wait to be accepted.
     pub connections: usize,
-    /// How long a connection may be without its first complete request head.
+    /// How long a peer may take to send a request head: the first one from the connection on, later ones from their first byte.
     pub first: Duration,
     /// How long a connection may be without a complete request head between two requests.
     pub idle: Duration,
@@ -228,6 +229,38 @@ impl<H: Handler> Server<H> {
     }
 }
 
+/// The phase of a connection, with the number of requests that have been answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The peer has sent nothing since the last answer.
+    Idle(u64),
+    /// The peer has sent a part of a request head.
+    Head(u64),
+    /// A request is read or answered.
+    Request(u64),
+}
+
+impl Phase {
+    fn begin_head(&mut self) -> bool {
+        let Self::Idle(answered) = *self else { return false };
+        *self = Self::Head(answered);
+        true
+    }
+
+    fn begin_answer(&mut self) {
+        *self = Self::Request(self.answered());
+    }
+
+    fn end_answer(&mut self) {
+        *self = Self::Idle(self.answered() + 1);
+    }
+
+    fn answered(self) -> u64 {
+        let (Self::Idle(answered) | Self::Head(answered) | Self::Request(answered)) = self;
+        answered
+    }
+}
+
 /// One connection to its end.
 async fn converse<S, H>(stream: S, service: Arc<Service<H>>, shutdown: Shutdown)
 where
@@ -236,13 +269,20 @@ where
 {
     let limits = service.limits;
     let old = Arc::new(AtomicBool::new(false));
-    let (is_old, asked) = (Arc::clone(&old), Arc::new(Notify::new()));
-    let first = Arc::clone(&asked);
+    let is_old = Arc::clone(&old);
+    // The time of the first head runs from the connection on.
+    let phase = Arc::new(watch::Sender::new(Phase::Head(0)));
+    let (begun, mut phases) = (Arc::clone(&phase), phase.subscribe());
+    let inspect = move |_: &[u8]| {
+        let _ = begun.send_if_modified(Phase::begin_head);
+    };
+    let stream = InspectReader::new(stream, inspect);
     let respond = service_fn(move |request| {
-        first.notify_one();
-        let (service, last) = (Arc::clone(&service), is_old.load(Ordering::Relaxed));
+        let (service, phase, last) = (Arc::clone(&service), Arc::clone(&phase), is_old.load(Ordering::Relaxed));
         async move {
+            phase.send_modify(Phase::begin_answer);
             let response = service.respond(request).await;
+            phase.send_modify(Phase::end_answer);
             Ok::<_, Infallible>(if last { closing(response) } else { response })
         }
     });
@@ -267,15 +307,15 @@ where
         shutdown.requested().await;
         sleep(LAST_WORDS).await;
     };
-    let silence = async {
-        if timeout(limits.first, asked.notified()).await.is_ok() {
-            std::future::pending::<()>().await;
-        }
+    let unfinished_head = async {
+        while let Ok(head) = phases.wait_for(|phase| matches!(phase, Phase::Head(_))).await.map(|phase| *phase)
+            && timeout(limits.first, phases.wait_for(|phase| *phase != head)).await.is_ok()
+        {}
     };
     tokio::select! {
         // Whatever a peer does to its connection concerns nobody else.
         _ = connection.as_mut() => return,
-        () = silence => return,
+        () = unfinished_head => return,
         () = ageing => {}
         () = ending => {}
     }

@@ -64,3 +64,19 @@ async fn connections_that_send_nothing_do_not_stay_as_long_as_idle_ones() {
     }
     used.review("/inject", &review("v1", "u", "")).await.expect("a connection that was used stays");
 }
+
+#[tokio::test]
+async fn a_head_that_is_begun_after_an_answer_ends_within_the_limit_of_heads() {
+    let limits = Limits { first: SHORT, ..Settings::limits() };
+    let stage = Simple::limited(limits).await;
+    let [mut idle, mut begun, mut whole] = [stage.connect().await, stage.connect().await, stage.connect().await];
+    for connection in [&mut idle, &mut begun, &mut whole] {
+        connection.review("/inject", &review("v1", "u", "")).await.unwrap();
+    }
+    begun.send(b"POST /inject HT").await.unwrap();
+    for number in 0..4 {
+        whole.review("/inject", &review("v1", &number.to_string(), "")).await.expect("whole heads are answered");
+    }
+    assert!(begun.is_ended().await);
+    idle.review("/inject", &review("v1", "u", "")).await.expect("a connection without a head stays");
+}

@@ -2,6 +2,9 @@
 //!
 //! The bench uses them.
 
+#[path = "hostile/fields.rs"]
+mod fields;
+
 use serde_json::{Map, Value, json};
 
 /// A random number generator.
@@ -52,7 +55,8 @@ pub(crate) const SHAPES: [(&str, Shape); 27] = [
 /// Adds approximately this many bytes to a pod.
 pub(crate) type Shape = fn(&mut Value, usize, &mut dyn Numbers);
 
-/// Returns a pod of up to [`LARGEST`] bytes and the names of its shapes.
+/// Returns a pod of up to [`LARGEST`] bytes and the names of its shapes. One in 32 is large, because large pods take most of the
+/// time of a run, and those that are just within the budget are not the largest.
 pub(crate) fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -60,10 +64,12 @@ pub(crate) fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
         "spec": {"containers": [{"name": "app", "image": "app:1"}]},
     });
     let parts = 1 + numbers.below(3);
-    let size = (LARGEST >> numbers.below(8)) / parts;
+    let halved = if numbers.below(32) == 0 { numbers.below(4) } else { 4 + numbers.below(7) };
+    let size = (LARGEST >> halved) / parts;
     let mut names = Vec::new();
     for _ in 0..parts {
-        let (name, shape) = SHAPES[numbers.below(SHAPES.len())];
+        let at = numbers.below(SHAPES.len() + fields::SHAPES.len());
+        let (name, shape) = SHAPES.get(at).copied().unwrap_or_else(|| fields::SHAPES[at - SHAPES.len()]);
         shape(&mut pod, size * 9 / 10, numbers);
         names.push(name);
     }
@@ -94,6 +100,13 @@ fn push(pod: &mut Value, list: &str, items: Vec<Value>) {
         *list = json!([]);
     }
     list.as_array_mut().expect("made above").extend(items);
+}
+
+/// Sets a field of the first container, unless another shape has put a number in its place.
+fn set_in_first_container(pod: &mut Value, field: &str, value: Value) {
+    if let Some(container) = pod.pointer_mut("/spec/containers/0").and_then(Value::as_object_mut) {
+        container.insert(field.to_owned(), value);
+    }
 }
 
 fn sidecar(mut fields: Value) -> Value {
@@ -293,7 +306,7 @@ fn texts(pod: &mut Value, size: usize, numbers: &mut dyn Numbers) {
         1 => pod["metadata"]["labels"]["app"] = text.into(),
         2 => annotate(pod, "sidecar.istio.io/logLevel", text),
         3 => annotate(pod, "sidecar.istio.io/proxyImage", text),
-        4 => pod["spec"]["containers"][0]["name"] = text.into(),
+        4 => set_in_first_container(pod, "name", text.into()),
         5 => annotate(pod, "sidecar.istio.io/proxyCPU", text),
         6 => pod["metadata"]["generateName"] = text.into(),
         _ => annotate(pod, &text, "true"),

@@ -184,5 +184,4 @@ fn interface_fault(name: &str) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-#[path = "call/tests.rs"]
 mod tests;

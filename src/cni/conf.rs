@@ -168,5 +168,4 @@ impl<'a> Keys<'a> {
 }
 
 #[cfg(test)]
-#[path = "conf/tests.rs"]
 mod tests;

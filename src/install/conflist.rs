@@ -284,5 +284,4 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
 }
 
 #[cfg(test)]
-#[path = "conflist/tests.rs"]
 mod tests;

@@ -393,5 +393,4 @@ impl Reason {
 }
 
 #[cfg(test)]
-#[path = "plan/tests.rs"]
 mod tests;

@@ -208,5 +208,4 @@ fn learn(
 }
 
 #[cfg(test)]
-#[path = "server/tests.rs"]
 mod tests;

@@ -306,5 +306,4 @@ fn xt(f: &Fields<'_>) -> Option<Xt> {
 }
 
 #[cfg(test)]
-#[path = "wire/tests.rs"]
 mod tests;

@@ -237,5 +237,4 @@ struct User {
 }
 
 #[cfg(test)]
-#[path = "kubeconfig/tests.rs"]
 mod tests;

@@ -253,5 +253,4 @@ impl Unfinished {
 }
 
 #[cfg(test)]
-#[path = "memory/tests.rs"]
 mod tests;

@@ -147,5 +147,4 @@ fn event(notice: Notice, now: Timestamp, instance: &str) -> Event {
 }
 
 #[cfg(test)]
-#[path = "events/tests.rs"]
 mod tests;

@@ -361,5 +361,4 @@ impl Flags {
 }
 
 #[cfg(test)]
-#[path = "flags/tests.rs"]
 mod tests;

@@ -1,6 +1,5 @@
 //! The plan as a table: what a node looks like, and what is done about it in which order.
 
-#[path = "tests/modes.rs"]
 mod modes;
 
 use std::path::PathBuf;

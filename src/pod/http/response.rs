@@ -139,5 +139,4 @@ fn split_line(bytes: &[u8]) -> Result<Option<Line<'_>>, Error> {
 }
 
 #[cfg(test)]
-#[path = "response/tests.rs"]
 mod tests;

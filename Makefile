@@ -37,7 +37,7 @@ SUITES   := golden cli oracle manifests pod repair install agent template inject
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs reference lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs pod-programs reference lint deny fmt setup packages target nightly cnitool helm manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
@@ -51,13 +51,13 @@ help:
 require-demo require-test: require-%:
 	@tests/support/make/require $*
 
-demo: require-demo build programs
-	$(PHASE) 'build the demo' cargo build $(QUIET) --example demo
-	@cargo run --quiet --example demo
+demo: require-demo build pod-programs
+	$(PHASE) 'build the demo' cargo build $(QUIET) --workspace --bin demo
+	@target/debug/demo
 
 test: require-test build programs cnitool helm kube containerd2
-	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --bins $(SUITES:%=--test %)
-	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib --bins
+	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib $(SUITES:%=--test %)
+	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib
 	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
 	@for suite in $(SUITES); do \
 	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite || exit 1; done
@@ -67,18 +67,18 @@ kernels: build programs
 	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
 	@tests/support/make/packages target/packages.log qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
-	$(PHASE) 'build what boots kernels' cargo build $(QUIET) --example kernels
-	@cargo run --quiet --example kernels -- $(KERNELS_ARGS)
+	$(PHASE) 'build what boots kernels' cargo build $(QUIET) --workspace --bin kernels
+	@target/debug/kernels $(KERNELS_ARGS)
 
 bench: build programs helm kube
-	cargo build --quiet --profile plugin --target $(MUSL) --no-default-features --example bench_floor --example bench_peak
-	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench -- $(BENCH_ARGS)
-	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo run --quiet --release --example bench_node
+	cargo build --quiet --profile plugin --target $(MUSL) $(STATIC_TEST_PROGRAMS) --bin bench_floor --bin bench_peak
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo bench --quiet --bench add -- $(BENCH_ARGS)
+	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo bench --quiet --bench node
 	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
-		cargo run --quiet --release --example bench_inject
-	cargo run --quiet --release --example bench_allocations
-	cargo run --quiet --release --example bench_hostile
-	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector cargo run --quiet --release --example bench_healthz
+		cargo bench --quiet --bench inject
+	cargo bench --quiet --bench inject_allocations
+	cargo bench --quiet --bench inject_hostile
+	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector cargo bench --quiet --bench inject_healthz
 	cargo test --quiet --test cluster repair_redirects_in_place
 
 # Programs for nodes are static, because the host may lack libraries.
@@ -92,13 +92,20 @@ IMAGE_TREE := target/image/$(IMAGE_ARCH)
 image: build
 	install -D -t $(IMAGE_TREE)/usr/local/bin $(addprefix $(STATIC)/release/,install-cni sidecar-injector) $(STATIC)/plugin/istio-iptables
 	install -D -t $(IMAGE_TREE)/opt/cni/bin $(STATIC)/plugin/istio-cni
-	cargo run --quiet --example image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
+	cargo build --quiet --workspace --bin image
+	target/debug/image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
-# Programs that tests run in namespaces and in pods, whose images contain only a static program.
-programs: setup
-	$(PHASE) 'build programs for tests' cargo build $(QUIET) --example answer --example ask --example installer --example repair
-	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) --no-default-features \
-	  --example pod_app --example pod_proxy --example istio_installer --example answer --example ask
+# Built alone and without default features, so that they are small.
+STATIC_TEST_PROGRAMS := --package istio-cni-test-programs --no-default-features
+# Programs that tests run in namespaces and in pods, whose images contain only a static program. With the examples, which use
+# dev-dependencies, the library has the features that it has in tests, and is not built twice.
+programs: pod-programs
+	$(PHASE) 'build programs for tests' cargo build $(QUIET) --workspace --examples \
+	  --bin answer --bin ask --bin installer --bin repair
+
+pod-programs: setup
+	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) $(STATIC_TEST_PROGRAMS) \
+	  --bin pod_app --bin pod_proxy --bin istio_installer --bin answer --bin ask
 
 # The tables of flags, variables, values, metrics, annotations and errors; a unit test compares them.
 reference:

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault};
-use crate::stage::{Daemon, KEPT, Node, cluster, daemon_set, own_pod, until};
+use test_support::api::{Api, Fault};
+use test_support::daemon::{Daemon, KEPT, Node, cluster, daemon_set, own_pod, until};
 
 /// A pod's grace period is 30 s.
 const WITHIN: Duration = Duration::from_secs(15);
@@ -54,7 +54,7 @@ fn withdrawn(code: u16) -> Change {
 /// The own pod is deleted by force, and its token with it.
 fn forced(api: &Api) {
     api.remove("pods", "istio-system", "agent");
-    api.put(crate::stage::pod("later", "u2"));
+    api.put(test_support::daemon::pod("later", "u2"));
     withdrawn(401)(api);
 }
 
@@ -147,7 +147,7 @@ async fn a_removal_that_cannot_be_complete_is_told_and_leaves_nothing_that_names
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_are_answered_while_the_end_is_being_decided() {
     let api = cluster().await;
-    api.put(crate::stage::pod("web", "u1"));
+    api.put(test_support::daemon::pod("web", "u1"));
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::api::Fault;
-use crate::names::names;
-use crate::stage::{Daemon, Node, cluster, pod, until};
 use crate::token;
+use test_support::api::Fault;
+use test_support::daemon::{Daemon, Node, cluster, pod, until};
+use test_support::metrics::names;
 
 const GOLDEN: &str = include_str!("../data/metrics-install-cni.txt");
 

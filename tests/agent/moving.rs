@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::stage::{Daemon, KEPT, LIST, Node, STANDS_BY, cluster, daemon_set, own_pod};
+use test_support::api::Api;
+use test_support::daemon::{Daemon, KEPT, LIST, Node, STANDS_BY, cluster, daemon_set, own_pod};
 
 /// The files in a directory of the node.
 fn names(node: &Node, dir: &str) -> Vec<String> {

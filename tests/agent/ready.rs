@@ -4,8 +4,8 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
-use crate::api::{Api, Fault};
-use crate::stage::{Daemon, Node, cluster, directories, free_ports, until};
+use test_support::api::{Api, Fault};
+use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
@@ -167,7 +167,7 @@ async fn without_the_api_servers_address_it_is_not_ready_and_says_why() {
     lost.line("the API server's name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
     assert_eq!(node.installed(), ["agent.sock", "log.sock"], "the next look takes no plugin for one that was at work");
     let conf = std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap();
-    assert_eq!(conf.trim(), crate::stage::LIST.trim(), "no chain names a plugin that has no kubeconfig");
+    assert_eq!(conf.trim(), test_support::daemon::LIST.trim(), "no chain names a plugin that has no kubeconfig");
 }
 
 /// After a reboot the run directory is empty, while the pods of the node start.
@@ -205,7 +205,10 @@ async fn a_removal_by_hand_is_refused_while_an_agent_runs_and_is_complete_after_
     let removed = uninstall(&node);
     assert_eq!(removed.status.code(), Some(0), "{}", String::from_utf8_lossy(&removed.stdout));
     assert_eq!(node.installed(), Vec::<&str>::new());
-    assert_eq!(std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap().trim(), crate::stage::LIST.trim());
+    assert_eq!(
+        std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap().trim(),
+        test_support::daemon::LIST.trim()
+    );
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault};
-use crate::stage::{Daemon, Node, cluster, pod, until};
+use test_support::api::{Api, Fault};
+use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
 /// A pod of this node whose validation found no redirection.
 fn broken(name: &str) -> Value {

@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-use crate::api::Fault;
-use crate::plugin;
-use crate::stage::{Daemon, Node, answer, cluster, exchange_on, pod, until};
+use test_support::api::Fault;
+use test_support::daemon::{Daemon, Node, answer, cluster, exchange_on, pod, until};
+use test_support::plugin;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {

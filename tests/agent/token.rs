@@ -3,8 +3,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault, Seen};
-use crate::stage::{Daemon, Node, cluster, until};
+use test_support::api::{Api, Fault, Seen};
+use test_support::daemon::{Daemon, Node, cluster, until};
 
 pub(crate) const VARIABLES: [(&str, &str); 1] = [("PLUGIN_SERVICE_ACCOUNT", "plugin")];
 pub(crate) const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::api::{Api, Fault};
-use crate::stage::{Daemon, KEPT, Node, STANDS_BY, cluster, daemon_set, pod, until};
+use test_support::api::{Api, Fault};
+use test_support::daemon::{Daemon, KEPT, Node, STANDS_BY, cluster, daemon_set, pod, until};
 
 const ANOTHER: &str = "turn: another agent serves this node";
 

@@ -1,7 +1,7 @@
 //! The watch of this node's pods: breaks, expiry, outages, and what is kept of a pod.
 
-use crate::api::Fault;
-use crate::stage::{Daemon, Node, cluster, pod, until};
+use test_support::api::Fault;
+use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
 /// Waits until the agent knows the pod, or no longer does.
 #[track_caller]

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
+use test_support::api::Api;
 
 /// Runs it with this standard input, and no cluster but the one that `kubeconfig` names.
 pub(crate) fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
@@ -25,7 +25,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// A kubeconfig for this server.
 pub(crate) fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
     let path = dir.join("kubeconfig");
-    crate::api::kubeconfig(&path, url);
+    test_support::api::kubeconfig(&path, url);
     path
 }
 

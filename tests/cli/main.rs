@@ -3,9 +3,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the sources")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-#[path = "../support/api/server.rs"]
-mod api;
-
 mod cnictl;
 mod dapr;
 mod documents;

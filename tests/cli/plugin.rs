@@ -1,10 +1,7 @@
 //! The plugin's protocol from outside: every verb, what it answers, and what it says to input that cannot be meant.
 
-#[path = "../support/plugin.rs"]
-mod support;
-
 use serde_json::json;
-use support::{Call, conf};
+use test_support::plugin::{Call, conf};
 
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 

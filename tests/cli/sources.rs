@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::cnictl::{POD, cnictl, kubeconfig, text};
+use test_support::api::Api;
 
 /// A template that shows where its parts come from.
 const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: [template-of-a-file, '{{ .Values.from }}', '{{ .MeshConfig.TrustDomain }}']\n";

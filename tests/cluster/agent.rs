@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use crate::chain::{NETWORK, PLUGINS};
 use crate::cluster::Cluster;
-use crate::runtime::{conflist, wait};
 use crate::stage::Stage;
+use test_support::runtime::{conflist, wait};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
 /// What they call the image, and what the next version of it is called.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::account::Account;
 use crate::cluster::Cluster;
-use crate::runtime::conflist;
 use crate::stage::Stage;
+use test_support::runtime::conflist;
 
 /// The node's only network.
 pub(crate) const NETWORK: &str = "/etc/cni/net.d/10-network.conflist";

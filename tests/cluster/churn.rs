@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::cluster::Change;
 use crate::objects::{injected, is_ready, standalone, uid, unvalidated};
-use crate::runtime::wait::PATIENCE;
 use crate::stage::Stage;
+use test_support::runtime::wait::PATIENCE;
 
 /// Between two looks at the disturbance, where no pod changes.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -20,11 +20,11 @@ use tokio::task::JoinHandle;
 
 use crate::agent::IMAGES;
 use crate::injector::{PROXY, VALIDATION};
-use crate::runtime::client::Cri;
-use crate::runtime::netns::Netns;
-use crate::runtime::node::IMAGE;
-use crate::runtime::programs::{Programs, static_build};
-use crate::runtime::{image, wait};
+use test_support::runtime::client::Cri;
+use test_support::runtime::netns::Netns;
+use test_support::runtime::node::IMAGE;
+use test_support::runtime::programs::{Programs, static_build};
+use test_support::runtime::{image, wait};
 
 /// The node's name.
 pub(crate) const NODE: &str = "node";

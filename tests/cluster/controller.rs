@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::account::Account;
 use crate::cluster::NODE;
 use crate::enter::LOGS;
-use crate::runtime::programs;
 use crate::stage::Stage;
+use test_support::runtime::programs;
 
 /// What a mode may do beyond looking at pods and telling of what it did.
 pub(crate) fn rules(mode: &str) -> Value {
@@ -48,7 +48,7 @@ impl Controller {
         let dir = tempfile::tempdir()?;
         let kubeconfig = dir.path().join("kubeconfig");
         Account::new(stage, &format!("{rights}-for-{mode}"), &rules(rights))?.write_kubeconfig(&kubeconfig)?;
-        let mut command = Command::new(programs::example("repair").map_err(anyhow::Error::msg)?);
+        let mut command = Command::new(programs::host_program("repair").map_err(anyhow::Error::msg)?);
         command.env_clear().env("KUBECONFIG", kubeconfig).env("NO_COLOR", "1");
         command.args(["--repair-node-name", NODE, "--repair-mode", mode]);
         // The node's own, not those that a container has of it.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
-use crate::runtime::programs::{self, Programs};
+use test_support::runtime::programs::{self, Programs};
 
 /// Starts the components, and this program inside.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/node/run");

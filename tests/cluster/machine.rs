@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::Cluster;
-use crate::runtime::node::remove_tree;
+use test_support::runtime::node::remove_tree;
 
 /// Where `node/run` keeps its own files; containerd's images and etcd's data are there, too.
 const STATE: &str = "/run/cluster";

@@ -8,9 +8,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 #![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
 
-#[path = "../support/cri/runtime.rs"]
-mod runtime;
-
 mod account;
 mod agent;
 mod chain;

@@ -15,8 +15,8 @@ use crate::churn;
 use crate::cluster::import;
 use crate::figures;
 use crate::install::longest_gap;
-use crate::runtime::programs::{pod_program, static_build};
 use crate::stage::{Case, Stage};
+use test_support::runtime::programs::{pod_program, static_build};
 
 pub(crate) const CASES: &[Case] =
     &[Case { states: "from_istios_agent_to_this_one_and_back", namespace: "migration", body: migrate }];

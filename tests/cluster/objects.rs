@@ -3,8 +3,8 @@
 use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
 
-use crate::runtime::node::IMAGE;
-use crate::runtime::pod::APP_PORT;
+use test_support::runtime::node::IMAGE;
+use test_support::runtime::pod::APP_PORT;
 
 /// What an injector writes once it has injected.
 const STATUS: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"],"revision":"default"}"#;

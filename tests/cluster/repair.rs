@@ -10,8 +10,8 @@ use crate::chain::Chain;
 use crate::controller::{self, Controller};
 use crate::figures;
 use crate::objects::{self, deployment, injected, is_broken, is_ready, standalone, uid};
-use crate::runtime::outside::Outside;
 use crate::stage::{Case, Stage};
+use test_support::runtime::outside::Outside;
 
 pub(crate) const CASES: &[Case] = &[
     Case { states: "repair_redirects_in_place_and_the_sandbox_stays", namespace: "repair", body: in_place },

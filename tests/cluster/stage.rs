@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::objects::{is_broken, uid};
-use crate::runtime::outside;
-use crate::runtime::pod::APP_PORT;
-use crate::runtime::trace::Trace;
+use test_support::runtime::outside;
+use test_support::runtime::pod::APP_PORT;
+use test_support::runtime::trace::Trace;
 
 /// What a trial states, the name of its namespace, and how it is shown.
 #[derive(Clone, Copy)]

@@ -14,8 +14,8 @@ use crate::churn;
 use crate::cluster::{Cluster, import};
 use crate::figures;
 use crate::objects::{is_ready, uid};
-use crate::runtime::programs::static_build;
 use crate::stage::{Case, Stage};
+use test_support::runtime::programs::static_build;
 
 pub(crate) const CASES: &[Case] = &[Case {
     states: "an_upgrade_that_cannot_work_leaves_the_agent_at_work_until_it_is_undone",

@@ -11,7 +11,7 @@ use nix::time::ClockId;
 
 use crate::agent::Agent;
 use crate::chain::NETWORK;
-use crate::runtime::wait::PATIENCE;
+use test_support::runtime::wait::PATIENCE;
 
 /// From one replacement to the next.
 const PERIOD: Duration = Duration::from_secs(2);

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use istio_cni::contract::annotation;
 
-use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::outside;
-use crate::runtime::pod::{APP_PORT, Pod};
 use crate::stage::Case;
+use test_support::runtime::conflist::Families;
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::outside;
+use test_support::runtime::pod::{APP_PORT, Pod};
 
 pub(crate) const CASES: &[Case] = &[
     ("asks_the_api_server_where_there_is_no_agent", no_agent),

@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use istio_cni::contract::{PLUGIN_NAME, POD_ANNOTATIONS_CAPABILITY};
 use serde_json::{Value, json};
 
-use crate::runtime::conflist::{self, Families};
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::pod::Pod;
-use crate::runtime::programs::on_path;
-use crate::runtime::sandbox::Sandbox;
 use crate::stage::{Case, Missing};
+use test_support::runtime::conflist::{self, Families};
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::pod::Pod;
+use test_support::runtime::programs::on_path;
+use test_support::runtime::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     ("check_passes_after_add_and_names_a_rule_that_is_gone", check),

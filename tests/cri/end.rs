@@ -2,12 +2,12 @@
 
 use anyhow::Result;
 
-use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::outside;
-use crate::runtime::pod::{APP_PORT, Pod};
 use crate::stage::Case;
+use test_support::runtime::conflist::Families;
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::outside;
+use test_support::runtime::pod::{APP_PORT, Pod};
 
 /// So many bytes the API server allows for all annotations of an object together.
 const ANNOTATIONS: usize = 256 << 10;

@@ -5,9 +5,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 
-#[path = "../support/cri/runtime.rs"]
-mod runtime;
-
 mod ask;
 mod check;
 mod end;
@@ -25,7 +22,7 @@ use stage::Stage;
 fn main() -> ExitCode {
     // One thread, this one: containerd ends with the thread that has started it.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    runtime::signals::end_nodes();
+    test_support::runtime::signals::end_nodes();
     let stage = Stage::default();
     let cases = [redirect::CASES, refuse::CASES, skip::CASES, ask::CASES, end::CASES, check::CASES].concat();
     let trials = cases.into_iter().map(|case| stage.trial(case)).collect();

@@ -6,14 +6,14 @@ use anyhow::{Context as _, Result};
 use istio_cni::contract::{annotation, proxy_env};
 use serde_json::Value;
 
-use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::outside::{self, Outside};
-use crate::runtime::pod::{APP_PORT, Pod};
-use crate::runtime::programs::on_path;
-use crate::runtime::sandbox::Sandbox;
 use crate::stage::{Case, Missing};
+use test_support::runtime::conflist::Families;
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::outside::{self, Outside};
+use test_support::runtime::pod::{APP_PORT, Pod};
+use test_support::runtime::programs::on_path;
+use test_support::runtime::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
     ("redirects_both_ways_in_ipv4", redirects_ipv4),

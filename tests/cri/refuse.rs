@@ -5,13 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use istio_cni::contract::annotation;
 
-use crate::runtime::conflist::AGENT_NAMESPACE;
-use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::pod::Pod;
-use crate::runtime::wait::timed;
 use crate::stage::Case;
+use test_support::runtime::conflist::AGENT_NAMESPACE;
+use test_support::runtime::conflist::Families;
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::pod::Pod;
+use test_support::runtime::wait::timed;
 
 pub(crate) const CASES: &[Case] = &[
     ("refuses_malformed_annotation_and_takes_the_pod_once_it_is_fixed", malformed_annotation),

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use istio_cni::contract::{annotation, container};
 
-use crate::runtime::conflist::EXCLUDED_NAMESPACE;
-use crate::runtime::conflist::Families;
-use crate::runtime::mesh::Mesh;
-use crate::runtime::node::Node;
-use crate::runtime::outside::Outside;
-use crate::runtime::pod::Pod;
 use crate::stage::Case;
+use test_support::runtime::conflist::EXCLUDED_NAMESPACE;
+use test_support::runtime::conflist::Families;
+use test_support::runtime::mesh::Mesh;
+use test_support::runtime::node::Node;
+use test_support::runtime::outside::Outside;
+use test_support::runtime::pod::Pod;
 
 pub(crate) const CASES: &[Case] = &[
     ("skips_pod_without_sidecar_annotation_and_asks_nobody", no_status),

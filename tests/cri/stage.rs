@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use libtest_mimic::{Completion, Failed, Trial};
 
-use crate::runtime::node::Node;
-use crate::runtime::programs::Programs;
+use test_support::runtime::node::Node;
+use test_support::runtime::programs::Programs;
 
 /// A trial: the fact that it states, and how it is shown on a node on which nothing runs.
 pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);

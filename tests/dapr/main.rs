@@ -15,11 +15,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
+use test_support::go;
 
-#[path = "../support/go.rs"]
-mod go;
-
-const MODULE: &str = "gomatch";
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomatch");
 
 fn main() {
     let args = Arguments::from_args();
@@ -44,7 +42,7 @@ struct Go {
 impl Go {
     /// Builds the program outside the repository.
     fn start(directory: &Path) -> Result<Self> {
-        let program = directory.join(MODULE);
+        let program = directory.join("gomatch");
         go::build(MODULE, &program)?;
         let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("stdin is piped")?;

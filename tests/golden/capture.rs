@@ -5,8 +5,8 @@ use istio_cni::redirect::Redirect;
 use istio_cni::rules;
 use libtest_mimic::Failed;
 
-use crate::cases::configuration;
 use crate::same;
+use test_support::cases::configuration;
 
 pub(crate) fn iptables(name: &str, expected: &str) -> Result<(), Failed> {
     let (redirect, ipv6) = case(name)?;

@@ -5,10 +5,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
 
-#[path = "../support/cases.rs"]
-#[expect(clippy::expect_used, reason = "the cases hold valid values")]
-mod cases;
-
 mod capture;
 mod own;
 mod plugin;

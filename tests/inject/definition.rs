@@ -6,9 +6,9 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::go;
+use test_support::go;
 
-const MODULE: &str = "gomesh";
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomesh");
 const NAME: &str = "the table of the mesh's configuration is the published definition";
 
 pub(crate) fn trial() -> Trial {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::go;
+use test_support::go;
 
 /// A document as Go writes it, or why Go does not read it.
 #[derive(Debug, Deserialize)]
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     pub(crate) error: String,
 }
 
-const MODULE: &str = "kubetypes";
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/kubetypes");
 
 /// The reason why the program cannot be built here.
 pub(crate) fn missing() -> Option<String> {
@@ -37,7 +37,7 @@ struct Program {
 impl Program {
     fn build() -> Result<Self> {
         let directory = tempfile::tempdir()?;
-        let path = directory.path().join(MODULE);
+        let path = directory.path().join("kubetypes");
         go::build(MODULE, &path)?;
         Ok(Self { _directory: directory, path })
     }

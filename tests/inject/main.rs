@@ -12,8 +12,6 @@ mod definition;
 mod differences;
 mod documents;
 mod equal;
-#[path = "../support/go.rs"]
-mod go;
 mod kept;
 mod kube_inject;
 mod kubernetes;

@@ -12,6 +12,7 @@ use istio_cni::install::server::Server;
 use istio_cni::install::settings::{Entry, KubeconfigSettings, Mode};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
+use test_support::program::built;
 
 /// Plugins of the networks that tests use, on each node from the start.
 const FOREIGN: [&str; 6] = ["bandwidth", "bridge", "calico", "portmap", "ptp", "tuning"];
@@ -138,5 +139,5 @@ pub(crate) fn has_entry(path: &Path) -> bool {
 
 /// What tests kill, and run as somebody else.
 pub(crate) fn program() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples/installer")
+    built("installer")
 }

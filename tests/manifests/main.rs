@@ -17,9 +17,6 @@ mod rights;
 mod shipped;
 mod values;
 
-#[path = "../support/cri/image.rs"]
-pub mod image;
-
 use libtest_mimic::{Arguments, Trial};
 
 fn main() {

@@ -9,9 +9,9 @@ use tar::Archive;
 
 use crate::agent::Agent;
 use crate::helm::{AGENT, INJECTOR};
-use crate::image;
 use crate::injector::Injector;
 use crate::objects::parse;
+use test_support::runtime::image;
 
 /// The place of the program that a pod runs.
 const INSTALLER: &str = "usr/local/bin/install-cni";

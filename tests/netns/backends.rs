@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
-use crate::support::{self, IPV6, LEGACY_TABLES, NFT_COMPAT, TestNetns, Users, by, trial};
+use test_support::netns::{self as support, IPV6, LEGACY_TABLES, NFT_COMPAT, TestNetns, Users, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const ALL: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft", "iptables-legacy-save"];

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 
 use crate::encoder::{CASES, LEGACY, assert_same, case, program, saved, saved_legacy};
 use crate::random;
-use crate::support::{self, NFT_COMPAT, TestNetns, Users};
+use test_support::netns::{self as support, NFT_COMPAT, TestNetns, Users};
 
 const IPTABLES: &[&str] = &["iptables-nft", "iptables-nft-save", "ip6tables-nft-save", "nft"];
 const BACKENDS: [(Backend, &str, &[&str]); 3] = [

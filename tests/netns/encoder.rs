@@ -7,9 +7,9 @@ use istio_cni::redirect::{Owner, OwnerGroups, Redirect};
 use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
 
-use crate::cases::configuration;
 use crate::random;
-use crate::support::{self, TestNetns};
+use test_support::cases::configuration;
+use test_support::netns::{self as support, TestNetns};
 
 const IPTABLES: &[&str] =
     &["iptables-nft-restore", "iptables-nft-save", "ip6tables-nft-restore", "ip6tables-nft-save", "nft"];

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
-use crate::support::{IPV6, Users, trial};
+use test_support::netns::{IPV6, Users, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];

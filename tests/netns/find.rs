@@ -15,7 +15,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
-use crate::support::{IPV6, TestNetns, trial};
+use test_support::netns::{IPV6, TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use libtest_mimic::Trial;
 
-use crate::support::{TestNetns, trial};
+use test_support::netns::{TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];

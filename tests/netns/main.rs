@@ -3,25 +3,6 @@
 #![expect(clippy::disallowed_methods, reason = "tests create namespaces, run programs and read the environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
-#[path = "../support/netns.rs"]
-mod support;
-
-#[path = "../support/cases.rs"]
-mod cases;
-
-#[path = "../support/plugin.rs"]
-mod plugin_call;
-
-#[path = "../support/api/server.rs"]
-mod api;
-
-#[path = "../support/repair.rs"]
-mod stage;
-
-#[path = "../pod/servers.rs"]
-#[allow(dead_code, reason = "the API server of the lookup's tests; a part of it serves here")]
-mod servers;
-
 mod backends;
 mod converge;
 mod encoder;

@@ -9,9 +9,9 @@ use istio_cni::contract;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::plugin_call::{Answer, Call, conf};
-use crate::servers::{self, Api, Authority, Script};
-use crate::support::{NFT_COMPAT, TestNetns, Users, trial};
+use test_support::netns::{NFT_COMPAT, TestNetns, Users, trial};
+use test_support::plugin::{Answer, Call, conf};
+use test_support::servers::{self, Api, Authority, Script};
 
 /// Maximum duration of a call, whatever the agent and the API server do.
 const PATIENCE: Duration = Duration::from_secs(30);

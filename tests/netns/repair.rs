@@ -11,10 +11,10 @@ use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::api::Api;
 use crate::find::{Node, netns};
-use crate::stage::{Controller, broken, settings};
-use crate::support::{IPV6, TestNetns, trial};
+use test_support::api::Api;
+use test_support::netns::{IPV6, TestNetns, trial};
+use test_support::repair::{Controller, broken, settings};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -10,8 +10,8 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::find::netns;
-use crate::support::{NFT_COMPAT, TestNetns, by, trial};
 use crate::truth::table::usual;
+use test_support::netns::{NFT_COMPAT, TestNetns, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -14,8 +14,8 @@ use istio_cni::redirect::{Owner, Redirect};
 use istio_cni::rules::{self, Family};
 use libtest_mimic::Trial;
 
-use crate::support::{LEGACY_TABLES, NFT_COMPAT, TestNetns, by, families, lacks, trial};
 use table::Case;
+use test_support::netns::{LEGACY_TABLES, NFT_COMPAT, TestNetns, by, families, lacks, trial};
 use topology::Topology;
 
 /// A method to program rules.

@@ -10,7 +10,7 @@ use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 
-use crate::support::{IPV6, TestNetns, by, trial};
+use test_support::netns::{IPV6, TestNetns, by, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

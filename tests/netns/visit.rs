@@ -8,7 +8,7 @@ use istio_cni::netns::{Error, Netns, addresses, routes};
 use istio_cni::rules::Family;
 use libtest_mimic::Trial;
 
-use crate::support::{IPV6, TestNetns, trial};
+use test_support::netns::{IPV6, TestNetns, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![

@@ -8,7 +8,7 @@ use istio_cni::pod::PodName;
 use istio_cni::pod::agent::{self, Error, LIMITS, Response};
 use istio_cni::pod::http::Error as Http;
 
-use crate::servers::{Agent, Script, facts, web};
+use test_support::servers::{Agent, Script, facts, web};
 
 const LIMIT: Duration = Duration::from_millis(300);
 

@@ -8,7 +8,7 @@ use istio_cni::pod::http::Error as Http;
 use istio_cni::pod::{ExtractError, PodFacts, PodName, kubeconfig};
 use serde_json::json;
 
-use crate::servers::{Api, Authority, Script, pod, run_dir, run_dir_named, status, web};
+use test_support::servers::{Api, Authority, Script, pod, run_dir, run_dir_named, status, web};
 
 const LIMIT: Duration = Duration::from_millis(800);
 

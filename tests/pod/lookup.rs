@@ -8,7 +8,7 @@ use istio_cni::pod::lookup::{AgentMiss, ApiMiss, Error, Found, Lookup, LookupBud
 use istio_cni::pod::{PodName, agent, api};
 use tempfile::TempDir;
 
-use crate::servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
+use test_support::servers::{Agent, Api, Authority, Script, facts, pod, run_dir, status, web};
 
 fn lookup(run_dir: &Path, pod: &PodName, uid: Option<&str>, budget: LookupBudget) -> Result<Found, Error> {
     Lookup::start(run_dir, pod, uid, budget).response().or_else(|unanswered| unanswered.fall_back_to_api())

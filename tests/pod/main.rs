@@ -7,4 +7,3 @@
 mod agent;
 mod api;
 mod lookup;
-mod servers;

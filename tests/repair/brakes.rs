@@ -3,8 +3,8 @@
 use istio_cni::pod::watched::Seen;
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::stage::{Controller, broken};
+use test_support::api::Api;
+use test_support::repair::{Controller, broken};
 
 /// A broken pod of a ReplicaSet, created at this second of the day.
 fn made(name: &str, owner: &str, second: u32) -> Value {

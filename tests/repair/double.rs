@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault};
+use test_support::api::{Api, Fault};
 
 fn pod(name: &str, node: &str) -> Value {
     json!({
@@ -153,6 +153,6 @@ async fn faults_have_a_count_and_requests_are_recorded() {
     assert!(tokio::time::timeout(Duration::from_millis(50), pods(&api).get("a")).await.is_err());
     api.heal();
     pods(&api).get("a").await.unwrap();
-    let lines: Vec<String> = api.requests().iter().map(crate::api::Seen::line).collect();
+    let lines: Vec<String> = api.requests().iter().map(test_support::api::Seen::line).collect();
     assert_eq!(lines, vec!["GET /api/v1/namespaces/shop/pods/a"; 4]);
 }

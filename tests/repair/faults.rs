@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault, Seen};
-use crate::stage::{Controller, broken, failing, flush};
+use test_support::api::{Api, Fault, Seen};
+use test_support::repair::{Controller, broken, failing, flush};
 
 const EVICTION: &str = "/pods/web-0/eviction";
 
@@ -114,7 +114,7 @@ async fn another_pod_with_the_same_name_is_not_evicted() {
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
     api.remove("pods", "shop", "web-0");
-    let mut namesake = crate::stage::pod("web-0");
+    let mut namesake = test_support::repair::pod("web-0");
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
     until_counted(&api, &controller, "skip", 1).await;
@@ -192,7 +192,7 @@ async fn no_pod_is_missed_if_a_watch_breaks_or_expires() {
 async fn broken_pods_are_found_after_an_outage() {
     let api = Api::start().await;
     let (address, client) = (api.address(), api.client());
-    let controller = Controller::with(client, crate::stage::settings(""));
+    let controller = Controller::with(client, test_support::repair::settings(""));
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
     drop(api);
     let line =

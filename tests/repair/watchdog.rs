@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault};
-use crate::stage::Controller;
+use test_support::api::{Api, Fault};
+use test_support::repair::Controller;
 
 /// A pod with a controller that requests the sidecar but lacks it, created at this second of the day.
 fn bare(name: &str, second: u32) -> Value {

@@ -2,11 +2,11 @@
 
 use istio_cni::webhook::{Certificates, Selection};
 
-use crate::api::{Api, Fault};
-use crate::client::{Connection, trusting};
 use crate::stage::{
     Plan, Server, bundles, bundles_of, issue, mount, selection, webhook_configuration, webhook_configuration_of_dapr,
 };
+use test_support::api::{Api, Fault};
+use test_support::client::{Connection, trusting};
 
 const CONFIGURATION: &str = "/mutatingwebhookconfigurations/istio-sidecar-injector";
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-use crate::client::{Connection, presenting, trusting};
 use crate::stage::{Plan, Simple, review};
+use test_support::client::{Connection, presenting, trusting};
 
 /// An authority, and a certificate of it for a caller.
 struct Caller {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use istio_cni::webhook::{Certificates, Issued, Lifetime, Place};
 use serde_json::Value;
 
-use crate::api::{Api, Fault};
-use crate::client::{Connection, NAME, trusting};
 use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
+use test_support::api::{Api, Fault};
+use test_support::client::{Connection, NAME, trusting};
 
 fn self_signed(place: Place, lifetime: Duration) -> Certificates {
     Certificates::SelfSigned { place, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }

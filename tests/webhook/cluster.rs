@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, Fault};
-use crate::client::{Connection, trusting};
 use crate::program::{Program, names, patched, review as pod_review};
 use crate::stage::{bundles, webhook_configuration};
+use test_support::api::{Api, Fault};
+use test_support::client::{Connection, trusting};
 
 fn stall(api: &Api, resource: &str) {
     api.fault(Fault::on("GET", resource).status(503));

@@ -4,9 +4,9 @@ use istio_cni::webhook::{Certificates, Source};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::api::Api;
-use crate::client::{Connection, trusting};
 use crate::stage::{Plan, Server, issue, mount, review, stamp_of};
+use test_support::api::Api;
+use test_support::client::{Connection, trusting};
 
 const LOADED: &str = "sidecar_injection_reloads_total{what=\"configuration\",result=";
 

@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-use crate::api::{Api, Fault};
-use crate::client::Connection;
 use crate::hostile::cpu;
 use crate::stage::{Plan, Simple};
+use test_support::api::{Api, Fault};
+use test_support::client::Connection;
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
 

@@ -14,9 +14,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::api::Api;
-use crate::client::{Connection, NAME};
 use crate::stage::{Plan, Simple, review};
+use test_support::api::Api;
+use test_support::client::{Connection, NAME};
 
 pub(crate) fn head(length: usize) -> String {
     format!(

@@ -8,8 +8,8 @@ use istio_cni::webhook::Settings;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::client::NAME;
 use crate::stage::{Simple, review};
+use test_support::client::NAME;
 
 /// Waits until nobody new is let in.
 async fn until_refused(address: SocketAddr) {

@@ -1,18 +1,11 @@
 //! The admission server over real TLS and real sockets, beside an API server that fails on demand.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time and write files")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
-
-#[path = "../support/api/server.rs"]
-mod api;
-
-#[path = "../support/metrics.rs"]
-mod names;
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod bundle;
 mod callers;
 mod certificates;
-mod client;
 mod cluster;
 mod configuration;
 mod dapr;

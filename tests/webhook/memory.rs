@@ -10,11 +10,11 @@ use istio_cni::webhook::Settings;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::api::Api;
-use crate::client::{Connection, trusting};
 use crate::hostile::{Held, head, still_answers};
 use crate::program::Program;
 use crate::stage::{Plan, Simple, bundles, get, review, webhook_configuration};
+use test_support::api::Api;
+use test_support::client::{Connection, trusting};
 
 const MIB: usize = 1 << 20;
 const REFUSED: &str = r#"sidecar_injection_decisions_total{decision="refuse",reason="memory"}"#;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::api::{Api, Fault};
-use crate::client::{Connection, trusting};
-use crate::names::names;
 use crate::program::Program;
 use crate::stage::{bundles, get, webhook_configuration, webhook_configuration_of_dapr};
+use test_support::api::{Api, Fault};
+use test_support::client::{Connection, trusting};
+use test_support::metrics::names;
 
 const GOLDEN: &str = include_str!("../data/metrics-sidecar-injector.txt");
 

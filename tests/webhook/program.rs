@@ -10,9 +10,9 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::api::{Api, kubeconfig};
-use crate::client::{Connection, trusting};
 use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
+use test_support::api::{Api, kubeconfig};
+use test_support::client::{Connection, trusting};
 
 /// A running program; it ends with the value.
 pub(crate) struct Program {

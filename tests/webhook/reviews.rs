@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::client::NAME;
 use crate::stage::{Simple, review, stamp_of};
+use test_support::client::NAME;
 
 #[tokio::test]
 async fn both_versions_are_answered_with_patch_skip_or_refusal() {

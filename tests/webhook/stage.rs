@@ -20,8 +20,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-use crate::api::Api;
-use crate::client::{Connection, NAME, trusting};
+use test_support::api::Api;
+use test_support::client::{Connection, NAME, trusting};
 
 /// How long a test waits for what it expects.
 const PATIENCE: Duration = Duration::from_secs(20);

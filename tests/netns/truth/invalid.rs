@@ -12,7 +12,7 @@ use istio_cni::rules::Family;
 use super::Backend;
 use super::table::Place;
 use super::topology::Topology;
-use crate::support::families;
+use test_support::netns::families;
 
 /// Invalid packets arrive, and do not with `drop_invalid`.
 pub(crate) fn are_dropped_when_asked(backend: Backend) {

@@ -4,14 +4,14 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use istio_cni::rules::Family;
 
 use super::table::{Place, Row};
-use crate::support::{TestNetns, families};
+use test_support::netns::{TestNetns, families};
+use test_support::program::built;
 
 /// `eth0` leads everywhere except to [`super::table::Place::Beyond`], which is behind `eth1`.
 pub(crate) struct Topology {
@@ -126,7 +126,7 @@ impl Topology {
     pub(crate) fn ask(&self, row: &Row, family: Family) -> String {
         let netns = if row.asker.in_pod { &self.pod } else { &self.world };
         let output = netns.inside(|| {
-            let mut command = Command::new(program("ask"));
+            let mut command = Command::new(built("ask"));
             command.args(row.question(family)).uid(row.asker.uid).gid(row.asker.gid);
             command.output().unwrap()
         });
@@ -146,7 +146,7 @@ fn configure(netns: &TestNetns, lines: &str) {
 /// Starts a program, and returns when it listens.
 fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
     let child = netns.inside(|| {
-        let mut command = Command::new(program("answer"));
+        let mut command = Command::new(built("answer"));
         command.args([name, &id.to_string()]).args(ports).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
     });
     let mut server = Server(child.unwrap());
@@ -154,12 +154,4 @@ fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
     BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n", "{name} does not listen on {ports:?}; its standard error says why");
     server
-}
-
-/// The path of an example; Cargo puts them beside the directory of this test.
-fn program(name: &str) -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples").join(name);
-    assert!(path.exists(), "{} is not built: cargo build --examples", path.display());
-    path
 }

@@ -9,7 +9,7 @@ use gotemplate::{Budget, Delims, Error, Functions, Template, Value, write_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::module;
+use test_support::go as module;
 
 /// A template with its data.
 #[derive(Debug, Clone, Serialize)]
@@ -85,7 +85,7 @@ struct Process {
     stdout: BufReader<ChildStdout>,
 }
 
-const MODULE: &str = "gotemplate";
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gotemplate");
 
 /// The reason why the program cannot be built here.
 pub(crate) fn missing() -> Option<String> {
@@ -117,7 +117,7 @@ pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
 /// The program is built outside of the repository. It ends with its stdin, that is with this process.
 fn start() -> Result<Process> {
     let built = tempfile::tempdir()?;
-    let program = built.path().join(MODULE);
+    let program = built.path().join("gotemplate");
     module::build(MODULE, &program)?;
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let stdin = child.stdin.take().context("stdin is piped")?;

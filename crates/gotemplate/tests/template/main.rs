@@ -6,8 +6,6 @@
 
 mod go;
 mod gtmpl;
-#[path = "../../../../tests/support/go.rs"]
-mod module;
 mod random;
 mod sprig;
 mod table;

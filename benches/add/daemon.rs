@@ -1,0 +1,49 @@
+//! The shipped `install-cni` as a process, with an API server that knows the measured pods: it answers the plugin and takes
+//! its log lines, as on a node.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use tokio::runtime::Runtime;
+
+use crate::case::Case;
+use crate::pod;
+use test_support::api::Api;
+use test_support::daemon::{Daemon, Node, cluster, until};
+
+/// A running daemon. It ends with the value.
+pub(crate) struct Agent {
+    _daemon: Daemon,
+    node: Node,
+    _api: Api,
+    _runtime: Runtime,
+}
+
+impl Agent {
+    /// Starts it, and waits until it knows the pods.
+    pub(crate) fn start() -> Result<Self> {
+        // It only serves the daemon's watches: a thread of its own is enough.
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().context("the API server's runtime")?;
+        let api = runtime.block_on(cluster());
+        for case in Case::ALL {
+            api.put(pod::object(case));
+        }
+        // A run directory is on a tmpfs, as /var/run is.
+        let node = Node::within(tempfile::tempdir_in("/run")?);
+        let daemon = Daemon::start(&node, &api.url());
+        daemon.ready();
+        for case in Case::ALL {
+            until("the agent to know the pods", || match node.ask(pod::name(case), pod::UID) {
+                (200, _) => Ok(()),
+                (status, body) => Err(format!("{status} {body}; log: {}", daemon.said())),
+            });
+        }
+        Ok(Self { _daemon: daemon, node, _api: api, _runtime: runtime })
+    }
+
+    /// Where its sockets are.
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.node.path("run")
+    }
+}

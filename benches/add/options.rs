@@ -1,0 +1,35 @@
+//! The command line.
+
+use anyhow::{Result, bail};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Timed runs of each subject alone; of each rate four times as many.
+    pub(crate) runs: usize,
+    /// Print JSON instead of tables.
+    pub(crate) json: bool,
+}
+
+impl Options {
+    const USAGE: &'static str = "cargo bench --bench add -- [--runs N] [--quick] [--json]";
+
+    /// Reads the words after the program's name.
+    pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self> {
+        let mut options = Self { runs: 40, json: false };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--quick" => options.runs = 7,
+                // An argument of `cargo bench`.
+                "--bench" => {}
+                "--json" => options.json = true,
+                "--runs" => match words.next().and_then(|n| n.parse().ok()) {
+                    Some(runs) if runs > 0 => options.runs = runs,
+                    _ => bail!("--runs takes a number from 1: {}", Self::USAGE),
+                },
+                _ => bail!("{word:?} is unknown: {}", Self::USAGE),
+            }
+        }
+        Ok(options)
+    }
+}

@@ -1,0 +1,367 @@
+//! A node of directories with the real `install-cni` on it, and an API server that knows its DaemonSet.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::api::Api;
+use crate::program::built;
+
+pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
+/// How many inotify instances root may have in a user namespace, as seen from inside.
+const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
+/// How long a test waits for what it expects.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `look` finds it; where it does not, panics with what was seen last.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(last) => {
+                assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}; last seen: {last}");
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What an agent leaves on the node where another one follows, or has followed.
+pub const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
+/// An agent that another one has superseded says so.
+pub const STANDS_BY: &str = "this one takes over again if that one dies";
+/// The end of an agent that another one has superseded.
+pub const LEFT_TO_ANOTHER: &str = "kept: another agent serves this node already";
+
+/// What a node has before the daemon comes.
+pub struct Node {
+    root: TempDir,
+}
+
+impl Node {
+    pub fn new() -> Self {
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    pub fn within(root: TempDir) -> Self {
+        let node = Self { root };
+        for dir in ["net", "bin", "run", "image", "account"] {
+            fs::create_dir(node.path(dir)).unwrap();
+        }
+        fs::write(node.path("bin/ptp"), "").unwrap();
+        fs::write(node.path("image/istio-cni"), [0x7f; 1000]).unwrap();
+        fs::write(node.path("account/token"), "token-1").unwrap();
+        fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
+        node.overwrite();
+        node
+    }
+
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    /// Another writer's configuration, which has been there for a while.
+    pub fn overwrite(&self) {
+        let path = self.path("net/10-net.conflist");
+        fs::write(&path, LIST).unwrap();
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
+    }
+
+    /// What of the plugin is on the node.
+    pub fn installed(&self) -> Vec<&'static str> {
+        let chain = fs::read_to_string(self.path("net/10-net.conflist")).unwrap_or_default();
+        let parts = [
+            ("chain entry", chain.contains("istio-cni")),
+            ("kubeconfig", self.path("run/istio-cni-kubeconfig").exists()),
+            ("plugin", self.path("bin/istio-cni").exists()),
+            ("agent.sock", self.path("run/agent.sock").exists()),
+            ("log.sock", self.path("run/log.sock").exists()),
+        ];
+        parts.into_iter().filter_map(|(part, there)| there.then_some(part)).collect()
+    }
+
+    /// Waits until all of the plugin is on the node, and both sockets.
+    #[track_caller]
+    pub fn complete(&self) {
+        until("a complete installation", || match self.installed() {
+            all if all.len() == 5 => Ok(()),
+            some => Err(format!("{some:?}")),
+        });
+    }
+
+    /// One answer of the agent: status and body.
+    pub fn ask(&self, pod: &str, uid: &str) -> (u16, String) {
+        exchange_on(&self.path("run/agent.sock"), &format!("GET /pod?namespace=shop&name={pod}&uid={uid}"), "")
+    }
+
+    /// Lines of the plugin, and the status that it gets.
+    pub fn log(&self, lines: &[Value]) -> u16 {
+        let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+        exchange_on(&self.path("run/log.sock"), "POST /log", &serde_json::to_string(&lines).unwrap()).0
+    }
+}
+
+/// Status and body of one request on a Unix socket; 0 while nobody listens.
+pub fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
+    match UnixStream::connect(path) {
+        Ok(stream) => exchange(stream, request, body),
+        Err(error) => (0, error.to_string()),
+    }
+}
+
+/// Status and body of one request on a connection.
+pub fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
+    let length = body.len();
+    let head = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    // The other end may answer, and close, before all of it is written.
+    let _ = stream.write_all(format!("{head}{body}").as_bytes());
+    answer(&mut stream)
+}
+
+/// Status and body of an answer up to its end; 0 where none comes.
+pub fn answer(stream: &mut impl std::io::Read) -> (u16, String) {
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        bytes.extend_from_slice(&buffer[..count]);
+    }
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, body.to_owned())
+}
+
+/// A running `install-cni`; it is killed with the value.
+pub struct Daemon {
+    child: Child,
+    health: u16,
+    metrics: u16,
+    log: PathBuf,
+}
+
+impl Daemon {
+    pub fn start(node: &Node, api: &str) -> Self {
+        Self::with(node, api, &[])
+    }
+
+    pub fn with(node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::on(free_ports(), node, api, variables)
+    }
+
+    /// In a user namespace of its own, in which root can have so many inotify instances.
+    pub fn with_inotify(node: &Node, api: &str, instances: u32) -> Self {
+        let enter = format!("echo {instances} > {INSTANCES} && exec \"$@\"");
+        let inside = ["--user", "--map-root-user", "sh", "-c", &enter, "sh"];
+        Self::command(free_ports(), node, api, |command| {
+            let mut outside = Command::new("unshare");
+            outside.args(inside).arg(command.get_program()).args(command.get_args()).env_clear();
+            let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+            outside.envs(variables).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+            *command = outside;
+        })
+    }
+
+    /// Lets the daemon's user namespace have so many inotify instances.
+    pub fn allow_inotify(&self, instances: u32) {
+        let pid = self.child.id().to_string();
+        let write = format!("echo {instances} > {INSTANCES}");
+        let done = Command::new("nsenter").args(["--user", "--target", &pid, "sh", "-c", &write]).status();
+        assert!(done.unwrap().success());
+    }
+
+    /// With flags that come after those of the node.
+    pub fn with_flags(node: &Node, api: &str, flags: &[String]) -> Self {
+        Self::command(free_ports(), node, api, |command| {
+            command.args(flags);
+        })
+    }
+
+    /// On these ports, of health and of metrics.
+    pub fn on(ports: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::command(ports, node, api, |command| {
+            command.envs(variables.iter().copied());
+        })
+    }
+
+    fn command([health, metrics]: [u16; 2], node: &Node, api: &str, extend: impl FnOnce(&mut Command)) -> Self {
+        let config = node.path("kubeconfig");
+        crate::api::kubeconfig(&config, api);
+        let log = node.path(&format!("log.{health}"));
+        let mut command = Command::new(program());
+        command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&config);
+        command.arg(format!("--health-port={health}")).arg(format!("--monitoring-port={metrics}"));
+        command.args(["--node-name=n1", "--pod-namespace=istio-system", "--pod-name=agent", "--log_as_json"]);
+        command.env("KUBERNETES_SERVICE_HOST", "10.0.0.1").env("KUBERNETES_SERVICE_PORT", "443");
+        extend(&mut command);
+        let output = File::create(&log).unwrap();
+        let child = command.stderr(output.try_clone().unwrap()).stdout(output).spawn().unwrap();
+        Self { child, health, metrics, log }
+    }
+
+    /// Status and body; 0 while nobody listens.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let port = if path == "/metrics" { self.metrics } else { self.health };
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(stream) => exchange(stream, &format!("GET {path}"), ""),
+            Err(error) => (0, error.to_string()),
+        }
+    }
+
+    /// Waits until probes say so.
+    #[track_caller]
+    pub fn readyz(&self, status: u16, part: &str) {
+        until(&format!("{status} {part} of /readyz"), || match self.get("/readyz") {
+            (found, text) if found == status && text.contains(part) => Ok(()),
+            (found, text) => Err(format!("{found} {text}; log: {}", self.said())),
+        });
+    }
+
+    #[track_caller]
+    pub fn ready(&self) {
+        self.readyz(200, "ok");
+    }
+
+    /// Its log so far.
+    pub fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// The line of the log with these words.
+    #[track_caller]
+    pub fn line(&self, words: &str) -> Value {
+        until(words, || {
+            let said = self.said();
+            let line = said.lines().find(|line| line.contains(words)).ok_or_else(|| said.clone())?;
+            serde_json::from_str(line).map_err(|_| said.clone())
+        })
+    }
+
+    /// The most memory that it has had, in KiB.
+    pub fn peak(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// A line of its memory, in KiB.
+    pub fn memory(&self, line: &str) -> u64 {
+        let status = fs::read_to_string(self.process().join("status")).unwrap();
+        let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// What the kernel tells of it.
+    pub fn process(&self) -> PathBuf {
+        format!("/proc/{}", self.child.id()).into()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    /// Exit code and log of an end that was asked for.
+    #[track_caller]
+    pub fn end(mut self) -> (Option<i32>, String) {
+        self.signal(Signal::SIGTERM);
+        self.ended()
+    }
+
+    /// The log of an end that leaves the node to the agent that has taken over.
+    #[track_caller]
+    pub fn end_superseded(self) -> String {
+        let (code, said) = self.end();
+        assert!(code == Some(0) && said.contains(LEFT_TO_ANOTHER), "{code:?} {said}");
+        said
+    }
+
+    #[track_caller]
+    fn ended(&mut self) -> (Option<i32>, String) {
+        let said = self.log.clone();
+        let status = until("the daemon's end", || {
+            let ended = self.child.try_wait().unwrap();
+            ended.ok_or_else(|| fs::read_to_string(&said).unwrap())
+        });
+        let said = self.said();
+        assert!(!said.contains("token-1"), "a log has no token: {said}");
+        (status.code(), said)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Cargo's build for tests; the bench names the one that is shipped.
+fn program() -> PathBuf {
+    std::env::var_os("INSTALL_CNI").map_or_else(|| built("install-cni"), PathBuf::from)
+}
+
+/// The flags of a node's directories.
+pub fn directories(node: &Node) -> Vec<String> {
+    [
+        ("mounted-cni-net-dir", "net"),
+        ("mounted-cni-bin-dir", "bin"),
+        ("cni-bin-source-dir", "image"),
+        ("service-account-dir", "account"),
+        ("cni-agent-run-dir", "run"),
+    ]
+    .map(|(flag, dir)| format!("--{flag}={}", node.path(dir).display()))
+    .to_vec()
+}
+
+/// Both at once, lest they be the same.
+pub fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// An API server that knows the node and its DaemonSet.
+pub async fn cluster() -> Api {
+    let api = Api::start().await;
+    api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "os": "linux" } }, "spec": {} }));
+    api.put(daemon_set());
+    api
+}
+
+/// The DaemonSet that selects the node.
+pub fn daemon_set() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": { "namespace": "istio-system", "name": "istio-cni-node" },
+        "spec": {
+            "selector": {},
+            "template": { "spec": { "nodeSelector": { "os": "linux" }, "containers": [{ "name": "install-cni" }] } },
+        },
+    })
+}
+
+/// The daemon's own pod.
+pub fn own_pod() -> Value {
+    let mut own = pod("agent", "own");
+    own["metadata"]["namespace"] = "istio-system".into();
+    own
+}
+
+/// An injected pod on this node.
+pub fn pod(name: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": "shop", "name": name, "uid": uid, "annotations": { "sidecar.istio.io/status": "{}" },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true }],
+        },
+        "spec": { "nodeName": "n1", "containers": [{ "name": "istio-proxy", "args": ["proxy", "sidecar"] }] },
+        "status": { "phase": "Pending" },
+    })
+}

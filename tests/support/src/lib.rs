@@ -1,0 +1,36 @@
+//! Test support that several suites, benches and tools share: doubles, namespaces, container runtimes, cases.
+//!
+//! Functions panic or return errors for the test to report. Nothing here asserts a property of the programs under test.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
+#![allow(clippy::new_without_default, reason = "constructors have effects: directories, namespaces, keys")]
+
+pub mod go;
+
+#[cfg(feature = "daemons")]
+pub mod api;
+#[cfg(feature = "daemons")]
+pub mod cases;
+#[cfg(feature = "daemons")]
+pub mod client;
+#[cfg(feature = "daemons")]
+pub mod daemon;
+#[cfg(feature = "daemons")]
+pub mod hostile;
+#[cfg(feature = "daemons")]
+pub mod metrics;
+#[cfg(feature = "daemons")]
+pub mod netns;
+#[cfg(feature = "daemons")]
+pub mod plugin;
+#[cfg(feature = "daemons")]
+pub mod program;
+#[cfg(feature = "daemons")]
+pub mod repair;
+#[cfg(feature = "daemons")]
+pub mod runtime;
+#[cfg(feature = "daemons")]
+pub mod servers;
+#[cfg(feature = "daemons")]
+pub mod shuffle;

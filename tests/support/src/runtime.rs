@@ -1,0 +1,24 @@
+//! A real container runtime for tests: containerd in namespaces of its own, pods from images of our own, the doubles
+//! whom the plugin asks, and real traffic.
+//!
+//! The cri tier, the cluster tier and the demo use this module; nothing here asserts anything or touches the host.
+
+pub mod agent;
+pub mod api_server;
+pub mod client;
+pub mod cluster;
+pub mod conflist;
+pub mod containerd;
+mod http;
+pub mod image;
+pub mod installer;
+pub mod mesh;
+pub mod netns;
+pub mod node;
+pub mod outside;
+pub mod pod;
+pub mod programs;
+pub mod sandbox;
+pub mod signals;
+pub mod trace;
+pub mod wait;

@@ -1,0 +1,133 @@
+//! The programs that a node of the tests needs, ours and the host's; what is missing is said before anything starts.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use istio_cni::contract::PLUGIN_NAME;
+use nix::unistd::Uid;
+
+/// What the node runs.
+#[derive(Debug, Clone)]
+pub struct Programs {
+    /// The plugin.
+    pub istio_cni: PathBuf,
+    /// Static, for the image.
+    pub pod_app: PathBuf,
+    /// Static, for the image.
+    pub pod_proxy: PathBuf,
+    /// Static, for the image: what `istio-validation` runs.
+    pub istio_iptables: PathBuf,
+    /// The directory of `ptp`, `host-local` and `loopback`.
+    pub cni_plugins: PathBuf,
+    /// The OCI runtime.
+    pub runc: PathBuf,
+}
+
+impl Programs {
+    /// Finds everything, or says what is missing and how to get it. `istio_cni` is where cargo has built the plugin for
+    /// this run; the environment's `ISTIO_CNI` overrides it, `POD_PROGRAMS` names the directory of the others.
+    pub fn find(istio_cni: Option<&str>) -> Result<Self, String> {
+        if !Uid::effective().is_root() {
+            return Err("namespaces are made by root".to_owned());
+        }
+        for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
+            on_path(tool)?;
+        }
+        may_make_namespaces()?;
+        let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));
+        Ok(Self {
+            istio_cni: istio_cni.map_or_else(plugin, existing)?,
+            pod_app: pod_program("pod_app")?,
+            pod_proxy: pod_program("pod_proxy")?,
+            istio_iptables: static_build("istio-iptables")?,
+            cni_plugins: cni_plugins()?,
+            runc: on_path("runc")?,
+        })
+    }
+
+    /// What the image of the pods holds; the first is what it runs.
+    pub fn in_image(&self) -> [(&'static str, &Path); 3] {
+        [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]
+    }
+}
+
+/// Root in a container often may not.
+fn may_make_namespaces() -> Result<(), String> {
+    let tried = Command::new("unshare").args(["--net", "--mount", "--pid", "--fork", "true"]).output();
+    let output = tried.map_err(|e| format!("unshare: {e}"))?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
+}
+
+/// An executable of the host.
+pub fn on_path(name: &str) -> Result<PathBuf, String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| format!("{name} is not on the PATH"))
+}
+
+fn cni_plugins() -> Result<PathBuf, String> {
+    let needed = ["ptp", "host-local", "loopback"];
+    ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"]
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
+        .ok_or_else(|| format!("the CNI plugins {} are not installed (containernetworking-plugins)", needed.join(", ")))
+}
+
+/// A program that asks for a dynamic linker finds none in the image: only static builds will do.
+pub fn pod_program(name: &str) -> Result<PathBuf, String> {
+    if let Some(dir) = env::var_os("POD_PROGRAMS") {
+        return existing(Path::new(&dir).join(name));
+    }
+    newest(&target()?.join(musl()), name).ok_or_else(|| format!("{name} is not built; make programs"))
+}
+
+/// The newest build of a test program for the host.
+pub fn host_program(name: &str) -> Result<PathBuf, String> {
+    newest(&target()?, name).ok_or_else(|| format!("{name} is not built; make programs"))
+}
+
+/// The newest static build of a binary, for the image.
+pub fn static_build(name: &str) -> Result<PathBuf, String> {
+    newest(&target()?.join(musl()), name)
+        .ok_or_else(|| format!("{name} is not built; cargo build --target {} --bin {name}", musl()))
+}
+
+/// What a node would run is the static build; the host's libraries are there for the other.
+fn plugin() -> Result<PathBuf, String> {
+    let target = target()?;
+    newest(&target.join(musl()), PLUGIN_NAME)
+        .or_else(|| newest(&target, PLUGIN_NAME))
+        .ok_or_else(|| format!("{PLUGIN_NAME} is not built; cargo build --bin {PLUGIN_NAME}"))
+}
+
+fn musl() -> String {
+    format!("{}-unknown-linux-musl", env::consts::ARCH)
+}
+
+/// Cargo's target directory, below which this program lies.
+fn target() -> Result<PathBuf, String> {
+    let this = env::current_exe().map_err(|e| e.to_string())?;
+    let target = this.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    Ok(target.ok_or("this program is not below cargo's target directory")?.to_owned())
+}
+
+/// The newest of the profiles' builds.
+fn newest(root: &Path, name: &str) -> Option<PathBuf> {
+    let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
+    builds.into_iter().filter_map(|path| Some((modified(&path)?, path))).max().map(|(_, path)| path)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn existing(path: PathBuf) -> Result<PathBuf, String> {
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display())) }
+}

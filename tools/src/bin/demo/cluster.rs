@@ -1,0 +1,97 @@
+//! The demo's API server, and what it knows: the node, the DaemonSet, the pods as a kubelet would report them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+
+use test_support::api::Api;
+use test_support::runtime::conflist::AGENT_NAMESPACE;
+use test_support::runtime::installer::NODE_NAME;
+use test_support::runtime::node::Node;
+use test_support::runtime::pod::Pod;
+use test_support::runtime::wait;
+
+const DAEMON_SET: &str = "istio-cni-node";
+
+/// Serves in the node's network namespace until it is dropped.
+pub(crate) struct Cluster {
+    runtime: Runtime,
+    api: Api,
+}
+
+impl Cluster {
+    /// A cluster of one node, in which the node agent is to run.
+    pub(crate) fn start(node: &Node) -> Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = node.netns().visit(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?.context("API server")?;
+        listener.set_nonblocking(true)?;
+        let api = {
+            let _inside = runtime.enter();
+            Api::serve(tokio::net::TcpListener::from_std(listener)?)
+        };
+        api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME } }));
+        api.put(json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": { "namespace": AGENT_NAMESPACE, "name": DAEMON_SET },
+            "spec": { "selector": {}, "template": { "spec": { "containers": [] } } },
+        }));
+        Ok(Self { runtime, api })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.api.address()
+    }
+
+    /// A pod is scheduled to the node.
+    pub(crate) fn schedule(&self, pod: &Pod) {
+        self.report(pod, json!({ "phase": "Pending" }));
+    }
+
+    /// The kubelet's report of a pod whose validation has failed.
+    pub(crate) fn report_unvalidated(&self, pod: &Pod, ip: IpAddr) {
+        let status = json!({
+            "phase": "Pending", "podIP": ip, "podIPs": [{ "ip": ip }],
+            "initContainerStatuses": [{
+                "name": "istio-validation", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+                "lastState": { "terminated": { "exitCode": 126, "reason": "Error" } },
+            }],
+        });
+        self.report(pod, status);
+    }
+
+    fn report(&self, pod: &Pod, status: Value) {
+        let mut object = pod.object();
+        object["spec"]["nodeName"] = json!(NODE_NAME);
+        object["status"] = status;
+        self.api.put(object);
+    }
+
+    /// What is told of a pod in the cluster's events: waits for one with this reason.
+    pub(crate) fn event(&self, pod: &Pod, reason: &str) -> Result<String> {
+        wait::until(&format!("an event says {reason}"), || {
+            let events = self.api.list("events");
+            let of_pod =
+                |event: &&Value| event["regarding"]["name"] == pod.name || event["involvedObject"]["name"] == pod.name;
+            let mut told = events.iter().filter(of_pod).filter(|event| event["reason"] == reason);
+            let event = told.next().with_context(|| format!("{events:?}"))?;
+            let text = [&event["note"], &event["message"]].into_iter().find_map(Value::as_str);
+            text.map(str::to_owned).context("an event without words")
+        })
+    }
+
+    /// The operator deletes the node agent.
+    pub(crate) fn delete_daemon_set(&self) {
+        self.api.remove("daemonsets", AGENT_NAMESPACE, DAEMON_SET);
+    }
+
+    /// Ends it.
+    pub(crate) fn end(self) {
+        drop(self.api);
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}

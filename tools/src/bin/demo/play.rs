@@ -1,0 +1,281 @@
+//! What the demo does, and what must come of it.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use istio_cni::contract::{self, annotation};
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use crate::page::Page;
+use test_support::runtime::conflist::Families;
+use test_support::runtime::installer::{Installer, names_plugin};
+use test_support::runtime::node::Node;
+use test_support::runtime::outside::{self, Outside};
+use test_support::runtime::pod::{APP_PORT, Pod, VALIDATION};
+use test_support::runtime::sandbox::Sandbox;
+use test_support::runtime::trace::Trace;
+use test_support::runtime::wait::{self, timed};
+
+const SERVER: &str = "198.51.100.10:7070";
+
+/// All of it; the pods are gone at its end.
+pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
+    let cluster = Cluster::start(node)?;
+    node.load_chain(Families::V4, None)?;
+    let untouched = fs::read(node.network())?;
+    let early = start_too_early(page, node, &cluster)?;
+
+    let (installer, took) = timed(|| install(node, &cluster));
+    let installer = installer?;
+    page.done("install-cni", &format!("plugin, kubeconfig and chain entry in place after {}", ms(took)));
+    let start = |pod: &Pod, how| start(page, node, &cluster, installer.run_dir(), pod, how);
+    let web = start(&Pod::injected("shop", "web-0"), "redirected")?;
+    let cart = start(&Pod::injected("shop", "cart-0"), "redirected")?;
+    let plain =
+        start(&Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS), "not injected: left alone")?;
+
+    let server = Outside::start(node.netns(), SERVER.parse()?)?;
+    let cast = Cast { node, server, web, cart, plain };
+    page.heading("Who asked → who answered (original destination)");
+    let rows = cast.requests()?.iter().map(Request::row).collect::<Result<Vec<_>>>()?;
+    page.table(&rows);
+
+    page.heading("What the containers of web-0 saw");
+    page.table(&cast.seen_in_web()?);
+
+    page.heading("The rules in web-0 (iptables-save -t nat); plain-0 has none");
+    page.quote(cast.rules()?);
+
+    page.heading("Another program overwrites the node's network configuration");
+    heal(page, node, &untouched)?;
+
+    page.heading("early-0 started before the plugin was there");
+    let early = mend(page, &cluster, early, cast.server.address())?;
+
+    page.heading("The DaemonSet is deleted");
+    uninstall(page, node, &cluster, installer, &untouched)?;
+    cluster.end();
+    early.remove()?;
+    cast.end()
+}
+
+fn ms(took: Duration) -> String {
+    format!("{:.1} ms", took.as_secs_f64() * 1e3)
+}
+
+/// The daemon, once the runtime uses what it has put in place.
+fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
+    let mut installer = Installer::start(
+        node,
+        cluster.address(),
+        &["--repair-mode=repair", "--repair-proc=/proc", "--repair-netns-dirs=/run/netns"],
+    )?;
+    installer.ready()?;
+    Ok(installer)
+}
+
+/// Runs a pod, its containers included, and tells how long that took.
+fn start<'n>(
+    page: &Page,
+    node: &'n Node,
+    cluster: &Cluster,
+    run_dir: &Path,
+    pod: &Pod,
+    how: &str,
+) -> Result<Sandbox<'n>> {
+    cluster.schedule(pod);
+    let (sandbox, took) = timed(|| node.run(pod));
+    let mut sandbox = sandbox?;
+    sandbox.start_containers()?;
+    let (ip, add) = (sandbox.ip()?, last_add_took(run_dir)?.as_secs_f64() * 1e3);
+    let name = format!("{}/{}", pod.namespace, pod.name);
+    page.done(&name, &format!("{ip}  ADD {add:>5.1} ms  sandbox {:>8}  {how}", ms(took)));
+    Ok(sandbox)
+}
+
+/// A pod that is injected, and whose validation finds that nobody has redirected it.
+fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &Cluster) -> Result<Sandbox<'n>> {
+    let pod = Pod::injected("shop", "early-0");
+    let sandbox = node.run(&pod)?;
+    let code = sandbox.run_to_end(&VALIDATION, 0)?;
+    ensure!(code == i32::from(contract::EXIT_VALIDATION), "istio-validation of early-0 ended with {code}");
+    cluster.report_unvalidated(&pod, sandbox.ip()?);
+    page.done("shop/early-0", &format!("{}  no plugin yet: istio-validation ends with {code}", sandbox.ip()?));
+    Ok(sandbox)
+}
+
+/// How long the plugin has worked for the last ADD, by its own log.
+fn last_add_took(run_dir: &Path) -> Result<Duration> {
+    let path = run_dir.join(contract::LOG_FILE);
+    let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut adds = lines.filter(|line| line["cmd"] == "ADD").filter_map(|line| line["elapsed_us"].as_u64());
+    Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
+}
+
+/// The entry is lost, and back.
+fn heal(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
+    let new = node.networks().join("new");
+    fs::write(&new, without)?;
+    fs::rename(&new, node.network())?;
+    let (back, took) = timed(|| {
+        wait::until("the entry is back", || {
+            let text = fs::read_to_string(node.network())?;
+            ensure!(names_plugin(&text), "{text}");
+            Ok(())
+        })
+    });
+    back?;
+    page.done("healed", &format!("the chain entry is back after {}", ms(took)));
+    Ok(())
+}
+
+/// The pod that has missed redirection gets it where it is, and then works like any other.
+fn mend<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
+    let told = cluster.event(early.pod(), "RepairBrokenPod")?;
+    page.done("RepairBrokenPod", &told);
+    let code = early.run_to_end(&VALIDATION, 1)?;
+    ensure!(code == 0, "istio-validation of early-0 still ends with {code}");
+    page.done("istio-validation", "passes in the same sandbox");
+    early.start_containers()?;
+    let ip: IpAddr = early.ip()?;
+    let answer = early.ask("app", server)?;
+    let request = Request {
+        who: "app in early-0",
+        whom: "a server",
+        answer,
+        expected: vec![("istio-proxy/outbound", server), ("server", server)],
+    };
+    page.table(&[request.row().with_context(|| ip.to_string())?]);
+    Ok(early)
+}
+
+/// All is taken away again, and the pods do not mind.
+fn uninstall(page: &Page, node: &Node, cluster: &Cluster, installer: Installer<'_>, untouched: &[u8]) -> Result<()> {
+    cluster.delete_daemon_set();
+    let run_dir = installer.run_dir().to_owned();
+    let (ended, took) = timed(|| installer.end());
+    ended?;
+    ensure!(fs::read(node.network())? == untouched, "the network configuration is not what it was");
+    for gone in [node.plugins().join(contract::PLUGIN_NAME), run_dir.join(contract::KUBECONFIG)] {
+        ensure!(!gone.exists(), "{} is still there", gone.display());
+    }
+    page.done(
+        "removed",
+        &format!("plugin, kubeconfig and entry are gone after {}; the file is what it was, byte for byte", ms(took)),
+    );
+    page.gap();
+    Ok(())
+}
+
+/// Everyone who takes part.
+struct Cast<'n> {
+    node: &'n Node,
+    server: Outside,
+    web: Sandbox<'n>,
+    cart: Sandbox<'n>,
+    plain: Sandbox<'n>,
+}
+
+/// A request, what came of it, and what should have.
+struct Request {
+    who: &'static str,
+    whom: &'static str,
+    answer: Trace,
+    expected: Vec<(&'static str, SocketAddr)>,
+}
+
+impl Request {
+    fn row(&self) -> Result<[String; 4]> {
+        let Self { who, whom, answer, expected } = self;
+        ensure!(answer.hops() == *expected, "{who} asked {whom}: expected {expected:?}, but the way was {answer}");
+        // On all of these ways everyone names the same destination.
+        let meant = expected.first().map(|(_, address)| format!("({address})")).unwrap_or_default();
+        let way: Vec<&str> = expected.iter().map(|(who, _)| *who).collect();
+        Ok([(*who).to_owned(), format!("asked {whom}"), format!("→ {}", way.join(" → ")), meant])
+    }
+}
+
+impl Cast<'_> {
+    fn requests(&self) -> Result<Vec<Request>> {
+        let there = self.server.address();
+        let web = SocketAddr::new(self.web.ip()?, APP_PORT);
+        let cart = SocketAddr::new(self.cart.ip()?, APP_PORT);
+        let plain = SocketAddr::new(self.plain.ip()?, APP_PORT);
+        let (inbound, outbound) = ("istio-proxy/inbound", "istio-proxy/outbound");
+        let node = self.node.netns();
+        Ok(vec![
+            Request {
+                who: "the node",
+                whom: "web-0",
+                answer: outside::ask(node, web)?,
+                expected: vec![(inbound, web), ("app", web)],
+            },
+            Request {
+                who: "app in web-0",
+                whom: "a server",
+                answer: self.web.ask("app", there)?,
+                expected: vec![(outbound, there), ("server", there)],
+            },
+            Request {
+                who: "app in web-0",
+                whom: "cart-0",
+                answer: self.web.ask("app", cart)?,
+                expected: vec![(outbound, cart), (inbound, cart), ("app", cart)],
+            },
+            Request {
+                who: "istio-proxy in web-0",
+                whom: "a server",
+                answer: self.web.ask("istio-proxy", there)?,
+                expected: vec![("server", there)],
+            },
+            Request {
+                who: "the node",
+                whom: "plain-0",
+                answer: outside::ask(node, plain)?,
+                expected: vec![("app", plain)],
+            },
+            Request {
+                who: "app in plain-0",
+                whom: "a server",
+                answer: self.plain.ask("app", there)?,
+                expected: vec![("server", there)],
+            },
+        ])
+    }
+
+    /// The containers' own words: `WHO from ADDRESS to ADDRESS`.
+    fn seen_in_web(&self) -> Result<Vec<[String; 2]>> {
+        let mut rows = Vec::new();
+        for container in &self.web.pod().containers {
+            for line in self.web.log(container)?.iter().filter(|line| line.contains(" from ")) {
+                let (who, ends) = line.split_once(" from ").context("a line of a container's log")?;
+                rows.push([who.to_owned(), ends.replace(" to ", " → ")]);
+            }
+        }
+        ensure!(rows.len() == 4, "two proxied requests in or out, one of them to the app: {rows:?}");
+        Ok(rows)
+    }
+
+    fn rules(&self) -> Result<Vec<String>> {
+        let none = self.plain.netns()?.all_rules()?;
+        ensure!(none.is_empty(), "plain-0 has rules:\n{none}");
+        let rules = self.web.netns()?.command("iptables-save", &["-t", "nat"])?;
+        let rules: Vec<String> = rules.lines().filter(|line| line.starts_with("-A")).map(str::to_owned).collect();
+        ensure!(rules.iter().any(|rule| rule.contains("ISTIO_REDIRECT")), "web-0 has no Istio chains: {rules:?}");
+        Ok(rules)
+    }
+
+    fn end(self) -> Result<()> {
+        for sandbox in [self.web, self.cart, self.plain] {
+            sandbox.remove()?;
+        }
+        let left = self.node.leftovers()?;
+        ensure!(left.is_empty(), "the pods have left behind: {left:?}");
+        Ok(())
+    }
+}

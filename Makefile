@@ -43,7 +43,7 @@ help:
 	@echo 'make test    every test (REQUIRE_TIERS=helm,netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make kernels the netns tier on the kernels of Debian 11, 12 and 13, and without parts of one'
 	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
-	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (20)'
+	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (30)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make reference  the tables of docs/reference, from the definitions in the code'
 	@echo 'make lint    format, clippy, licences and bans'
@@ -123,12 +123,13 @@ deny: $(HOME)/.cargo/bin/cargo-deny
 $(HOME)/.cargo/bin/cargo-deny:
 	cargo install --quiet --locked cargo-deny
 
-FUZZ_SECONDS ?= 20
-FUZZ_TARGETS  = $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+FUZZ_SECONDS ?= 30
+FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
+# As many targets at a time as there are processors. FUZZ_TARGETS=yaml runs one.
 fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
-	@for target in $(FUZZ_TARGETS); do mkdir -p fuzz/corpus/$$target && tests/support/make/phase "fuzz: $$target" \
-	  cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048 \
-	  -verbosity=0 || exit 1; done
+	$(PHASE) 'build the fuzz targets' cargo +nightly fuzz build
+	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P "$$(nproc)" -I TARGET \
+	  tests/support/make/phase 'fuzz: TARGET' tests/support/make/fuzz $(FUZZ_SECONDS) TARGET
 
 nightly:
 	@rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal

@@ -13,7 +13,7 @@
 mod answer;
 mod cache;
 mod metrics;
-mod relay;
+pub mod relay;
 mod sockets;
 pub mod token;
 mod watch;

@@ -67,8 +67,10 @@ fuzz_target!(|input: &[u8]| {
     let outcome = review(&request, &SETTINGS, &facts);
     match outcome.decision {
         Decision::Inject { .. } => {
-            let after = apply(pod, &outcome.patch).expect("the patch applies");
+            let after = apply(pod.clone(), &outcome.patch).expect("the patch applies");
             assert_eq!(sidecars(&after), 1, "{after}");
+            let again = review(&Request { object: Some(&after), ..request }, &SETTINGS, &facts);
+            assert!(again.patch.is_empty(), "a second review changes nothing: {:?}", again.patch);
         }
         decision => assert!(outcome.patch.is_empty() && !decision.to_string().is_empty()),
     }

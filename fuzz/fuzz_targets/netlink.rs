@@ -2,17 +2,39 @@
 #![no_main]
 
 use istio_cni::netfilter::read_rule;
-use istio_cni::netlink::{Attrs, Messages, nested};
+use istio_cni::netlink::{Attr, Attrs, Messages, Writer, nested};
 use libfuzzer_sys::fuzz_target;
 
+/// Writes attributes as they were read, without flag bits and with zeros as padding.
+fn rewritten(attrs: &[Attr<'_>]) -> Vec<u8> {
+    let mut writer = Writer::default();
+    attrs.iter().for_each(|attr| writer.attr(attr.kind, attr.value));
+    writer.into_bytes().expect("lengths that were read can be written")
+}
+
+/// Reads the attributes that are in order, which a writer writes back to the same.
+fn attributes(bytes: &[u8]) -> Vec<Attr<'_>> {
+    let attrs: Vec<Attr<'_>> = Attrs::new(bytes).map_while(Result::ok).collect();
+    let written = rewritten(&attrs);
+    assert!(written.len() <= bytes.len().next_multiple_of(4));
+    let again: Vec<Attr<'_>> = Attrs::new(&written).collect::<Result<_, _>>().expect("what was written");
+    assert_eq!(again, attrs);
+    attrs
+}
+
 fuzz_target!(|input: &[u8]| {
-    nested(input);
-    let _ = read_rule(input);
-    for message in Messages::new(input).map_while(Result::ok) {
-        let Some(attrs) = message.body.get(4..) else { continue };
-        for attr in Attrs::new(attrs).map_while(Result::ok) {
-            let _ = attr.text();
-            let _ = read_rule(attr.value);
-        }
+    // At most one attribute in four bytes at each of nine depths.
+    assert!(nested(input) <= 9 * input.len().div_ceil(4));
+    for expressions in [input].into_iter().chain(attributes(input).iter().map(|attr| attr.value)) {
+        assert!(read_rule(expressions).map_or(true, |count| count <= expressions.len().div_ceil(4)));
+    }
+    let messages: Vec<_> = Messages::new(input).map_while(Result::ok).collect();
+    assert!(
+        messages.len() <= input.len().div_ceil(16) && messages.iter().all(|one| one.body.len() + 16 <= input.len())
+    );
+    for attr in messages.iter().filter_map(|message| message.body.get(4..)).flat_map(attributes) {
+        let text = attr.text();
+        assert!(text.is_ok_and(|text| !text.contains('\0') && text.len() <= attr.value.len()) || text.is_err());
+        let _ = read_rule(attr.value);
     }
 });

@@ -30,7 +30,7 @@ fn injected(pod: &Value, native_sidecars: bool) -> Option<Value> {
 fuzz_target!(|input: &[u8]| {
     let (native, json) = input.strip_prefix(b"n").map_or((false, input), |rest| (true, rest));
     let Ok(pod) = serde_json::from_slice::<Value>(json) else { return };
-    if let Some(once) = injected(&pod, native) {
-        injected(&once, native);
-    }
+    let Some(once) = injected(&pod, native) else { return };
+    let twice = injected(&once, native).expect("an injected pod is injected again");
+    assert_eq!(once, twice, "a second injection changes nothing");
 });

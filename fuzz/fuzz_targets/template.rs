@@ -17,13 +17,22 @@ fuzz_target!(|input: &str| {
         "config": { "interceptionMode": "TPROXY", "concurrency": 2 },
         "values": { "a": { "b": [1, null, "x", 1.5e9] }, "": {} },
     });
-    let data = Record::value("data", vec![
-        ("ObjectMeta", Value::shaped(&data["metadata"], &pod::OBJECT_META)),
-        ("Spec", Value::shaped(&data["spec"], &pod::POD_SPEC)),
-        ("ProxyConfig", Value::shaped(&data["config"], &mesh::PROXY_CONFIG)),
-        ("Values", Value::json(&data["values"])),
-    ]);
-    if let Ok(rendered) = template.render(&data, &mut Budget::new(LIMITS)) {
-        assert!(rendered.len() <= LIMITS.bytes);
+    let data = Record::value(
+        "data",
+        vec![
+            ("ObjectMeta", Value::shaped(&data["metadata"], &pod::OBJECT_META)),
+            ("Spec", Value::shaped(&data["spec"], &pod::POD_SPEC)),
+            ("ProxyConfig", Value::shaped(&data["config"], &mesh::PROXY_CONFIG)),
+            ("Values", Value::json(&data["values"])),
+        ],
+    );
+    let mut budget = Budget::new(LIMITS);
+    let Ok(rendered) = template.render(&data, &mut budget) else { return };
+    assert!(rendered.len() <= LIMITS.bytes);
+    // What a rendering has charged is what it takes: not a step less, and as much each time.
+    let spent = Limits { steps: LIMITS.steps - budget.left().steps, ..LIMITS };
+    assert_eq!(template.render(&data, &mut Budget::new(spent)).expect("the steps that it took"), rendered);
+    if let Some(steps) = spent.steps.checked_sub(1) {
+        assert!(template.render(&data, &mut Budget::new(Limits { steps, ..spent })).is_err(), "{steps} steps suffice");
     }
 });

@@ -18,17 +18,17 @@ const TEXT: usize = 4 << 10;
 
 /// One ADD, measured by the plugin.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sample {
+pub struct Sample {
     /// `redirected`, `skipped`, `failed`
-    pub(super) verdict: String,
+    pub verdict: String,
     /// Why.
-    pub(super) reason: String,
+    pub reason: String,
     /// How long it took.
-    pub(super) seconds: f64,
+    pub seconds: f64,
 }
 
 /// The lines of a request. A line that cannot be understood is left out; `now` is the time of those that have none.
-pub(super) fn records(body: &[u8], now: Timestamp) -> Result<Vec<Record>, serde_json::Error> {
+pub fn records(body: &[u8], now: Timestamp) -> Result<Vec<Record>, serde_json::Error> {
     let lines: Vec<String> = serde_json::from_slice(body)?;
     Ok(lines.iter().take(LINES).filter_map(|line| record(line, now)).collect())
 }
@@ -45,7 +45,7 @@ fn record(line: &str, now: Timestamp) -> Option<Record> {
 }
 
 /// The measurement in a line, if it holds one. What has changed is why a redirection took its time.
-pub(super) fn sample(record: &Record) -> Option<Sample> {
+pub fn sample(record: &Record) -> Option<Sample> {
     let field = |key: &str| record.fields.get(key);
     if field("cmd")? != "ADD" {
         return None;

@@ -5,7 +5,7 @@
 
 mod block;
 mod flow;
-mod library;
+pub mod library;
 mod node;
 mod scalar;
 #[cfg(test)]

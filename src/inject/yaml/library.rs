@@ -46,11 +46,11 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     read_with(text, options())
 }
 
-/// Reads one document as a plain value; an empty text is null.
+/// Reads one document as a plain value; an empty text is null. [`super::value`] must agree with it.
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn value(text: &str) -> Result<Value, Error> {
+pub fn value(text: &str) -> Result<Value, Error> {
     read::<Option<Node>>(text).map(|node| node.map(|Node(value)| value).unwrap_or_default())
 }
 

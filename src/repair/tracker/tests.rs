@@ -1,5 +1,7 @@
 //! Tests with sequences of watch events and outcomes.
 
+mod model;
+
 use super::*;
 use crate::converge::Change;
 use crate::netfilter::Backend;

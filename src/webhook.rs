@@ -17,6 +17,7 @@ mod keep;
 mod metrics;
 mod path;
 mod present;
+mod presentation;
 mod program;
 mod review;
 mod run;

@@ -49,7 +49,7 @@ pub enum Certificates {
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub(super) enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error("no certificate can be made: {0}")]
@@ -135,20 +135,36 @@ async fn issued(place: &Place, names: &[String], lifetime: Lifetime, mut told: T
     tokio::join!(looking, listen(place, &changed));
 }
 
+/// The step from the stored certificate to one that lasts.
+pub(super) enum Step {
+    Use(Identity),
+    /// Store this one first.
+    Store(Issued),
+}
+
+/// Decides about the stored certificate.
+pub(super) fn next(
+    stored: Option<&Issued>,
+    names: &[String],
+    lifetime: Lifetime,
+    now: UnixTime,
+) -> Result<Step, Error> {
+    if let Some(issued) = stored {
+        match issued.lasts(names, lifetime, now) {
+            Ok(()) => return issued.identity().map(Step::Use).map_err(Error::Identity),
+            Err(reason) => tracing::info!(%reason, "the certificate is renewed"),
+        }
+    }
+    Issued::new(names, lifetime, now, stored).map(Step::Store).map_err(Error::Issue)
+}
+
 /// The certificate that is kept, renewed or made where it must be.
 async fn current(place: &Place, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
     loop {
         let found = place.load().await?;
-        let now = UnixTime::now();
-        let new = match &found.issued {
-            Some(issued) => match issued.lasts(names, lifetime, now) {
-                Ok(()) => return issued.identity().map_err(Error::Identity),
-                Err(reason) => {
-                    tracing::info!(%reason, "the certificate is renewed");
-                    Issued::new(names, lifetime, now, Some(issued)).map_err(Error::Issue)?
-                }
-            },
-            None => Issued::new(names, lifetime, now, None).map_err(Error::Issue)?,
+        let new = match next(found.issued.as_ref(), names, lifetime, UnixTime::now())? {
+            Step::Use(identity) => return Ok(identity),
+            Step::Store(new) => new,
         };
         match place.save(&new, found).await {
             Ok(()) => return new.identity().map_err(Error::Identity),

@@ -22,6 +22,7 @@ use tokio::time::{sleep, timeout};
 use super::bundle::{self, Correction, Hook, Selection};
 use super::identity::Identity;
 use super::metrics::Metrics;
+use super::presentation::{Choice, Presentation};
 use crate::serve::health::Readiness;
 use crate::serve::tls::Tls;
 
@@ -43,6 +44,8 @@ pub(super) struct Managed {
     pub(super) selections: Vec<Selection>,
     /// API servers hear of a new caBundle a little later than whoever wrote it.
     pub(super) settle: Duration,
+    /// Whether authorities can change while the bundle still trusts the certificate, as in files.
+    pub(super) has_own_authorities: bool,
 }
 
 /// Never ends by itself.
@@ -74,15 +77,12 @@ async fn at_once(mut newest: watch::Receiver<Option<Arc<Identity>>>, tls: &Tls, 
 
 struct Presenter {
     client: Client,
-    settle: Duration,
     watched: Vec<Watched>,
     newest: watch::Receiver<Option<Arc<Identity>>>,
     tls: Tls,
     metrics: Metrics,
     readiness: Readiness,
-    presented: Option<Arc<Identity>>,
-    /// Since when the newest one is believed.
-    believed: Option<Instant>,
+    presentation: Presentation,
 }
 
 /// What is known of the configurations of one selection. Each goes its own way: who may not patch one can still patch another.
@@ -90,7 +90,10 @@ struct Watched {
     selection: Selection,
     known: BTreeMap<String, MutatingWebhookConfiguration>,
     listed: bool,
-    /// The newest certificate is so new that the bundles have not been written for it.
+    /// As of [`Managed`].
+    has_own_authorities: bool,
+    /// Whether bundles must be written for the newest certificate even where they trust it. Never for issued ones: the bundle
+    /// that trusts them may be that of a replica which has renewed the certificate since, and presents the new one.
     fresh: bool,
     pace: Pace,
 }
@@ -125,8 +128,9 @@ impl Pace {
 }
 
 impl Watched {
-    fn new(selection: Selection) -> Self {
-        Self { selection, known: BTreeMap::new(), listed: false, fresh: true, pace: Pace::new() }
+    fn new(selection: Selection, has_own_authorities: bool) -> Self {
+        let (known, pace) = (BTreeMap::new(), Pace::new());
+        Self { selection, known, listed: false, has_own_authorities, fresh: has_own_authorities, pace }
     }
 
     fn hooks(&self) -> Vec<Hook> {
@@ -158,14 +162,28 @@ impl Watched {
         }
     }
 
-    /// Patches what must be patched; whether there is more to do.
-    async fn correct(&mut self, newest: &Identity, now: UnixTime, client: &Client, metrics: &Metrics) -> bool {
+    /// Takes note of a new certificate.
+    fn renew(&mut self) {
+        self.fresh = self.has_own_authorities;
+        self.pace.reset();
+    }
+
+    /// The patches that `newest` needs.
+    fn corrections(&mut self, newest: &Identity, now: UnixTime) -> Vec<Correction> {
         let hooks = self.hooks();
         let corrections = bundle::corrections(newest, &hooks, self.fresh, now);
         if corrections.is_empty() {
             // Without a webhook nothing has been written yet.
             self.fresh &= hooks.is_empty();
             self.pace.reset();
+        }
+        corrections
+    }
+
+    /// Patches what must be patched; whether there is more to do.
+    async fn correct(&mut self, newest: &Identity, now: UnixTime, client: &Client, metrics: &Metrics) -> bool {
+        let corrections = self.corrections(newest, now);
+        if corrections.is_empty() {
             return false;
         }
         if !self.pace.take(Instant::now()) {
@@ -197,9 +215,9 @@ impl Presenter {
         metrics: Metrics,
         readiness: Readiness,
     ) -> Self {
-        let Managed { client, selections, settle } = managed;
-        let watched = selections.into_iter().map(Watched::new).collect();
-        Self { client, settle, watched, newest, tls, metrics, readiness, presented: None, believed: None }
+        let Managed { client, selections, settle, has_own_authorities } = managed;
+        let watched = selections.into_iter().map(|one| Watched::new(one, has_own_authorities)).collect();
+        Self { client, watched, newest, tls, metrics, readiness, presentation: Presentation::new(settle) }
     }
 
     async fn follow(mut self) {
@@ -212,11 +230,8 @@ impl Presenter {
                 Some((at, event)) = events.next() => self.learn(at, event),
                 changed = self.newest.changed() => match changed {
                     Ok(()) => {
-                        self.believed = None;
-                        for one in &mut self.watched {
-                            one.fresh = true;
-                            one.pace.reset();
-                        }
+                        self.presentation.renew();
+                        self.watched.iter_mut().for_each(Watched::renew);
                     }
                     Err(_) => return std::future::pending().await,
                 },
@@ -246,50 +261,26 @@ impl Presenter {
         for one in self.watched.iter_mut().filter(|one| one.listed) {
             busy |= one.correct(&newest, now, &self.client, &self.metrics).await;
         }
-        if self.watched.iter().all(|one| one.listed) {
-            let hooks: Vec<Hook> = self.watched.iter().flat_map(Watched::hooks).collect();
-            busy |= self.show(&newest, &hooks, now);
+        let is_known = self.watched.iter().all(|one| one.listed);
+        let hooks: Option<Vec<Hook>> = is_known.then(|| self.watched.iter().flat_map(Watched::hooks).collect());
+        match self.presentation.choose(&newest, hooks.as_deref(), now, Instant::now()) {
+            Choice::Present => {
+                self.tls.present(newest.certified());
+                self.metrics.presents(&newest);
+                tracing::info!("the certificate is presented");
+            }
+            Choice::Presented => {}
+            Choice::Wait => busy |= is_known,
+        }
+        if is_known {
             self.report(now);
-        } else {
-            self.show_first(&newest);
         }
         if busy { IMPATIENT } else { SAFETY_NET }
     }
 
-    /// Before anything is known of the API server's belief, something is better than nothing.
-    fn show_first(&mut self, newest: &Arc<Identity>) {
-        if self.presented.is_none() {
-            self.put(newest);
-        }
-    }
-
-    fn put(&mut self, identity: &Arc<Identity>) {
-        self.tls.present(identity.certified());
-        self.metrics.presents(identity);
-        self.presented = Some(Arc::clone(identity));
-        tracing::info!("the certificate is presented");
-    }
-
-    /// Shows the newest certificate when it is believed for long enough, or when nothing is lost by it. Whether it still
-    /// waits to be shown.
-    fn show(&mut self, newest: &Arc<Identity>, hooks: &[Hook], now: UnixTime) -> bool {
-        if self.presented.as_ref().is_some_and(|presented| presented.is_same(newest)) {
-            return false;
-        }
-        let believed = bundle::vouched(newest, hooks, now).is_ok();
-        self.believed = believed.then(|| self.believed.unwrap_or_else(Instant::now));
-        let settled = self.believed.is_some_and(|since| since.elapsed() >= self.settle);
-        let lost = |presented: &Arc<Identity>| !bundle::is_believed(presented, hooks, now);
-        if settled || self.presented.as_ref().is_none_or(lost) {
-            self.put(newest);
-            return false;
-        }
-        true
-    }
-
     /// Ready is when the API server would believe what is shown, whichever configuration leads it here.
     fn report(&self, now: UnixTime) {
-        let agreed = match &self.presented {
+        let agreed = match self.presentation.presented() {
             None => Err("no certificate is presented yet".to_owned()),
             Some(presented) => self.watched.iter().try_for_each(|one| one.agrees(presented, now)),
         };
@@ -337,3 +328,6 @@ async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<Mut
         error => Refused { label: "unreachable", text: error.to_string() },
     })
 }
+
+#[cfg(test)]
+mod model;

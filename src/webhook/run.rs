@@ -114,7 +114,9 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     };
     let (notices, noticed) = events::channel();
     let (settle, routes) = (settings.settle, routes(configured, settings.routes));
-    let managed = settings.bundles.map(|(client, selections)| Managed { client, selections, settle });
+    let has_own_authorities = matches!(settings.certificates, Certificates::Files(_));
+    let managed =
+        settings.bundles.map(|(client, selections)| Managed { client, selections, settle, has_own_authorities });
     let keeping = async {
         tokio::join!(
             configuration::keep(settings.source, loader),

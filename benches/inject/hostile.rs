@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{Native, Profile, Review, Surroundings, Texts, istio};
+use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, istio};
 use nix::time::{ClockId, clock_gettime};
 use test_support::hostile;
 
@@ -117,7 +117,7 @@ fn answer(profile: &dyn Profile, text: &str) -> String {
 /// Istio's injection by the configuration in the bench's input, by the one that is compiled in and by a legacy one; and Dapr's.
 fn profiles() -> Vec<(Arc<dyn Profile>, &'static str)> {
     let istio = |texts: &Texts| -> Arc<dyn Profile> {
-        istio::build(istio::Options::default(), Surroundings::new(Native::Off))(texts).unwrap().into()
+        istio::build(istio::Options::default(), ClusterState::new(Native::Off))(texts).unwrap().into()
     };
     let mut profiles = vec![(istio(&Texts::default()), "compiled in")];
     let read = |name: &str| std::fs::read_to_string(input::directory().join(name)).ok();

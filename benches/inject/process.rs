@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh as DaprMesh, TrustFiles, route, watch_mesh};
-use istio_cni::webhook::{Native, Profile, Review, Surroundings, Texts, Verdict, istio};
+use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
@@ -52,7 +52,7 @@ fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
         values: Some(read("values.json")?),
         mesh: Some(read("mesh.yaml")?),
     };
-    let build = istio::build(istio::Options::default(), Surroundings::new(Native::Off));
+    let build = istio::build(istio::Options::default(), ClusterState::new(Native::Off));
     Ok(build(&texts).map_err(anyhow::Error::msg)?.into())
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{Native, Profile, Review, Surroundings, Texts, Verdict, istio};
+use istio_cni::webhook::{Native, Profile, Review, ClusterState, Texts, Verdict, istio};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 type Known = (Arc<dyn Profile>, &'static str);
 
 static PROFILES: LazyLock<[Known; 2]> = LazyLock::new(|| {
-    let build = istio::build(istio::Options::default(), Surroundings::new(Native::Off));
+    let build = istio::build(istio::Options::default(), ClusterState::new(Native::Off));
     let istio = Arc::from(build(&Texts::default()).expect("the configuration that is compiled in"));
     let env = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

@@ -11,7 +11,9 @@ use istio_cni::repair;
 use istio_cni::serve::health::Readiness;
 use istio_cni::serve::log::Log;
 use istio_cni::serve::{listen, signals};
-use istio_cni::webhook::{Flags, Native, Program, Route, Settings, Surroundings, dapr, istio, keep_surroundings, run};
+use istio_cni::webhook::{
+    ClusterState, Flags, Native, Program, Route, Settings, dapr, istio, run, watch_cluster_state,
+};
 use prometheus_client::registry::Registry;
 
 #[global_allocator]
@@ -41,13 +43,13 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes ask /readyz and /healthz"));
     let (port, monitoring) = flags.ports();
     let injection = istio::Options { environment: environment(), ..flags.injection() };
-    let surroundings = Surroundings::new(flags.native());
+    let cluster_state = ClusterState::new(flags.native());
     let (client, readiness) = (flags.client().await, Readiness::default());
     let events = client.as_ref().ok().cloned();
     match client {
         Ok(client) => {
             let namespaces = injection.platform == istio_cni::inject::istio::Platform::OpenShift;
-            tokio::spawn(keep_surroundings(client, surroundings.clone(), namespaces, &readiness));
+            tokio::spawn(watch_cluster_state(client, cluster_state.clone(), namespaces, &readiness));
         }
         Err(error) if flags.native() == Native::Auto => tracing::warn!(%error, "the cluster's nodes are not known"),
         Err(error) => tracing::info!(%error, "nothing is known of the cluster"),
@@ -62,7 +64,7 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         bundles: flags.bundles(dapr.selection()).await?,
         settle: flags.settle(),
         source: flags.source(std::path::Path::exists).await?,
-        build: istio::build(injection, surroundings),
+        build: istio::build(injection, cluster_state),
         events,
         routes: other_routes(flags, dapr, &readiness).await?,
         readiness,

@@ -43,7 +43,7 @@ pub(super) struct Hook {
 
 /// A patch of one configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Correction {
+pub(super) struct BundlePatch {
     pub(super) configuration: String,
     /// JSON patch; it does nothing to a configuration that has changed since.
     pub(super) patch: Value,
@@ -101,19 +101,19 @@ fn host(url: &str) -> Option<&str> {
 }
 
 /// Whether the API server would believe `identity` at each of these webhooks.
-pub(super) fn vouched(identity: &Identity, hooks: &[Hook], now: UnixTime) -> Result<(), String> {
+pub(super) fn verify(identity: &Identity, hooks: &[Hook], now: UnixTime) -> Result<(), String> {
     let wrong = |hook: &Hook, error: identity::Error| format!("{} of {}: {error}", hook.name, hook.configuration);
     hooks.iter().try_for_each(|hook| identity.trusted(&hook.bundle, &hook.server, now).map_err(|e| wrong(hook, e)))
 }
 
 /// Whether any of these webhooks would have the API server believe `identity`.
-pub(super) fn is_believed(identity: &Identity, hooks: &[Hook], now: UnixTime) -> bool {
+pub(super) fn is_trusted(identity: &Identity, hooks: &[Hook], now: UnixTime) -> bool {
     hooks.iter().any(|hook| identity.trusted(&hook.bundle, &hook.server, now).is_ok())
 }
 
 /// Patches where the bundle does not vouch for `identity`; `fresh`: also where it is another text, for these authorities
 /// have just become new. A bundle that vouches for more is left alone otherwise: another replica may be ahead.
-pub(super) fn corrections(identity: &Identity, hooks: &[Hook], fresh: bool, now: UnixTime) -> Vec<Correction> {
+pub(super) fn patches(identity: &Identity, hooks: &[Hook], fresh: bool, now: UnixTime) -> Vec<BundlePatch> {
     let authorities = identity.authorities().as_bytes();
     let wrong = |hook: &&Hook| {
         let differs = hook.bundle != authorities;
@@ -125,7 +125,7 @@ pub(super) fn corrections(identity: &Identity, hooks: &[Hook], fresh: bool, now:
     }
     by_configuration
         .into_iter()
-        .map(|(name, hooks)| Correction { configuration: name.to_owned(), patch: patch(&hooks, authorities) })
+        .map(|(name, hooks)| BundlePatch { configuration: name.to_owned(), patch: patch(&hooks, authorities) })
         .collect()
 }
 
@@ -176,15 +176,15 @@ mod tests {
         let (own, strange) = (issued(None), issued(None));
         let identity = own.identity().unwrap();
         for bundle in ["", "no certificate", &strange.authorities] {
-            let corrections = corrections(&identity, &hooks(bundle), false, UnixTime::now());
-            assert_eq!(corrections.len(), 1, "{bundle}");
-            let patch = &corrections[0].patch;
+            let patches = patches(&identity, &hooks(bundle), false, UnixTime::now());
+            assert_eq!(patches.len(), 1, "{bundle}");
+            let patch = &patches[0].patch;
             assert_eq!(patch[0], json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" }));
             assert_eq!(patch[1]["path"], "/webhooks/1/name");
             assert_eq!(patch[2]["value"], STANDARD.encode(&own.authorities));
-            assert!(vouched(&identity, &hooks(bundle), UnixTime::now()).is_err());
+            assert!(verify(&identity, &hooks(bundle), UnixTime::now()).is_err());
         }
-        assert_eq!(corrections(&identity, &hooks(&own.authorities), true, UnixTime::now()), []);
+        assert_eq!(patches(&identity, &hooks(&own.authorities), true, UnixTime::now()), []);
     }
 
     #[test]
@@ -192,10 +192,10 @@ mod tests {
         let old = issued(None);
         let new = issued(Some(&old));
         let (behind, ahead) = (old.identity().unwrap(), new.identity().unwrap());
-        assert_eq!(corrections(&behind, &hooks(&new.authorities), false, UnixTime::now()), []);
-        assert_eq!(corrections(&ahead, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
+        assert_eq!(patches(&behind, &hooks(&new.authorities), false, UnixTime::now()), []);
+        assert_eq!(patches(&ahead, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
         // Whoever has learned of a new authority says so, even where the old one would still do.
-        assert_eq!(corrections(&behind, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
+        assert_eq!(patches(&behind, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who may ask: those with a certificate of the authorities in a file, which is read again when it changes.
 //!
-//! `run` starts [`keep`] as a task. Without such a file whoever reaches the port may ask.
+//! `run` starts [`watch`] as a task. Without such a file whoever reaches the port may ask.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::serve::tls::Tls;
 use crate::serve::watch::Watch;
 
 /// More than this are no authorities.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 /// Between two looks at the file where no event came.
-const SAFETY_NET: Duration = Duration::from_secs(30);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// A mounted volume changes in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
@@ -47,7 +47,7 @@ pub enum Error {
 /// # Errors
 /// The file is of no use; what was demanded before still is.
 pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
-    let bytes = read_at_most(path, LARGEST).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
+    let bytes = read_at_most(path, MAX_SIZE).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
     let wrong = |why: String| Error::Authorities { path: path.to_owned(), why };
     let mut authorities = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&bytes) {
@@ -58,7 +58,7 @@ pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
 }
 
 /// Follows the file. Never ends by itself.
-pub(super) async fn keep(path: Option<PathBuf>, tls: Tls) {
+pub(super) async fn watch(path: Option<PathBuf>, tls: Tls) {
     let Some(path) = path else { return std::future::pending().await };
     let mut watch = Watch::new([parent(&path)]);
     loop {
@@ -66,7 +66,7 @@ pub(super) async fn keep(path: Option<PathBuf>, tls: Tls) {
         if let Err(error) = demand(&path, &tls) {
             tracing::warn!("{error}; those that were read before count");
         }
-        watch.changed(SAFETY_NET).await;
+        watch.changed(RESYNC_INTERVAL).await;
         sleep(DEBOUNCE).await;
     }
 }

@@ -26,11 +26,11 @@ use crate::serve::watch::Watch;
 /// The part of readiness that is kept here.
 pub(super) const PART: &str = "configuration";
 /// More than this is no configuration.
-const LARGEST: u64 = 6 << 20;
+const MAX_SIZE: u64 = 6 << 20;
 /// Between two looks at files where no event came.
-const SAFETY_NET: Duration = Duration::from_secs(30);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// Between two looks at files that are of no use.
-const IMPATIENT: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Files come one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
@@ -128,7 +128,7 @@ impl Loader {
 }
 
 /// Never ends by itself.
-pub(super) async fn keep(source: Source, mut loader: Loader) {
+pub(super) async fn watch(source: Source, mut loader: Loader) {
     match source {
         Source::Default => {
             loader.load(Ok(Texts::default()));
@@ -147,7 +147,7 @@ async fn from_files(config: &PathBuf, values: &PathBuf, mesh: &PathBuf, loader: 
     loop {
         watch.renew();
         let texts = read(config, values, mesh);
-        let poll = if texts.is_ok() { SAFETY_NET } else { IMPATIENT };
+        let poll = if texts.is_ok() { RESYNC_INTERVAL } else { RETRY_INTERVAL };
         loader.load(texts);
         watch.changed(poll).await;
         sleep(DEBOUNCE).await;
@@ -156,7 +156,7 @@ async fn from_files(config: &PathBuf, values: &PathBuf, mesh: &PathBuf, loader: 
 
 fn read(config: &PathBuf, values: &PathBuf, mesh: &PathBuf) -> Result<Texts, String> {
     let text = |path: &PathBuf| {
-        let bytes = match read_at_most(path, LARGEST) {
+        let bytes = match read_at_most(path, MAX_SIZE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.map_err(|error| format!("{} cannot be read: {error}", path.display()))?,
         };
@@ -172,7 +172,7 @@ async fn from_maps(maps: &Api<ConfigMap>, [injection, mesh]: [&str; 2], mut opti
     let mut events = stream::select(events(maps, injection), events(maps, mesh));
     while let Some((name, event)) = events.next().await {
         match event {
-            Ok(event) => known.learn(&name, event),
+            Ok(event) => known.apply(&name, event),
             Err(error) => {
                 tracing::warn!(%error, configmap = name, "a ConfigMap cannot be watched");
                 continue;
@@ -204,7 +204,7 @@ struct Maps {
 }
 
 impl Maps {
-    fn learn(&mut self, name: &str, event: Event<ConfigMap>) {
+    fn apply(&mut self, name: &str, event: Event<ConfigMap>) {
         match event {
             Event::Init => {
                 self.found.remove(name);

@@ -14,7 +14,7 @@ pub use watch::{TrustFiles, watch_mesh};
 
 use std::sync::Arc;
 
-use super::answer::Route;
+use super::endpoint::Route;
 use super::review::{AdmissionOutcome, Profile, Review, Verdict};
 use crate::inject::dapr::{self, Decision, Request, Settings, User};
 

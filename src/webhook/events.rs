@@ -1,6 +1,6 @@
 //! Events on the owners of pods that get no sidecar: whoever owns a pod does not read the answer to its review.
 //!
-//! `answer` makes a [`Notice`] of an outcome, and `run` starts [`keep`] as a task. A review never waits for an Event: what the
+//! `answer` makes a [`Notice`] of an outcome, and `run` starts [`write_events`] as a task. A review never waits for an Event: what the
 //! channel has no room for is dropped.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
 
@@ -41,7 +41,7 @@ pub(super) struct Notice {
     message: String,
 }
 
-/// Where notices go, and where [`keep`] takes them from.
+/// Where notices go, and where [`write_events`] takes them from.
 pub(super) fn channel() -> (Sender<Notice>, Receiver<Notice>) {
     mpsc::channel(WAITING)
 }
@@ -82,7 +82,7 @@ fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
 }
 
 /// Writes Events until all senders are gone.
-pub(super) async fn keep(client: Option<Client>, mut notices: Receiver<Notice>) {
+pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<Notice>) {
     let mut recent = Recent::default();
     let instance = format!("{COMPONENT}.{:x}", Timestamp::now().as_nanosecond());
     while let Some(notice) = notices.recv().await {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::identity::{self, Identity};
 
 /// More than this is no certificate.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Where certificate, key and authority are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) fn parent(path: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    read_at_most(path, LARGEST).map_err(|cause| Error::Read { path: path.to_owned(), cause })
+    read_at_most(path, MAX_SIZE).map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
 /// A file's bytes; one that is larger is an error.

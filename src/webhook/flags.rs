@@ -8,13 +8,13 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 
 use super::bundle::Selection;
+use super::certificates::Certificates;
+use super::cluster_state::Native;
 use super::configuration::Source;
 use super::files::CertificateFiles;
 use super::issue::Lifetime;
 use super::istio;
-use super::keep::Certificates;
-use super::store::Place;
-use super::surroundings::Native;
+use super::store::CertificateStore;
 use crate::inject::istio::{BuiltIn, Era, Platform};
 use crate::serve::cluster::{self, client};
 
@@ -313,8 +313,8 @@ impl Flags {
             return Ok(Certificates::Files(files));
         }
         let place = match &self.certificate.self_signed_directory {
-            Some(directory) => Place::Directory(directory.clone()),
-            None => Place::Secret {
+            Some(directory) => CertificateStore::Directory(directory.clone()),
+            None => CertificateStore::Secret {
                 client: self.client().await?,
                 namespace: self.namespace.clone(),
                 name: self.certificate.self_signed_secret.clone(),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::cluster_state::ClusterState;
 use super::configuration::{Build, Texts};
 use super::review::{AdmissionOutcome, OVER_BUDGET, Profile, Review, Verdict};
-use super::surroundings::Surroundings;
 use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
 /// What the program is told once.
@@ -30,11 +30,12 @@ pub struct Options {
 }
 
 /// Makes profiles of Istio's configuration.
-pub fn build(options: Options, surroundings: Surroundings) -> Build {
+pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     Arc::new(move |texts| {
         let config = config(&options, texts).map_err(|error| error.to_string())?;
         config.settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(Box::new(Istio { injector: Injector::new(config), surroundings: surroundings.clone() }) as Box<dyn Profile>)
+        Ok(Box::new(Istio { injector: Injector::new(config), cluster_state: cluster_state.clone() })
+            as Box<dyn Profile>)
     })
 }
 
@@ -75,7 +76,7 @@ fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
 
 struct Istio {
     injector: Injector,
-    surroundings: Surroundings,
+    cluster_state: ClusterState,
 }
 
 impl Profile for Istio {
@@ -89,15 +90,15 @@ impl Profile for Istio {
         }
         let namespace = &*review.namespace;
         let node = review.object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty());
-        let annotations = self.surroundings.annotations(namespace);
-        let proxy_configs = self.surroundings.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
+        let annotations = self.cluster_state.annotations(namespace);
+        let proxy_configs = self.cluster_state.proxy_configs([self.injector.config().mesh.root_namespace(), namespace]);
         let request = Request {
             pod: &review.object,
             namespace,
             namespace_annotations: annotations.as_deref(),
             proxy_configs: &proxy_configs,
             env: review.variables.clone(),
-            native_sidecars: self.surroundings.native_sidecars_of(node),
+            native_sidecars: self.cluster_state.native_sidecars_of(node),
             budget: review.budget.clone(),
         };
         match self.injector.review(&request) {

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::bundle::{self, Correction, Hook, Selection};
+use super::bundle::{self, BundlePatch, Hook, Selection};
 use super::identity::Identity;
 use super::metrics::Metrics;
 use super::presentation::{Choice, Presentation};
@@ -29,13 +29,13 @@ use crate::serve::tls::Tls;
 /// The part of readiness that is kept here.
 pub(super) const PART: &str = "caBundle";
 /// Between two looks where nothing happens: certificates end without an event.
-const SAFETY_NET: Duration = Duration::from_secs(30);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// While a certificate waits to be shown, or a patch to be sent again.
-const IMPATIENT: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time between two patches.
-const SLOWEST: Duration = Duration::from_secs(60);
+const MAX_PATCH_INTERVAL: Duration = Duration::from_secs(60);
 /// Longer than this no patch is waited for.
-const LIMIT: Duration = Duration::from_secs(10);
+const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where configurations are, and which are ours.
 pub(super) struct Managed {
@@ -106,24 +106,24 @@ struct Pace {
 
 impl Pace {
     fn new() -> Self {
-        Self { wait: IMPATIENT, next: Instant::now() }
+        Self { wait: RETRY_INTERVAL, next: Instant::now() }
     }
 
     fn reset(&mut self) {
-        self.wait = IMPATIENT;
+        self.wait = RETRY_INTERVAL;
     }
 
     fn take(&mut self, now: Instant) -> bool {
         let may = now >= self.next;
         if may {
             self.next = now + self.wait;
-            self.wait = (self.wait * 2).min(SLOWEST);
+            self.wait = (self.wait * 2).min(MAX_PATCH_INTERVAL);
         }
         may
     }
 
     fn is_again(&self) -> bool {
-        self.wait > IMPATIENT * 2
+        self.wait > RETRY_INTERVAL * 2
     }
 }
 
@@ -137,7 +137,7 @@ impl Watched {
         self.selection.hooks(self.known.values())
     }
 
-    fn learn(&mut self, event: Event<MutatingWebhookConfiguration>) {
+    fn apply(&mut self, event: Event<MutatingWebhookConfiguration>) {
         let name = |object: &MutatingWebhookConfiguration| object.metadata.name.clone().unwrap_or_default();
         match event {
             Event::Init => {
@@ -158,7 +158,7 @@ impl Watched {
     fn agrees(&self, presented: &Identity, now: UnixTime) -> Result<(), String> {
         match self.hooks() {
             hooks if hooks.is_empty() => Err(self.selection.nothing()),
-            hooks => bundle::vouched(presented, &hooks, now),
+            hooks => bundle::verify(presented, &hooks, now),
         }
     }
 
@@ -169,27 +169,27 @@ impl Watched {
     }
 
     /// The patches that `newest` needs.
-    fn corrections(&mut self, newest: &Identity, now: UnixTime) -> Vec<Correction> {
+    fn patches(&mut self, newest: &Identity, now: UnixTime) -> Vec<BundlePatch> {
         let hooks = self.hooks();
-        let corrections = bundle::corrections(newest, &hooks, self.fresh, now);
-        if corrections.is_empty() {
+        let patches = bundle::patches(newest, &hooks, self.fresh, now);
+        if patches.is_empty() {
             // Without a webhook nothing has been written yet.
             self.fresh &= hooks.is_empty();
             self.pace.reset();
         }
-        corrections
+        patches
     }
 
     /// Patches what must be patched; whether there is more to do.
     async fn correct(&mut self, newest: &Identity, now: UnixTime, client: &Client, metrics: &Metrics) -> bool {
-        let corrections = self.corrections(newest, now);
-        if corrections.is_empty() {
+        let patches = self.patches(newest, now);
+        if patches.is_empty() {
             return false;
         }
         if !self.pace.take(Instant::now()) {
             return true;
         }
-        for Correction { configuration, patch } in corrections {
+        for BundlePatch { configuration, patch } in patches {
             metrics.patching(&configuration, self.pace.is_again());
             match send(client, &configuration, &patch).await {
                 // Until the watch tells of it, the next step would find the same.
@@ -227,7 +227,7 @@ impl Presenter {
         loop {
             let wait = self.step().await;
             tokio::select! {
-                Some((at, event)) = events.next() => self.learn(at, event),
+                Some((at, event)) = events.next() => self.apply(at, event),
                 changed = self.newest.changed() => match changed {
                     Ok(()) => {
                         self.presentation.renew();
@@ -240,10 +240,10 @@ impl Presenter {
         }
     }
 
-    fn learn(&mut self, at: usize, event: watcher::Result<Event<MutatingWebhookConfiguration>>) {
+    fn apply(&mut self, at: usize, event: watcher::Result<Event<MutatingWebhookConfiguration>>) {
         let Some(one) = self.watched.get_mut(at) else { return };
         match event {
-            Ok(event) => one.learn(event),
+            Ok(event) => one.apply(event),
             Err(error) => {
                 tracing::warn!(%error, "webhook configurations {} cannot be watched", one.selection);
                 if one.known.is_empty() {
@@ -256,7 +256,7 @@ impl Presenter {
 
     /// Looks at everything once and does what follows; how long to wait for something to happen.
     async fn step(&mut self) -> Duration {
-        let Some(newest) = self.newest.borrow().clone() else { return SAFETY_NET };
+        let Some(newest) = self.newest.borrow().clone() else { return RESYNC_INTERVAL };
         let (mut busy, now) = (false, UnixTime::now());
         for one in self.watched.iter_mut().filter(|one| one.listed) {
             busy |= one.correct(&newest, now, &self.client, &self.metrics).await;
@@ -275,7 +275,7 @@ impl Presenter {
         if is_known {
             self.report(now);
         }
-        if busy { IMPATIENT } else { SAFETY_NET }
+        if busy { RETRY_INTERVAL } else { RESYNC_INTERVAL }
     }
 
     /// Ready is when the API server would believe what is shown, whichever configuration leads it here.
@@ -312,8 +312,8 @@ async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<Mut
         .header("content-type", "application/json-patch+json")
         .body(patch.to_string().into_bytes())
         .map_err(|error| Refused { label: "request", text: error.to_string() })?;
-    let late = |_| Refused { label: "timeout", text: format!("no answer within {LIMIT:?}") };
-    let answer = timeout(LIMIT, client.request(request)).await.map_err(late)?;
+    let late = |_| Refused { label: "timeout", text: format!("no answer within {PATCH_TIMEOUT:?}") };
+    let answer = timeout(PATCH_TIMEOUT, client.request(request)).await.map_err(late)?;
     answer.map_err(|error| match error {
         kube::Error::Api(status) => {
             let label = match status.code {

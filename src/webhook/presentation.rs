@@ -67,10 +67,10 @@ impl Presentation {
 
     fn is_due(&mut self, newest: &Identity, hooks: Option<&[Hook]>, now: UnixTime, clock: Instant) -> bool {
         let Some(hooks) = hooks else { return self.presented.is_none() };
-        let is_trusted = bundle::vouched(newest, hooks, now).is_ok();
+        let is_trusted = bundle::verify(newest, hooks, now).is_ok();
         self.trusted = is_trusted.then(|| self.trusted.unwrap_or(clock));
         let is_settled = self.trusted.is_some_and(|since| clock.saturating_duration_since(since) >= self.settle);
-        let is_lost = |presented: &Arc<Identity>| !bundle::is_believed(presented, hooks, now);
+        let is_lost = |presented: &Arc<Identity>| !bundle::is_trusted(presented, hooks, now);
         is_settled || self.presented.as_ref().is_none_or(is_lost)
     }
 }

@@ -20,11 +20,11 @@ const FILE: &str = "sidecar-injector.json";
 /// The type of a Secret that holds a certificate.
 const TLS: &str = "kubernetes.io/tls";
 /// More than this is no certificate.
-const LARGEST: u64 = 1 << 20;
+const MAX_SIZE: u64 = 1 << 20;
 
 /// Where it is kept.
 #[derive(Clone)]
-pub enum Place {
+pub enum CertificateStore {
     /// A directory that outlives the process; root's file in it.
     Directory(PathBuf),
     /// A Secret.
@@ -76,13 +76,13 @@ pub(super) enum Error {
     Conflict,
 }
 
-impl Place {
+impl CertificateStore {
     /// What is there now. What is there and makes no sense counts as nothing.
     pub(super) async fn load(&self) -> Result<Found, Error> {
         match self {
             Self::Directory(dir) => {
                 let path = dir.join(FILE);
-                match read_at_most(&path, LARGEST) {
+                match read_at_most(&path, MAX_SIZE) {
                     Ok(bytes) => Ok(Found { issued: serde_json::from_slice(&bytes).ok(), secret: None }),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
                     Err(cause) => Err(Error::Directory { path, cause }),

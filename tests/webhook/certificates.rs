@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use istio_cni::webhook::{Certificates, Issued, Lifetime, Place};
+use istio_cni::webhook::{CertificateStore, Certificates, Issued, Lifetime};
 use serde_json::Value;
 
 use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, NAME, trusting};
 
-fn self_signed(place: Place, lifetime: Duration) -> Certificates {
+fn self_signed(place: CertificateStore, lifetime: Duration) -> Certificates {
     Certificates::SelfSigned { place, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }
 }
 
-fn secret(api: &Api) -> Place {
-    Place::Secret { client: api.client(), namespace: "istio-system".to_owned(), name: "certificate".to_owned() }
+fn secret(api: &Api) -> CertificateStore {
+    CertificateStore::Secret {
+        client: api.client(),
+        namespace: "istio-system".to_owned(),
+        name: "certificate".to_owned(),
+    }
 }
 
 fn in_secret(api: &Api, key: &str) -> Option<String> {
@@ -164,7 +168,7 @@ async fn a_certificate_is_renewed_before_its_end_and_is_believed_all_the_while()
 async fn a_restart_keeps_the_certificate_of_its_directory_to_root() {
     let dir = tempfile::tempdir().unwrap();
     let start = || {
-        let place = Place::Directory(dir.path().to_owned());
+        let place = CertificateStore::Directory(dir.path().to_owned());
         Server::start(Plan::new(self_signed(place, Duration::from_secs(3600))))
     };
     let file = dir.path().join("sidecar-injector.json");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::{AdmissionOutcome, Native, Review, Route, Settings, Surroundings, Texts, istio};
+use istio_cni::webhook::{AdmissionOutcome, ClusterState, Native, Review, Route, Settings, Texts, istio};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 use serde_json::json;
@@ -358,7 +358,7 @@ pub(crate) fn cpu() -> i64 {
 
 #[test]
 fn lists_that_are_merged_take_time_in_proportion_to_their_length() {
-    let profile = istio::build(istio::Options::default(), Surroundings::new(Native::Off))(&Texts::default()).unwrap();
+    let profile = istio::build(istio::Options::default(), ClusterState::new(Native::Off))(&Texts::default()).unwrap();
     let mut took = Vec::new();
     for count in [3_000, 30_000] {
         let env: Vec<_> = (0..count).map(|n| json!({ "name": format!("E{n}"), "value": "v" })).collect();

@@ -12,7 +12,7 @@ use istio_cni::plugin::{Verdict, of_pod};
 use istio_cni::pod::PodFacts;
 use istio_cni::serve::http::Handler as _;
 use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{Endpoint, Metrics, Native, Route, Surroundings, Texts, istio};
+use istio_cni::webhook::{ClusterState, Endpoint, Metrics, Native, Route, Texts, istio};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const DAPR: &str = "/mutate";
 
 fn endpoint(native: &str) -> Endpoint {
     let sidecars = if native == "true" { Native::On } else { Native::Off };
-    let profile = istio::build(istio::Options::default(), Surroundings::new(sidecars))(&Texts::default()).unwrap();
+    let profile = istio::build(istio::Options::default(), ClusterState::new(sidecars))(&Texts::default()).unwrap();
     let env = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1"), ("NATIVE_SIDECAR_ENABLED", native)];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current).unwrap());

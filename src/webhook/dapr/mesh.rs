@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 
 use crate::inject::dapr::{Component, Facts, Issuer, Trust};
 use crate::serve::health::Readiness;
-use crate::webhook::surroundings::Kept;
+use crate::webhook::cluster_state::WatchCache;
 
 /// The name of the mesh's Configuration.
 pub(super) const CONFIGURATION: &str = "daprsystem";
@@ -31,10 +31,10 @@ struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     /// The UIDs of the selected accounts.
-    pub(super) accounts: Kept<String>,
+    pub(super) accounts: WatchCache<String>,
     /// Whether each Configuration enables mTLS.
-    pub(super) configurations: Kept<bool>,
-    pub(super) components: Kept<Option<Component>>,
+    pub(super) configurations: WatchCache<bool>,
+    pub(super) components: WatchCache<Option<Component>>,
     pub(super) anchors: Option<String>,
     pub(super) issuer: Option<Issuer>,
     /// Whether all parts that reviews need have been loaded once.
@@ -138,11 +138,11 @@ mod tests {
         let mesh = Mesh::default();
         let uid = |account: ServiceAccount| account.metadata.uid.unwrap_or_default();
         let uids = || mesh.snapshot().accounts.iter().cloned().collect::<Vec<_>>();
-        mesh.update(|state| state.accounts.learn(Event::Apply(account("job-controller", "1")), uid));
+        mesh.update(|state| state.accounts.apply(Event::Apply(account("job-controller", "1")), uid));
         assert_eq!(uids(), ["1"]);
-        mesh.update(|state| state.accounts.learn(Event::Apply(account("job-controller", "2")), uid));
+        mesh.update(|state| state.accounts.apply(Event::Apply(account("job-controller", "2")), uid));
         assert_eq!(uids(), ["2"]);
-        mesh.update(|state| state.accounts.learn(Event::Delete(account("job-controller", "2")), uid));
+        mesh.update(|state| state.accounts.apply(Event::Delete(account("job-controller", "2")), uid));
         assert!(uids().is_empty());
     }
 
@@ -153,10 +153,10 @@ mod tests {
         let all = "dapr: not read yet: service accounts, the Configuration daprsystem, the trust anchors\n";
         assert_eq!(readiness.report().as_deref(), Some(all));
         let uid = |account: ServiceAccount| account.metadata.uid.unwrap_or_default();
-        mesh.update(|state| state.accounts.learn(Event::Init, uid));
+        mesh.update(|state| state.accounts.apply(Event::Init, uid));
         assert_eq!(readiness.report().as_deref(), Some(all), "a list that has begun is not read");
-        mesh.update(|state| state.accounts.learn(Event::InitDone, uid));
-        mesh.update(|state| state.configurations.learn(Event::<ServiceAccount>::InitDone, |_| true));
+        mesh.update(|state| state.accounts.apply(Event::InitDone, uid));
+        mesh.update(|state| state.configurations.apply(Event::<ServiceAccount>::InitDone, |_| true));
         assert_eq!(readiness.report().as_deref(), Some("dapr: not read yet: the trust anchors\n"));
         mesh.update(|state| state.anchors = Some("PEM".into()));
         assert_eq!(readiness.report(), None);

@@ -17,8 +17,8 @@ use tokio::time::sleep;
 use super::mesh::{CONFIGURATION, Mesh};
 use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
 use crate::serve::watch::Watch;
+use crate::webhook::cluster_state::{follow, is_absent, pages};
 use crate::webhook::files::{parent, read_at_most};
-use crate::webhook::surroundings::{follow, is_absent, pages};
 
 /// The Secret with the issuer's certificate and key, and the trust anchors of release 1.4.2.
 const BUNDLE: &str = "dapr-trust-bundle";
@@ -62,7 +62,7 @@ async fn watch_accounts(api: Api<PartialObjectMeta<ServiceAccount>>, settings: &
     let uid = |account: PartialObjectMeta<ServiceAccount>| account.metadata.uid.unwrap_or_default();
     follow("serviceaccounts", watcher(api, pages()).default_backoff(), |event| match &event {
         Event::Apply(account) | Event::InitApply(account) | Event::Delete(account) if !wanted(account) => {}
-        _ => mesh.update(|state| state.accounts.learn(event, uid)),
+        _ => mesh.update(|state| state.accounts.apply(event, uid)),
     })
     .await;
 }
@@ -80,7 +80,7 @@ async fn watch_configuration(client: Client, namespace: &str, mesh: &Mesh) {
     };
     let events = watcher(api, only).default_backoff().inspect(absent);
     follow("configurations of Dapr", events, |event| {
-        mesh.update(|state| state.configurations.learn(event, mtls));
+        mesh.update(|state| state.configurations.apply(event, mtls));
     })
     .await;
 }
@@ -89,7 +89,7 @@ async fn watch_components(client: Client, mesh: &Mesh) {
     let api = Api::<DynamicObject>::all_with(client, &resource("Component"));
     let container = |object: DynamicObject| Component::read(&serde_json::to_value(object).unwrap_or_default());
     follow("components of Dapr", watcher(api, pages()).default_backoff(), |event| {
-        mesh.update(|state| state.components.learn(event, container));
+        mesh.update(|state| state.components.apply(event, container));
     })
     .await;
 }

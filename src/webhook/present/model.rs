@@ -2,7 +2,7 @@
 //! API server, and work with what they read before.
 //!
 //! [`Network`] is the model: the time, and which replicas reach the API server. [`Cluster`] holds the Secret, the
-//! configuration and the replicas, which use the deciding functions of `keep` and `present`.
+//! configuration and the replicas, which use the deciding functions of `certificates` and `present`.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 use serde_json::json;
 
+use super::super::certificates;
 use super::super::issue::{Issued, Lifetime};
-use super::super::keep;
 use super::super::presentation::{Choice, Presentation};
 use super::*;
 
@@ -107,7 +107,7 @@ struct Replica {
     newest: Option<Arc<Identity>>,
     /// A certificate to be stored over this version of the Secret.
     made: Option<(u32, Issued)>,
-    corrections: Vec<Correction>,
+    patches: Vec<BundlePatch>,
     watched: Watched,
     presentation: Presentation,
     /// Whether API servers have trusted the presented certificate since it is presented.
@@ -120,7 +120,7 @@ impl Replica {
         Self {
             newest: None,
             made: None,
-            corrections: Vec::new(),
+            patches: Vec::new(),
             watched: Watched::new(selection, false),
             presentation: Presentation::new(SETTLE),
             is_trusted: false,
@@ -175,12 +175,12 @@ impl Cluster {
     }
 
     fn load(&mut self, at: usize) {
-        let step = keep::next(self.secret.1.as_ref(), &names(), LIFETIME, self.unix()).unwrap();
+        let step = certificates::next(self.secret.1.as_ref(), &names(), LIFETIME, self.unix()).unwrap();
         let replica = &mut self.replicas[at];
         replica.made = None;
         match step {
-            keep::Step::Store(made) => replica.made = Some((self.secret.0, made)),
-            keep::Step::Use(identity) => replica.renew(identity),
+            certificates::Step::Store(made) => replica.made = Some((self.secret.0, made)),
+            certificates::Step::Use(identity) => replica.renew(identity),
         }
     }
 
@@ -198,12 +198,12 @@ impl Cluster {
         let now = self.unix();
         let replica = &mut self.replicas[at];
         if let Some(newest) = replica.newest.clone().filter(|_| replica.watched.listed) {
-            replica.corrections = replica.watched.corrections(&newest, now);
+            replica.patches = replica.watched.patches(&newest, now);
         }
     }
 
     fn patch(&mut self, at: usize) {
-        for Correction { patch, .. } in std::mem::take(&mut self.replicas[at].corrections) {
+        for BundlePatch { patch, .. } in std::mem::take(&mut self.replicas[at].patches) {
             let mut object = serde_json::to_value(&self.configuration).unwrap();
             let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
             // Of another version: refused by the patch's own test.
@@ -238,7 +238,7 @@ impl Cluster {
         let former = self.former.iter().map(|(_, configuration)| configuration);
         replica.presentation.presented().is_some_and(|presented| {
             let mut used = former.chain([&self.configuration]);
-            used.all(|used| bundle::vouched(presented, &hooks(replica, used), self.unix()).is_ok())
+            used.all(|used| bundle::verify(presented, &hooks(replica, used), self.unix()).is_ok())
         })
     }
 

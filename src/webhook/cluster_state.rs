@@ -1,6 +1,6 @@
 //! What of the cluster changes an injection: whether its nodes have native sidecars, proxy configurations, namespaces' users.
 //!
-//! The binary starts [`keep`] as a task; `istio` reads. The server is not ready before all of it has been listed once: pods
+//! The binary starts [`watch`] as a task; `istio` reads. The server is not ready before all of it has been listed once: pods
 //! that are made right after a restart get the same sidecars as others. A resource that the cluster does not have is an
 //! empty list.
 
@@ -39,35 +39,35 @@ pub enum Native {
 
 /// What is known of the cluster; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings(Arc<Mutex<Known>>);
+pub struct ClusterState(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
     native: Native,
     /// By node: whether it runs native sidecars.
-    nodes: Kept<bool>,
-    proxy_configs: Kept<Arc<Value>>,
+    nodes: WatchCache<bool>,
+    proxy_configs: WatchCache<Arc<Value>>,
     /// By namespace.
-    annotations: Kept<Arc<BTreeMap<String, String>>>,
+    annotations: WatchCache<Arc<BTreeMap<String, String>>>,
 }
 
 /// Objects of a watch, as much of each as is needed, by namespace and name.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
+pub(super) struct WatchCache<T> {
     /// None before the first list.
     pub(super) known: Option<BTreeMap<(String, String), T>>,
     /// A list that is not complete yet changes nothing.
     listing: BTreeMap<(String, String), T>,
 }
 
-impl<T> Default for Kept<T> {
+impl<T> Default for WatchCache<T> {
     fn default() -> Self {
         Self { known: None, listing: BTreeMap::new() }
     }
 }
 
-impl<T> Kept<T> {
-    pub(super) fn learn<K: ResourceExt>(&mut self, event: Event<K>, keep: impl Fn(K) -> T) {
+impl<T> WatchCache<T> {
+    pub(super) fn apply<K: ResourceExt>(&mut self, event: Event<K>, keep: impl Fn(K) -> T) {
         let key = |object: &K| (object.namespace().unwrap_or_default(), object.name_any());
         match event {
             Event::Init => self.listing.clear(),
@@ -83,7 +83,7 @@ impl<T> Kept<T> {
     }
 }
 
-impl Surroundings {
+impl ClusterState {
     /// Of a cluster about which nothing else is known yet.
     pub fn new(native: Native) -> Self {
         Self(Arc::new(Mutex::new(Known { native, ..Known::default() })))
@@ -139,26 +139,26 @@ pub fn is_native(version: &str) -> bool {
 
 /// Keeps it as the cluster is. Never ends by itself. `namespaces`: their annotations are wanted. What is wanted is missing in
 /// `readiness` from the call on, until it has been listed.
-pub fn keep(
+pub fn watch(
     client: Client,
-    surroundings: Surroundings,
+    cluster_state: ClusterState,
     namespaces: bool,
     readiness: &Readiness,
 ) -> impl Future<Output = ()> + use<> {
-    let nodes = (surroundings.read(|known| known.native) == Native::Auto).then(|| {
+    let nodes = (cluster_state.read(|known| known.native) == Native::Auto).then(|| {
         let version = |node: Node| node.status.and_then(|s| s.node_info).is_some_and(|i| is_native(&i.kubelet_version));
         let (list, api) = (List::new("nodes", readiness), Api::<Node>::all(client.clone()));
-        list.follow(api, surroundings.clone(), |known| &mut known.nodes, version)
+        list.follow(api, cluster_state.clone(), |known| &mut known.nodes, version)
     });
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("networking.istio.io", "v1beta1", "ProxyConfig"));
     let configs = Api::<DynamicObject>::all_with(client.clone(), &resource);
     let value = |object: DynamicObject| Arc::new(serde_json::to_value(object).unwrap_or_default());
     let list = List::new("proxyconfigs", readiness);
-    let proxy_configs = list.follow(configs, surroundings.clone(), |known| &mut known.proxy_configs, value);
+    let proxy_configs = list.follow(configs, cluster_state.clone(), |known| &mut known.proxy_configs, value);
     let annotations = namespaces.then(|| {
         let annotated = |object: Namespace| Arc::new(object.metadata.annotations.unwrap_or_default());
         let (list, api) = (List::new("namespaces", readiness), Api::<Namespace>::all(client));
-        list.follow(api, surroundings, |known| &mut known.annotations, annotated)
+        list.follow(api, cluster_state, |known| &mut known.annotations, annotated)
     });
     async {
         tokio::join!(OptionFuture::from(nodes), proxy_configs, OptionFuture::from(annotations));
@@ -180,25 +180,25 @@ impl List {
     async fn follow<K, T>(
         self,
         api: Api<K>,
-        surroundings: Surroundings,
-        kept: impl Fn(&mut Known) -> &mut Kept<T>,
+        cluster_state: ClusterState,
+        kept: impl Fn(&mut Known) -> &mut WatchCache<T>,
         keep: impl Fn(K) -> T,
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     {
         let events = watcher(api, pages()).default_backoff().inspect(|event| match event {
             Err(error) if is_absent(error) => {
-                surroundings.read(|known| _ = kept(known).known.get_or_insert_default());
+                cluster_state.read(|known| _ = kept(known).known.get_or_insert_default());
                 self.readiness.ready(self.what);
             }
-            Err(error) if surroundings.read(|known| kept(known).known.is_none()) => {
+            Err(error) if cluster_state.read(|known| kept(known).known.is_none()) => {
                 self.readiness.missing(self.what, format!("they cannot be listed: {error}"));
             }
             _ => {}
         });
         follow(self.what, events, |event| {
-            surroundings.read(|known| kept(known).learn(event, &keep));
-            if surroundings.read(|known| kept(known).known.is_some()) {
+            cluster_state.read(|known| kept(known).apply(event, &keep));
+            if cluster_state.read(|known| kept(known).known.is_some()) {
                 self.readiness.ready(self.what);
             }
         })
@@ -256,26 +256,26 @@ mod tests {
                 "status": { "nodeInfo": { "kubeletVersion": version } } }))
             .unwrap()
         };
-        let surroundings = Surroundings::new(Native::Auto);
+        let cluster_state = ClusterState::new(Native::Auto);
         let learn = |event: Event<Node>| {
-            surroundings.read(|known| {
-                known.nodes.learn(event, |node| {
+            cluster_state.read(|known| {
+                known.nodes.apply(event, |node| {
                     is_native(&node.status.unwrap().node_info.map(|i| i.kubelet_version).unwrap_or_default())
                 });
             });
         };
-        assert!(!surroundings.native_sidecars(), "nothing is known yet");
+        assert!(!cluster_state.native_sidecars(), "nothing is known yet");
         learn(Event::Init);
         learn(Event::InitDone);
-        assert!(surroundings.native_sidecars(), "an empty cluster is a new one");
+        assert!(cluster_state.native_sidecars(), "an empty cluster is a new one");
         learn(Event::Apply(node("a", "v1.33.0")));
-        assert!(surroundings.native_sidecars());
+        assert!(cluster_state.native_sidecars());
         learn(Event::Apply(node("b", "v1.30.0")));
-        assert!(!surroundings.native_sidecars());
+        assert!(!cluster_state.native_sidecars());
         for (name, native) in [(Some("a"), true), (Some("b"), false), (Some("nosuch"), false), (None, false)] {
-            assert_eq!(surroundings.native_sidecars_of(name), native, "{name:?}");
+            assert_eq!(cluster_state.native_sidecars_of(name), native, "{name:?}");
         }
         learn(Event::Delete(node("b", "v1.30.0")));
-        assert!(surroundings.native_sidecars());
+        assert!(cluster_state.native_sidecars());
     }
 }

@@ -19,18 +19,18 @@ use super::files::CertificateFiles;
 use super::identity::{self, Identity};
 use super::issue::{Issued, Lifetime};
 use super::metrics::{Metrics, Reload};
-use super::store::{self, Place};
+use super::store::{self, CertificateStore};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
 /// The part of readiness that is kept here.
 pub(super) const PART: &str = "certificate";
 /// Between two looks at files where no event came.
-const SAFETY_NET: Duration = Duration::from_secs(30);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// Files come one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// After an attempt in vain.
-const PAUSE: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Where the server's certificate comes from.
 pub enum Certificates {
@@ -39,7 +39,7 @@ pub enum Certificates {
     /// It is made here.
     SelfSigned {
         /// Where it is kept.
-        place: Place,
+        place: CertificateStore,
         /// The names by which the API server connects.
         names: Vec<String>,
         /// How long one is good for.
@@ -62,28 +62,28 @@ pub(super) enum Error {
 pub(super) type Newest = watch::Sender<Option<Arc<Identity>>>;
 
 /// Never ends by itself.
-pub(super) async fn keep(certificates: Certificates, newest: Newest, metrics: Metrics, readiness: Readiness) {
-    let told = Told { newest, metrics, readiness, trouble: None };
+pub(super) async fn watch(certificates: Certificates, newest: Newest, metrics: Metrics, readiness: Readiness) {
+    let publisher = Publisher { newest, metrics, readiness, error: None };
     match certificates {
-        Certificates::Files(files) => from_files(&files, told).await,
-        Certificates::SelfSigned { place, names, lifetime } => issued(&place, &names, lifetime, told).await,
+        Certificates::Files(files) => from_files(&files, publisher).await,
+        Certificates::SelfSigned { place, names, lifetime } => issued(&place, &names, lifetime, publisher).await,
     }
 }
 
 /// Who hears of what was found.
-struct Told {
+struct Publisher {
     newest: Newest,
     metrics: Metrics,
     readiness: Readiness,
     /// What was wrong at the last look: it is said once.
-    trouble: Option<String>,
+    error: Option<String>,
 }
 
-impl Told {
-    fn found(&mut self, found: Result<Identity, String>) {
+impl Publisher {
+    fn publish(&mut self, found: Result<Identity, String>) {
         match found {
             Ok(identity) => {
-                self.trouble = None;
+                self.error = None;
                 self.readiness.ready(PART);
                 let is_new = |known: &mut Option<Arc<Identity>>| {
                     let new = known.as_ref().is_none_or(|known| !known.is_same(&identity));
@@ -97,38 +97,38 @@ impl Told {
                     tracing::info!("there is a new certificate");
                 }
             }
-            Err(trouble) if self.trouble.as_ref() == Some(&trouble) => {}
-            Err(trouble) => {
+            Err(error) if self.error.as_ref() == Some(&error) => {}
+            Err(error) => {
                 self.metrics.reloaded(Reload::Certificate, false);
-                tracing::warn!("{trouble}");
+                tracing::warn!("{error}");
                 if self.newest.borrow().is_none() {
-                    self.readiness.missing(PART, trouble.clone());
+                    self.readiness.missing(PART, error.clone());
                 }
-                self.trouble = Some(trouble);
+                self.error = Some(error);
             }
         }
     }
 }
 
-async fn from_files(files: &CertificateFiles, mut told: Told) {
+async fn from_files(files: &CertificateFiles, mut publisher: Publisher) {
     let mut watch = Watch::new(files.directories());
     loop {
         watch.renew();
         let found = files.load().map_err(|error| error.to_string());
-        let poll = if found.is_ok() { SAFETY_NET } else { PAUSE };
-        told.found(found);
+        let poll = if found.is_ok() { RESYNC_INTERVAL } else { RETRY_INTERVAL };
+        publisher.publish(found);
         watch.changed(poll).await;
         sleep(DEBOUNCE).await;
     }
 }
 
-async fn issued(place: &Place, names: &[String], lifetime: Lifetime, mut told: Told) {
+async fn issued(place: &CertificateStore, names: &[String], lifetime: Lifetime, mut publisher: Publisher) {
     let changed = Notify::new();
     let looking = async {
         loop {
             let found = current(place, names, lifetime).await;
-            let pause = if found.is_ok() { lifetime.interval() } else { PAUSE };
-            told.found(found.map_err(|error| error.to_string()));
+            let pause = if found.is_ok() { lifetime.interval() } else { RETRY_INTERVAL };
+            publisher.publish(found.map_err(|error| error.to_string()));
             let _ = timeout(pause, changed.notified()).await;
         }
     };
@@ -159,7 +159,7 @@ pub(super) fn next(
 }
 
 /// The certificate that is kept, renewed or made where it must be.
-async fn current(place: &Place, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
+async fn current(place: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
     loop {
         let found = place.load().await?;
         let new = match next(found.issued.as_ref(), names, lifetime, UnixTime::now())? {
@@ -175,8 +175,8 @@ async fn current(place: &Place, names: &[String], lifetime: Lifetime) -> Result<
 }
 
 /// Tells when another replica has written the Secret. A directory is looked at now and then.
-async fn listen(place: &Place, changed: &Notify) {
-    let Place::Secret { client, namespace, name } = place else { return };
+async fn listen(place: &CertificateStore, changed: &Notify) {
+    let CertificateStore::Secret { client, namespace, name } = place else { return };
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watcher(Api::<Secret>::namespaced(client.clone(), namespace), config).default_backoff());
     while let Some(event) = events.next().await {

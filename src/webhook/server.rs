@@ -10,12 +10,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::answer::{Endpoint, Route};
 use super::bundle::Selection;
 use super::callers;
+use super::certificates::{self, Certificates};
 use super::configuration::{self, Build, Configured, Loader, Source};
+use super::endpoint::{Endpoint, Route};
 use super::events;
-use super::keep::{self, Certificates};
 use super::metrics::Metrics;
 use super::present::{self, Managed};
 use crate::serve::health::{self, Liveness, Readiness};
@@ -99,7 +99,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
     settings.callers.as_deref().map_or(Ok(()), |path| callers::demand(path, &tls))?;
-    let mut parts = vec![configuration::PART, keep::PART];
+    let mut parts = vec![configuration::PART, certificates::PART];
     parts.extend(settings.bundles.is_some().then_some(present::PART));
     let readiness = settings.readiness;
     parts.into_iter().for_each(|part| readiness.missing(part, "starting"));
@@ -119,11 +119,11 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
         settings.bundles.map(|(client, selections)| Managed { client, selections, settle, has_own_authorities });
     let keeping = async {
         tokio::join!(
-            configuration::keep(settings.source, loader),
-            keep::keep(settings.certificates, newest, metrics.clone(), readiness.clone()),
-            callers::keep(settings.callers, tls.clone()),
+            configuration::watch(settings.source, loader),
+            certificates::watch(settings.certificates, newest, metrics.clone(), readiness.clone()),
+            callers::watch(settings.callers, tls.clone()),
             present::present(managed, presentable, tls.clone(), metrics.clone(), readiness.clone()),
-            events::keep(settings.events, noticed),
+            events::write_events(settings.events, noticed),
         )
     };
     // An eighth of a request's time is left to write an answer.

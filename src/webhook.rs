@@ -1,6 +1,6 @@
-//! The admission server: HTTPS, certificates, configuration that is watched, the caBundle.
+//! The admission server: HTTPS, certificates, watched configuration, the caBundle.
 //!
-//! The binary `sidecar-injector` starts it. What is injected, a [`Profile`] decides; nothing here knows what a sidecar is.
+//! The binary `sidecar-injector` starts it. A [`Profile`] decides about each review; other modules do not know sidecars.
 
 mod body;
 mod bundle;

@@ -1,6 +1,6 @@
-//! The caBundle of MutatingWebhookConfigurations: whether it vouches for the server, and the patch that makes it so.
+//! The caBundle of MutatingWebhookConfigurations: verification of the server's certificate by it, and its patch.
 //!
-//! `present` calls it. Pure: what is watched and sent is `present`'s.
+//! `present` calls it, which watches and patches. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,31 +13,31 @@ use serde_json::{Value, json};
 
 use super::identity::{self, Identity};
 
-/// Which configurations, and which of their webhooks, lead here.
+/// The selection of configurations, and of their webhooks, that refer to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The configuration of this name; empty: those with the labels.
+    /// The configuration's name; empty: the labels select.
     pub name: String,
-    /// A label selector, such as `istio.io/rev=default`; used where there is no name.
+    /// A label selector, such as `istio.io/rev=default`; used without a name.
     pub labels: String,
-    /// What the webhooks' names end with.
+    /// The suffix of the webhooks' names.
     pub webhook: String,
 }
 
-/// A webhook that leads here, as its configuration has it.
+/// A webhook that refers to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Hook {
     /// The configuration's name.
     configuration: String,
-    /// The configuration's version, which a patch names.
+    /// The configuration's resourceVersion, which a patch tests.
     version: String,
-    /// Place in the configuration.
-    place: usize,
+    /// The index in the configuration.
+    index: usize,
     /// The webhook's name.
     name: String,
-    /// The name by which the API server connects.
+    /// The server name by which the API server connects.
     server: String,
-    /// PEM.
+    /// The caBundle in PEM.
     bundle: Vec<u8>,
 }
 
@@ -45,28 +45,28 @@ pub(super) struct Hook {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BundlePatch {
     pub(super) configuration: String,
-    /// JSON patch; it does nothing to a configuration that has changed since.
+    /// JSON patch, which fails for a configuration that has changed since.
     pub(super) patch: Value,
 }
 
 impl Selection {
-    /// Whether it can lead to anything.
+    /// Whether it selects anything.
     pub(super) fn is_some(&self) -> bool {
         !(self.name.is_empty() && self.labels.is_empty())
     }
 
-    /// The webhooks among these configurations that lead here.
+    /// Returns the webhooks of these configurations that refer to this server.
     pub(super) fn hooks<'a>(&self, all: impl IntoIterator<Item = &'a MutatingWebhookConfiguration>) -> Vec<Hook> {
         let of = |configuration: &'a MutatingWebhookConfiguration| {
             let webhooks = configuration.webhooks.iter().flatten().enumerate();
             let ours = webhooks.filter(|(_, webhook)| webhook.name.ends_with(&self.webhook));
-            ours.map(move |(place, webhook)| hook(configuration, place, webhook))
+            ours.map(move |(index, webhook)| hook(configuration, index, webhook))
         };
         all.into_iter().flat_map(of).collect()
     }
 
-    /// Why there may be nothing to patch.
-    pub(super) fn nothing(&self) -> String {
+    /// Describes that the selection is empty.
+    pub(super) fn describe_absence(&self) -> String {
         format!("there is no MutatingWebhookConfiguration {self} with a webhook whose name ends with {}", self.webhook)
     }
 }
@@ -77,21 +77,21 @@ impl fmt::Display for Selection {
     }
 }
 
-fn hook(configuration: &MutatingWebhookConfiguration, place: usize, webhook: &MutatingWebhook) -> Hook {
+fn hook(configuration: &MutatingWebhookConfiguration, index: usize, webhook: &MutatingWebhook) -> Hook {
     let (metadata, client) = (&configuration.metadata, &webhook.client_config);
     let by_service = client.service.as_ref().map(|service| format!("{}.{}.svc", service.name, service.namespace));
     let by_url = || client.url.as_deref().and_then(host).unwrap_or_default().to_owned();
     Hook {
         configuration: metadata.name.clone().unwrap_or_default(),
         version: metadata.resource_version.clone().unwrap_or_default(),
-        place,
+        index,
         name: webhook.name.clone(),
         server: by_service.unwrap_or_else(by_url),
         bundle: client.ca_bundle.as_ref().map(|bundle| bundle.0.clone()).unwrap_or_default(),
     }
 }
 
-/// The host of an `https` URL.
+/// Returns the host of an `https` URL.
 fn host(url: &str) -> Option<&str> {
     let authority = url.strip_prefix("https://")?.split('/').next()?;
     match authority.strip_prefix('[') {
@@ -100,19 +100,19 @@ fn host(url: &str) -> Option<&str> {
     }
 }
 
-/// Whether the API server would believe `identity` at each of these webhooks.
+/// Checks that the API server would trust `identity` at each of these webhooks.
 pub(super) fn verify(identity: &Identity, hooks: &[Hook], now: UnixTime) -> Result<(), String> {
     let wrong = |hook: &Hook, error: identity::Error| format!("{} of {}: {error}", hook.name, hook.configuration);
     hooks.iter().try_for_each(|hook| identity.trusted(&hook.bundle, &hook.server, now).map_err(|e| wrong(hook, e)))
 }
 
-/// Whether any of these webhooks would have the API server believe `identity`.
+/// Whether the API server would trust `identity` at any of these webhooks.
 pub(super) fn is_trusted(identity: &Identity, hooks: &[Hook], now: UnixTime) -> bool {
     hooks.iter().any(|hook| identity.trusted(&hook.bundle, &hook.server, now).is_ok())
 }
 
-/// Patches where the bundle does not vouch for `identity`; `fresh`: also where it is another text, for these authorities
-/// have just become new. A bundle that vouches for more is left alone otherwise: another replica may be ahead.
+/// Returns patches for webhooks whose bundle does not verify `identity`; with `fresh`, because the authorities are new, for all with
+/// another bundle. Without `fresh`, a bundle with further authorities stays: another replica may have a newer certificate.
 pub(super) fn patches(identity: &Identity, hooks: &[Hook], fresh: bool, now: UnixTime) -> Vec<BundlePatch> {
     let authorities = identity.authorities().as_bytes();
     let wrong = |hook: &&Hook| {
@@ -133,7 +133,7 @@ fn patch(hooks: &[&Hook], authorities: &[u8]) -> Value {
     let version = hooks.first().map(|hook| &hook.version);
     let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
     for hook in hooks {
-        let at = format!("/webhooks/{}", hook.place);
+        let at = format!("/webhooks/{}", hook.index);
         operations.push(json!({ "op": "test", "path": format!("{at}/name"), "value": hook.name }));
         let (path, value) = (format!("{at}/clientConfig/caBundle"), STANDARD.encode(authorities));
         operations.push(json!({ "op": "add", "path": path, "value": value }));
@@ -172,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_or_strange_bundle_is_patched_and_nothing_else() {
-        let (own, strange) = (issued(None), issued(None));
+    fn only_an_empty_or_foreign_bundle_is_patched() {
+        let (own, foreign) = (issued(None), issued(None));
         let identity = own.identity().unwrap();
-        for bundle in ["", "no certificate", &strange.authorities] {
+        for bundle in ["", "no certificate", &foreign.authorities] {
             let patches = patches(&identity, &hooks(bundle), false, UnixTime::now());
             assert_eq!(patches.len(), 1, "{bundle}");
             let patch = &patches[0].patch;
@@ -188,14 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_is_behind_leaves_the_bundle_of_the_one_ahead() {
+    fn an_older_replica_leaves_the_bundle_of_a_newer_one() {
         let old = issued(None);
         let new = issued(Some(&old));
-        let (behind, ahead) = (old.identity().unwrap(), new.identity().unwrap());
-        assert_eq!(patches(&behind, &hooks(&new.authorities), false, UnixTime::now()), []);
-        assert_eq!(patches(&ahead, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
-        // Whoever has learned of a new authority says so, even where the old one would still do.
-        assert_eq!(patches(&behind, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
+        let (older, newer) = (old.identity().unwrap(), new.identity().unwrap());
+        assert_eq!(patches(&older, &hooks(&new.authorities), false, UnixTime::now()), []);
+        assert_eq!(patches(&newer, &hooks(&old.authorities), false, UnixTime::now()).len(), 1);
+        // A new authority is written even if the bundle still verifies the certificate.
+        assert_eq!(patches(&older, &hooks(&new.authorities), true, UnixTime::now()).len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Who may ask: those with a certificate of the authorities in a file, which is read again when it changes.
+//! Authentication of callers by client certificates of the authorities in a file, which is read again when it changes.
 //!
-//! `run` starts [`watch`] as a task. Without such a file whoever reaches the port may ask.
+//! `server` starts [`watch`] as a task. Without a file, callers need no certificate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use super::files::{parent, read_at_most};
 use crate::serve::tls::Tls;
 use crate::serve::watch::Watch;
 
-/// More than this are no authorities.
+/// The size limit of the file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// Between two looks at the file where no event came.
+/// The polling interval of the file without events.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// A mounted volume changes in several steps.
+/// The delay after an event, because a mounted volume changes in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// Why callers cannot be told apart.
+/// The authorities of callers cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
@@ -32,7 +32,7 @@ pub enum Error {
         /// Why not.
         cause: std::io::Error,
     },
-    /// It holds no certificate, or a broken one.
+    /// The file contains no certificate, or an invalid one.
     #[error("the authorities of callers, {}, are of no use: {why}", path.display())]
     Authorities {
         /// The file.
@@ -42,11 +42,11 @@ pub enum Error {
     },
 }
 
-/// Reads the file, and demands certificates of its authorities.
+/// Reads the file and makes TLS require certificates of its authorities.
 ///
 /// # Errors
-/// The file is of no use; what was demanded before still is.
-pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
+/// The file is unreadable or invalid; the previous authorities stay in effect.
+pub(super) fn load(path: &Path, tls: &Tls) -> Result<(), Error> {
     let bytes = read_at_most(path, MAX_SIZE).map_err(|cause| Error::Read { path: path.to_owned(), cause })?;
     let wrong = |why: String| Error::Authorities { path: path.to_owned(), why };
     let mut authorities = RootCertStore::empty();
@@ -57,13 +57,13 @@ pub(super) fn demand(path: &Path, tls: &Tls) -> Result<(), Error> {
     tls.demand(authorities).map_err(|error| wrong(error.to_string()))
 }
 
-/// Follows the file. Never ends by itself.
+/// Loads the file again whenever it changes. Never returns.
 pub(super) async fn watch(path: Option<PathBuf>, tls: Tls) {
     let Some(path) = path else { return std::future::pending().await };
     let mut watch = Watch::new([parent(&path)]);
     loop {
         watch.renew();
-        if let Err(error) = demand(&path, &tls) {
+        if let Err(error) = load(&path, &tls) {
             tracing::warn!("{error}; those that were read before count");
         }
         watch.changed(RESYNC_INTERVAL).await;

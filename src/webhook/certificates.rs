@@ -1,6 +1,6 @@
-//! Keeps a certificate at hand: read from files whenever they change, or issued and renewed.
+//! Obtains the newest certificate: read from files whenever they change, or issued and renewed.
 //!
-//! `run` starts it as a task. What is of no use is reported, and what there was before stays. It presents nothing.
+//! `server` starts [`watch`] as a task; `present` presents the certificate. If the newest one is invalid, the former one stays.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use super::store::{self, CertificateStore};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
-/// The part of readiness that is kept here.
+/// The readiness part of this module.
 pub(super) const PART: &str = "certificate";
-/// Between two looks at files where no event came.
+/// The polling interval of files without events.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// Files come one after another.
+/// The delay after an event, because files change one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// After an attempt in vain.
+/// The delay after a failed attempt.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Where the server's certificate comes from.
+/// The source of the server's certificate.
 pub enum Certificates {
-    /// Somebody else keeps it in files.
+    /// Files that another program maintains.
     Files(CertificateFiles),
-    /// It is made here.
+    /// Certificates that this program issues.
     SelfSigned {
-        /// Where it is kept.
-        place: CertificateStore,
+        /// The store of the certificate.
+        store: CertificateStore,
         /// The names by which the API server connects.
         names: Vec<String>,
-        /// How long one is good for.
+        /// The validity of a certificate.
         lifetime: Lifetime,
     },
 }
 
-/// Why there is no certificate.
+/// No certificate can be obtained.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
@@ -58,24 +58,24 @@ pub(super) enum Error {
     Identity(identity::Error),
 }
 
-/// The newest certificate, for whoever presents it.
+/// The newest certificate.
 pub(super) type Newest = watch::Sender<Option<Arc<Identity>>>;
 
-/// Never ends by itself.
+/// Keeps `newest` current. Never returns.
 pub(super) async fn watch(certificates: Certificates, newest: Newest, metrics: Metrics, readiness: Readiness) {
     let publisher = Publisher { newest, metrics, readiness, error: None };
     match certificates {
         Certificates::Files(files) => from_files(&files, publisher).await,
-        Certificates::SelfSigned { place, names, lifetime } => issued(&place, &names, lifetime, publisher).await,
+        Certificates::SelfSigned { store, names, lifetime } => issued(&store, &names, lifetime, publisher).await,
     }
 }
 
-/// Who hears of what was found.
+/// Publishes certificates and errors: to `present`, metrics, readiness and log.
 struct Publisher {
     newest: Newest,
     metrics: Metrics,
     readiness: Readiness,
-    /// What was wrong at the last look: it is said once.
+    /// The last error, which is logged once.
     error: Option<String>,
 }
 
@@ -122,23 +122,23 @@ async fn from_files(files: &CertificateFiles, mut publisher: Publisher) {
     }
 }
 
-async fn issued(place: &CertificateStore, names: &[String], lifetime: Lifetime, mut publisher: Publisher) {
+async fn issued(store: &CertificateStore, names: &[String], lifetime: Lifetime, mut publisher: Publisher) {
     let changed = Notify::new();
     let looking = async {
         loop {
-            let found = current(place, names, lifetime).await;
+            let found = current(store, names, lifetime).await;
             let pause = if found.is_ok() { lifetime.interval() } else { RETRY_INTERVAL };
             publisher.publish(found.map_err(|error| error.to_string()));
             let _ = timeout(pause, changed.notified()).await;
         }
     };
-    tokio::join!(looking, listen(place, &changed));
+    tokio::join!(looking, listen(store, &changed));
 }
 
 /// The step from the stored certificate to one that lasts.
 pub(super) enum Step {
     Use(Identity),
-    /// Store this one first.
+    /// Store this certificate first.
     Store(Issued),
 }
 
@@ -158,15 +158,15 @@ pub(super) fn next(
     Issued::new(names, lifetime, now, stored).map(Step::Store).map_err(Error::Issue)
 }
 
-/// The certificate that is kept, renewed or made where it must be.
-async fn current(place: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
+/// Returns the stored certificate, or a new one if it is absent or must be renewed.
+async fn current(store: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
     loop {
-        let found = place.load().await?;
+        let found = store.load().await?;
         let new = match next(found.issued.as_ref(), names, lifetime, UnixTime::now())? {
             Step::Use(identity) => return Ok(identity),
             Step::Store(new) => new,
         };
-        match place.save(&new, found).await {
+        match store.save(&new, found).await {
             Ok(()) => return new.identity().map_err(Error::Identity),
             Err(store::Error::Conflict) => tracing::debug!("another replica has made a certificate"),
             Err(error) => return Err(error.into()),
@@ -174,9 +174,9 @@ async fn current(place: &CertificateStore, names: &[String], lifetime: Lifetime)
     }
 }
 
-/// Tells when another replica has written the Secret. A directory is looked at now and then.
-async fn listen(place: &CertificateStore, changed: &Notify) {
-    let CertificateStore::Secret { client, namespace, name } = place else { return };
+/// Notifies `changed` when a replica writes the Secret. A directory is only polled.
+async fn listen(store: &CertificateStore, changed: &Notify) {
+    let CertificateStore::Secret { client, namespace, name } = store else { return };
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watcher(Api::<Secret>::namespaced(client.clone(), namespace), config).default_backoff());
     while let Some(event) = events.next().await {

@@ -1,6 +1,6 @@
-//! The injection's configuration: read from files or ConfigMaps, again whenever it changes; a bad one changes nothing.
+//! The injection's configuration: read from files or ConfigMaps whenever they change. An invalid one has no effect.
 //!
-//! `run` starts it as a task. What the texts mean, whoever builds a profile from them knows.
+//! `server` starts [`watch`] as a task. A [`Build`] makes a profile of the texts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,60 +23,60 @@ use super::review::{AdmissionOutcome, Profile, Review};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
-/// The part of readiness that is kept here.
+/// The readiness part of this module.
 pub(super) const PART: &str = "configuration";
-/// More than this is no configuration.
+/// The size limit of a file in bytes.
 const MAX_SIZE: u64 = 6 << 20;
-/// Between two looks at files where no event came.
+/// The polling interval of files without events.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// Between two looks at files that are of no use.
+/// The polling interval of unreadable files.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Files come one after another.
+/// The delay after an event, because files change one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// What the injection is configured by; a text that is not there leaves the defaults.
+/// The texts of the injection's configuration; an absent text leaves the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Policy and templates.
     pub config: Option<String>,
-    /// What the templates call `Values`; JSON or YAML.
+    /// The templates' `.Values`; JSON or YAML.
     pub values: Option<String>,
-    /// The mesh's configuration.
+    /// The mesh configuration.
     pub mesh: Option<String>,
 }
 
-/// Makes a profile of texts, or says what is wrong with them.
+/// Makes a profile of texts, or returns the error for the log.
 pub type Build = Arc<dyn Fn(&Texts) -> Result<Box<dyn Profile>, String> + Send + Sync>;
 
-/// Where the texts come from.
+/// The source of the texts.
 pub enum Source {
-    /// Nowhere: the defaults.
+    /// No source: the defaults.
     Default,
     /// Files, such as mounted ConfigMaps.
     Files {
         /// See [`Texts`].
         config: PathBuf,
-        /// Need not be there.
+        /// Optional.
         values: PathBuf,
-        /// Need not be there.
+        /// Optional.
         mesh: PathBuf,
     },
     /// ConfigMaps, by the keys `config`, `values` and `mesh`.
     ConfigMaps {
-        /// The API server that has them.
+        /// The client of their API server.
         client: Client,
         /// Their namespace.
         namespace: String,
-        /// The one with `config` and `values`.
+        /// The name of the ConfigMap with `config` and `values`.
         injection: String,
-        /// The one with `mesh`; need not be there.
+        /// The name of the ConfigMap with `mesh`; optional.
         mesh: String,
-        /// Where the former has never been there, the defaults count.
+        /// Whether the defaults apply until `injection` first exists.
         optional: bool,
     },
 }
 
-/// The profile of the newest configuration that was good.
+/// The profile of the newest valid configuration.
 #[derive(Clone, Default)]
 pub(super) struct Configured(Arc<ArcSwapOption<Box<dyn Profile>>>);
 
@@ -89,13 +89,13 @@ impl Profile for Configured {
     }
 }
 
-/// Who makes profiles, and who hears of it.
+/// Builds profiles, and publishes the result.
 pub(super) struct Loader {
     pub(super) build: Build,
     pub(super) configured: Configured,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
-    /// What the last attempt was about: the same is not tried again.
+    /// The texts of the last attempt, which is not repeated.
     pub(super) last: Option<Result<Texts, String>>,
 }
 
@@ -127,7 +127,7 @@ impl Loader {
     }
 }
 
-/// Never ends by itself.
+/// Loads the configuration whenever it changes. Never returns.
 pub(super) async fn watch(source: Source, mut loader: Loader) {
     match source {
         Source::Default => {
@@ -179,7 +179,7 @@ async fn from_maps(maps: &Api<ConfigMap>, [injection, mesh]: [&str; 2], mut opti
             }
         }
         if known.are_listed([injection, mesh]) {
-            // One that was there and is gone was not meant to be replaced by the defaults.
+            // A deleted ConfigMap is not replaced with the defaults.
             optional &= !known.found.contains_key(injection);
             if optional {
                 loader.load(Ok(Texts::default()));
@@ -196,7 +196,7 @@ fn events(maps: &Api<ConfigMap>, name: &str) -> BoxStream<'static, (String, watc
     watcher(maps.clone(), config).default_backoff().map(move |event| (name.clone(), event)).boxed()
 }
 
-/// ConfigMaps as far as they are known.
+/// The watched ConfigMaps.
 #[derive(Default)]
 struct Maps {
     found: BTreeMap<String, ConfigMap>,

@@ -1,7 +1,7 @@
-//! Requests to answers: routes, what a request must look like, and who hears of the decision.
+//! The endpoint of reviews: routes, checks of a request, scheduling, and the report of an outcome to log, metrics and Events.
 //!
-//! `run` hands it to the server. It decides nothing about pods.
-#![expect(clippy::disallowed_methods, reason = "measures how long an answer takes")]
+//! `server` passes it to `serve::http`. It decides nothing about pods.
+#![expect(clippy::disallowed_methods, reason = "measures the time of an answer")]
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -23,22 +23,22 @@ use super::threads::Threads;
 use super::warnings::clipped;
 use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 
-/// Characters of a reason, in the log and in the answer: pods may hold annotations of 256 KiB.
+/// The length limit of a reason in log and answer, in characters: a pod may have annotations of 256 KiB.
 const LONGEST_REASON: usize = 2048;
-/// What is left of a review's time when it gets its turn, at least; half of its time where that is less.
-const AT_WORK: Duration = Duration::from_secs(2);
-/// The rule by which a review is refused that did not get its turn in time.
-const TURN: &str = "turn";
+/// The time that a review keeps for its work after waiting for a thread; half of its time if that is less.
+const MIN_WORK_TIME: Duration = Duration::from_secs(2);
+/// The rule of refusing a review for which no thread became free in time.
+const NO_THREAD: &str = "turn";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// A path and what is behind it.
+/// A path with its profile.
 #[derive(Clone)]
 pub struct Route {
     /// Such as `/inject`.
     pub path: &'static str,
-    /// Whether all paths below it lead here, too.
+    /// Whether the route includes all paths below.
     pub below: bool,
-    /// Who decides.
+    /// Decides about reviews.
     pub profile: Arc<dyn Profile>,
 }
 
@@ -47,48 +47,48 @@ pub struct Route {
 pub struct Endpoint {
     routes: Arc<[Route]>,
     metrics: Metrics,
-    /// Where refusals become Events.
+    /// The channel for Events about refusals.
     notices: Option<Sender<Notice>>,
-    /// How long after a request's arrival its answer is there.
+    /// The time limit from a request's arrival to its answer.
     time: Duration,
-    /// As many reviews are at work at once as there are processors; their memory is bounded by that, too.
-    turns: Arc<Semaphore>,
-    /// As many as turns.
+    /// Permits of concurrent reviews, one per processor, which also bounds their memory.
+    permits: Arc<Semaphore>,
+    /// As many threads as permits.
     threads: Arc<Threads>,
 }
 
 impl Endpoint {
-    /// Answers on these routes, and on `/ready`, within `time` of a request's arrival: a review that has no turn by then is
-    /// refused, and so is one that is still at work.
+    /// Creates an endpoint for these routes and `/ready`. It answers within `time` of a request's arrival: a review that has no thread
+    /// by then is refused, and a running one is stopped and refused.
     ///
     /// # Errors
-    /// There can be no threads for reviews.
+    /// The threads of reviews cannot be created.
     pub fn new(routes: Vec<Route>, metrics: Metrics, time: Duration) -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let (turns, threads) = (Arc::new(Semaphore::new(processors)), Arc::new(Threads::new(processors)?));
-        Ok(Self { routes: routes.into(), metrics, notices: None, time, turns, threads })
+        let (permits, threads) = (Arc::new(Semaphore::new(processors)), Arc::new(Threads::new(processors)?));
+        Ok(Self { routes: routes.into(), metrics, notices: None, time, permits, threads })
     }
 
-    /// The same, whose outcomes are told to the owners of pods.
+    /// Adds a channel for Events on the owners of pods.
     pub(super) fn announcing(self, notices: Sender<Notice>) -> Self {
         Self { notices: Some(notices), ..self }
     }
 
-    /// Reviews on one of [`Threads`]: the runtime's workers go on serving connections and probes meanwhile.
+    /// Reviews on one of the [`Threads`], so that the runtime's workers serve connections and probes meanwhile.
     async fn review(&self, profile: Arc<dyn Profile>, request: Request) -> Response {
-        // Dropped with this future when the connection or its request's time ends.
+        // This future is dropped when the connection or the request's time ends.
         let stop = StopOnDrop(Stop::default());
-        let (turn_by, done_by) = self.deadlines(&request);
-        let Ok(turn) = timeout_at(turn_by, Arc::clone(&self.turns).acquire_owned()).await else {
-            return self.without_turn(request.uri().path());
+        let (start_by, end_by) = self.deadlines(&request);
+        let Ok(permit) = timeout_at(start_by, Arc::clone(&self.permits).acquire_owned()).await else {
+            return self.without_thread(request.uri().path());
         };
         let (endpoint, budget) = (self.clone(), Budget::until(Limits::default(), stop.0.clone()));
         let mut work = self.threads.run(move || {
             let answer = endpoint.reviewed(&*profile, &request, budget);
-            drop(turn);
+            drop(permit);
             answer
         });
-        let done = match timeout_at(done_by, &mut work).await {
+        let done = match timeout_at(end_by, &mut work).await {
             Ok(done) => done,
             Err(_) => {
                 stop.0.set();
@@ -105,23 +105,23 @@ impl Endpoint {
         }
     }
 
-    /// By when a review has its turn, and by when it is done: before the API server no longer waits.
+    /// Returns the deadlines by which a review must start and end, before the API server's timeout.
     fn deadlines(&self, request: &Request) -> (time::Instant, time::Instant) {
         let arrived = request.extensions().get().map_or_else(time::Instant::now, |Arrived(arrived)| *arrived);
-        // A fifth is left for the connection and the answer.
+        // A fifth remains for the connection and the answer.
         let waits = path::timeout(request.uri().query()).map_or(self.time, |timeout| timeout.saturating_mul(4) / 5);
         let time = waits.min(self.time);
-        (arrived + time - AT_WORK.min(time / 2), arrived + time)
+        (arrived + time - MIN_WORK_TIME.min(time / 2), arrived + time)
     }
 
-    fn without_turn(&self, path: &str) -> Response {
+    fn without_thread(&self, path: &str) -> Response {
         let why = "other reviews took so long that the time of this one was over before its turn came; ask again";
-        tracing::warn!(path, reason = TURN, "{why}");
-        self.metrics.refused(TURN);
+        tracing::warn!(path, reason = NO_THREAD, "{why}");
+        self.metrics.refused(NO_THREAD);
         busy(format!("{why}\n"))
     }
 
-    /// The answer to a review, as text.
+    /// Reviews and returns the answer as text.
     fn reviewed(&self, profile: &dyn Profile, request: &Request, budget: Budget) -> String {
         let start = Instant::now();
         match Review::within(budget, request.body(), path::variables(request.uri().path())) {
@@ -131,7 +131,7 @@ impl Endpoint {
                 self.metrics.decided(&outcome, start.elapsed());
                 log(&review, &outcome);
                 if let (Some(notices), Some(notice)) = (&self.notices, events::notice(&review, &outcome)) {
-                    // Many at once say the same.
+                    // If the channel is full, many Events already report the same.
                     let _ = notices.try_send(notice);
                 }
                 review.answer(&outcome)
@@ -151,10 +151,10 @@ impl Handler for Endpoint {
         if path == "/ready" {
             return text(StatusCode::OK, "");
         }
-        let leads = |route: &&Route| {
+        let matches = |route: &&Route| {
             path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || (route.below && rest.starts_with('/')))
         };
-        let Some(route) = self.routes.iter().find(leads) else {
+        let Some(route) = self.routes.iter().find(matches) else {
             return text(StatusCode::NOT_FOUND, "nothing is injected here\n");
         };
         self.metrics.requested();
@@ -168,7 +168,7 @@ impl Handler for Endpoint {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        // Of others the request never came here.
+        // Requests with other refusals never reach `answer`.
         if !matches!(refusal, Refusal::Late(_)) {
             self.metrics.requested();
         }
@@ -176,7 +176,7 @@ impl Handler for Endpoint {
     }
 }
 
-/// Ends a review that nobody waits for any longer.
+/// Stops a review whose caller no longer waits.
 struct StopOnDrop(Stop);
 
 impl Drop for StopOnDrop {
@@ -185,7 +185,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// What the API server sends looks so; whoever sends something else hears what is wrong with it.
+/// Checks that a request has the form of the API server's, and returns the status and text of the refusal otherwise.
 fn readable(request: &Request) -> Result<(), (StatusCode, &'static str)> {
     if request.method() != Method::POST {
         return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews are posted\n"));

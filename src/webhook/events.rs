@@ -1,7 +1,7 @@
-//! Events on the owners of pods that get no sidecar: whoever owns a pod does not read the answer to its review.
+//! Events on the owners of pods that get no sidecar: an owner's author does not see the answers to reviews of its pods.
 //!
-//! `answer` makes a [`Notice`] of an outcome, and `run` starts [`write_events`] as a task. A review never waits for an Event: what the
-//! channel has no room for is dropped.
+//! `endpoint` makes a [`Notice`] of an outcome, and `server` starts [`write_events`] as a task. A review never waits for an Event:
+//! a notice for which the channel has no capacity is dropped.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
 
 use std::collections::BTreeMap;
@@ -18,22 +18,22 @@ use tokio::time::timeout;
 
 use super::review::{AdmissionOutcome, Review, Verdict};
 
-/// Who speaks.
+/// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";
-/// Between two Events on an owner.
-const PAUSE: Duration = Duration::from_secs(60);
-/// Owners that Events are written on in a [`PAUSE`], at most.
-const OWNERS: usize = 256;
-/// Events that wait to be written.
-const WAITING: usize = 64;
-/// Bytes of a message, as much as kubelets write.
+/// The least interval between two Events on an owner.
+const EVENT_INTERVAL: Duration = Duration::from_secs(60);
+/// The most owners with an Event within [`EVENT_INTERVAL`].
+const MAX_OWNERS: usize = 256;
+/// The capacity of the channel.
+const CAPACITY: usize = 64;
+/// The length limit of a message in bytes, as in the kubelet.
 const LONGEST: usize = 1024;
-/// Bytes of a name in Kubernetes.
+/// The length limit of a name in Kubernetes, in bytes.
 const LONGEST_NAME: usize = 253;
-/// How long the API server may take.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What an owner is told.
+/// The content of an Event on an owner.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Notice {
     owner: ObjectReference,
@@ -41,12 +41,12 @@ pub(super) struct Notice {
     message: String,
 }
 
-/// Where notices go, and where [`write_events`] takes them from.
+/// Creates the channel between reviews and [`write_events`].
 pub(super) fn channel() -> (Sender<Notice>, Receiver<Notice>) {
-    mpsc::channel(WAITING)
+    mpsc::channel(CAPACITY)
 }
 
-/// What the owner of a review's pod is told; nothing where the pod is none's, or nothing is wrong with it, or in a dry run.
+/// Returns the notice for the pod's owner; `None` without an owner, without a refusal or warning, or in a dry run.
 pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Notice> {
     let (reason, message) = match outcome.verdict {
         Verdict::Refuse => ("SidecarInjectionRefused", outcome.reason.clone()),
@@ -61,13 +61,13 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
     Some(Notice { owner, reason, message: message[..message.floor_char_boundary(LONGEST)].to_owned() })
 }
 
-/// A pod's controller. The API server has checked nothing of the pod yet.
+/// Returns a pod's controller. The pod is not validated yet.
 fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     let references = pod["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|reference| reference["controller"] == true)?;
     let text = |key: &str| controller[key].as_str().filter(|text| (1..=LONGEST_NAME).contains(&text.len()));
     let is_label = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-    // It becomes part of a path.
+    // The namespace becomes part of a path.
     if namespace.is_empty() || namespace.len() > 63 || !is_label(namespace) {
         return None;
     }
@@ -81,7 +81,7 @@ fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     })
 }
 
-/// Writes Events until all senders are gone.
+/// Writes Events until all senders are dropped.
 pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<Notice>) {
     let mut recent = Recent::default();
     let instance = format!("{COMPONENT}.{:x}", Timestamp::now().as_nanosecond());
@@ -92,9 +92,9 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
         }
         let event = event(notice, Timestamp::now(), &instance);
         let api = Api::<Event>::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
-        match timeout(LIMIT, api.create(&PostParams::default(), &event)).await {
+        match timeout(TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            // Another replica has said it.
+            // Another replica has written it.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
             Ok(Err(error)) => tracing::warn!(%error, "an Event cannot be written"),
             Err(_) => tracing::warn!("an Event cannot be written: the API server does not answer"),
@@ -102,16 +102,16 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
     }
 }
 
-/// Owners that have been told of something a moment ago.
+/// The owners with an Event within [`EVENT_INTERVAL`].
 #[derive(Default)]
 struct Recent(BTreeMap<[String; 3], Instant>);
 
 impl Recent {
-    /// Whether this owner may be told now.
+    /// Whether an Event may be written on this owner now.
     fn admits(&mut self, owner: &ObjectReference, now: Instant) -> bool {
-        self.0.retain(|_, last| now.duration_since(*last) < PAUSE);
+        self.0.retain(|_, last| now.duration_since(*last) < EVENT_INTERVAL);
         let key = [&owner.namespace, &owner.kind, &owner.uid].map(|part| part.clone().unwrap_or_default());
-        if self.0.len() >= OWNERS || self.0.contains_key(&key) {
+        if self.0.len() >= MAX_OWNERS || self.0.contains_key(&key) {
             return false;
         }
         self.0.insert(key, now);
@@ -119,7 +119,7 @@ impl Recent {
     }
 }
 
-/// Its name is that of all replicas in this minute, of which one succeeds.
+/// Makes an Event. All replicas give it the same name in the same minute, so that one of them succeeds.
 fn event(notice: Notice, now: Timestamp, instance: &str) -> Event {
     let Notice { owner, reason, message } = notice;
     let name = owner.name.as_deref().unwrap_or_default();

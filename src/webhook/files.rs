@@ -1,6 +1,6 @@
-//! The files of a certificate, as somebody else keeps them.
+//! The files of a certificate that another program maintains.
 //!
-//! `keep` calls it whenever they may have changed.
+//! `certificates` calls it whenever they may have changed.
 #![expect(clippy::disallowed_methods, reason = "owns the reading of certificate files")]
 
 use std::fs::File;
@@ -9,21 +9,21 @@ use std::path::{Path, PathBuf};
 
 use super::identity::{self, Identity};
 
-/// More than this is no certificate.
+/// The size limit of a file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Where certificate, key and authority are.
+/// The paths of certificate, key and authorities, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The chain, the server's own certificate first; PEM.
+    /// The chain, with the server's certificate first.
     pub certificate: PathBuf,
-    /// Its key; PEM.
+    /// The certificate's private key.
     pub key: PathBuf,
-    /// Who vouches for it; PEM.
+    /// The authorities, which become the caBundle.
     pub authorities: PathBuf,
 }
 
-/// Why files give no identity.
+/// The files contain no valid certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
@@ -34,7 +34,7 @@ pub enum Error {
         /// Why not.
         cause: io::Error,
     },
-    /// They are no identity: half of them may be new and half old for a moment.
+    /// The files do not match: while they change, some may be new and some old.
     #[error("{}, its key and its authority are of no use: {cause}", path.display())]
     Identity {
         /// The certificate's file.
@@ -45,17 +45,17 @@ pub enum Error {
 }
 
 impl CertificateFiles {
-    /// Reads all three.
+    /// Reads the files.
     ///
     /// # Errors
-    /// One is missing, or they do not go together.
+    /// A file is missing or invalid, or the files do not match.
     pub fn load(&self) -> Result<Identity, Error> {
         let (certificate, key) = (read(&self.certificate)?, read(&self.key)?);
         let identity = Identity::parse(&certificate, &key, &read(&self.authorities)?);
         identity.map_err(|cause| Error::Identity { path: self.certificate.clone(), cause })
     }
 
-    /// The directories whose changes matter.
+    /// The directories to watch.
     pub fn directories(&self) -> Vec<PathBuf> {
         [&self.certificate, &self.key, &self.authorities].into_iter().map(|path| parent(path)).collect()
     }
@@ -70,7 +70,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     read_at_most(path, MAX_SIZE).map_err(|cause| Error::Read { path: path.to_owned(), cause })
 }
 
-/// A file's bytes; one that is larger is an error.
+/// Reads a file; a file larger than `largest` bytes is an error.
 pub(super) fn read_at_most(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(largest + 1).read_to_end(&mut bytes)?;

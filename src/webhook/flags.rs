@@ -1,6 +1,6 @@
-//! Flags of `sidecar-injector`, under the names of Istio's program of that name, and what they mean.
+//! The flags of `sidecar-injector`, named as in Istio's former program, and the settings that they select.
 //!
-//! The binary flattens them into its command line.
+//! `program` flattens them into the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use super::store::CertificateStore;
 use crate::inject::istio::{BuiltIn, Era, Platform};
 use crate::serve::cluster::{self, client};
 
-/// Where Istio's chart mounts the configuration.
+/// The mount path of the configuration in Istio's chart.
 const CONFIG: &str = "/etc/istio/inject/config";
-/// Where Istio's chart mounts the values.
+/// The mount path of the values in Istio's chart.
 const VALUES: &str = "/etc/istio/inject/values";
-/// Where Istio's chart mounts the mesh's configuration.
+/// The mount path of the mesh configuration in Istio's chart.
 const MESH: &str = "/etc/istio/config/mesh";
 
-/// API servers hear of a new caBundle within this time, each by a watch of its own.
+/// The time within which each API server's watch receives a new caBundle.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Flags of the server.
@@ -59,7 +59,7 @@ pub struct Flags {
     ignored: Ignored,
 }
 
-/// What Istio's program takes and this one has no use for, so that no manifest fails: probes ask `/readyz`.
+/// Istio's flags without effect, which are accepted for Istio's manifests: probes use `/readyz`.
 #[derive(Debug, Clone, Args)]
 struct Ignored {
     #[arg(long = "healthCheckInterval", hide = true)]
@@ -97,7 +97,7 @@ struct Injection {
     discovery_address: Option<String>,
 }
 
-/// The rules of a release, such as `1.8`.
+/// Parses a release, such as `1.8`.
 fn era(release: &str) -> Result<Era, String> {
     let wrong = || format!("{release:?} is no release of Istio, such as 1.8");
     let (major, minor) = release.split_once('.').ok_or_else(wrong)?;
@@ -190,7 +190,7 @@ struct Webhook {
 }
 
 impl Webhook {
-    /// Each name is one, as the right to one knows it by its name.
+    /// Returns a selection per name, because each configuration may need a permission of its own.
     fn selections(&self) -> impl Iterator<Item = Selection> {
         let Self { webhook_config_name, webhook_config_selector: labels, webhook_name: webhook, .. } = self;
         let of = |name: &String| Selection { name: name.clone(), labels: labels.clone(), webhook: webhook.clone() };
@@ -199,14 +199,14 @@ impl Webhook {
 }
 
 impl Flags {
-    /// Flags that were given and do nothing.
+    /// Returns the given flags that have no effect.
     pub fn ignored(&self) -> Vec<&'static str> {
         let Ignored { health_check_interval, health_check_file } = &self.ignored;
         let given = [("--healthCheckInterval", health_check_interval), ("--healthCheckFile", health_check_file)];
         given.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
     }
 
-    /// Ports of the webhook and of its monitoring.
+    /// The ports of the webhook and of its monitoring.
     pub fn ports(&self) -> (u16, u16) {
         (self.port, self.monitoring_port)
     }
@@ -221,7 +221,7 @@ impl Flags {
         SETTLE
     }
 
-    /// What injection is told once.
+    /// Returns the settings of the injection, without the environment.
     pub fn injection(&self) -> istio::Options {
         let asked = self.injection.clone();
         let mut built_in = BuiltIn::default();
@@ -240,7 +240,7 @@ impl Flags {
         istio::Options { revision, platform, compliance_policy, era: asked.release, built_in, environment }
     }
 
-    /// What istiod calls an object of this revision.
+    /// Returns istiod's name for an object of this revision.
     fn revised(&self, name: &str) -> String {
         match &*self.injection.revision {
             "" | "default" => name.to_owned(),
@@ -248,7 +248,7 @@ impl Flags {
         }
     }
 
-    /// Whether sidecars are native ones; what is neither yes nor auto is no.
+    /// Whether sidecars are native ones; values other than `true` and `auto` disable them.
     pub fn native(&self) -> Native {
         match &*self.injection.native_sidecars {
             "true" => Native::On,
@@ -257,18 +257,18 @@ impl Flags {
         }
     }
 
-    /// The API server's client.
+    /// Creates a client of the API server.
     ///
     /// # Errors
-    /// There is no way to it.
+    /// Neither the kubeconfig nor the pod's service account gives a client.
     pub async fn client(&self) -> Result<kube::Client, cluster::Error> {
         client(self.kubeconfig.as_deref()).await
     }
 
-    /// Where the configuration comes from. `exists`: whether there is such a file.
+    /// Returns the source of the configuration. `exists`: whether a file exists.
     ///
     /// # Errors
-    /// ConfigMaps are asked for and there is no way to the API server.
+    /// The source is a ConfigMap, and no client can be created.
     pub async fn source(&self, exists: impl Fn(&std::path::Path) -> bool) -> Result<Source, cluster::Error> {
         let Configuration {
             inject_config,
@@ -302,17 +302,17 @@ impl Flags {
         })
     }
 
-    /// Where the certificate comes from. `services`: further names of services by which the API server connects.
+    /// Returns the source of the certificate. `services`: names of further services by which the API server connects.
     ///
     /// # Errors
-    /// It is kept in a Secret and there is no way to the API server.
+    /// The store is a Secret, and no client can be created.
     pub async fn certificates(&self, services: &[&str]) -> Result<Certificates, cluster::Error> {
         let Certificate { tls_cert_file, tls_key_file, ca_cert_file, .. } = self.certificate.clone();
         if !self.certificate.self_signed {
             let files = CertificateFiles { certificate: tls_cert_file, key: tls_key_file, authorities: ca_cert_file };
             return Ok(Certificates::Files(files));
         }
-        let place = match &self.certificate.self_signed_directory {
+        let store = match &self.certificate.self_signed_directory {
             Some(directory) => CertificateStore::Directory(directory.clone()),
             None => CertificateStore::Secret {
                 client: self.client().await?,
@@ -321,7 +321,7 @@ impl Flags {
             },
         };
         let lifetime = Lifetime(Duration::from_secs(u64::from(self.certificate.self_signed_days) * 86_400));
-        Ok(Certificates::SelfSigned { place, names: self.names(services), lifetime })
+        Ok(Certificates::SelfSigned { store, names: self.names(services), lifetime })
     }
 
     /// See [`run::Settings`](super::Settings).
@@ -329,7 +329,7 @@ impl Flags {
         self.certificate.client_ca_file.clone().filter(|path| !path.as_os_str().is_empty())
     }
 
-    /// The names of each service, the one by which the API server connects first.
+    /// Returns the DNS names of each service, `--serviceName` first.
     fn names(&self, services: &[&str]) -> Vec<String> {
         let namespace = &self.namespace;
         let suffixes = [
@@ -344,10 +344,10 @@ impl Flags {
         all.flat_map(|service| suffixes.iter().map(move |suffix| format!("{service}{suffix}"))).collect()
     }
 
-    /// Webhook configurations whose caBundle is kept right, if any; `others` beside Istio's.
+    /// Returns the webhook configurations whose caBundle is managed, if any; `others` are not Istio's.
     ///
     /// # Errors
-    /// There are some, and there is no way to the API server.
+    /// The selection is not empty, and no client can be created.
     pub async fn bundles(
         &self,
         others: Option<Selection>,

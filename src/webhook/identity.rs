@@ -1,6 +1,6 @@
-//! Who the server is: a chain, its key, and the authorities by which others know it.
+//! The server's identity: its certificate chain, the key, and the authorities that verify it.
 //!
-//! Whether an API server would believe it is asked here of the very verification that a client does.
+//! Verification uses the same code as a TLS client.
 
 use std::sync::Arc;
 
@@ -13,32 +13,32 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, RootCertStore};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// A server's certificate, ready to be presented.
+/// A server's certificate with its key and authorities.
 #[derive(Debug, Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
-    /// PEM; what the caBundle has to be.
+    /// The required caBundle, in PEM.
     authorities: String,
 }
 
-/// Why texts are no identity, or nobody would believe it.
+/// Texts that are not an identity, or an identity that a client would not trust.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No certificate where one belongs.
+    /// A text contains no certificate.
     #[error("{what} holds no certificate in PEM: {reason}")]
     Certificate {
-        /// Which text.
+        /// The text.
         what: &'static str,
         /// Why not.
         reason: String,
     },
-    /// No private key.
+    /// The key is invalid.
     #[error("the key is no private key in PEM: {0}")]
     Key(String),
-    /// They do not belong together.
+    /// The key is not the certificate's.
     #[error("certificate and key do not go together: {0}")]
     Pair(rustls::Error),
-    /// The caBundle does not vouch for the certificate.
+    /// The caBundle does not verify the certificate.
     #[error("the certificate is not trusted for {name}: {reason}")]
     Untrusted {
         /// The name that the API server connects to.
@@ -49,10 +49,10 @@ pub enum Error {
 }
 
 impl Identity {
-    /// Puts PEM texts together.
+    /// Parses PEM texts.
     ///
     /// # Errors
-    /// A text holds no certificate or key, or key and certificate are not a pair.
+    /// A text contains no certificate or key, or the key is not the certificate's.
     pub fn parse(chain: &[u8], key: &[u8], authorities: &[u8]) -> Result<Self, Error> {
         let chain = certificates("the certificate", chain)?;
         certificates("the certificate of the authority", authorities)?;
@@ -62,12 +62,12 @@ impl Identity {
         Ok(Self { certified: Arc::new(certified), authorities })
     }
 
-    /// What TLS presents.
+    /// The chain and key for TLS.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
 
-    /// PEM of those who vouch for it.
+    /// The authorities, in PEM.
     pub fn authorities(&self) -> &str {
         &self.authorities
     }
@@ -78,15 +78,15 @@ impl Identity {
         Some(leaf.validity().not_after.timestamp())
     }
 
-    /// Whether both would present the same certificate.
+    /// Whether both have the same chain and authorities.
     pub fn is_same(&self, other: &Self) -> bool {
         self.certified.cert == other.certified.cert && self.authorities == other.authorities
     }
 
-    /// Whether a client that knows `bundle` (PEM) would believe it at `now` to be `name`.
+    /// Verifies the certificate for the server name `name` at `now`, as a client with `bundle` (PEM) does.
     ///
     /// # Errors
-    /// It would not, and why.
+    /// The client would refuse the certificate.
     pub fn trusted(&self, bundle: &[u8], name: &str, now: UnixTime) -> Result<(), Error> {
         let untrusted = |reason: String| Error::Untrusted { name: name.to_owned(), reason };
         let roots = certificates("the caBundle", bundle)?;
@@ -101,7 +101,7 @@ impl Identity {
         let server = ServerName::try_from(name).map_err(|error| untrusted(error.to_string()))?;
         match verifier.verify_server_cert(leaf, intermediates, &server, &[], now) {
             Ok(_) => Ok(()),
-            // The API server takes an authority for a server where it knows this very certificate.
+            // The API server accepts an authority's certificate as a server's if the bundle contains this certificate.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if itself => Ok(()),
             Err(error) => Err(untrusted(error.to_string())),
         }

@@ -1,8 +1,8 @@
-//! Self-signed certificates: an authority of a single use, and the one certificate that it vouches for.
+//! Self-signed certificates: an authority for a single certificate, and that certificate.
 //!
-//! The authority's key is forgotten once it has signed, so nobody can ever sign with it again. Whoever knew the authority
-//! before goes on knowing it: the former one stays in the bundle until the next renewal. `keep` calls it; the clock is an
-//! argument.
+//! The authority's key is discarded after one signature, so that it can sign nothing else. The former authority stays in the
+//! bundle until the next renewal, so that clients trust both certificates meanwhile. `certificates` calls this module; the clock is
+//! an argument.
 
 use std::time::Duration;
 
@@ -15,44 +15,44 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::{self, Identity};
 
-/// What replicas share, under the names that a TLS secret has.
+/// A certificate that replicas share, serialized with the keys of a TLS Secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// Authorities, the newest first; PEM.
+    /// The authorities in PEM, the newest first.
     #[serde(rename = "ca.crt")]
     pub authorities: String,
-    /// The certificate; PEM.
+    /// The certificate in PEM.
     #[serde(rename = "tls.crt")]
     pub certificate: String,
-    /// Its key; PEM.
+    /// The private key in PEM.
     #[serde(rename = "tls.key")]
     pub key: String,
 }
 
-/// How long a certificate is good for.
+/// The validity of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime(pub Duration);
 
-/// Clocks of a cluster differ by less.
+/// The start of the validity before the present, which tolerates clock skew.
 const BEFORE: Duration = Duration::from_secs(3600);
 
 impl Lifetime {
-    /// It is renewed when less than this is left.
+    /// The remaining validity below which a certificate is renewed.
     pub fn margin(self) -> Duration {
         self.0 / 3
     }
 
-    /// How often it is looked at.
+    /// The interval between checks of a certificate.
     pub fn interval(self) -> Duration {
         (self.0 / 100).clamp(Duration::from_millis(100), Duration::from_secs(600))
     }
 }
 
 impl Issued {
-    /// Makes a certificate for these names (the first one is that of the subject), and lets `former` go on being believed.
+    /// Issues a certificate for these names, the first of which is the subject's. The bundle keeps the authority of `former`.
     ///
     /// # Errors
-    /// A name is none, or there is no randomness.
+    /// A name is invalid, or the system provides no randomness.
     pub fn new(
         names: &[String],
         lifetime: Lifetime,
@@ -76,17 +76,17 @@ impl Issued {
         Ok(Self { authorities, certificate, key: key.serialize_pem() })
     }
 
-    /// Whether it will still do for all these names when less than the margin of its life is left.
+    /// Checks that the certificate is valid for all of these names, now and for the margin of its lifetime.
     pub fn lasts(&self, names: &[String], lifetime: Lifetime, now: UnixTime) -> Result<(), identity::Error> {
         let identity = self.identity()?;
         let then = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + lifetime.margin());
         names.iter().try_for_each(|name| identity.trusted(self.authorities.as_bytes(), name, then))
     }
 
-    /// What TLS presents.
+    /// Parses the certificate.
     ///
     /// # Errors
-    /// Somebody else has written something else.
+    /// The texts are not those of a certificate.
     pub fn identity(&self) -> Result<Identity, identity::Error> {
         Identity::parse(self.certificate.as_bytes(), self.key.as_bytes(), self.authorities.as_bytes())
     }
@@ -105,7 +105,7 @@ fn valid(mut params: CertificateParams, lifetime: Lifetime, now: UnixTime) -> Ce
     params
 }
 
-/// The first certificate of a bundle, as text.
+/// The first certificate of a bundle, in PEM.
 fn first(bundle: &str) -> &str {
     const END: &str = "-----END CERTIFICATE-----";
     bundle.find(END).map_or(bundle, |at| bundle.get(..=at + END.len()).unwrap_or(bundle))
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_renewed_before_its_end_and_for_new_names() {
+    fn a_certificate_is_renewed_before_it_expires_and_for_new_names() {
         let issued = Issued::new(&names(), LIFETIME, at(0), None).unwrap();
         let lasts = |names: &[String], now| issued.lasts(names, LIFETIME, now).map_err(|error| error.to_string());
         assert_eq!(lasts(&names(), at(5990)), Ok(()));
@@ -142,15 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn the_former_is_believed_until_the_next_renewal() {
+    fn the_former_certificate_is_trusted_until_the_next_renewal() {
         let first = Issued::new(&names(), LIFETIME, at(0), None).unwrap();
         let second = Issued::new(&names(), LIFETIME, at(10), Some(&first)).unwrap();
         let third = Issued::new(&names(), LIFETIME, at(20), Some(&second)).unwrap();
-        let believes = |bundle: &Issued, who: &Issued| {
+        let trusts = |bundle: &Issued, who: &Issued| {
             who.identity().unwrap().trusted(bundle.authorities.as_bytes(), &names()[0], at(30)).is_ok()
         };
-        assert!(believes(&second, &first) && believes(&second, &second));
-        assert!(believes(&third, &second) && believes(&third, &third));
-        assert!(!believes(&third, &first) && !believes(&first, &second));
+        assert!(trusts(&second, &first) && trusts(&second, &second));
+        assert!(trusts(&third, &second) && trusts(&third, &third));
+        assert!(!trusts(&third, &first) && !trusts(&first, &second));
     }
 }

@@ -1,6 +1,6 @@
-//! Istio's injection behind `/inject`.
+//! Serves Istio's injection at `/inject`.
 //!
-//! Turns texts into an injector, reviews into its requests, and its outcomes into answers.
+//! Builds an injector of the configuration's texts, and converts reviews to its requests and its outcomes to the webhook's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,24 +12,23 @@ use super::configuration::{Build, Texts};
 use super::review::{AdmissionOutcome, OVER_BUDGET, Profile, Review, Verdict};
 use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
-/// What the program is told once.
+/// The settings of the injection from the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The control plane's revision.
     pub revision: String,
-    /// Where pods run.
     pub platform: Platform,
-    /// Empty is none.
+    /// `COMPLIANCE_POLICY`; empty is none.
     pub compliance_policy: String,
-    /// Whose rules decide; by default those that belong to the configuration's shape.
+    /// The release whose rules decide; by default that of the configuration's format.
     pub era: Option<Era>,
-    /// What is injected without any configuration.
+    /// The built-in configuration, used without any other.
     pub built_in: BuiltIn,
-    /// What the templates' function `env` reads.
+    /// The variables for the templates' function `env`.
     pub environment: BTreeMap<String, String>,
 }
 
-/// Makes profiles of Istio's configuration.
+/// Returns the builder of profiles from Istio's configuration.
 pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     Arc::new(move |texts| {
         let config = config(&options, texts).map_err(|error| error.to_string())?;
@@ -39,10 +38,10 @@ pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     })
 }
 
-/// The configuration that texts make, ours where there are none.
+/// Parses the configuration's texts; without `texts.config` returns the built-in configuration.
 ///
 /// # Errors
-/// A text is of no use.
+/// A text is invalid.
 pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> {
     let (revision, compliance_policy) = (options.revision.clone(), options.compliance_policy.clone());
     let platform = options.platform;
@@ -61,7 +60,7 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
     })
 }
 
-/// What the compiled-in configuration takes for granted.
+/// Describes the assumptions of the built-in configuration.
 fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
     let rest = if discovery.is_empty() {
         "belongs to no mesh".to_owned()
@@ -102,14 +101,14 @@ impl Profile for Istio {
             budget: review.budget.clone(),
         };
         match self.injector.review(&request) {
-            Ok(outcome) => told(outcome),
+            Ok(outcome) => outcome_of(outcome),
             Err(error) if error.is_exceeded() => AdmissionOutcome::refused(OVER_BUDGET, error.to_string()),
             Err(error) => refused(error.to_string()),
         }
     }
 }
 
-fn told(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
+fn outcome_of(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
     let (decision, injected) = match outcome {
         istio::InjectionOutcome::Skipped(decision) => (decision, None),
         istio::InjectionOutcome::Injected { decision, injected } => (decision, Some(injected)),

@@ -1,4 +1,4 @@
-//! What the webhook counts. Names are Istio's where it has them.
+//! The metrics of the webhook, with Istio's names where Istio has the metric.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use prometheus_client::registry::{Registry, Unit};
 use super::identity::Identity;
 use super::review::{AdmissionOutcome, Verdict};
 
-/// Istio's, and below them those that tell one review from another.
+/// The buckets of the duration in seconds: Istio's, and smaller ones for the usual durations.
 const SECONDS: [f64; 14] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0];
 
-/// Counters of one server; clones count together.
+/// The metrics of a server; clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     requests: Counter,
@@ -53,7 +53,7 @@ struct Patched {
     reason: String,
 }
 
-/// What is loaded again while the server runs.
+/// The parts that are reloaded while the server runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reload {
     Configuration,
@@ -61,7 +61,7 @@ pub(super) enum Reload {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Creates and registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: Counter::default(),
@@ -103,12 +103,12 @@ impl Metrics {
         self.requests.inc();
     }
 
-    /// A request that never came to a decision.
+    /// Counts a request that ended without a decision.
     pub(super) fn failed(&self) {
         self.failure.inc();
     }
 
-    /// A request that is refused, by this rule, before its object is looked at.
+    /// Counts a request that is refused by this rule before its object is read.
     pub(super) fn refused(&self, rule: &'static str) {
         self.failure.inc();
         self.decisions.get_or_create(&Decided { decision: Verdict::Refuse.as_str(), reason: rule }).inc();

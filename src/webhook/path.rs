@@ -1,18 +1,18 @@
-//! `/inject/k/v…?timeout=10s`: variables for the sidecar in the webhook's path, and how long the API server waits.
+//! The webhook's URL, `/inject/k/v…?timeout=10s`: environment variables for the sidecar, and the API server's timeout.
 //!
-//! Istio's spelling, and the older `:ENV:k=v` one. What makes no variable is passed over.
+//! Variables have Istio's format, or its former one, `:ENV:k=v`. Parts that are not a variable are ignored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long the API server waits for the answer, as it says in the query: whole seconds. The API server rounds up and names no
-/// time that is over, so that zero is of another caller and sets nothing.
+/// Returns the API server's timeout from the query, in whole seconds. The API server rounds it up and never sends zero, which
+/// sets no timeout.
 pub(super) fn timeout(query: Option<&str>) -> Option<Duration> {
     let seconds = query?.split('&').find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'))?;
     seconds.parse().ok().filter(|seconds| *seconds != 0).map(Duration::from_secs)
 }
 
-/// The variables that a path sets, by the names that the proxy knows.
+/// Returns the variables that a path sets, by the proxy's names.
 pub fn variables(path: &str) -> BTreeMap<String, String> {
     let path = decoded(path);
     let Some(rest) = path.trim_end_matches('/').splitn(3, '/').nth(2) else { return BTreeMap::new() };
@@ -44,7 +44,7 @@ fn name(key: &str) -> String {
     }
 }
 
-/// Percent-encoding undone; what is no such encoding stays as it is.
+/// Decodes percent-encoding; invalid encodings stay unchanged.
 fn decoded(path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

@@ -1,6 +1,6 @@
-//! Shows the newest certificate once the API server would believe it, and sees to it that it will.
+//! Presents the newest certificate once the API server would trust it, and manages the caBundle to that end.
 //!
-//! `run` starts it as a task. Only here webhook configurations are watched and patched.
+//! `server` starts [`present`] as a task. Only this module watches and patches webhook configurations.
 #![expect(clippy::disallowed_methods, reason = "reads the clock: certificates end, and patches must not come too fast")]
 
 use std::collections::BTreeMap;
@@ -26,29 +26,29 @@ use super::presentation::{Choice, Presentation};
 use crate::serve::health::Readiness;
 use crate::serve::tls::Tls;
 
-/// The part of readiness that is kept here.
+/// The readiness part of this module.
 pub(super) const PART: &str = "caBundle";
-/// Between two looks where nothing happens: certificates end without an event.
+/// The interval of checks without events: certificates expire without one.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// While a certificate waits to be shown, or a patch to be sent again.
+/// The interval of checks while a certificate is not presented yet, or a patch must be repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The longest time between two patches.
+/// The largest interval between two patches.
 const MAX_PATCH_INTERVAL: Duration = Duration::from_secs(60);
-/// Longer than this no patch is waited for.
+/// The timeout of a patch.
 const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where configurations are, and which are ours.
+/// The webhook configurations to manage.
 pub(super) struct Managed {
     pub(super) client: Client,
-    /// Each must lead to at least one webhook.
+    /// The selections, each of which must select a webhook.
     pub(super) selections: Vec<Selection>,
-    /// API servers hear of a new caBundle a little later than whoever wrote it.
+    /// The time after which API servers use a new caBundle.
     pub(super) settle: Duration,
     /// Whether authorities can change while the bundle still trusts the certificate, as in files.
     pub(super) has_own_authorities: bool,
 }
 
-/// Never ends by itself.
+/// Presents certificates from `newest`. Never returns.
 pub(super) async fn present(
     managed: Option<Managed>,
     newest: watch::Receiver<Option<Arc<Identity>>>,
@@ -62,7 +62,7 @@ pub(super) async fn present(
     }
 }
 
-/// Where nobody looks after a caBundle, whoever does is trusted to have done so.
+/// Presents each new certificate at once, since the caBundle is not managed here.
 async fn at_once(mut newest: watch::Receiver<Option<Arc<Identity>>>, tls: &Tls, metrics: &Metrics) {
     loop {
         if let Some(identity) = &*newest.borrow_and_update() {
@@ -157,7 +157,7 @@ impl Watched {
     /// Whether the API server would believe `presented` wherever the selection leads.
     fn agrees(&self, presented: &Identity, now: UnixTime) -> Result<(), String> {
         match self.hooks() {
-            hooks if hooks.is_empty() => Err(self.selection.nothing()),
+            hooks if hooks.is_empty() => Err(self.selection.describe_absence()),
             hooks => bundle::verify(presented, &hooks, now),
         }
     }

@@ -1,6 +1,6 @@
-//! AdmissionReviews in both of their versions, and what a profile makes of one.
+//! AdmissionReviews in both versions, the trait of profiles that decide about them, and the answers.
 //!
-//! `answer` reads and writes them. Objects stay JSON in the order in which they came.
+//! `endpoint` reads and writes them. Objects stay JSON in their order.
 
 use std::collections::BTreeMap;
 
@@ -14,62 +14,59 @@ use serde_json::{Map, Value, json};
 use super::{body, warnings};
 use crate::inject::{or_default, record};
 
-/// The rule by which an object is refused that costs more than a review may.
+/// The rule of refusing a review that exceeds its budget.
 pub(super) const OVER_BUDGET: &str = "budget";
 
-/// Bytes of a review's `uid`, `apiVersion` and `kind`; a UID has 36. Longer ones are not repeated in the answer.
+/// The length limit of `uid`, `apiVersion` and `kind` in bytes; a UID has 36. The answer does not repeat longer ones.
 const LONGEST_NAME: usize = 128;
-/// Characters of a namespace or name in the log; Kubernetes accepts names of 253.
+/// The length limit of a namespace or name in the log, in characters; Kubernetes accepts names of 253.
 const LONGEST_SUBJECT: usize = 253;
-/// Characters of the message about a body that is no review.
+/// The length limit of the message about an invalid body, in characters.
 const LONGEST_ERROR: usize = 512;
 
 const V1: &str = "admission.k8s.io/v1";
 const V1BETA1: &str = "admission.k8s.io/v1beta1";
 
-/// What the API server asks.
+/// A request of the API server.
 #[derive(Debug, Clone)]
 pub struct Review {
-    /// `admission.k8s.io/v1` or `…/v1beta1`; the answer has the same.
+    /// `admission.k8s.io/v1` or `…/v1beta1`, also for the answer.
     version: String,
-    /// By which the API server knows the answer.
+    /// Identifies the answer.
     pub uid: String,
-    /// The namespace of the request; empty where it has none.
+    /// The namespace of the request; empty if absent.
     pub namespace: String,
     /// The kind of the object, without its group.
     pub kind: String,
-    /// Who asks.
     pub user: User,
-    /// Nothing may come of it but the answer.
+    /// Whether the review must have no side effects.
     pub dry_run: bool,
-    /// The object that is to be created, without its `managedFields`; null where there is none.
+    /// The object to be created, without its `managedFields`; null if absent.
     pub object: Value,
-    /// Variables that the webhook's path sets.
+    /// Environment variables from the webhook's path.
     pub variables: BTreeMap<String, String>,
-    /// What is left to be spent on it.
+    /// The remaining budget.
     pub budget: Budget,
-    /// Whether the budget ended within the object, of which only the beginning is here.
+    /// The limit that the object exceeds, of which only the beginning was read then.
     exceeded: Option<Exceeded>,
 }
 
-/// Who asks for an object, as far as the API server knows: `userInfo`.
+/// The user who made the request: `userInfo`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// Its name.
     #[serde(deserialize_with = "or_default")]
     pub username: String,
-    /// Of a service account.
+    /// Set for service accounts.
     #[serde(deserialize_with = "or_default")]
     pub uid: String,
-    /// Those that it is in.
     #[serde(deserialize_with = "or_default")]
     pub groups: Vec<String>,
 }
 
-/// What is behind a route: decides on reviews, and does nothing else.
+/// The decisions of a route. A profile has no side effects.
 pub trait Profile: Send + Sync {
-    /// The answer to a review of a whole object; see [`Review::decided_by`].
+    /// Decides about a review whose object is complete; see [`Review::decided_by`].
     fn review(&self, review: &Review) -> AdmissionOutcome;
 }
 
@@ -79,57 +76,57 @@ impl<F: Fn(&Review) -> AdmissionOutcome + Send + Sync> Profile for F {
     }
 }
 
-/// A profile's answer, and why.
+/// A profile's decision, with its reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdmissionOutcome {
-    /// What the API server is told.
+    /// The decision for the API server.
     pub verdict: Verdict,
-    /// The rule that decided, as a label of metrics: one of few.
+    /// The rule that decided, as a metric label of few values.
     pub rule: &'static str,
-    /// The same for people, with what made the rule hold.
+    /// The reason for people, with the rule's facts.
     pub reason: String,
-    /// What whoever made the object should know besides; a refusal's reason goes without saying.
+    /// Warnings for the user who made the request. The reason of a refusal is added to them in the answer.
     pub warnings: Vec<String>,
 }
 
 impl AdmissionOutcome {
-    /// A refusal by this rule.
+    /// Makes a refusal by this rule.
     pub fn refused(rule: &'static str, reason: String) -> Self {
         Self { verdict: Verdict::Refuse, rule, reason, warnings: Vec::new() }
     }
 }
 
-/// What the API server is told about an object.
+/// The decision about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
-    /// It is changed by this JSON patch, as text.
+    /// The object is changed by this JSON patch, as text.
     Patch(Vec<u8>),
-    /// It stays as it is.
+    /// The object stays unchanged.
     Skip,
-    /// It is refused.
+    /// The object is refused.
     Refuse,
 }
 
-/// Why a body is no review.
+/// An invalid body.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No JSON, or of another shape.
+    /// The body is not JSON.
     #[error("the body is no AdmissionReview: {0}")]
     Json(serde_json::Error),
-    /// JSON, but something else.
+    /// The body is JSON of another kind or version.
     #[error(
         "no kind {kind:?} is registered for version {version:?}: expected an AdmissionReview of admission.k8s.io/v1 or v1beta1"
     )]
     Kind {
-        /// What came.
+        /// The body's kind.
         kind: String,
-        /// Its version.
+        /// The body's version.
         version: String,
     },
     /// The request's `uid` is too long.
     #[error("the uid of the request has {0} bytes, more than {LONGEST_NAME}")]
     Uid(usize),
-    /// Without a request there is nothing to say.
+    /// The member `request` is absent.
     #[error("the AdmissionReview has no request")]
     NoRequest,
     /// A member of the request has the wrong type.
@@ -137,21 +134,21 @@ pub enum Error {
     Request(serde_json::Error),
 }
 
-/// A body that is no review, and what of it is to be repeated in the answer all the same.
+/// An invalid body, with the parts that the answer repeats.
 #[derive(Debug)]
 pub struct Unreadable {
     version: Option<String>,
     kind: Option<String>,
-    /// Of the request; empty where it cannot be read or is too long.
+    /// The request's UID; empty if it is unreadable or too long.
     pub uid: String,
-    /// What is wrong.
+    /// The reason.
     pub error: Error,
 }
 
-/// What every profile must know of a request.
+/// The members of a request that profiles read.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Asked {
+struct RequestMembers {
     #[serde(deserialize_with = "or_default")]
     uid: String,
     #[serde(deserialize_with = "or_default")]
@@ -203,10 +200,10 @@ struct Audit<'a> {
 }
 
 impl Review {
-    /// Reads a request's body, with a budget of its own.
+    /// Reads a request's body with the default budget.
     ///
     /// # Errors
-    /// It is no review that can be answered.
+    /// The body is not a review.
     pub fn parse(body: &[u8], variables: BTreeMap<String, String>) -> Result<Self, Box<Unreadable>> {
         Self::within(Budget::default(), body, variables)
     }
@@ -214,7 +211,7 @@ impl Review {
     /// Reads a request's body and charges that to the budget. Of an object that exceeds it the beginning is read.
     ///
     /// # Errors
-    /// It is no review that can be answered.
+    /// The body is not a review.
     pub fn within(
         mut budget: Budget,
         body: &[u8],
@@ -222,20 +219,20 @@ impl Review {
     ) -> Result<Self, Box<Unreadable>> {
         let (mut body, exceeded) =
             body::read(body, &mut budget).map_err(|error| Unreadable::of(&Value::Null, Error::Json(error)))?;
-        let (version, asked) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
-        let Asked { uid, namespace, kind: Kind { kind }, user_info: user, dry_run } = asked;
+        let (version, request) = read(&body).map_err(|error| Unreadable::of(&body, error))?;
+        let RequestMembers { uid, namespace, kind: Kind { kind }, user_info: user, dry_run } = request;
         let object = body.pointer_mut("/request/object").map(Value::take).unwrap_or_default();
         Ok(Self { version, uid, namespace, kind, user, dry_run, object, variables, budget, exceeded })
     }
 
-    /// The profile's outcome, or the refusal of an object that is larger than the budget.
+    /// Returns the profile's outcome, or the refusal of an object that exceeds the budget.
     pub fn decided_by(&self, profile: &dyn Profile) -> AdmissionOutcome {
         let Some(exceeded) = self.exceeded else { return profile.review(self) };
         let reason = format!("the object cannot be reviewed: {exceeded}; it has too many fields and elements");
         AdmissionOutcome::refused(OVER_BUDGET, reason)
     }
 
-    /// `namespace/name` of the object, as far as it is known by now, for the log and for Events. Nobody has checked the name yet.
+    /// `namespace/name` of the object for the log and for Events, before validation; the name may be `generateName` or `?`.
     pub fn subject(&self) -> String {
         let metadata = &self.object["metadata"];
         let name =
@@ -244,7 +241,7 @@ impl Review {
         format!("{}/{}", short(&self.namespace), short(name.unwrap_or("?")))
     }
 
-    /// The answer as text.
+    /// Returns the answer as text.
     #[expect(clippy::expect_used, reason = "texts and booleans under texts are always JSON")]
     pub fn answer(&self, outcome: &AdmissionOutcome) -> String {
         self.written(outcome).expect("an answer is JSON")
@@ -270,19 +267,19 @@ impl Review {
 }
 
 impl Review {
-    /// What the API server passes on to whoever made the object. Of those that ask in v1beta1, only some know of warnings.
+    /// Returns the warnings for the user who made the request. API servers of v1beta1 may not support warnings.
     fn warnings(&self, outcome: &AdmissionOutcome) -> Vec<String> {
         if self.version != V1 {
             return Vec::new();
         }
         let refusal = (outcome.verdict == Verdict::Refuse).then_some(outcome.reason.as_str());
         let all: Vec<&str> = refusal.into_iter().chain(outcome.warnings.iter().map(String::as_str)).collect();
-        warnings::shown(all.into_iter())
+        warnings::limited(all.into_iter())
     }
 }
 
 impl Verdict {
-    /// Log field and audit annotation.
+    /// The value of the log field, metric label and audit annotation.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Patch(_) => "inject",
@@ -292,17 +289,17 @@ impl Verdict {
     }
 }
 
-fn read(body: &Value) -> Result<(String, Asked), Error> {
+fn read(body: &Value) -> Result<(String, RequestMembers), Error> {
     let (version, kind) = (text(body, "apiVersion"), text(body, "kind"));
     if kind != "AdmissionReview" || !matches!(version, V1 | V1BETA1) {
         return Err(Error::Kind { kind: kind.to_owned(), version: version.to_owned() });
     }
     let request = body.get("request").filter(|request| request.is_object()).ok_or(Error::NoRequest)?;
-    let asked = Asked::deserialize(request).map_err(Error::Request)?;
-    if asked.uid.len() > LONGEST_NAME {
-        return Err(Error::Uid(asked.uid.len()));
+    let request = RequestMembers::deserialize(request).map_err(Error::Request)?;
+    if request.uid.len() > LONGEST_NAME {
+        return Err(Error::Uid(request.uid.len()));
     }
-    Ok((version.to_owned(), asked))
+    Ok((version.to_owned(), request))
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -317,12 +314,12 @@ impl Unreadable {
         Box::new(Self { version: given("apiVersion"), kind: given("kind"), uid: uid.to_owned(), error })
     }
 
-    /// The reason, which may quote the body, on one line of bounded length.
+    /// Returns the reason, which may quote the body, on one line of limited length.
     pub(super) fn reason(&self) -> String {
         warnings::clipped(&self.error.to_string(), LONGEST_ERROR)
     }
 
-    /// The answer as text: version and kind as they came, where they came.
+    /// Returns the answer as text, with the body's version and kind if they were read.
     pub(super) fn answer(&self) -> String {
         let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.reason()) });
         let mut answer = json!({ "response": response });
@@ -335,7 +332,7 @@ impl Unreadable {
     }
 }
 
-/// A patch as the member of an answer. Base64 has nothing to escape: it is written as it is.
+/// Encodes a patch as a JSON string of Base64, which needs no escapes.
 fn encoded(patch: &[u8]) -> Result<Box<RawValue>, serde_json::Error> {
     let mut text = String::with_capacity(patch.len() * 4 / 3 + 6);
     text.push('"');

@@ -1,4 +1,4 @@
-//! The life of the server: its tasks from start to drain.
+//! Runs the tasks of the server, from start to drain.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,42 +24,42 @@ use crate::serve::metrics;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::tls::Tls;
 
-/// The part of readiness that ends with the server.
+/// The readiness part that ends with the shutdown request.
 const PART: &str = "server";
 
-/// All that a server needs.
+/// The settings of a server.
 pub struct Settings {
-    /// Where reviews come in.
+    /// The listener for reviews.
     pub webhook: TcpListener,
-    /// Where probes and scrapes come in.
+    /// The listener for probes and metrics.
     pub monitoring: TcpListener,
-    /// What a peer of the webhook may take.
+    /// The limits of peers of the webhook.
     pub limits: Limits,
-    /// The server's certificate.
+    /// The source of the server's certificate.
     pub certificates: Certificates,
-    /// File of the authorities whose certificates callers must have; none: whoever reaches the port may ask.
+    /// The file of the authorities whose certificates callers must present; `None`: callers need no certificate.
     pub callers: Option<PathBuf>,
-    /// Webhook configurations whose caBundle is kept right; none: somebody else does it.
+    /// The webhook configurations whose caBundle is managed; `None`: another program manages it.
     pub bundles: Option<(Client, Vec<Selection>)>,
-    /// Between the patch of a caBundle and a certificate that needs it.
+    /// The delay from the patch of a caBundle to the presentation of a certificate that requires it.
     pub settle: Duration,
-    /// The configuration of `/inject`.
+    /// The source of the configuration of `/inject`.
     pub source: Source,
-    /// What it means.
+    /// Makes a profile of that configuration.
     pub build: Build,
-    /// Where refusals become Events on the owners of pods; none: nowhere.
+    /// The client for Events on the owners of refused pods; `None`: no Events.
     pub events: Option<Client>,
     /// Further routes.
     pub routes: Vec<Route>,
-    /// What is missing already, such as facts that those routes need.
+    /// The readiness, which may have parts of those routes.
     pub readiness: Readiness,
-    /// How long requests are still taken after the wish to end: until then nobody has heard of it.
+    /// The time for which requests are served after shutdown is requested, while the endpoint is removed from the Service.
     pub linger: Duration,
 }
 
 impl Settings {
-    /// What the API server may take: it keeps connections, and a review of two objects that are as large as it takes them, with
-    /// what JSON escapes, is not above what Istio reads. Manifests have it wait for ten seconds.
+    /// The limits of API servers as peers. They keep connections open. A review of two objects of the API server's largest size, with
+    /// the characters that JSON escapes, is below Istio's size limit. The manifests' timeout is ten seconds.
     pub fn limits() -> Limits {
         Limits {
             head: 16 << 10,
@@ -77,28 +77,28 @@ impl Settings {
     }
 }
 
-/// Why a server cannot start.
+/// The server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// TLS.
+    /// The TLS configuration is invalid.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// Certificates of callers cannot be checked.
+    /// The authorities of callers cannot be loaded.
     #[error(transparent)]
     Callers(#[from] callers::Error),
-    /// There can be no threads for reviews.
+    /// The threads of reviews cannot be created.
     #[error("no threads can be made for reviews: raise the container's limit of processes")]
     Threads(#[source] std::io::Error),
 }
 
-/// Serves until the end is wished, and what is under way then.
+/// Serves until shutdown is requested and accepted requests are answered.
 ///
 /// # Errors
-/// It cannot start: nobody who should have a certificate is served without.
+/// The server cannot start. It never serves callers without the configured check of their certificates.
 pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown) -> Result<(), Error> {
     metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
-    settings.callers.as_deref().map_or(Ok(()), |path| callers::demand(path, &tls))?;
+    settings.callers.as_deref().map_or(Ok(()), |path| callers::load(path, &tls))?;
     let mut parts = vec![configuration::PART, certificates::PART];
     parts.extend(settings.bundles.is_some().then_some(present::PART));
     let readiness = settings.readiness;
@@ -117,7 +117,7 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     let has_own_authorities = matches!(settings.certificates, Certificates::Files(_));
     let managed =
         settings.bundles.map(|(client, selections)| Managed { client, selections, settle, has_own_authorities });
-    let keeping = async {
+    let maintenance = async {
         tokio::join!(
             configuration::watch(settings.source, loader),
             certificates::watch(settings.certificates, newest, metrics.clone(), readiness.clone()),
@@ -126,10 +126,10 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
             events::write_events(settings.events, noticed),
         )
     };
-    // An eighth of a request's time is left to write an answer.
+    // An eighth of a request's time remains for writing the answer.
     let time = settings.limits.request * 7 / 8;
     let endpoint = Endpoint::new(routes, metrics.clone(), time).map_err(Error::Threads)?.announcing(notices);
-    let answer = Leaving { endpoint, shutdown: shutdown.clone() };
+    let answer = Draining { endpoint, shutdown: shutdown.clone() };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);
     let monitor = move |request: Request| std::future::ready(monitor(&request, &probed, &scraped));
@@ -140,26 +140,26 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
             http::serve(settings.monitoring, Limits::default(), monitor, ending),
         )
     };
-    let lingering = async {
+    let linger = async {
         shutdown.requested().await;
         readiness.missing(PART, "ending");
         sleep(settings.linger).await;
         ended.trigger();
     };
     tokio::select! {
-        _ = async { tokio::join!(serving, lingering) } => Ok(()),
-        _ = keeping => Ok(()),
+        _ = async { tokio::join!(serving, linger) } => Ok(()),
+        _ = maintenance => Ok(()),
     }
 }
 
-/// An endpoint whose answers are the last on their connections once the end is wished: a connection that is kept would be closed
-/// one day, upon a request perhaps; another one leads to another replica.
-struct Leaving {
+/// An endpoint that closes each connection with its next answer once shutdown is requested, so that the API server's next request
+/// reaches another replica instead of a closed connection.
+struct Draining {
     endpoint: Endpoint,
     shutdown: Shutdown,
 }
 
-impl Handler for Leaving {
+impl Handler for Draining {
     async fn answer(&self, request: Request) -> Response {
         let response = self.endpoint.answer(request).await;
         if self.shutdown.is_requested() { http::closing(response) } else { response }

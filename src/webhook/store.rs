@@ -1,6 +1,6 @@
-//! Where a self-signed certificate is kept, so that replicas and restarts agree on one: a Secret, or a directory.
+//! The store of a self-signed certificate, which replicas and restarts share: a Secret, or a directory.
 //!
-//! `keep` calls it. Whoever writes names what it has read: of two writers one wins, and the other reads again.
+//! `certificates` calls it. A write fails with a conflict if another writer changed the store since the read.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -15,38 +15,34 @@ use kube::{Api, Client};
 use super::files::read_at_most;
 use super::issue::Issued;
 
-/// The file in a directory.
+/// The file's name in a directory.
 const FILE: &str = "sidecar-injector.json";
 /// The type of a Secret that holds a certificate.
 const TLS: &str = "kubernetes.io/tls";
-/// More than this is no certificate.
+/// The size limit of the file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// Where it is kept.
+/// The store of a certificate.
 #[derive(Clone)]
 pub enum CertificateStore {
-    /// A directory that outlives the process; root's file in it.
+    /// A directory that outlives the process, with a file that only its owner reads.
     Directory(PathBuf),
-    /// A Secret.
     Secret {
-        /// The API server that has it.
         client: Client,
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
 }
 
-/// What was found there.
+/// The content of the store.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Found {
     pub(super) issued: Option<Issued>,
-    /// The Secret as it was.
+    /// The Secret as it was read, with its resourceVersion.
     secret: Option<Box<Secret>>,
 }
 
-/// Why it cannot be read or written.
+/// The store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The directory.
@@ -71,13 +67,13 @@ pub(super) enum Error {
         /// Why not.
         cause: Box<kube::Error>,
     },
-    /// Another replica was faster: what it wrote is there to be read.
+    /// Another replica has written since the read.
     #[error("another replica has written a certificate at the same time")]
     Conflict,
 }
 
 impl CertificateStore {
-    /// What is there now. What is there and makes no sense counts as nothing.
+    /// Reads the store. Invalid content counts as absent.
     pub(super) async fn load(&self) -> Result<Found, Error> {
         match self {
             Self::Directory(dir) => {
@@ -96,7 +92,7 @@ impl CertificateStore {
         }
     }
 
-    /// Writes, where still the same is there as was found before.
+    /// Writes the certificate, if the store still has the content `before`.
     pub(super) async fn save(&self, new: &Issued, before: Found) -> Result<(), Error> {
         match self {
             Self::Directory(dir) => write(dir, new, before.issued.is_some()),
@@ -141,7 +137,7 @@ fn write(dir: &PathBuf, new: &Issued, replaces: bool) -> Result<(), Error> {
     }
 }
 
-/// With everything else that the Secret has.
+/// Sets the certificate in a Secret and keeps its other fields.
 fn secret(mut secret: Secret, new: &Issued) -> Secret {
     let data = secret.data.get_or_insert_with(BTreeMap::new);
     for (key, text) in [("ca.crt", &new.authorities), ("tls.crt", &new.certificate), ("tls.key", &new.key)] {

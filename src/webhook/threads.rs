@@ -1,13 +1,13 @@
-//! The threads that reviews run on, beside the runtime's workers.
+//! The threads of reviews, beside the runtime's workers.
 //!
-//! `answer` runs each review on one of them.
+//! `endpoint` runs each review on one of them.
 
 use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 
-/// A fixed number of threads, started as they are needed.
+/// A fixed number of threads, which are started on demand.
 ///
 /// The runtime's own pool for blocking work starts a thread whenever none is idle at that moment, up to hundreds. The allocator
 /// keeps memory for each thread, and a thread's memory has left the processor's cache by the time of its next review.
@@ -21,14 +21,14 @@ impl Threads {
     /// At most `count` threads.
     ///
     /// # Errors
-    /// The kernel refuses what a runtime needs.
+    /// The kernel refuses the runtime's resources.
     pub(super) fn new(count: usize) -> io::Result<Self> {
         // The runtime runs no tasks: only its pool is used.
         let runtime = Builder::new_current_thread().max_blocking_threads(count).thread_name("review").build()?;
         Ok(Self { pool: runtime.handle().clone(), runtime: Some(runtime) })
     }
 
-    /// Runs `work` on the next thread that is free.
+    /// Runs `work` on the next free thread.
     pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         self.pool.spawn_blocking(work)
     }
@@ -36,7 +36,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // A runtime that is dropped within another one panics, for it waits for its threads.
+        // Dropping a runtime within another one panics, because it would block until its threads end.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_stays_on_so_many_threads_also_at_the_end() {
+    async fn work_stays_on_the_threads_and_survives_a_shutdown() {
         const COUNT: usize = 2;
         let threads = Threads::new(COUNT).unwrap();
         let mut ids = HashSet::new();

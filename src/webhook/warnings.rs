@@ -1,15 +1,15 @@
-//! Warnings of an answer as the API server passes them on: it cuts long ones, and drops those with control characters.
+//! Warnings of an answer within the API server's limits: it cuts long ones, and drops those with control characters.
 //!
 //! `review` calls it. Pure.
 
-/// Characters of one warning, beyond which the API server may cut it.
-const LONGEST: usize = 256;
-/// Characters of all, beyond which it drops some.
-const MOST: usize = 4096;
-/// So many fit, however long they are.
-const ROOM: usize = MOST / LONGEST;
+/// The length of a warning, in characters, above which the API server may cut it.
+const MAX_LENGTH: usize = 256;
+/// The total length, in characters, above which the API server drops warnings.
+const MAX_TOTAL: usize = 4096;
+/// The number of warnings of any length within the total.
+const MAX_COUNT: usize = MAX_TOTAL / MAX_LENGTH;
 
-/// `text` on one line, of at most so many characters.
+/// Returns `text` on one line, cut to `longest` characters.
 pub(super) fn clipped(text: &str, longest: usize) -> String {
     let line = |c: char| if c.is_control() { ' ' } else { c };
     match text.char_indices().nth(longest) {
@@ -18,15 +18,15 @@ pub(super) fn clipped(text: &str, longest: usize) -> String {
     }
 }
 
-/// Warnings as they go into an answer; the last says how many there was no room for.
-pub(super) fn shown<'a>(warnings: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
+/// Returns the warnings of an answer; the last one counts those that exceed the limit.
+pub(super) fn limited<'a>(warnings: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
     let count = warnings.len();
-    let kept = if count > ROOM { ROOM - 1 } else { count };
-    let mut shown: Vec<String> = warnings.take(kept).map(|text| clipped(text, LONGEST)).collect();
+    let kept = if count > MAX_COUNT { MAX_COUNT - 1 } else { count };
+    let mut limited: Vec<String> = warnings.take(kept).map(|text| clipped(text, MAX_LENGTH)).collect();
     if count > kept {
-        shown.push(format!("{} more warnings are in the log of the injector", count - kept));
+        limited.push(format!("{} more warnings are in the log of the injector", count - kept));
     }
-    shown
+    limited
 }
 
 #[cfg(test)]
@@ -34,23 +34,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_one_line_of_bounded_length() {
+    fn a_warning_is_one_line_of_limited_length() {
         let all = ["two\nlines\u{7f}", &"ä".repeat(256), &"ä".repeat(257)];
-        let shown = shown(all.into_iter());
-        assert_eq!(shown[0], "two lines ");
-        assert_eq!(shown[1], "ä".repeat(256));
-        assert_eq!(shown[2], "ä".repeat(255) + "…");
+        let limited = limited(all.into_iter());
+        assert_eq!(limited[0], "two lines ");
+        assert_eq!(limited[1], "ä".repeat(256));
+        assert_eq!(limited[2], "ä".repeat(255) + "…");
     }
 
     #[test]
-    fn the_whole_keeps_to_what_is_passed_on() {
+    fn all_warnings_are_within_the_total_length() {
         let long = "x".repeat(1000);
         for (count, kept) in [(0, 0), (1, 1), (16, 16), (17, 16), (1000, 16)] {
-            let shown = shown(vec![long.as_str(); count].into_iter());
-            assert_eq!(shown.len(), kept, "{count}");
-            assert!(shown.iter().map(|text| text.chars().count()).sum::<usize>() <= MOST);
+            let limited = limited(vec![long.as_str(); count].into_iter());
+            assert_eq!(limited.len(), kept, "{count}");
+            assert!(limited.iter().map(|text| text.chars().count()).sum::<usize>() <= MAX_TOTAL);
         }
-        let many = shown(vec!["x"; 1000].into_iter());
+        let many = limited(vec!["x"; 1000].into_iter());
         assert_eq!(many[15], "985 more warnings are in the log of the injector");
     }
 }

@@ -12,8 +12,8 @@ use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, NAME, trusting};
 
-fn self_signed(place: CertificateStore, lifetime: Duration) -> Certificates {
-    Certificates::SelfSigned { place, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }
+fn self_signed(store: CertificateStore, lifetime: Duration) -> Certificates {
+    Certificates::SelfSigned { store, names: vec![NAME.to_owned()], lifetime: Lifetime(lifetime) }
 }
 
 fn secret(api: &Api) -> CertificateStore {
@@ -168,8 +168,8 @@ async fn a_certificate_is_renewed_before_its_end_and_is_believed_all_the_while()
 async fn a_restart_keeps_the_certificate_of_its_directory_to_root() {
     let dir = tempfile::tempdir().unwrap();
     let start = || {
-        let place = CertificateStore::Directory(dir.path().to_owned());
-        Server::start(Plan::new(self_signed(place, Duration::from_secs(3600))))
+        let store = CertificateStore::Directory(dir.path().to_owned());
+        Server::start(Plan::new(self_signed(store, Duration::from_secs(3600))))
     };
     let file = dir.path().join("sidecar-injector.json");
     let read = |path: &Path| -> Value { serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap() };

@@ -90,8 +90,8 @@ impl State {
     /// Returns the names of the parts that are not loaded yet; empty if complete.
     fn missing(&self) -> String {
         let facts = [
-            ("service accounts", self.accounts.known.is_none()),
-            ("the Configuration daprsystem", self.configurations.known.is_none()),
+            ("service accounts", self.accounts.values.is_none()),
+            ("the Configuration daprsystem", self.configurations.values.is_none()),
             ("the trust anchors", self.anchors.is_none()),
         ];
         let missing: Vec<&str> = facts.into_iter().filter(|(_, missing)| *missing).map(|(fact, _)| fact).collect();
@@ -102,7 +102,7 @@ impl State {
         let configuration = |((_, name), mtls): (&(String, String), &bool)| (name == CONFIGURATION).then_some(*mtls);
         let mtls = self.configurations.iter().find_map(configuration).unwrap_or(true);
         let trust = Trust { anchors: self.anchors.clone(), issuer: self.issuer.clone(), mtls };
-        let components = self.components.known.is_some().then(|| {
+        let components = self.components.values.is_some().then(|| {
             let mut all: BTreeMap<String, Vec<Component>> = BTreeMap::new();
             for ((namespace, _), component) in self.components.iter() {
                 all.entry(namespace.clone()).or_default().extend(component.clone());

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::mesh::{CONFIGURATION, Mesh};
 use crate::inject::dapr::{Component, Era, Issuer, Settings, mtls_enabled};
 use crate::serve::watch::Watch;
-use crate::webhook::cluster_state::{follow, is_absent, pages};
+use crate::webhook::cluster_state::{is_absent, pages, watch_list};
 use crate::webhook::files::{parent, read_at_most};
 
 /// The Secret with the issuer's certificate and key, and the trust anchors of release 1.4.2.
@@ -60,7 +60,7 @@ async fn watch_accounts(api: Api<PartialObjectMeta<ServiceAccount>>, settings: &
         settings.allowed.wants_uid(&account.namespace().unwrap_or_default(), &account.name_any())
     };
     let uid = |account: PartialObjectMeta<ServiceAccount>| account.metadata.uid.unwrap_or_default();
-    follow("serviceaccounts", watcher(api, pages()).default_backoff(), |event| match &event {
+    watch_list("serviceaccounts", watcher(api, pages()).default_backoff(), |event| match &event {
         Event::Apply(account) | Event::InitApply(account) | Event::Delete(account) if !wanted(account) => {}
         _ => mesh.update(|state| state.accounts.apply(event, uid)),
     })
@@ -74,12 +74,12 @@ async fn watch_configuration(client: Client, namespace: &str, mesh: &Mesh) {
     let absent = |event: &watcher::Result<Event<DynamicObject>>| {
         if event.as_ref().is_err_and(is_absent) {
             mesh.update(|state| {
-                state.configurations.known.get_or_insert_default();
+                state.configurations.values.get_or_insert_default();
             });
         }
     };
     let events = watcher(api, only).default_backoff().inspect(absent);
-    follow("configurations of Dapr", events, |event| {
+    watch_list("configurations of Dapr", events, |event| {
         mesh.update(|state| state.configurations.apply(event, mtls));
     })
     .await;
@@ -88,7 +88,7 @@ async fn watch_configuration(client: Client, namespace: &str, mesh: &Mesh) {
 async fn watch_components(client: Client, mesh: &Mesh) {
     let api = Api::<DynamicObject>::all_with(client, &resource("Component"));
     let container = |object: DynamicObject| Component::read(&serde_json::to_value(object).unwrap_or_default());
-    follow("components of Dapr", watcher(api, pages()).default_backoff(), |event| {
+    watch_list("components of Dapr", watcher(api, pages()).default_backoff(), |event| {
         mesh.update(|state| state.components.apply(event, container));
     })
     .await;
@@ -101,7 +101,7 @@ fn resource(kind: &str) -> ApiResource {
 /// Watches the issuer and the trust anchors of release 1.4.2.
 async fn watch_issuer(api: Api<Secret>, mesh: &Mesh) {
     let only = watcher::Config::default().fields(&format!("metadata.name={BUNDLE}"));
-    follow("the secret of Dapr's issuer", watcher(api, only).default_backoff(), |event| match event {
+    watch_list("the secret of Dapr's issuer", watcher(api, only).default_backoff(), |event| match event {
         Event::Apply(secret) | Event::InitApply(secret) => mesh.update(|state| {
             let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
             state.anchors = text("ca.crt");

@@ -1,4 +1,4 @@
-//! Who is told of what, how often, and in which words.
+//! Tests of an Event's owner, rate, name and message.
 
 use serde_json::json;
 
@@ -21,22 +21,22 @@ fn refused() -> AdmissionOutcome {
 }
 
 #[test]
-fn refusals_and_warnings_beside_skipped_pods_are_told() {
+fn refusals_and_warnings_of_skipped_pods_become_events() {
     let review = review(false, &controller());
-    let told = |verdict: Verdict, warnings: &[&str]| {
+    let event = |verdict: Verdict, warnings: &[&str]| {
         let warnings = warnings.iter().map(|text| (*text).to_owned()).collect();
         let outcome = AdmissionOutcome { verdict, rule: "r", reason: "why".to_owned(), warnings };
         notice(&review, &outcome).map(|notice| (notice.reason, notice.message))
     };
-    let said = |reason, text: &str| Some((reason, format!("pod shop/web-5d-: {text}")));
-    assert_eq!(told(Verdict::Refuse, &[]), said("SidecarInjectionRefused", "why"));
-    assert_eq!(told(Verdict::Skip, &["a", "b"]), said("SidecarNotInjected", "a; b"));
-    assert_eq!(told(Verdict::Skip, &[]), None, "most pods want no sidecar");
-    assert_eq!(told(Verdict::Patch(Vec::new()), &["a"]), None);
+    let expected = |reason, text: &str| Some((reason, format!("pod shop/web-5d-: {text}")));
+    assert_eq!(event(Verdict::Refuse, &[]), expected("SidecarInjectionRefused", "why"));
+    assert_eq!(event(Verdict::Skip, &["a", "b"]), expected("SidecarNotInjected", "a; b"));
+    assert_eq!(event(Verdict::Skip, &[]), None, "most pods want no sidecar");
+    assert_eq!(event(Verdict::Patch(Vec::new()), &["a"]), None);
 }
 
 #[test]
-fn only_a_controller_is_told_and_never_of_a_dry_run() {
+fn events_are_on_controllers_and_never_of_a_dry_run() {
     let owner = notice(&review(false, &controller()), &refused()).unwrap().owner;
     assert_eq!((owner.kind.as_deref(), owner.name.as_deref()), (Some("ReplicaSet"), Some("web-5d")));
     assert_eq!((owner.namespace.as_deref(), owner.uid.as_deref()), (Some("shop"), Some("0a1b2c3d-4e5f")));
@@ -57,20 +57,20 @@ fn only_a_controller_is_told_and_never_of_a_dry_run() {
 }
 
 #[test]
-fn an_owner_is_told_once_a_minute_and_few_owners_at_all() {
+fn events_are_limited_per_owner_and_in_owners() {
     let (mut recent, start) = (Recent::default(), Instant::now());
     let owner = |uid: &str| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() };
     assert!(recent.admits(&owner("a"), start));
-    assert!(!recent.admits(&owner("a"), start + PAUSE / 2));
-    assert!(recent.admits(&owner("b"), start + PAUSE / 2));
-    assert!(recent.admits(&owner("a"), start + PAUSE));
-    let later = start + PAUSE * 3;
-    let told = (0..2 * OWNERS).filter(|n| recent.admits(&owner(&n.to_string()), later)).count();
-    assert_eq!(told, OWNERS, "a flood of owners takes no more");
+    assert!(!recent.admits(&owner("a"), start + EVENT_INTERVAL / 2));
+    assert!(recent.admits(&owner("b"), start + EVENT_INTERVAL / 2));
+    assert!(recent.admits(&owner("a"), start + EVENT_INTERVAL));
+    let later = start + EVENT_INTERVAL * 3;
+    let admitted = (0..2 * MAX_OWNERS).filter(|n| recent.admits(&owner(&n.to_string()), later)).count();
+    assert_eq!(admitted, MAX_OWNERS, "a flood of owners takes no more");
 }
 
 #[test]
-fn replicas_give_an_event_of_a_minute_the_same_name() {
+fn replicas_give_an_event_the_same_name_within_a_minute() {
     let at = |second| {
         let notice = notice(&review(false, &controller()), &refused()).unwrap();
         event(notice, Timestamp::from_second(second).unwrap(), "i").metadata.name.unwrap()
@@ -81,7 +81,7 @@ fn replicas_give_an_event_of_a_minute_the_same_name() {
 }
 
 #[test]
-fn names_and_messages_keep_to_what_the_api_server_takes() {
+fn names_and_messages_are_within_the_api_servers_limits() {
     let mut long = controller();
     long["name"] = json!(format!("{}.{}", "a".repeat(230), "b".repeat(20)));
     let outcome = AdmissionOutcome::refused("error", "ü".repeat(9999));

@@ -1,4 +1,4 @@
-//! What the command line means.
+//! Tests of the settings that flags select.
 
 use clap::{CommandFactory as _, Parser};
 
@@ -27,7 +27,7 @@ fn istios_flags_are_accepted() {
 }
 
 #[tokio::test]
-async fn files_that_are_not_there_leave_the_defaults_unless_they_are_named() {
+async fn absent_files_leave_the_defaults_unless_they_are_named() {
     assert!(matches!(flags("").source(|_| false).await, Ok(Source::Default)));
     assert!(
         matches!(flags("").source(|_| true).await, Ok(Source::Files { config, .. }) if config == std::path::Path::new(CONFIG))
@@ -36,14 +36,14 @@ async fn files_that_are_not_there_leave_the_defaults_unless_they_are_named() {
 }
 
 #[tokio::test]
-async fn without_a_name_no_webhook_configuration_is_touched() {
+async fn without_a_name_no_webhook_configuration_is_managed() {
     for line in ["--webhookConfigName=", "--reconcileWebhookConfig=false"] {
         assert!(matches!(flags(line).bundles(None).await, Ok(None)), "{line}");
     }
 }
 
 #[test]
-fn each_name_is_a_configuration_of_its_own() {
+fn each_name_is_a_selection() {
     let named = |line: &str| flags(line).webhook.selections().map(|one| one.to_string()).collect::<Vec<_>>();
     assert_eq!(named(""), ["named istio-sidecar-injector"]);
     assert_eq!(named("--webhookConfigName=a,b"), ["named a", "named b"]);
@@ -51,7 +51,7 @@ fn each_name_is_a_configuration_of_its_own() {
 }
 
 #[test]
-fn the_service_has_its_names() {
+fn each_service_has_its_dns_names() {
     let flags = flags("--serviceName injector --namespace mesh");
     let names = ["injector.mesh.svc", "injector.mesh.svc.cluster.local", "injector.mesh", "injector"];
     assert_eq!(flags.names(&["injector"]), names);

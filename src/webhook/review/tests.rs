@@ -1,4 +1,4 @@
-//! Reviews of both versions, and what is none.
+//! Tests of reviews of both versions, and of invalid bodies.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn review(version: &str) -> Review {
 }
 
 #[test]
-fn each_version_is_answered_in_its_own() {
+fn an_answer_has_the_version_of_its_review() {
     for version in [V1, V1BETA1] {
         let review = review(version);
         assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
@@ -27,7 +27,7 @@ fn each_version_is_answered_in_its_own() {
 }
 
 #[test]
-fn a_subject_is_one_line_of_bounded_length() {
+fn a_subject_is_one_line_of_limited_length() {
     let mut review = review(V1);
     review.namespace = "n\n".repeat(200);
     review.object["metadata"]["name"] = "ä".repeat(100_000).into();
@@ -40,7 +40,7 @@ fn a_subject_is_one_line_of_bounded_length() {
 }
 
 #[test]
-fn a_refusal_says_why() {
+fn a_refusal_has_a_reason() {
     let outcome = AdmissionOutcome::refused("error", "bad annotation".into());
     let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
     assert_eq!(answer["response"]["allowed"], false);
@@ -64,7 +64,7 @@ fn an_object_of_too_many_values_is_refused_by_the_budget_and_no_profile_sees_it(
 }
 
 #[test]
-fn what_is_no_review_is_told_apart() {
+fn each_invalid_body_has_an_error_of_its_own() {
     let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().error.to_string();
     assert!(error("{").starts_with("the body is no AdmissionReview: EOF"));
     assert!(error(r#"{"kind":"Pod","apiVersion":"v1"}"#).starts_with(r#"no kind "Pod" is registered"#));
@@ -74,7 +74,7 @@ fn what_is_no_review_is_told_apart() {
 }
 
 #[test]
-fn what_is_no_review_is_answered_with_what_could_be_read_of_it() {
+fn an_invalid_body_is_answered_with_its_readable_members() {
     let answer = |body: &str| -> Value {
         let unreadable = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err();
         serde_json::from_str(&unreadable.answer()).unwrap()

@@ -195,7 +195,7 @@ impl Daemon {
                     self.status.send_replace(Status::Starting);
                     return;
                 }
-                self.status.send_replace(Status::of_obstacles(obstacles));
+                self.status.send_replace(Status::from_obstacles(obstacles));
             }
             tokio::select! {
                 () = sleep(LOOK) => {}

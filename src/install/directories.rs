@@ -7,12 +7,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
-use super::{Settings, Status, plan, snapshot};
+use super::scope::Scope;
+use super::settings::Settings;
+use super::{plan, snapshot};
 
 /// The directories of one installer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,34 +51,6 @@ struct Id {
     inode: u64,
 }
 
-/// The directories that a removal covers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Scope {
-    /// The CNI configuration directory: chain entries, configurations of the plugin's own and their record.
-    pub conf: bool,
-    /// The plugin directory.
-    pub bin: bool,
-    /// The run directory: the plugin's kubeconfig.
-    pub run: bool,
-}
-
-impl Scope {
-    /// All that an installer leaves on a node.
-    pub const ALL: Self = Self { conf: true, bin: true, run: true };
-
-    /// Whether it covers no directory.
-    pub fn is_empty(self) -> bool {
-        self == Self::default()
-    }
-
-    /// The covered directories, by the paths under which this process has them.
-    pub fn paths(self, settings: &Settings) -> Vec<PathBuf> {
-        let Settings { net_dir, bin_dir, run_dir, .. } = settings;
-        let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];
-        all.into_iter().filter(|(covered, _)| *covered).map(|(_, path)| path.clone()).collect()
-    }
-}
-
 impl Directories {
     /// The directories that `settings` name; an error where one is missing.
     pub fn of(settings: &Settings) -> io::Result<Self> {
@@ -105,25 +77,5 @@ impl Move {
 impl Id {
     fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|found| Self { device: found.dev(), inode: found.ino() })
-    }
-}
-
-/// The state of one installer for other tasks: whether and where the installation is complete.
-#[derive(Debug, Clone)]
-pub struct Installation {
-    settings: Arc<Settings>,
-    status: watch::Receiver<Status>,
-}
-
-impl Installation {
-    /// The installation by these settings, whose installer reports `status`.
-    pub fn new(settings: Arc<Settings>, status: watch::Receiver<Status>) -> Self {
-        Self { settings, status }
-    }
-
-    /// The directories, once plugin, kubeconfig and chain entry are in place. Blocks as long as reading the configuration does.
-    pub fn directories(&self) -> Option<Directories> {
-        let is_ready = *self.status.borrow() == Status::Ready;
-        is_ready.then(|| Directories::of(&self.settings).ok()).flatten()
     }
 }

@@ -1,28 +1,18 @@
-//! Carries out the operations of a plan: the only place of this room that changes the node.
+//! Applies the file operations of a plan: the only file of this module that changes the node.
 //!
-//! A file is replaced by a temporary beside it, synced, renamed over it, and the directory synced: at each instant
-//! there is the old file or the new one, whole. The temporary is in the same directory, for containerd 1.6 overlooks a
-//! rename from another one, and its name is one that no runtime reads. Its writer holds a lock (`flock`) on it, which the
-//! kernel drops with the process: a temporary that can be locked is stale, and only such a one is removed.
+//! A new version is written to a temporary beside the file and synced, renamed over the file, and the directory synced: each
+//! name always has either the old or the new content, never a part of it.
 #![expect(clippy::disallowed_methods, reason = "owns every change of the node's files")]
 
-use std::ffi::OsStr;
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::TempPath;
 
 use super::plan::{Operation, Source};
-
-const PREFIX: &str = ".istio-cni-";
-const SUFFIX: &str = ".tmp";
-/// Of Istio's own installer, which locks nothing, and ends in failure where one of its temporaries is removed under it.
-const UPSTREAM_PREFIX: &str = "istio-cni.tmp.";
-/// For so long after its last change, a temporary of Istio's installer may still be in use.
-const UPSTREAM_USE: Duration = Duration::from_secs(60);
+use super::temporary;
 
 /// A change that failed.
 #[derive(Debug, thiserror::Error)]
@@ -43,27 +33,6 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; DAC_OVERRIDE, SELinux or AppArmor may be missing",
         _ => "",
     }
-}
-
-/// Whether a file's name is that of a temporary of this program.
-pub(super) fn is_temporary(name: &OsStr) -> bool {
-    let name = name.as_encoded_bytes();
-    name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())
-}
-
-/// Whether a path is a temporary, of this program or of Istio's, whose writer is dead.
-pub(super) fn is_stale(path: &Path) -> bool {
-    let Some(name) = path.file_name() else { return false };
-    if name.as_encoded_bytes().starts_with(UPSTREAM_PREFIX.as_bytes()) {
-        let modified = fs::symlink_metadata(path).and_then(|file| file.modified());
-        return modified.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age > UPSTREAM_USE));
-    }
-    is_temporary(name) && path.is_file() && File::open(path).is_ok_and(|file| !is_in_use(&file))
-}
-
-/// Whether a living process holds the lock on its temporary; if none does, the caller has it as long as the file is open.
-fn is_in_use(file: &File) -> bool {
-    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Changes files, and lets somebody look on before each step.
@@ -122,7 +91,7 @@ impl<'a> Files<'a> {
             fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
         }
         (self.before)("create");
-        let mut temporary = temporary(dir)?;
+        let mut temporary = temporary::create(dir)?;
         (self.before)("write");
         fill(temporary.as_file_mut())?;
         (self.before)("set mode");
@@ -137,9 +106,9 @@ impl<'a> Files<'a> {
 
     /// What is not there need not be removed, and a temporary whose writer lives must not be.
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let lock = path.file_name().is_some_and(|name| is_temporary(name) && path.is_file());
+        let lock = path.file_name().is_some_and(|name| temporary::is_temporary(name) && path.is_file());
         let lock = lock.then(|| File::open(path).ok()).flatten();
-        if lock.as_ref().is_some_and(is_in_use) {
+        if lock.as_ref().is_some_and(temporary::is_in_use) {
             return Ok(());
         }
         (self.before)("remove");
@@ -162,7 +131,7 @@ impl<'a> Files<'a> {
             _ => return Err(changed()),
         }
         (self.before)("set aside");
-        let aside = match names().make_in(dir, |aside| fs::rename(path, aside)) {
+        let aside = match temporary::names().make_in(dir, |aside| fs::rename(path, aside)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             aside => aside?.into_temp_path(),
         };
@@ -181,25 +150,6 @@ impl<'a> Files<'a> {
         (self.before)("sync directory");
         File::open(dir)?.sync_all()
     }
-}
-
-/// A locked temporary. Whoever removes a stale one has it locked meanwhile, so one that is still linked once it is locked
-/// stays.
-fn temporary(dir: &Path) -> io::Result<NamedTempFile> {
-    loop {
-        let temporary = names().tempfile_in(dir)?;
-        temporary.as_file().lock()?;
-        if temporary.as_file().metadata()?.nlink() > 0 {
-            return Ok(temporary);
-        }
-    }
-}
-
-/// The names of temporaries.
-fn names() -> tempfile::Builder<'static, 'static> {
-    let mut names = tempfile::Builder::new();
-    names.prefix(PREFIX).suffix(SUFFIX);
-    names
 }
 
 /// Gives a file its name back (`RENAME_NOREPLACE`). A file that has the name by then is newer and stays.

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 use super::kubeconfig::Account;
-use super::snapshot::Unread;
+use super::read::Unread;
 
 /// A bearer token.
 #[derive(Clone, PartialEq, Eq)]

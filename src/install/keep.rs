@@ -16,12 +16,14 @@ use tokio::time::timeout;
 
 use super::files::{self, Files};
 use super::identity::Identity;
+use super::metrics::Metrics;
 use super::plan::{self, Plan, Reason, Step};
 use super::server::Resolver;
 use super::settings::Settings;
 use super::snapshot::{Compared, Snapshot};
+use super::status::Status;
+use super::temporary;
 use super::throttle::Throttle;
-use super::{Metrics, Status};
 use crate::contract;
 use crate::serve::health::Liveness;
 use crate::serve::shutdown::Shutdown;
@@ -270,7 +272,7 @@ fn is_needed_by_chain(reason: Reason, was_at_work: bool) -> bool {
 /// The plugin writes a line for each pod that starts, and a temporary is no change before it gets its name: the installer's
 /// own failures would otherwise wake it at once, again and again.
 fn is_no_change(name: &OsStr) -> bool {
-    name == contract::LOG_FILE || files::is_temporary(name)
+    name == contract::LOG_FILE || temporary::is_temporary(name)
 }
 
 fn say(status: &Status) {

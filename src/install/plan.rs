@@ -9,13 +9,14 @@ pub use network::chained_network;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::directories::Scope;
 use super::identity::NoAccount;
 use super::kubeconfig;
+use super::read::Unread;
 use super::record;
+use super::scope::Scope;
 use super::server::Unresolved;
 use super::settings::Settings;
-use super::snapshot::{Binary, BinaryState, Snapshot, Unread};
+use super::snapshot::{Binary, BinaryState, Snapshot};
 use crate::contract;
 
 /// File operations in their order, and what stands in the way of further ones.

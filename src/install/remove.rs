@@ -4,15 +4,29 @@
 //! plugin, the plugin stays: a chain that names what is not there starts no pod.
 #![expect(clippy::disallowed_methods, reason = "waits for pods that are being started")]
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Error;
-use super::directories::Scope;
-use super::files::Files;
-use super::plan::{self, Plan, Step};
+use super::files::{self, Files};
+use super::plan::{self, Obstacle, Plan, Step};
 use super::record;
+use super::scope::Scope;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
+
+/// A file that stays on the node.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A change failed.
+    #[error(transparent)]
+    Files(#[from] files::Error),
+    /// A removal needs a file or directory that cannot be read.
+    #[error(transparent)]
+    Obstacle(#[from] Obstacle),
+    /// A program stays because a chain still names it.
+    #[error("{} stays, for a network configuration still names it: take the entry out, then run `install-cni uninstall`", .0.display())]
+    StillNamed(PathBuf),
+}
 
 /// Removes entry, kubeconfig and program from the directories of `scope`; what could not be done and why. What a chain has
 /// named stays for `in_flight` longer: a runtime that read the chain before still executes it, for pods that it is about to start. Then chains are

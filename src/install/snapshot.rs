@@ -12,16 +12,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conflist;
-use super::files::is_stale;
 use super::identity::NoAccount;
 use super::kubeconfig::Account;
+use super::read::{Unread, access_mode, limited, regular, unread};
 use super::record::{self, Record};
 use super::server::Located;
 use super::settings::{Mode, Settings};
+use super::temporary::is_stale;
 use crate::contract;
 
-/// The most that is read of a configuration, a token or a CA, in bytes.
-const MAX_SIZE: u64 = 1 << 20;
 /// Bytes of two binaries that are compared at a time.
 const CHUNK: usize = 64 << 10;
 /// For how long a file may be half-written.
@@ -85,16 +84,6 @@ pub enum BinaryState {
     Same,
 }
 
-/// What could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot read {}: {reason}", path.display())]
-pub struct Unread {
-    /// What.
-    pub path: PathBuf,
-    /// Why.
-    pub reason: String,
-}
-
 /// Programs that an earlier look has found to be the same, by the paths on the node. Their megabytes are read again once
 /// either file has been touched: a network that has lost its entry waits for the look.
 #[derive(Debug, Default)]
@@ -123,7 +112,7 @@ impl Snapshot {
             binaries: binaries(settings, compared),
             account: account(settings).map_err(NoAccount::from),
             server,
-            kubeconfig: regular(&kubeconfig).ok().zip(mode(&kubeconfig).ok()),
+            kubeconfig: regular(&kubeconfig).ok().zip(access_mode(&kubeconfig).ok()),
             stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
         }
     }
@@ -133,10 +122,6 @@ impl Snapshot {
 pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
     let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
-}
-
-fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
-    move |error| Unread { path: path.to_owned(), reason: error.to_string() }
 }
 
 fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
@@ -168,7 +153,7 @@ pub fn is_read(name: &str) -> bool {
 /// Gone between two calls is gone; what cannot be read is an empty file, which no runtime loads either.
 fn network(path: &Path, name: &str) -> Option<NetworkFile> {
     let name = name.to_owned();
-    match small(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
+    match limited(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
         Ok((content, metadata)) => {
             let mode = metadata.permissions().mode() & 0o7777;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
@@ -205,7 +190,7 @@ fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>,
             continue;
         }
         let installed = settings.bin_dir.join(name);
-        let mode = mode(&path).map_err(unread(&path))?;
+        let mode = access_mode(&path).map_err(unread(&path))?;
         let state = match compared.are_same(&path, &installed, mode) {
             Ok(true) => BinaryState::Same,
             Ok(false) => BinaryState::Different,
@@ -273,7 +258,7 @@ fn equal(mut pair: [File; 2], size: u64) -> io::Result<bool> {
 
 fn account(settings: &Settings) -> Result<Account, Unread> {
     let path = settings.account_dir.join("token");
-    let token = small(&path).map_err(unread(&path))?;
+    let token = limited(&path).map_err(unread(&path))?;
     let token = String::from_utf8_lossy(&token).trim().to_owned();
     if token.is_empty() || token.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(Unread { path, reason: "it holds no token".to_owned() });
@@ -282,33 +267,11 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
         return Ok(Account { token, ca: None });
     }
     let path = settings.kubeconfig.ca_file.clone().unwrap_or_else(|| settings.account_dir.join("ca.crt"));
-    let ca = small(&path).map_err(unread(&path))?;
+    let ca = limited(&path).map_err(unread(&path))?;
     Ok(Account { token, ca: Some(ca) })
 }
 
 fn temporaries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
-}
-
-/// The same of what other programs may replace: nothing but a regular file is opened, for a pipe keeps its reader waiting.
-fn regular(path: &Path) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
-    }
-    small(path)
-}
-
-/// A file of at most [`MAX_SIZE`].
-fn small(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_SIZE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 1 MiB"));
-    }
-    Ok(content)
-}
-
-fn mode(path: &Path) -> io::Result<u32> {
-    Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
 }

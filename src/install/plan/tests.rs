@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
-use crate::install::directories::Scope;
 use crate::install::kubeconfig::Account;
 use crate::install::record::Record;
+use crate::install::scope::Scope;
 use crate::install::server::{Endpoint, Located, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
 use crate::install::snapshot::NetworkFile;

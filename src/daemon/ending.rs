@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::install::{Move, Place};
+use crate::install::{Place, Relocation};
 
 /// The agent that answers the plugin as the daemon ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Successor {
     /// Another one that has not said where it has installed the plugin, and why not.
     Unknown(String),
     /// Another one, whose plugin and chain entry are in place.
-    Installed(Move),
+    Installed(Relocation),
 }
 
 /// What the API server says of the DaemonSet.
@@ -48,7 +48,7 @@ pub(super) enum Ending {
     /// Plugin, chain entry and kubeconfig stay.
     Keep(Keep),
     /// Files in directories that the successor does not use are removed; all other files belong to the successor.
-    Vacate(Move),
+    Vacate(Relocation),
     /// All is removed.
     Remove(Remove),
 }
@@ -69,7 +69,7 @@ pub(super) enum Keep {
     /// runtime may still read this agent's directory.
     OtherNetwork {
         /// As of [`Successor::Installed`].
-        moved: Move,
+        moved: Relocation,
         /// As of [`Answer::Found`].
         unmounted: Vec<PathBuf>,
     },
@@ -101,8 +101,8 @@ pub(super) enum Remove {
 /// network: until then pods would start without redirection, whereas leftover files can be removed later.
 pub(super) fn decide(successor: Successor, answer: Answer) -> Ending {
     match (successor, answer) {
-        (Successor::Installed(moved), _) if moved.left.is_empty() => Ending::Keep(Keep::Superseded),
-        (Successor::Installed(moved), answer) if moved.left.conf && !moved.is_of_one_network() => {
+        (Successor::Installed(moved), _) if moved.former.is_empty() => Ending::Keep(Keep::Superseded),
+        (Successor::Installed(moved), answer) if moved.former.conf && !moved.is_same_network() => {
             Ending::Keep(Keep::OtherNetwork { moved, unmounted: answer.unmounted() })
         }
         (Successor::Installed(moved), _) => Ending::Vacate(moved),
@@ -155,7 +155,7 @@ impl fmt::Display for Ending {
             Self::Keep(Keep::Wanted { .. }) => {
                 f.write_str("kept: the DaemonSet is there, and another agent will follow")
             }
-            Self::Keep(Keep::OtherNetwork { moved: Move { from, to, .. }, .. }) => write!(
+            Self::Keep(Keep::OtherNetwork { moved: Relocation { from, to, .. }, .. }) => write!(
                 f,
                 "kept: another agent has chained into {}, this one into {} (paths as each agent mounts them), and nothing proves \
                  that the runtime reads the former; set cniConfDir to the directory that the runtime reads; if that is the \
@@ -163,9 +163,9 @@ impl fmt::Display for Ending {
                 Chain(to),
                 Chain(from)
             ),
-            Self::Vacate(Move { left, from, to }) => {
+            Self::Vacate(Relocation { former, from, to }) => {
                 f.write_str("removed from former directories: another agent has installed the plugin in other ones")?;
-                let moves = [(left.conf, &from.conf, &to.conf), (left.bin, &from.bin, &to.bin)];
+                let moves = [(former.conf, &from.conf, &to.conf), (former.bin, &from.bin, &to.bin)];
                 moves
                     .into_iter()
                     .filter(|(is_left, ..)| *is_left)
@@ -209,13 +209,13 @@ mod tests {
 
     const KEPT: Scope = Scope { conf: false, bin: false, run: false };
 
-    fn moved(left: Scope, from: Option<&str>, to: Option<&str>) -> Move {
+    fn moved(former: Scope, from: Option<&str>, to: Option<&str>) -> Relocation {
         let place = |conf: &str, bin: &str, network: Option<&str>| Place {
             conf: conf.into(),
             bin: bin.into(),
             network: network.map(str::to_owned),
         };
-        Move { left, from: place("/from/net", "/from/bin", from), to: place("/to/net", "/to/bin", to) }
+        Relocation { former, from: place("/from/net", "/from/bin", from), to: place("/to/net", "/to/bin", to) }
     }
 
     fn found(deleting: bool, selects_node: bool) -> Answer {

@@ -23,7 +23,7 @@ use super::upgrade::Asker;
 use super::{Error, Settings, ports, successor, taint, uninstall, upgrade};
 use crate::agent::token::{self, Holder};
 use crate::agent::{self, Cache, Store};
-use crate::install::{Identity, Installation, Issued, Move, Resolver, Scope, Sources, Status};
+use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
 use crate::pod::watched::Feed;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -84,7 +84,7 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     }
     let removed = match ending {
         Ending::Keep(_) => Ok(()),
-        Ending::Vacate(Move { left, .. }) => daemon.remove(left).await,
+        Ending::Vacate(Relocation { former, .. }) => daemon.remove(former).await,
         Ending::Remove(_) => daemon.remove(Scope::ALL).await,
     };
     close.trigger();
@@ -124,9 +124,9 @@ impl Daemon {
         serve::metrics::register_build(registry, "cni");
         let install = install::Metrics::new(registry);
         let repair = repair::Metrics::new(registry);
-        let (issued, token) = watch::channel(Issued::Awaited);
+        let (issued, token) = watch::channel(Issued::Pending);
         let identity = if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon };
-        let resolver = Resolver::follow(&settings.install.kubeconfig.server, closed.clone());
+        let resolver = Resolver::start(&settings.install.kubeconfig.server, closed.clone());
         Self {
             sources: Sources { resolver, identity },
             issued,
@@ -247,7 +247,7 @@ impl Daemon {
         let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
         let sources = self.sources.clone();
-        tasks.spawn(install::keep(settings, sources, metrics, status, liveness, retired.clone()));
+        tasks.spawn(install::run(settings, sources, metrics, status, liveness, retired.clone()));
         tasks.spawn(until(retired, foresee(self.client.clone(), self.asker())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
@@ -279,7 +279,7 @@ impl Daemon {
         let successor = match plugin.is_anothers().await {
             true if has_acted => successor::ask(&self.settings.install).await,
             // An agent that never had its turn has installed nothing.
-            true => Successor::Installed(Move::default()),
+            true => Successor::Installed(Relocation::default()),
             false => Successor::None,
         };
         decide(successor, answer)

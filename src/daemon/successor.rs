@@ -18,7 +18,7 @@ pub(super) async fn ask(settings: &Settings) -> Successor {
     let asked = tokio::task::spawn_blocking(move || {
         let theirs = directories(&socket)?;
         let ours = Directories::of(&settings).map_err(|error| error.to_string())?;
-        Ok::<_, String>(Successor::Installed(ours.move_to(theirs)))
+        Ok::<_, String>(Successor::Installed(ours.relocation_to(theirs)))
     });
     // The directories are those of the node, and one of them may hang.
     match timeout(2 * LIMIT, asked).await.unwrap_or_else(|_| Ok(Err("the node's directories do not answer".to_owned())))

@@ -1,7 +1,7 @@
-//! Network configurations as container runtimes read them, and our entry put into a chain and taken out again.
+//! Parses network configurations as container runtimes do; inserts the plugin's entry into a chain and removes it.
 //!
-//! `plan` calls it. Pure. An edit is a cut in the text: every byte that is not ours stays as it was, with its order,
-//! its white space and its numbers.
+//! `plan` calls it. Pure. Edits are made in the text, so that every byte outside of the entry keeps its value: key order, white
+//! space and number formats included.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,32 +12,26 @@ use serde_json::value::RawValue;
 
 use crate::contract;
 
-/// What a converted configuration is called where it has no name of its own (Istio's choice).
+/// The name of a converted configuration that has none (Istio's choice).
 const DEFAULT_NAME: &str = "k8s-pod-network";
-/// Its version where it has none (Istio's choice).
+/// The version of a converted configuration that has none (Istio's choice).
 const DEFAULT_VERSION: &str = "0.3.1";
 
-/// Why a runtime passes a file over, or why nothing can be chained into it.
+/// A file that a runtime ignores, or whose network cannot hold the plugin's entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// Not text, or not a JSON object; also what a half-written file looks like.
+    /// The file is not UTF-8 or not a JSON object. It may be incomplete.
     #[error("it is no JSON object: {0}")]
     Json(String),
-    /// A key has another type.
+    /// A key's value has the wrong type.
     #[error("`{key}` is not {expected}")]
-    Key {
-        /// The key.
-        key: &'static str,
-        /// What it should be.
-        expected: &'static str,
-    },
-    /// No plugin.
+    Key { key: &'static str, expected: &'static str },
     #[error("it names no plugin")]
     NoPlugins,
-    /// A plugin without a type.
+    /// The plugin at this index, from 0, has no type.
     #[error("plugin {0} has no `type`")]
     NoType(usize),
-    /// All its plugins are in files of their own, which come after those of the list.
+    /// All plugins are in files of a directory, which the runtime appends to the list's own.
     #[error("its plugins are in a directory of their own; set `plugins` in the list")]
     DropInsOnly,
 }
@@ -45,13 +39,13 @@ pub enum Invalid {
 /// A configuration that a runtime would load.
 #[derive(Debug)]
 pub enum Network<'a> {
-    /// `.conflist`: a chain.
+    /// `.conflist`: a list of plugins.
     List(List<'a>),
     /// `.conf`: one plugin.
     Single(Single<'a>),
 }
 
-/// A chain.
+/// A list of plugins, which the runtime calls as a chain.
 #[derive(Debug)]
 pub struct List<'a> {
     text: &'a str,
@@ -59,7 +53,7 @@ pub struct List<'a> {
     plugins: Vec<Plugin<'a>>,
 }
 
-/// One plugin's configuration outside a chain.
+/// The configuration of one plugin outside of a list.
 #[derive(Debug)]
 pub struct Single<'a> {
     fields: Fields<'a>,
@@ -70,31 +64,31 @@ pub struct Single<'a> {
 struct Plugin<'a> {
     raw: &'a RawValue,
     kind: String,
-    place: Range<usize>,
+    range: Range<usize>,
 }
 
 impl<'a> Network<'a> {
-    /// Reads a file that holds one or the other, as the runtime does by the file's extension and Istio by the key `type`.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Invalid> {
+    /// Parses a file of either kind. Istio tells them apart by the key `type`, the runtime by the file's extension.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         let text = std::str::from_utf8(bytes).map_err(|error| Invalid::Json(error.to_string()))?;
         let fields: Fields<'a> = serde_json::from_str(text).map_err(|error| Invalid::Json(error.to_string()))?;
         if fields.get("type").is_some() {
             let kind = plugin_type(&fields).ok_or(Invalid::Key { key: "type", expected: "a plugin's name" })?;
             return Ok(Self::Single(Single { fields, kind }));
         }
-        List::read(text, &fields).map(Self::List)
+        List::parse(text, &fields).map(Self::List)
     }
 }
 
-/// The network's name of a list, by which its directory of further plugins is called.
+/// The network name of a list, which is also the name of the directory of its further plugins.
 pub fn list_name(bytes: &[u8]) -> Option<String> {
     let fields: Fields<'_> = serde_json::from_slice(bytes).ok()?;
     string(fields.get("name")?)
 }
 
 impl Network<'_> {
-    /// The types of all plugins but ours.
-    pub fn others(&self) -> Vec<&str> {
+    /// The types of all plugins but this one.
+    pub fn other_plugins(&self) -> Vec<&str> {
         let kinds = match self {
             Self::List(list) => list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect(),
             Self::Single(single) => vec![single.kind.as_str()],
@@ -104,8 +98,8 @@ impl Network<'_> {
 }
 
 impl<'a> List<'a> {
-    /// What `libcni` demands of a list (`NetworkConfFromBytes`).
-    fn read(text: &'a str, fields: &Fields<'a>) -> Result<Self, Invalid> {
+    /// Validates a list as `libcni` does (`NetworkConfFromBytes`).
+    fn parse(text: &'a str, fields: &Fields<'a>) -> Result<Self, Invalid> {
         fields.get("name").and_then(string).ok_or(Invalid::Key { key: "name", expected: "a string" })?;
         if fields.get("cniVersion").is_some_and(|raw| string(raw).is_none()) {
             return Err(Invalid::Key { key: "cniVersion", expected: "a string" });
@@ -130,24 +124,24 @@ impl<'a> List<'a> {
         let plugins = elements.into_iter().enumerate().map(|(index, raw)| {
             let fields: Option<Fields<'a>> = serde_json::from_str(raw.get()).ok();
             let kind = fields.as_ref().and_then(plugin_type).ok_or(Invalid::NoType(index))?;
-            Ok(Plugin { raw, kind, place: place(text, raw) })
+            Ok(Plugin { raw, kind, range: range_in(text, raw) })
         });
-        Ok(Self { text, array: place(text, array), plugins: plugins.collect::<Result<_, Invalid>>()? })
+        Ok(Self { text, array: range_in(text, array), plugins: plugins.collect::<Result<_, Invalid>>()? })
     }
 
-    /// Our entries, of which there should be one.
+    /// The plugin's entries; an installed list has one.
     pub fn entries(&self) -> impl Iterator<Item = &'a RawValue> {
         self.plugins.iter().filter(|plugin| plugin.kind == contract::PLUGIN_NAME).map(|plugin| plugin.raw)
     }
 
-    /// The list with `entry`, an object's text, in the last place, and without older ones of ours.
-    pub fn with(&self, entry: &str) -> String {
-        let Some(bare) = self.without() else {
+    /// The list with `entry`, the text of a JSON object, at its end, and without other entries of the plugin.
+    pub fn with_entry(&self, entry: &str) -> String {
+        let Some(bare) = self.without_entry() else {
             let Range { start, end } = self.array;
             return format!("{}[\n{entry}\n]{}", &self.text[..start], &self.text[end..]);
         };
-        // Reading again what has just been read and cut between two plugins.
-        match Network::read(bare.as_bytes()) {
+        // The text was parsed before, and cut between two plugins, so it is a list.
+        match Network::parse(bare.as_bytes()) {
             Ok(Network::List(list)) => list.append(entry),
             _ => bare,
         }
@@ -155,37 +149,37 @@ impl<'a> List<'a> {
 
     fn append(&self, entry: &str) -> String {
         let Some(last) = self.plugins.last() else { return self.text.to_owned() };
-        let before = &self.text[..last.place.start];
+        let before = &self.text[..last.range.start];
         let gap = &before[before.trim_end().len()..];
         let indented = match gap.rsplit_once('\n') {
             Some((_, indent)) => entry.replace('\n', &format!("\n{indent}")),
             None => entry.to_owned(),
         };
-        let Range { end, .. } = last.place;
+        let Range { end, .. } = last.range;
         format!("{},{gap}{indented}{}", &self.text[..end], &self.text[end..])
     }
 
-    /// The list without our entries; nothing where no plugin is left.
-    pub fn without(&self) -> Option<String> {
+    /// The list without the plugin's entries; `None` if no other plugin is left.
+    pub fn without_entry(&self) -> Option<String> {
         let mut kept = self.plugins.iter().filter(|plugin| plugin.kind != contract::PLUGIN_NAME);
         let first = kept.next()?;
-        let mut text = self.text[..self.plugins[0].place.start].to_owned();
+        let mut text = self.text[..self.plugins[0].range.start].to_owned();
         text.push_str(first.raw.get());
-        let place_of_first = self.plugins.iter().position(|plugin| plugin.place == first.place).unwrap_or_default();
-        for pair in self.plugins[place_of_first..].windows(2) {
+        let first_index = self.plugins.iter().position(|plugin| plugin.range == first.range).unwrap_or_default();
+        for pair in self.plugins[first_index..].windows(2) {
             if pair[1].kind != contract::PLUGIN_NAME {
-                // With the comma and the white space before it.
-                text.push_str(&self.text[separator(self.text, &pair[1].place)]);
+                // Keeps the comma and the white space before the plugin.
+                text.push_str(&self.text[separator(self.text, &pair[1].range)]);
                 text.push_str(pair[1].raw.get());
             }
         }
-        let end = self.plugins.last().map_or(self.array.end, |last| last.place.end);
+        let end = self.plugins.last().map_or(self.array.end, |last| last.range.end);
         text.push_str(&self.text[end..]);
         Some(text)
     }
 }
 
-/// From the comma before an element to the element.
+/// The range from the comma before an element to the element.
 fn separator(text: &str, element: &Range<usize>) -> Range<usize> {
     let before = text[..element.start].trim_end();
     let comma = before.strip_suffix(',').unwrap_or(before);
@@ -198,8 +192,8 @@ impl Single<'_> {
         &self.kind
     }
 
-    /// A list of this plugin and `entry`, under the network's own name and version where it has them: its addresses
-    /// and its results are filed under that name.
+    /// A list of this plugin and `entry`. It keeps the network's name, by which IPAM plugins and the runtime's cache file their
+    /// state, and its version, if it has them.
     pub fn chained(&self, entry: &str) -> String {
         let own = |key: &str| self.fields.get(key).and_then(string).filter(|text| !text.is_empty());
         let version = own("cniVersion").unwrap_or_else(|| DEFAULT_VERSION.to_owned());
@@ -236,7 +230,7 @@ fn string(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// `libcni` takes a boolean or its text.
+/// Parses a boolean or its text, as `libcni` does.
 fn boolean(raw: &RawValue) -> Option<bool> {
     match raw.get() {
         "true" | "\"true\"" => Some(true),
@@ -245,13 +239,13 @@ fn boolean(raw: &RawValue) -> Option<bool> {
     }
 }
 
-/// Where `raw`, a part of `text`, is in it.
-fn place(text: &str, raw: &RawValue) -> Range<usize> {
+/// The range of `raw` in `text`, of which it is a slice.
+fn range_in(text: &str, raw: &RawValue) -> Range<usize> {
     let start = raw.get().as_ptr() as usize - text.as_ptr() as usize;
     start..start + raw.get().len()
 }
 
-/// An object's fields in their order, their values unread. Of two equal keys the later counts, as in Go.
+/// The fields of an object in their order, with unparsed values. The last of equal keys applies, as in Go.
 #[derive(Debug)]
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 

@@ -1,7 +1,7 @@
 //! The directories in which an installer keeps its files, in a form that two agents of one node can compare.
 //!
 //! The agents may mount one directory of the node under different paths, and links may lead from one path to another; device and
-//! inode are the same for both. `agent` serves them, `daemon` compares, `remove` removes within a [`Scope`]. Reads only.
+//! inode are the same for both. `agent` serves them, and `daemon` compares them. Reads only.
 
 use std::fs;
 use std::io;
@@ -33,11 +33,11 @@ pub struct Place {
     pub network: Option<String>,
 }
 
-/// The step from the directories of one agent to those of its successor.
+/// The change from the directories of one agent to those of its successor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Move {
-    /// The directories in which the successor keeps nothing.
-    pub left: Scope,
+pub struct Relocation {
+    /// The directories that the successor does not use.
+    pub former: Scope,
     /// The former agent's directories.
     pub from: Place,
     /// The successor's directories.
@@ -52,24 +52,24 @@ struct Id {
 }
 
 impl Directories {
-    /// The directories that `settings` name; an error where one is missing.
+    /// The directories that `settings` name; an error if one is missing.
     pub fn of(settings: &Settings) -> io::Result<Self> {
         let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
         let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
         Ok(Self { conf: Id::of(&conf)?, bin: Id::of(&bin)?, place: Place { conf, bin, network } })
     }
 
-    /// The step from these directories to those of `successor`.
-    pub fn move_to(self, successor: Self) -> Move {
-        let left = Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false };
-        Move { left, from: self.place, to: successor.place }
+    /// The change from these directories to those of `successor`.
+    pub fn relocation_to(self, successor: Self) -> Relocation {
+        let former = Scope { conf: self.conf != successor.conf, bin: self.bin != successor.bin, run: false };
+        Relocation { former, from: self.place, to: successor.place }
     }
 }
 
-impl Move {
-    /// Whether both configuration directories hold the same network, which has been moved. A leftover network of another
-    /// program in the successor's directory is no evidence that the runtime reads that directory.
-    pub fn is_of_one_network(&self) -> bool {
+impl Relocation {
+    /// Whether both configuration directories contain the same network. Another network in the successor's directory, such as a
+    /// leftover of another program, is no evidence that the runtime reads that directory.
+    pub fn is_same_network(&self) -> bool {
         self.from.network.is_some() && self.from.network == self.to.network
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A new version is written to a temporary beside the file and synced, renamed over the file, and the directory synced: each
 //! name always has either the old or the new content, never a part of it.
-#![expect(clippy::disallowed_methods, reason = "owns every change of the node's files")]
+#![expect(clippy::disallowed_methods, reason = "makes every change of the node's files")]
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -14,15 +14,13 @@ use tempfile::TempPath;
 use super::plan::{Operation, Source};
 use super::temporary;
 
-/// A change that failed.
+/// A change failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {}: {cause}{}", path.display(), hint(cause))]
+#[error("cannot {verb} {}: {cause}{}", path.display(), hint(cause))]
 pub struct Error {
     /// `write`, `copy` or `remove`.
-    pub doing: &'static str,
-    /// What.
+    pub verb: &'static str,
     pub path: PathBuf,
-    /// Why.
     pub cause: io::Error,
 }
 
@@ -35,13 +33,13 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Changes files, and lets somebody look on before each step.
+/// Applies operations and calls a hook before each step of one.
 pub struct Files<'a> {
     before: &'a (dyn Fn(&'static str) + Sync),
 }
 
 impl Files<'static> {
-    /// Changes files.
+    /// Applies operations without a hook.
     pub fn new() -> Self {
         Self { before: &|_| {} }
     }
@@ -54,28 +52,28 @@ impl Default for Files<'static> {
 }
 
 impl<'a> Files<'a> {
-    /// Calls `before` with the name of each step that is about to change a file or sync one.
-    pub fn observed(before: &'a (dyn Fn(&'static str) + Sync)) -> Self {
+    /// Calls `before` with the step's name before each step that changes or syncs a file. Tests interrupt operations by it.
+    pub fn with_hook(before: &'a (dyn Fn(&'static str) + Sync)) -> Self {
         Self { before }
     }
 
-    /// Carries out one operation.
-    pub fn perform(&self, operation: &Operation) -> Result<(), Error> {
+    /// Applies one operation.
+    pub fn apply(&self, operation: &Operation) -> Result<(), Error> {
         let done = match operation {
             Operation::Copy { from, to, mode } => {
                 self.replace(to, *mode, |file| io::copy(&mut File::open(from)?, file).map(drop), || Ok(()))
             }
-            Operation::Write { path, content, mode, over, source } => {
+            Operation::Write { path, content, mode, expected, source } => {
                 let unchanged = || {
-                    over.iter().try_for_each(|over| still_holds(path, over))?;
-                    source.iter().try_for_each(|Source { path, content }| still_holds(path, content))
+                    expected.iter().try_for_each(|expected| check_unchanged(path, expected))?;
+                    source.iter().try_for_each(|Source { path, content }| check_unchanged(path, content))
                 };
                 self.replace(path, *mode, |file| file.write_all(content), unchanged)
             }
-            Operation::Remove { path, over: Some(content) } => self.remove_unchanged(path, content),
-            Operation::Remove { path, over: None } => self.remove(path),
+            Operation::Remove { path, expected: Some(content) } => self.remove_unchanged(path, content),
+            Operation::Remove { path, expected: None } => self.remove(path),
         };
-        done.map_err(|cause| Error { doing: operation.verb(), path: operation.path().to_owned(), cause })
+        done.map_err(|cause| Error { verb: operation.verb(), path: operation.path().to_owned(), cause })
     }
 
     fn replace(
@@ -104,7 +102,7 @@ impl<'a> Files<'a> {
         self.sync(dir)
     }
 
-    /// What is not there need not be removed, and a temporary whose writer lives must not be.
+    /// Removes a file, unless it is missing or a temporary whose writer is running.
     fn remove(&self, path: &Path) -> io::Result<()> {
         let lock = path.file_name().is_some_and(|name| temporary::is_temporary(name) && path.is_file());
         let lock = lock.then(|| File::open(path).ok()).flatten();
@@ -119,13 +117,13 @@ impl<'a> Files<'a> {
         self.sync(path.parent().ok_or(io::ErrorKind::InvalidFilename)?)
     }
 
-    /// Removes a file that still is as a plan has read it. The file leaves its name before the comparison that decides, so that
-    /// no other program replaces it in between. What another program has written meanwhile goes back to its name, unless the
-    /// name holds a still newer version by then.
+    /// Removes a file if its content is the one that the plan read. The file is renamed before the final comparison, so that no
+    /// other program can replace it in between. If the content differs, the file is renamed back, unless another program has
+    /// created a newer one meanwhile.
     fn remove_unchanged(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
-        let changed = || busy(format!("another program has just changed {}", path.display()));
-        match holds(path, content) {
+        let changed = || concurrent_change(format!("another program has just changed {}", path.display()));
+        match has_content(path, content) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Ok(true) => {}
             _ => return Err(changed()),
@@ -135,9 +133,9 @@ impl<'a> Files<'a> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             aside => aside?.into_temp_path(),
         };
-        if !holds(&aside, content).unwrap_or(false) {
+        if !has_content(&aside, content).unwrap_or(false) {
             (self.before)("put back");
-            put_back(aside, path)?;
+            restore(aside, path)?;
             self.sync(dir)?;
             return Err(changed());
         }
@@ -152,8 +150,8 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Gives a file its name back (`RENAME_NOREPLACE`). A file that has the name by then is newer and stays.
-fn put_back(aside: TempPath, path: &Path) -> io::Result<()> {
+/// Renames a file back (`RENAME_NOREPLACE`). A file that was created under the name meanwhile is newer and stays.
+fn restore(aside: TempPath, path: &Path) -> io::Result<()> {
     match aside.persist_noclobber(path) {
         Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(failed) => {
@@ -164,29 +162,29 @@ fn put_back(aside: TempPath, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Fails where a file has other content than a plan has read there, or is gone: its owner's change is not written over, and
-/// what the owner removed or renamed is not made anew.
-fn still_holds(path: &Path, content: &[u8]) -> io::Result<()> {
-    let change = match holds(path, content) {
+/// Fails if a file is missing or its content is not the one that the plan read: a concurrent change of its owner is not
+/// overwritten, and a file that the owner removed or renamed is not created again.
+fn check_unchanged(path: &Path, content: &[u8]) -> io::Result<()> {
+    let change = match has_content(path, content) {
         Ok(true) => return Ok(()),
         Ok(_) => format!("another program has just changed {}", path.display()),
         Err(error) => format!("another program has just removed {}: {error}", path.display()),
     };
-    Err(busy(change))
+    Err(concurrent_change(change))
 }
 
-fn busy(change: String) -> io::Error {
+fn concurrent_change(change: String) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, change)
 }
 
-/// Whether a regular file has this content. No more of it is read than that takes, and a pipe is not opened: whoever opens one
-/// waits for its writer.
-fn holds(path: &Path, content: &[u8]) -> io::Result<bool> {
+/// Whether a regular file has this content. Reads at most one byte more than its size, and opens no pipe, because that would
+/// wait for the pipe's writer.
+fn has_content(path: &Path, content: &[u8]) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() != content.len() as u64 {
         return Ok(false);
     }
-    let mut there = Vec::with_capacity(content.len());
-    File::open(path)?.take(found.len() + 1).read_to_end(&mut there)?;
-    Ok(there == content)
+    let mut actual = Vec::with_capacity(content.len());
+    File::open(path)?.take(found.len() + 1).read_to_end(&mut actual)?;
+    Ok(actual == content)
 }

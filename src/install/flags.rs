@@ -1,7 +1,7 @@
-//! Flags and environment of installing, in the names that Istio's users know, made into [`Settings`].
+//! The installer's flags and environment variables, with Istio's names, parsed into [`Settings`].
 //!
-//! `daemon` flattens them into the command line. A flag outranks its variable. An empty variable counts as not given:
-//! ConfigMaps that leave a key empty do not mean `false` by it.
+//! `daemon` flattens them into the command line. A flag takes precedence over its variable. An empty variable counts as unset,
+//! because an empty key of a ConfigMap does not mean `false`.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use super::server::{InvalidHost, Server};
 use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, Settings};
 use crate::contract;
 
-/// The standalone configuration's usual name.
+/// The default name of the standalone configuration.
 const STANDALONE: &str = "YYY-istio-cni.conf";
 
 /// Flags of installing.
@@ -23,10 +23,10 @@ pub struct Flags {
     #[arg(long, env = "CNI_CONF_NAME", default_value = "", value_parser = file_name)]
     cni_conf_name: String,
     /// Chain into the node's network instead of standing alone.
-    #[arg(long, env = "CHAINED_CNI_PLUGIN", default_value = "true", value_parser = on, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "CHAINED_CNI_PLUGIN", default_value = "true", value_parser = true_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     chained_cni_plugin: bool,
     /// Chain into a copy of the node's network, a file of our own that sorts before it.
-    #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     istio_owned_cni_config: bool,
     /// That copy's name.
     #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG_FILENAME", default_value = "", value_parser = file_name)]
@@ -55,16 +55,16 @@ pub struct Flags {
     #[arg(long, env = "CNI_AGENT_RUN_DIR", default_value = contract::RUN_DIR)]
     cni_agent_run_dir: PathBuf,
     /// Access mode of the kubeconfig.
-    #[arg(long, env = "KUBECONFIG_MODE", default_value = "0600", value_parser = access)]
+    #[arg(long, env = "KUBECONFIG_MODE", default_value = "0600", value_parser = access_mode)]
     kubeconfig_mode: u32,
     /// Let the group read CNI configuration files of our own: 0640 instead of 0600.
-    #[arg(long, env = "CNI_CONF_GROUP_READ", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "CNI_CONF_GROUP_READ", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     cni_conf_group_read: bool,
     /// CA of the API server. Empty: the service account's.
     #[arg(long, env = "KUBE_CA_FILE", default_value = "")]
     kube_ca_file: String,
     /// Let the plugin trust whoever answers for the API server.
-    #[arg(long, env = "SKIP_TLS_VERIFY", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "SKIP_TLS_VERIFY", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     skip_tls_verify: bool,
     /// Namespaces whose pods are passed through, separated by commas.
     #[arg(long, env = "EXCLUDE_NAMESPACES", default_value = "")]
@@ -73,7 +73,7 @@ pub struct Flags {
     #[arg(long, env = "POD_NAMESPACE", default_value = "")]
     pod_namespace: String,
     /// Native nftables tables instead of iptables' ones.
-    #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     native_nftables: bool,
     /// `legacy` or `nft`, whatever a pod's namespace looks like.
     #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", value_parser = ["", "legacy", "nft"])]
@@ -91,7 +91,7 @@ pub struct Flags {
     ignored: Ignored,
 }
 
-/// What Istio's program takes and this one has no use for: warned of, so that no manifest fails.
+/// Flags of Istio's program without effect here. They are accepted with a warning, so that Istio's manifests work.
 #[derive(Debug, Clone, Args)]
 struct Ignored {
     #[arg(long, env = "CNI_NETWORK_CONFIG", hide = true)]
@@ -100,39 +100,37 @@ struct Ignored {
     cni_network_config_file: Option<String>,
     #[arg(long, env = "LOG_LEVEL", hide = true)]
     log_level: Option<String>,
-    #[arg(long, env = "AMBIENT_ENABLED", default_value = "false", hide = true, value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "AMBIENT_ENABLED", default_value = "false", hide = true, value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     ambient_enabled: bool,
-    #[arg(long, env = "ENABLE_AMBIENT_DETECTION_RETRY", default_value = "false", hide = true, value_parser = off, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
+    #[arg(long, env = "ENABLE_AMBIENT_DETECTION_RETRY", default_value = "false", hide = true, value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     enable_ambient_detection_retry: bool,
     #[arg(long, env = "ZTUNNEL_UDS_ADDRESS", hide = true)]
     ztunnel_uds_address: Option<String>,
 }
 
-/// Why flags and environment cannot be followed.
+/// The flags or the environment are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Kubernetes sets it in each pod.
+    /// A variable is missing that Kubernetes sets in each pod.
     #[error("{0} is not set: is this not running in a pod?")]
     NotInPod(&'static str),
-    /// Something else than a port.
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, not a port from 1 to 65535")]
     Port(String),
-    /// Something else than a host.
     #[error(transparent)]
     Host(#[from] InvalidHost),
 }
 
 impl Flags {
-    /// The settings, and what of the command line has no effect. `plugin_log_level` is the level that the daemon's log
-    /// flags give the scope `cni-plugin`.
+    /// The settings, and warnings about flags without effect. `plugin_log_level` is the level of the scope `cni-plugin` in the
+    /// daemon's log flags.
     pub fn settings(self, plugin_log_level: &str) -> Result<(Settings, Vec<String>), Error> {
         let (warnings, server) = (self.ignored.warnings(), self.server()?);
         Ok((self.with_server(server, plugin_log_level), warnings))
     }
 
-    /// The settings of a removal, which has no use for the API server and is possible outside a pod.
+    /// The settings of a removal, which needs no API server and is possible outside of a pod.
     pub fn removal(self) -> Settings {
-        self.with_server(Server::none(), "")
+        self.with_server(Server::unspecified(), "")
     }
 
     fn with_server(self, server: Server, plugin_log_level: &str) -> Settings {
@@ -161,14 +159,14 @@ impl Flags {
                 pod_namespace: self.pod_namespace,
                 native_nftables: self.native_nftables,
                 ambient_detection_retry: self.ignored.enable_ambient_detection_retry,
-                iptables_binary: given(&self.force_iptables_binary),
+                iptables_binary: non_empty(&self.force_iptables_binary),
             },
         }
     }
 
     fn mode(&self) -> Mode {
-        let primary = given(&self.cni_conf_name);
-        let owned = given(&self.istio_owned_cni_config_filename).or(given(&self.istio_owned_cni_conf_filename));
+        let primary = non_empty(&self.cni_conf_name);
+        let owned = non_empty(&self.istio_owned_cni_config_filename).or(non_empty(&self.istio_owned_cni_conf_filename));
         match (self.chained_cni_plugin, self.istio_owned_cni_config) {
             (false, _) => Mode::Standalone { file: primary.unwrap_or_else(|| STANDALONE.to_owned()) },
             (true, true) => Mode::Owned { primary, file: owned.unwrap_or_else(|| OWNED.to_owned()) },
@@ -185,22 +183,22 @@ impl Flags {
         }
         let port = self.kubernetes_service_port.parse().ok().filter(|port| *port != 0);
         let port = port.ok_or_else(|| Error::Port(self.kubernetes_service_port.clone()))?;
-        let protocol = given(&self.kubernetes_service_protocol).unwrap_or_else(|| "https".to_owned());
+        let protocol = non_empty(&self.kubernetes_service_protocol).unwrap_or_else(|| "https".to_owned());
         Ok(Server::new(&protocol, &self.kubernetes_service_host, port)?)
     }
 }
 
 impl Ignored {
     fn warnings(&self) -> Vec<String> {
-        let given = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
-        let dead = [
-            ("--cni-network-config", given(&self.cni_network_config)),
-            ("--cni-network-config-file", given(&self.cni_network_config_file)),
-            ("--log-level", given(&self.log_level)),
-            ("--ztunnel-uds-address", given(&self.ztunnel_uds_address)),
+        let is_set = |value: &Option<String>| value.as_ref().is_some_and(|value| !value.is_empty());
+        let ignored = [
+            ("--cni-network-config", is_set(&self.cni_network_config)),
+            ("--cni-network-config-file", is_set(&self.cni_network_config_file)),
+            ("--log-level", is_set(&self.log_level)),
+            ("--ztunnel-uds-address", is_set(&self.ztunnel_uds_address)),
         ];
         let mut warnings: Vec<String> =
-            dead.iter().filter(|(_, given)| *given).map(|(flag, _)| format!("{flag} has no effect")).collect();
+            ignored.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| format!("{flag} has no effect")).collect();
         if self.ambient_enabled {
             warnings.push("AMBIENT_ENABLED: pods of the ambient mode are not served, sidecars are".to_owned());
         }
@@ -208,19 +206,19 @@ impl Ignored {
     }
 }
 
-fn given(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     Some(text).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-fn on(text: &str) -> Result<bool, String> {
+fn true_by_default(text: &str) -> Result<bool, String> {
     boolean(text, true)
 }
 
-fn off(text: &str) -> Result<bool, String> {
+fn false_by_default(text: &str) -> Result<bool, String> {
     boolean(text, false)
 }
 
-/// Go's spellings; empty means `default`.
+/// Parses a boolean in the spellings of Go's `strconv.ParseBool`; an empty text is `default`.
 fn boolean(text: &str, default: bool) -> Result<bool, String> {
     match text {
         "" => Ok(default),
@@ -230,7 +228,7 @@ fn boolean(text: &str, default: bool) -> Result<bool, String> {
     }
 }
 
-/// A name within the configuration directory, never a path out of it.
+/// Accepts a file name, and no path that leads out of the configuration directory.
 fn file_name(text: &str) -> Result<String, String> {
     if text.contains('/') || text == ".." || text == "." {
         return Err(format!("{text:?} is not the name of a file in the CNI configuration directory"));
@@ -238,8 +236,8 @@ fn file_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// An access mode: octal with a leading zero or `0o`, else decimal, as Go's flags have it (384 is 0600).
-fn access(text: &str) -> Result<u32, String> {
+/// Parses permission bits as Go's flags do: octal with a leading `0` or `0o`, otherwise decimal (384 is 0600).
+fn access_mode(text: &str) -> Result<u32, String> {
     let octal = text.strip_prefix("0o").or_else(|| text.strip_prefix('0'));
     let mode = match (text, octal) {
         ("", _) => Ok(0o600),
@@ -268,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn modes() {
+    fn flags_select_the_mode() {
         let chained = |primary: Option<&str>| Mode::Chained { primary: primary.map(str::to_owned) };
         let standalone = |file: &str| Mode::Standalone { file: file.to_owned() };
         let owned = |file: &str| Mode::Owned { primary: None, file: file.to_owned() };
@@ -291,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn values_become_types() {
+    fn values_are_parsed() {
         let (settings, warnings) = settings(&[
             "--kubeconfig-mode=384",
             "--cni-conf-group-read",
@@ -305,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn an_invalid_value_is_refused_by_name() {
         for (arg, reason) in [
             ("--cni-conf-name=../passwd", "not the name of a file"),
             ("--skip-tls-verify=perhaps", "neither true nor false"),

@@ -1,4 +1,4 @@
-//! Whose token the plugin's kubeconfig holds: the daemon's own, or that of the plugin's service account.
+//! The holder of the token in the plugin's kubeconfig: the daemon's own service account or the plugin's.
 
 use tokio::sync::watch;
 
@@ -10,11 +10,11 @@ use super::read::Unread;
 pub struct Token(String);
 
 impl Token {
-    /// A token without white space around it; `None` for what cannot be one.
+    /// Trims white space; `None` if the text is empty or contains white space or control characters.
     pub fn new(text: impl AsRef<str>) -> Option<Self> {
         let text = text.as_ref().trim();
-        let odd = text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace());
-        (!odd).then(|| Self(text.to_owned()))
+        let is_invalid = text.is_empty() || text.chars().any(|c| c.is_control() || c.is_whitespace());
+        (!is_invalid).then(|| Self(text.to_owned()))
     }
 }
 
@@ -24,38 +24,37 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// How far the token of the plugin's own service account is.
+/// The state of the request for a token of the plugin's service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Issued {
     /// The API server has not answered yet.
-    Awaited,
-    /// This one.
+    Pending,
     Token(Token),
-    /// There is none, and why.
+    /// No valid token, with the reason.
     Refused(String),
 }
 
-/// Whose token the kubeconfig holds.
+/// The holder of the kubeconfig's token.
 #[derive(Debug, Clone)]
 pub enum Identity {
-    /// The daemon's own, from its service account's directory.
+    /// The daemon's service account, whose token is a file.
     Daemon,
-    /// That of the plugin's service account.
+    /// The plugin's service account, whose token the daemon requests.
     Plugin(watch::Receiver<Issued>),
 }
 
 impl Identity {
-    /// The account with the token of this identity.
-    pub(super) fn of(&self, own: Result<Account, NoAccount>) -> Result<Account, NoAccount> {
+    /// Replaces the token of the daemon's `own` account by that of this identity.
+    pub(super) fn account(&self, own: Result<Account, NoAccount>) -> Result<Account, NoAccount> {
         let Self::Plugin(issued) = self else { return own };
         match &*issued.borrow() {
             Issued::Token(Token(token)) => own.map(|account| Account { token: token.clone(), ..account }),
-            Issued::Awaited => Err(NoAccount::NotIssued("the API server has not been asked yet".to_owned())),
+            Issued::Pending => Err(NoAccount::NotIssued("the API server has not been asked yet".to_owned())),
             Issued::Refused(why) => Err(NoAccount::NotIssued(why.clone())),
         }
     }
 
-    /// Returns when the token has changed.
+    /// Returns after the token has changed; never if it cannot change.
     pub(super) async fn changed(&mut self) {
         let changed = match self {
             Self::Plugin(issued) => issued.changed().await.is_ok(),
@@ -67,10 +66,10 @@ impl Identity {
     }
 }
 
-/// Why there is nothing to write into the kubeconfig.
+/// The kubeconfig's token or CA is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccount {
-    /// The service account's directory.
+    /// The service account's files cannot be read.
     #[error(transparent)]
     Unread(#[from] Unread),
     /// The API server has issued no token for the plugin.
@@ -85,19 +84,19 @@ mod tests {
     #[test]
     fn the_plugins_own_token_replaces_the_daemons() {
         let own = || Ok(Account { token: "daemon".to_owned(), ca: Some(b"ca".to_vec()) });
-        assert_eq!(Identity::Daemon.of(own()).unwrap().token, "daemon");
-        let (sender, issued) = watch::channel(Issued::Awaited);
+        assert_eq!(Identity::Daemon.account(own()).unwrap().token, "daemon");
+        let (sender, issued) = watch::channel(Issued::Pending);
         let plugin = Identity::Plugin(issued);
-        assert!(matches!(plugin.of(own()), Err(NoAccount::NotIssued(_))), "never the daemon's instead");
+        assert!(matches!(plugin.account(own()), Err(NoAccount::NotIssued(_))), "never the daemon's instead");
         sender.send_replace(Issued::Token(Token::new(" plugin\n").unwrap()));
-        assert_eq!(plugin.of(own()).unwrap(), Account { token: "plugin".to_owned(), ca: Some(b"ca".to_vec()) });
+        assert_eq!(plugin.account(own()).unwrap(), Account { token: "plugin".to_owned(), ca: Some(b"ca".to_vec()) });
         sender.send_replace(Issued::Refused("403".to_owned()));
-        assert_eq!(plugin.of(own()).unwrap_err().to_string(), "no token for the plugin's kubeconfig: 403");
+        assert_eq!(plugin.account(own()).unwrap_err().to_string(), "no token for the plugin's kubeconfig: 403");
         assert!(["", " ", "a b", "a\u{7}"].iter().all(|text| Token::new(text).is_none()));
     }
 
     #[test]
-    fn no_debug_output_shows_the_token() {
+    fn debug_output_omits_the_token() {
         assert_eq!(format!("{:?}", Issued::Token(Token::new("secret").unwrap())), "Token(Token(…))");
     }
 }

@@ -1,16 +1,16 @@
-//! The text of the plugin's kubeconfig. Pure; `pod::kubeconfig` reads it on the other side.
+//! Writes the text of the plugin's kubeconfig. Pure. `pod::kubeconfig` parses it in the plugin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::server::Endpoint;
 
-/// What the service account gives.
+/// The credentials of a service account.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Account {
     /// The bearer token.
     pub token: String,
-    /// The API server's CA, PEM; unread where it is not asked for.
+    /// The API server's CA, as PEM; `None` if the plugin does not verify it.
     pub ca: Option<Vec<u8>>,
 }
 
@@ -20,7 +20,8 @@ impl std::fmt::Debug for Account {
     }
 }
 
-/// Keys in Istio's order, which is the alphabet's. The token is in the file: a path in our container is none on the node.
+/// The kubeconfig, with keys in Istio's alphabetical order. It contains the token itself, because the token's path in this
+/// container does not exist on the node.
 pub(super) fn text(endpoint: &Endpoint, account: &Account) -> String {
     let trust = match &account.ca {
         Some(ca) => format!("certificate-authority-data: {}", STANDARD.encode(ca)),
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_reads_what_is_written_for_it() {
+    fn the_plugin_parses_the_kubeconfig() {
         let account = Account { token: "ey.J-_x".to_owned(), ca: Some(b"-----BEGIN CERTIFICATE-----".to_vec()) };
         let read = parse(text(&endpoint("[fd00::1]"), &account).as_bytes()).unwrap();
         assert_eq!((read.server, read.server_name), ("[fd00::1]:443".parse().unwrap(), "fd00::1".try_into().unwrap()));
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn no_debug_output_shows_the_token() {
+    fn debug_output_omits_the_token() {
         let account = Account { token: "secret".to_owned(), ca: None };
         assert_eq!(format!("{account:?}"), "Account(…)");
     }

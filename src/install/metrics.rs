@@ -1,4 +1,4 @@
-//! What installing counts, under Istio's names.
+//! The installer's metrics, with Istio's names.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use super::plan::{Operation, Reason};
 use crate::contract;
 
-/// Counters of one installer; clones count together.
+/// The metrics of one installer; clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
     installs: Family<Installed, Counter>,

@@ -1,6 +1,6 @@
-//! What has to be done on a node, and why: a pure function of settings and snapshot.
+//! Plans the file operations of an installation or a removal, each with its reason. Pure: a function of settings and snapshot.
 //!
-//! `keep` carries a plan out until it is empty, which is what ready means; `remove` carries out the other one.
+//! `reconcile` applies installation plans until one is empty; `remove` applies removal plans.
 
 mod network;
 
@@ -19,190 +19,149 @@ use super::settings::Settings;
 use super::snapshot::{Binary, BinaryState, Snapshot};
 use crate::contract;
 
-/// File operations in their order, and what stands in the way of further ones.
+/// File operations in their order, and the obstacles to further ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// To be carried out one after the other; each leaves a node whose pods start.
+    /// Pods can start on the node after each of the steps.
     pub steps: Vec<Step>,
-    /// What must come from elsewhere first.
+    /// Conditions that the installer cannot establish itself.
     pub obstacles: Vec<Obstacle>,
-    /// The file that holds the chain entry, or will.
+    /// The file that contains the chain entry, now or after the steps.
     pub network: Option<PathBuf>,
-    /// What an operator should know, though nothing waits for it.
-    pub remarks: Vec<String>,
-    /// Whether an earlier agent has installed the plugin: chains are then edited even where the kubeconfig cannot be written.
-    pub was_at_work: bool,
+    /// Problems that do not prevent readiness.
+    pub warnings: Vec<String>,
+    /// Whether an earlier agent has installed the plugin. Chains are then edited even if the kubeconfig cannot be written.
+    pub was_installed: bool,
 }
 
 /// An operation and its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What.
     pub operation: Operation,
-    /// Why.
     pub reason: Reason,
 }
 
 /// A change of one file.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Operation {
-    /// Copies a program.
-    Copy {
-        /// In the image.
-        from: PathBuf,
-        /// On the node.
-        to: PathBuf,
-        /// Its access mode.
-        mode: u32,
-    },
-    /// Writes a file whole.
+    /// Copies a program from the image to the node.
+    Copy { from: PathBuf, to: PathBuf, mode: u32 },
+    /// Creates or replaces a file.
     Write {
-        /// Where.
         path: PathBuf,
-        /// What.
         content: Vec<u8>,
-        /// Its access mode.
         mode: u32,
-        /// What the plan read there: the change of another writer since then is not written over.
-        over: Option<Vec<u8>>,
-        /// The other file that the content was made of, which must still be as the plan read it.
+        /// The content that the plan read. The write fails if another writer has changed it since then.
+        expected: Option<Vec<u8>>,
+        /// The other file from which the content was derived. The write fails if it has changed.
         source: Option<Source>,
     },
     /// Removes a file.
     Remove {
-        /// Which.
         path: PathBuf,
-        /// What the plan read there: what another writer has put there since then is not removed.
-        over: Option<Vec<u8>>,
+        /// The content that the plan read. The removal fails if another writer has changed it since then.
+        expected: Option<Vec<u8>>,
     },
 }
 
 /// A file as a plan read it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Source {
-    /// Where.
     pub path: PathBuf,
-    /// Its bytes.
     pub content: Vec<u8>,
 }
 
-/// Why a file is changed: log field and metric label.
+/// The reason for a change of a file, for the log field and the metric label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// A temporary of an earlier life.
+    /// A temporary is stale.
     Stale,
-    /// The node has no plugin.
     BinaryMissing,
-    /// It has another one.
     BinaryDiffers,
-    /// The plugin has no kubeconfig.
     KubeconfigMissing,
     /// Token, CA or address have changed.
     KubeconfigDiffers,
-    /// The chain lacks the plugin.
     EntryMissing,
-    /// The chain has it otherwise.
     EntryDiffers,
-    /// A single plugin's file has become a list.
+    /// A single plugin's file has been replaced by a list.
     Converted,
-    /// The runtime does not use that file any more.
+    /// The runtime no longer uses the file, or it belongs to a former mode.
     LeftBehind,
-    /// The record of our files is not up to date.
+    /// The record of the files is not up to date.
     Recorded,
-    /// The plugin leaves the node.
+    /// The plugin is uninstalled.
     Removal,
 }
 
-/// What the installer waits for.
+/// A condition that the installer waits for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// A directory or a file that must be there is not.
+    /// A required directory or file cannot be read.
     #[error(transparent)]
     Unread(#[from] Unread),
     /// The API server's name has no address.
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
-    /// The kubeconfig's token or CA.
+    /// The kubeconfig's token or CA is missing.
     #[error(transparent)]
     Account(#[from] NoAccount),
-    /// No network that could be chained into.
-    #[error("{} has no network configuration yet{}", dir.display(), seen(passed_over))]
+    /// The node has no network configuration that can hold the plugin's entry.
+    #[error("{} has no network configuration yet{}", dir.display(), list_ignored(ignored))]
     NoNetwork {
-        /// The directory.
         dir: PathBuf,
-        /// Files that no runtime would load, and why.
-        passed_over: Vec<(String, String)>,
+        /// Names of files that no runtime would load, with the reasons.
+        ignored: Vec<(String, String)>,
     },
     /// The file that the operator has named.
     #[error("{} is not there yet, nor under the other extension; CNI_CONF_NAME names it", path.display())]
-    NamedAbsent {
-        /// Where it is awaited.
-        path: PathBuf,
-    },
-    /// Somebody is still writing it.
+    NamedAbsent { path: PathBuf },
+    /// The file was changed a moment ago and is not valid JSON: its writer may not have finished.
     #[error("{} is not whole yet", path.display())]
-    HalfWritten {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It is there, but no runtime would load it, or nothing can be chained into it.
+    HalfWritten { path: PathBuf },
+    /// No runtime would load the file, or it cannot hold the plugin's entry.
     #[error("nothing can be chained into {}: {reason}", path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// All other plugins of the chain are in another directory, and so would the runtime look for ours.
+    Unusable { path: PathBuf, reason: String },
+    /// All other plugins of the chain are in another directory, in which the runtime would look for this plugin, too.
     #[error(
         "none of the plugins that {} names is in {} ({}): the runtime runs them from another directory, where it would not find \
          {}; set cniBinDir to that directory", network.display(), bin_dir.display(), missing.join(", "), contract::PLUGIN_NAME
     )]
     PluginsElsewhere {
-        /// The chain.
         network: PathBuf,
-        /// The plugin directory.
         bin_dir: PathBuf,
-        /// The plugins' names.
+        /// The types of the other plugins.
         missing: Vec<String>,
     },
-    /// Two files of one network, of which neither is ours.
+    /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
     #[error("{} and {} are both there: remove the one that the node does not need", conf.display(), list.display())]
-    Shadowed {
-        /// The file that the runtime uses.
-        conf: PathBuf,
-        /// The file that it would have to become.
-        list: PathBuf,
-    },
-    /// The name of a file of ours is taken.
+    Shadowed { conf: PathBuf, list: PathBuf },
+    /// Another program's file has the name that this program would use.
     #[error("{} is another program's: choose another name for ours", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The owned file is not the first.
+    Foreign { path: PathBuf },
+    /// The owned file is not the first in the runtime's order.
     #[error("{} sorts before {}: the runtime uses the former, and pods pass us by; choose another name for ours", first.display(), owned.display())]
     Preempted {
         /// The file that the runtime uses.
         first: PathBuf,
-        /// Ours.
+        /// The file that this program writes.
         owned: PathBuf,
     },
 }
 
-fn seen(passed_over: &[(String, String)]) -> String {
-    let each: Vec<String> = passed_over.iter().map(|(name, reason)| format!("; {name}: {reason}")).collect();
+fn list_ignored(ignored: &[(String, String)]) -> String {
+    let each: Vec<String> = ignored.iter().map(|(name, reason)| format!("; {name}: {reason}")).collect();
     each.concat()
 }
 
 impl Plan {
-    /// Nothing to do and nothing to wait for: the node is ready.
+    /// Whether the plan has neither steps nor obstacles: the node is ready.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.obstacles.is_empty()
     }
 
-    /// Whether pods could be started wrongly until it is carried out: a new token, an old temporary and the record concern none.
-    pub fn disturbs(&self) -> bool {
+    /// Whether pods may start without redirection, or not at all, until the plan is applied. A new token, a stale temporary and
+    /// the record affect no pod.
+    pub fn affects_pods(&self) -> bool {
         let harmless =
             |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers | Reason::Recorded);
         !self.obstacles.is_empty() || !self.steps.iter().all(harmless)
@@ -213,19 +172,19 @@ impl Plan {
     }
 }
 
-/// What installs the plugin: temporaries, then binary, kubeconfig and chain entry, so that a chain never names a plugin that is
-/// not there, nor, on a node where it is new, one that has no kubeconfig.
+/// Plans an installation. Binary and kubeconfig precede the chain entry, so that a chain never names a missing plugin, nor, on
+/// a node where the plugin is new, one without a kubeconfig.
 pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan { was_at_work: was_at_work(snapshot), ..Plan::default() };
+    let mut plan = Plan { was_installed: was_installed(snapshot), ..Plan::default() };
     for path in &snapshot.stale {
         plan.step(Reason::Stale, remove(path.clone()));
     }
-    let starts_pods = has_kubeconfig(snapshot) || plan.was_at_work;
-    let binaries = plan_binaries(&mut plan, settings, snapshot, starts_pods);
+    let can_start_pods = has_kubeconfig(snapshot) || plan.was_installed;
+    let binaries = plan_binaries(&mut plan, settings, snapshot, can_start_pods);
     plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
         Err(unread) => plan.obstacles.push(unread.clone().into()),
-        Ok(files) if binaries && starts_pods => network::install(&mut plan, settings, files, snapshot),
+        Ok(files) if binaries && can_start_pods => network::install(&mut plan, settings, files, snapshot),
         Ok(_) => {}
     }
     plan
@@ -237,17 +196,17 @@ fn has_kubeconfig(snapshot: &Snapshot) -> bool {
 }
 
 /// Whether an earlier agent has installed the plugin: its binary is on the node, or a chain names it. Without a kubeconfig, as
-/// after a reboot, the plugin asks the agent, and an ADD that gets no answer fails; without the entry, pods would start that
-/// nobody redirects.
-fn was_at_work(snapshot: &Snapshot) -> bool {
-    let is_there = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
-    snapshot.binaries.iter().flatten().any(is_there)
+/// after a reboot, the plugin asks the agent, and an ADD without an answer fails; without the entry, pods would start without
+/// redirection.
+fn was_installed(snapshot: &Snapshot) -> bool {
+    let is_installed = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
+    snapshot.binaries.iter().flatten().any(is_installed)
         || snapshot.networks.iter().flatten().any(network::names_the_plugin)
 }
 
-/// Whether the node has, or will have, the plugin. It is copied only where it can `start_pods`: its binary on the node is what
-/// [`was_at_work`] goes by.
-fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, starts_pods: bool) -> bool {
+/// Adds the copies of the image's programs; returns whether the image could be read. Programs are copied only if the plugin
+/// `can_start_pods`, because [`was_installed`] takes an existing binary as evidence of a working installation.
+fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_start_pods: bool) -> bool {
     let binaries = match &snapshot.binaries {
         Ok(binaries) => binaries,
         Err(unread) => {
@@ -255,7 +214,7 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, star
             return false;
         }
     };
-    for binary in binaries.iter().filter(|_| starts_pods) {
+    for binary in binaries.iter().filter(|_| can_start_pods) {
         let reason = match binary.state {
             BinaryState::Same => continue,
             BinaryState::Missing => Reason::BinaryMissing,
@@ -267,27 +226,27 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, star
     true
 }
 
-/// Adds what brings the kubeconfig up to date. One that cannot be renewed for now is better than none.
+/// Adds the update of the kubeconfig. A kubeconfig that cannot be renewed now stays.
 fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
     let account = match &snapshot.account {
         Ok(account) => account,
         Err(missing) => return plan.obstacles.push(missing.clone().into()),
     };
-    plan.obstacles.extend(snapshot.server.fault.clone().map(Obstacle::from));
+    plan.obstacles.extend(snapshot.server.unresolved.clone().map(Obstacle::from));
     let Some(endpoint) = &snapshot.server.endpoint else { return };
     let content = kubeconfig::text(endpoint, account).into_bytes();
     let mode = settings.kubeconfig.mode;
     let reason = match &snapshot.kubeconfig {
         None => Reason::KubeconfigMissing,
-        Some((there, allowed)) if *there != content || *allowed != mode => Reason::KubeconfigDiffers,
+        Some((current, current_mode)) if *current != content || *current_mode != mode => Reason::KubeconfigDiffers,
         Some(_) => return,
     };
     let path = settings.run_dir.join(contract::KUBECONFIG);
-    plan.step(reason, Operation::Write { path, content, mode, over: None, source: None });
+    plan.step(reason, Operation::Write { path, content, mode, expected: None, source: None });
 }
 
-/// What removes the plugin from the directories of `scope`: the chain entry first, so that no chain names what is not there,
-/// the binary last.
+/// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
+/// last.
 pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
     let mut plan = Plan::default();
     match &snapshot.networks {
@@ -295,7 +254,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
         Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
         Err(unread) => plan.obstacles.push(unread.clone().into()),
     }
-    // As long as one of its files may be there, it is needed.
+    // The record is removed after the files that it names.
     if scope.conf && snapshot.record.is_some() {
         plan.step(Reason::Removal, remove(settings.net_dir.join(record::FILE)));
     }
@@ -303,7 +262,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
         plan.step(Reason::Removal, remove(settings.run_dir.join(contract::KUBECONFIG)));
     }
     if scope.bin {
-        plan_programs_removal(&mut plan, settings, snapshot, scope);
+        plan_binary_removal(&mut plan, settings, snapshot, scope);
     }
     let covered = scope.paths(settings);
     for path in snapshot.stale.iter().filter(|path| covered.iter().any(|dir| path.parent() == Some(dir))) {
@@ -312,19 +271,19 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
     plan
 }
 
-/// Adds what removes the programs from the plugin directory. They stay where a chain outside of `scope` may need them.
-fn plan_programs_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
-    if let Some(need) = need_of_programs(settings, snapshot).filter(|_| !scope.conf) {
+/// Adds the removal of the image's programs from the plugin directory, unless a chain outside of `scope` may need them.
+fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
+    if let Some(need) = reason_to_keep_binaries(settings, snapshot).filter(|_| !scope.conf) {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
-        plan.remarks.push(format!(
+        plan.warnings.push(format!(
             "{dir}/{name} stays: {need}, and the runtime may search no other directory; remove it once the runtime does"
         ));
         return;
     }
     let names = match &snapshot.binaries {
         Ok(binaries) => {
-            let there = binaries.iter().filter(|binary| binary.state != BinaryState::Missing);
-            there.map(|binary| binary.name.as_str()).collect()
+            let installed = binaries.iter().filter(|binary| binary.state != BinaryState::Missing);
+            installed.map(|binary| binary.name.as_str()).collect()
         }
         Err(_) => vec![contract::PLUGIN_NAME],
     };
@@ -333,8 +292,8 @@ fn plan_programs_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapsh
     }
 }
 
-/// Why a runtime may run the plugin from the plugin directory, if no evidence excludes that.
-fn need_of_programs(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
+/// The reason for which a runtime may run the plugin from the plugin directory; `None` if all networks exclude that.
+fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
     let files = match &snapshot.networks {
         Ok(files) => files,
         Err(unread) => return Some(unread.to_string()),
@@ -344,20 +303,20 @@ fn need_of_programs(settings: &Settings, snapshot: &Snapshot) -> Option<String> 
     Some(format!("{} may be a chain whose other plugins are all in {dir}", network.display()))
 }
 
-/// Removes a file, whatever it holds.
+/// The removal of a file regardless of its content.
 fn remove(path: PathBuf) -> Operation {
-    Operation::Remove { path, over: None }
+    Operation::Remove { path, expected: None }
 }
 
 impl Operation {
-    /// The file that is changed.
+    /// The changed file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path, .. } => path,
         }
     }
 
-    /// For logs and errors.
+    /// The verb for logs and errors.
     pub fn verb(&self) -> &'static str {
         match self {
             Self::Copy { .. } => "copy",
@@ -367,7 +326,7 @@ impl Operation {
     }
 }
 
-/// Contents are not shown: a kubeconfig holds a token.
+/// Omits contents, because a kubeconfig holds a token.
 impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb(), self.path().display())
@@ -375,7 +334,7 @@ impl fmt::Debug for Operation {
 }
 
 impl Reason {
-    /// For logs and metric labels.
+    /// The name in logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stale => "stale_temporary",

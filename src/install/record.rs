@@ -1,28 +1,29 @@
-//! The record of this project's files in the node's CNI configuration directory.
+//! The record of the files that this program creates in the node's CNI configuration directory.
 //!
-//! `plan` writes it into that directory before the files themselves, so that it outlives reboots, modes and flags: a copy of
-//! a network cannot be told from the network itself, and a runtime loads whichever comes first.
+//! A copy of a network looks like the network itself, so the record is the only way to recognize it after a reboot or with
+//! other flags. `plan` writes the record into that directory before the files.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// Its file name, whose extension no runtime reads.
+/// The record's file name. No runtime reads files of its extension.
 pub const FILE: &str = ".istio-cni.owned";
 
 /// Names of files in the configuration directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// Files that are ours as a whole: copies of a network, and configurations of the plugin alone.
+    /// Files that this program created: copies of a network, and configurations of the plugin alone.
     #[serde(default)]
     pub files: BTreeSet<String>,
-    /// Files of others that hold our entry and that are looked at only because an operator has named them.
+    /// Files of other programs that contain the plugin's entry and have a name that runtimes do not read: an operator has named
+    /// them.
     #[serde(default)]
     pub chains: BTreeSet<String>,
 }
 
 impl Record {
-    /// The record of a file; empty where the file holds something else.
+    /// Parses a record; empty if the file contains something else.
     pub fn parse(content: &[u8]) -> Self {
         let mut record: Self = serde_json::from_slice(content).unwrap_or_default();
         let is_name = |name: &String| !name.is_empty() && !name.contains('/');
@@ -31,9 +32,9 @@ impl Record {
         record
     }
 
-    /// The file's content.
+    /// The content of the record's file.
     pub fn text(&self) -> Vec<u8> {
-        // Sets of strings: nothing that JSON lacks.
+        // Sets of strings can always be serialized.
         let mut text = serde_json::to_vec_pretty(self).unwrap_or_default();
         text.push(b'\n');
         text
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_its_file_and_names_no_path() {
+    fn a_record_is_parsed_from_its_text_and_paths_are_ignored() {
         let record = Record { files: ["a.conflist".to_owned()].into(), chains: ["b.file".to_owned()].into() };
         assert_eq!(Record::parse(&record.text()), record);
         assert!(Record::parse(b"{ half").is_empty());

@@ -7,7 +7,7 @@ use super::settings::Settings;
 /// The directories that a removal covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Scope {
-    /// The CNI configuration directory: chain entries, configurations of the plugin's own and their record.
+    /// The CNI configuration directory: chain entries, created configurations and their record.
     pub conf: bool,
     /// The plugin directory.
     pub bin: bool,
@@ -16,15 +16,15 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// All that an installer leaves on a node.
+    /// All files that an installer leaves on a node.
     pub const ALL: Self = Self { conf: true, bin: true, run: true };
 
-    /// Whether it covers no directory.
+    /// Whether the scope covers no directory.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// The covered directories, by the paths under which this process has them.
+    /// The covered directories, by the paths under which this process has them mounted.
     pub fn paths(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { net_dir, bin_dir, run_dir, .. } = settings;
         let all = [(self.conf, net_dir), (self.bin, bin_dir), (self.run, run_dir)];

@@ -1,8 +1,8 @@
-//! Where the API server is: what the environment says, and what the plugin's kubeconfig says of it.
+//! The address of the API server, from the environment, for the plugin's kubeconfig.
 //!
-//! `KUBERNETES_SERVICE_HOST` is an address nearly everywhere. Where it is a name (AKS in kube-system, clusters without
-//! kube-proxy), [`Resolver`] looks it up, follows its changes, and the kubeconfig gets an address and `tls-server-name`:
-//! the plugin never waits for a DNS server, which may be a pod that waits for the plugin.
+//! `KUBERNETES_SERVICE_HOST` is usually an address. If it is a name (AKS in kube-system, clusters without kube-proxy),
+//! [`Resolver`] looks it up repeatedly, and the kubeconfig gets the address and `tls-server-name`. The plugin itself never
+//! depends on a DNS server, which may be a pod that cannot start before the plugin has run.
 #![expect(clippy::disallowed_methods, reason = "owns the resolver's clock")]
 
 use std::future::Future;
@@ -17,23 +17,24 @@ use tokio::time::{sleep, timeout};
 
 use crate::serve::shutdown::Shutdown;
 
-/// How often a name is looked up.
+/// The intervals and the time limit of lookups.
 #[derive(Clone, Copy)]
-struct Pace {
-    /// Between two lookups of a name whose address is known.
+struct Intervals {
+    /// The interval after a successful lookup.
     refresh: Duration,
-    /// Between two lookups of one whose address is not.
+    /// The interval after a failed lookup.
     retry: Duration,
-    /// The longest that a lookup may take.
+    /// The time limit of a lookup.
     limit: Duration,
 }
 
-const PACE: Pace =
-    Pace { refresh: Duration::from_secs(30), retry: Duration::from_secs(1), limit: Duration::from_secs(10) };
-/// How long an address counts after the last lookup that gave it. The kubeconfig keeps it; the node is not ready any more.
-const STALE: Duration = Duration::from_secs(120);
+const INTERVALS: Intervals =
+    Intervals { refresh: Duration::from_secs(30), retry: Duration::from_secs(1), limit: Duration::from_secs(10) };
+/// The time after the last successful lookup for which failures do not affect readiness. The kubeconfig keeps the address
+/// even longer.
+const ADDRESS_LIFETIME: Duration = Duration::from_secs(120);
 
-/// The API server, as the environment names it.
+/// The API server in the environment's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     protocol: String,
@@ -47,53 +48,52 @@ enum Host {
     Name(String),
 }
 
-/// Neither an address nor a DNS name.
+/// The host is neither an IP address nor a DNS name.
 #[derive(Debug, thiserror::Error)]
 #[error("KUBERNETES_SERVICE_HOST is {0:?}, neither an IP address nor a DNS name")]
 pub struct InvalidHost(String);
 
-/// The API server, as the kubeconfig names it.
+/// The API server in the kubeconfig's terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// `https://ADDRESS:PORT`, IPv6 addresses in brackets.
     pub url: String,
-    /// The name in the server's certificate, where that is not the address.
+    /// The name in the server's certificate, unless it is the address.
     pub tls_server_name: Option<String>,
 }
 
-/// The name of the API server has no address, or no longer.
+/// The address of the API server is unknown or outdated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
-    /// The first lookup goes on.
+    /// The first lookup has not ended.
     #[error("the API server's name {0} (KUBERNETES_SERVICE_HOST) is being looked up")]
     Pending(String),
     /// Lookups fail.
     #[error("the API server's name {name} (KUBERNETES_SERVICE_HOST) cannot be resolved: {reason}; check the pod's DNS policy and the cluster's DNS{}", kept.map(|kept| format!(". The kubeconfig keeps {kept}")).unwrap_or_default())]
     Failing {
-        /// The name.
         name: String,
-        /// What the last lookup ended with.
+        /// The result of the last lookup.
         reason: String,
         /// The last known address.
         kept: Option<IpAddr>,
     },
 }
 
-/// What is known of the API server's address.
+/// The result of the lookups of the API server's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located {
-    /// What the kubeconfig should say; none before the first successful lookup.
+pub struct Resolution {
+    /// The kubeconfig's endpoint; `None` before the first successful lookup.
     pub endpoint: Option<Endpoint>,
-    /// Why the node is not ready.
-    pub fault: Option<Unresolved>,
+    /// The reason for which the node is not ready.
+    pub unresolved: Option<Unresolved>,
 }
 
 impl Server {
-    /// A host that is an address or a DNS name.
+    /// An error if `host` is neither an address nor a DNS name.
     pub fn new(protocol: &str, host: &str, port: u16) -> Result<Self, InvalidHost> {
         let host = match host.parse() {
             Ok(address) => Host::Address(address),
-            // Certificates have names without the final dot.
+            // Names in certificates have no final dot.
             Err(_) => match DnsName::try_from(host.trim_end_matches('.')) {
                 Ok(name) => Host::Name(name.as_ref().to_owned()),
                 Err(_) => return Err(InvalidHost(host.chars().take(253).collect())),
@@ -102,16 +102,16 @@ impl Server {
         Ok(Self { protocol: protocol.to_owned(), host, port })
     }
 
-    /// Of whom nothing is asked: a removal writes no kubeconfig.
-    pub fn none() -> Self {
+    /// A placeholder for removals, which write no kubeconfig.
+    pub fn unspecified() -> Self {
         Self { protocol: "https".to_owned(), host: Host::Address([0, 0, 0, 0].into()), port: 0 }
     }
 
-    /// What is known without a lookup.
-    pub fn literal(&self) -> Located {
+    /// The result before any lookup. Final if the host is an address.
+    pub fn without_lookup(&self) -> Resolution {
         match &self.host {
-            Host::Address(address) => Located { endpoint: Some(self.at(*address)), fault: None },
-            Host::Name(name) => Located { endpoint: None, fault: Some(Unresolved::Pending(name.clone())) },
+            Host::Address(address) => Resolution { endpoint: Some(self.at(*address)), unresolved: None },
+            Host::Name(name) => Resolution { endpoint: None, unresolved: Some(Unresolved::Pending(name.clone())) },
         }
     }
 
@@ -125,41 +125,41 @@ impl Server {
     }
 }
 
-/// Follows the address of a server that is a name.
+/// Looks up the API server's name repeatedly and provides the result.
 #[derive(Debug, Clone)]
-pub struct Resolver(watch::Receiver<Located>);
+pub struct Resolver(watch::Receiver<Resolution>);
 
 impl Resolver {
-    /// Looks the name up until the end is wished; an address needs no lookup.
-    pub fn follow(server: &Server, end: Shutdown) -> Self {
-        Self::with(server, PACE, end, |name, port| async move {
+    /// Starts the lookups, which end when shutdown is requested. An address needs no lookup.
+    pub fn start(server: &Server, shutdown: Shutdown) -> Self {
+        Self::start_with(server, INTERVALS, shutdown, |name, port| async move {
             Ok(lookup_host((name, port)).await?.map(|address| address.ip()).collect())
         })
     }
 
-    fn with<F, L>(server: &Server, pace: Pace, end: Shutdown, lookup: F) -> Self
+    fn start_with<F, L>(server: &Server, intervals: Intervals, shutdown: Shutdown, lookup: F) -> Self
     where
         F: Fn(String, u16) -> L + Send + 'static,
         L: Future<Output = io::Result<Vec<IpAddr>>> + Send,
     {
-        let (sender, receiver) = watch::channel(server.literal());
+        let (sender, receiver) = watch::channel(server.without_lookup());
         if let Host::Name(name) = server.host.clone() {
             let server = server.clone();
             tokio::spawn(async move {
                 let mut known = None;
                 loop {
-                    let answer = timeout(pace.limit, lookup(name.clone(), server.port)).await;
+                    let answer = timeout(intervals.limit, lookup(name.clone(), server.port)).await;
                     let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-                    let located = learn(&server, &name, &mut known, answer, Instant::now());
-                    let pause = if located.fault.is_some() { pace.retry } else { pace.refresh };
+                    let resolution = evaluate(&server, &name, &mut known, answer, Instant::now());
+                    let pause = if resolution.unresolved.is_some() { intervals.retry } else { intervals.refresh };
                     sender.send_if_modified(|last| {
-                        let news = *last != located;
-                        last.clone_from(&located);
-                        news
+                        let is_changed = *last != resolution;
+                        last.clone_from(&resolution);
+                        is_changed
                     });
                     tokio::select! {
                         () = sleep(pause) => {}
-                        () = end.requested() => return,
+                        () = shutdown.requested() => return,
                     }
                 }
             });
@@ -167,12 +167,12 @@ impl Resolver {
         Self(receiver)
     }
 
-    /// What is known now.
-    pub fn located(&self) -> Located {
+    /// The current result.
+    pub fn resolution(&self) -> Resolution {
         self.0.borrow().clone()
     }
 
-    /// Waits for news; for ever where none can come.
+    /// Returns after the result has changed; never if it cannot change.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -180,31 +180,31 @@ impl Resolver {
     }
 }
 
-/// An address, and when a lookup gave it last.
+/// An address and the time of the last lookup that returned it.
 type Known = (IpAddr, Instant);
 
-/// What a lookup means. An address that is still among several is kept.
-fn learn(
+/// The result after a lookup. The known address is kept if the lookup returned it, so that round-robin DNS changes nothing.
+fn evaluate(
     server: &Server,
     name: &str,
     known: &mut Option<Known>,
     answer: io::Result<Vec<IpAddr>>,
     now: Instant,
-) -> Located {
+) -> Resolution {
     let reason = match answer {
         Ok(addresses) if !addresses.is_empty() => {
             let kept = known.map(|(address, _)| address).filter(|address| addresses.contains(address));
             let address = kept.unwrap_or(addresses[0]);
             *known = Some((address, now));
-            return Located { endpoint: Some(server.at(address)), fault: None };
+            return Resolution { endpoint: Some(server.at(address)), unresolved: None };
         }
         Ok(_) => "it has no address".to_owned(),
         Err(error) => error.to_string(),
     };
-    let fresh = known.is_some_and(|(_, last)| now.duration_since(last) < STALE);
+    let fresh = known.is_some_and(|(_, last)| now.duration_since(last) < ADDRESS_LIFETIME);
     let kept = known.map(|(address, _)| address);
-    let fault = (!fresh).then(|| Unresolved::Failing { name: name.to_owned(), reason, kept });
-    Located { endpoint: kept.map(|address| server.at(address)), fault }
+    let unresolved = (!fresh).then(|| Unresolved::Failing { name: name.to_owned(), reason, kept });
+    Resolution { endpoint: kept.map(|address| server.at(address)), unresolved }
 }
 
 #[cfg(test)]

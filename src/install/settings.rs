@@ -1,4 +1,4 @@
-//! What an operator asks for, typed: made of flags and environment once, read by all of this room.
+//! The settings of an installation. `flags` creates them once; all of this module reads them.
 
 use std::path::PathBuf;
 
@@ -8,73 +8,58 @@ use serde_json::{Value, json};
 use super::server::Server;
 use crate::contract;
 
-/// The usual name of a copy of the node's network.
+/// The default name of a copy of the node's network.
 pub const OWNED: &str = "02-istio-cni.conflist";
 
-/// All that installing depends on.
+/// The settings of an installation or a removal.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The node's CNI configuration directory.
     pub net_dir: PathBuf,
-    /// Where the image holds the plugin.
+    /// The directory of the programs in the image.
     pub bin_source: PathBuf,
-    /// Where the runtime looks for plugins.
+    /// The node's plugin directory.
     pub bin_dir: PathBuf,
     /// Directory of sockets, kubeconfig and the plugin's log.
     pub run_dir: PathBuf,
-    /// The service account's token and CA.
+    /// The directory of the service account's token and CA.
     pub account_dir: PathBuf,
-    /// How the plugin gets into the configuration.
     pub mode: Mode,
-    /// Access mode of configuration files of our own: 0600, or 0640 for benchmarks that read as the group.
+    /// Permission bits of created configuration files: 0600, or 0640 for security scanners that read as the group.
     pub conf_mode: u32,
-    /// The plugin's kubeconfig.
     pub kubeconfig: KubeconfigSettings,
-    /// The chain entry.
     pub entry: Entry,
 }
 
-/// How the plugin gets into the node's configuration.
+/// The form in which the node's configuration names the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Into the chain that the runtime uses, or the one that the operator has named.
-    Chained {
-        /// The operator's choice.
-        primary: Option<String>,
-    },
-    /// Into a copy of that chain, which sorts before it; the network's own file stays as it is.
-    Owned {
-        /// The operator's choice.
-        primary: Option<String>,
-        /// The copy's name.
-        file: String,
-    },
-    /// A file of its own, as Multus wants it.
-    Standalone {
-        /// Its name.
-        file: String,
-    },
+    /// An entry in the chain that the runtime uses, or in the file `primary` if the operator has named one.
+    Chained { primary: Option<String> },
+    /// An entry in a copy of that chain. The copy `file` sorts before the network's own file, which is not changed.
+    Owned { primary: Option<String>, file: String },
+    /// A configuration of the plugin alone, for Multus.
+    Standalone { file: String },
 }
 
-/// The plugin's way to the API server.
+/// The settings of the plugin's kubeconfig.
 #[derive(Debug, Clone)]
 pub struct KubeconfigSettings {
-    /// The API server.
     pub server: Server,
-    /// Another CA than the service account's.
+    /// A CA file that replaces the service account's.
     pub ca_file: Option<PathBuf>,
     /// `insecure-skip-tls-verify`
     pub skip_verify: bool,
-    /// Access mode.
+    /// Permission bits.
     pub mode: u32,
 }
 
-/// The chain entry: Istio's keys (its `PluginConfig`), and ours. `cni::Settings` reads them.
+/// The chain entry: the keys of Istio's `PluginConfig`, and further ones. `cni::Settings` parses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// `plugin_log_level`
     pub log_level: String,
-    /// `cni_agent_run_dir`: as the node sees it.
+    /// `cni_agent_run_dir`: the path on the node.
     pub run_dir: PathBuf,
     /// `ambient_enabled`
     pub ambient_enabled: bool,
@@ -113,12 +98,12 @@ struct Keys<'a> {
 }
 
 impl Entry {
-    /// As an element of a chain, whose name and version runtimes hand in.
+    /// The text of the entry as an element of a chain. Runtimes add the chain's name and version.
     pub fn chained(&self) -> String {
         self.text(None)
     }
 
-    /// As a configuration by itself.
+    /// The text of a configuration of the plugin alone.
     pub fn standalone(&self) -> String {
         self.text(Some("0.3.1")) + "\n"
     }
@@ -142,7 +127,7 @@ impl Entry {
             force_iptables_binary: self.iptables_binary.as_deref(),
             capabilities: json!({ contract::POD_ANNOTATIONS_CAPABILITY: true }),
         };
-        // Strings, booleans and lists of them: nothing that JSON lacks.
+        // Strings, booleans and lists of them can always be serialized.
         serde_json::to_string_pretty(&keys).unwrap_or_default()
     }
 }
@@ -166,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plugin_reads_what_is_written_for_it() {
+    fn the_plugin_parses_the_entry() {
         let text = entry().standalone();
         let read = NetConf::parse(text.as_bytes()).unwrap().settings;
         assert_eq!(read.exclude_namespaces, ["kube-system"]);
@@ -176,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_stand_in_istios_order() {
+    fn keys_are_in_istios_order() {
         let value: Value = serde_json::from_str(&entry().standalone()).unwrap();
         let keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "cniVersion name type ipam dns plugin_log_level cni_agent_run_dir ambient_enabled \

@@ -1,8 +1,8 @@
-//! What is on the node: a look at its directories, without judgement.
+//! Reads the state of the node's directories.
 //!
-//! `keep` and `remove` take one before each plan. Reads only, with a limit on all that is read; what cannot be read is
-//! part of the picture.
-#![expect(clippy::disallowed_methods, reason = "owns the reading of the node's directories")]
+//! `reconcile` and `remove` take a snapshot before each plan. The sizes of files are limited, and errors are part of the
+//! snapshot.
+#![expect(clippy::disallowed_methods, reason = "reads the node's directories")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
@@ -16,90 +16,82 @@ use super::identity::NoAccount;
 use super::kubeconfig::Account;
 use super::read::{Unread, access_mode, limited, regular, unread};
 use super::record::{self, Record};
-use super::server::Located;
+use super::server::Resolution;
 use super::settings::{Mode, Settings};
 use super::temporary::is_stale;
 use crate::contract;
 
-/// Bytes of two binaries that are compared at a time.
+/// The number of bytes of two binaries that are compared at a time.
 const CHUNK: usize = 64 << 10;
-/// For how long a file may be half-written.
-const FRESH: Duration = Duration::from_secs(2);
+/// The age up to which a file may be incomplete, and its timestamps may not distinguish two changes.
+const RECENT: Duration = Duration::from_secs(2);
 
-/// The node as it is.
+/// The observed state of the node.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Configuration files in the runtime's order.
     pub networks: Result<Vec<NetworkFile>, Unread>,
-    /// Which of them are recorded as ours.
+    /// The record of the files that this program created.
     pub record: Option<Record>,
-    /// Directories beside them that hold further plugins of the list of that name.
+    /// The names of lists that have a directory of further plugins.
     pub drop_ins: Vec<String>,
     /// Names of the files and links in the node's plugin directory.
     pub plugins: BTreeSet<String>,
-    /// What the image holds, beside what the node has of it.
+    /// The image's programs, compared with those on the node.
     pub binaries: Result<Vec<Binary>, Unread>,
-    /// The service account.
     pub account: Result<Account, NoAccount>,
-    /// The API server.
-    pub server: Located,
+    /// The address of the API server.
+    pub server: Resolution,
     /// The plugin's kubeconfig and its access mode.
     pub kubeconfig: Option<(Vec<u8>, u32)>,
-    /// Temporaries whose writer is dead.
+    /// Temporaries whose writer has ended.
     pub stale: Vec<PathBuf>,
 }
 
 /// A configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkFile {
-    /// Its name.
     pub name: String,
-    /// Its bytes.
     pub content: Vec<u8>,
-    /// Its access mode.
+    /// Permission bits.
     pub mode: u32,
-    /// Changed a moment ago: what is not whole may become so.
-    pub fresh: bool,
+    /// Whether the file was changed less than two seconds ago, so that it may be incomplete.
+    pub is_recent: bool,
 }
 
 /// A program of the image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binary {
-    /// Its name.
     pub name: String,
-    /// Its access mode in the image.
+    /// Permission bits in the image.
     pub mode: u32,
-    /// How the node's compares with it.
     pub state: BinaryState,
 }
 
-/// What the node has of a program.
+/// The node's file of a program's name, compared with the image's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BinaryState {
-    /// Nothing.
     Missing,
-    /// Another one.
     Different,
-    /// The very same.
     Same,
 }
 
-/// Programs that an earlier look has found to be the same, by the paths on the node. Their megabytes are read again once
-/// either file has been touched: a network that has lost its entry waits for the look.
+/// The programs that an earlier snapshot found to be equal, by their paths on the node. They are read again once either file
+/// has changed: reading megabytes in each pass would delay the repair of a chain.
 #[derive(Debug, Default)]
-pub struct Compared(BTreeMap<PathBuf, [Stamp; 2]>);
+pub struct CompareCache(BTreeMap<PathBuf, [Stamp; 2]>);
 
-/// Of a file: device, inode, size, and when it was changed last, which nobody can set back.
+/// Device, inode, size and `ctime` of a file. No program can set the `ctime`.
 type Stamp = (u64, u64, u64, (i64, i64));
 
 impl Snapshot {
-    /// Looks at everything that `settings` name. The API server's name is not looked up.
+    /// Reads all directories that `settings` name. Does not look up the API server's name.
     pub fn take(settings: &Settings) -> Self {
-        Self::again(settings, settings.kubeconfig.server.literal(), &mut Compared::default())
+        Self::take_with(settings, settings.kubeconfig.server.without_lookup(), &mut CompareCache::default())
     }
 
-    /// The same, knowing where the API server is, and what an earlier look has compared.
-    pub fn again(settings: &Settings, server: Located, compared: &mut Compared) -> Self {
+    /// Like [`take`](Self::take), with the address of the API server and the comparisons of earlier snapshots.
+    pub fn take_with(settings: &Settings, server: Resolution, compared: &mut CompareCache) -> Self {
         let (networks, record) = configuration(settings);
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
@@ -113,12 +105,12 @@ impl Snapshot {
             account: account(settings).map_err(NoAccount::from),
             server,
             kubeconfig: regular(&kubeconfig).ok().zip(access_mode(&kubeconfig).ok()),
-            stale: dirs.into_iter().flat_map(|dir| temporaries(dir)).collect(),
+            stale: dirs.into_iter().flat_map(|dir| stale_temporaries(dir)).collect(),
         }
     }
 }
 
-/// The configuration files in the runtime's order, and the record of those that are ours.
+/// Reads the configuration files in the runtime's order, and the record of those that this program created.
 pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
     let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
@@ -135,7 +127,7 @@ fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<Netw
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
-        // Whoever opens a pipe waits for its writer.
+        // Opening a pipe waits for its writer.
         if !(is_read(name) || named) || !path.is_file() {
             continue;
         }
@@ -145,22 +137,22 @@ fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<Netw
     Ok(files)
 }
 
-/// Whether containerd or CRI-O reads files of this name, which may consist of nothing but the extension.
+/// Whether containerd or CRI-O reads files of this name. The name may be the extension alone.
 pub fn is_read(name: &str) -> bool {
     [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// Gone between two calls is gone; what cannot be read is an empty file, which no runtime loads either.
+/// Reads a configuration file; `None` if it was removed meanwhile. An unreadable file counts as empty: runtimes load neither.
 fn network(path: &Path, name: &str) -> Option<NetworkFile> {
     let name = name.to_owned();
     match limited(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
         Ok((content, metadata)) => {
             let mode = metadata.permissions().mode() & 0o7777;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-            Some(NetworkFile { name, content, mode, fresh: age.is_some_and(|age| age < FRESH) })
+            Some(NetworkFile { name, content, mode, is_recent: age.is_some_and(|age| age < RECENT) })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => Some(NetworkFile { name, content: Vec::new(), mode: 0o600, fresh: false }),
+        Err(_) => Some(NetworkFile { name, content: Vec::new(), mode: 0o600, is_recent: false }),
     }
 }
 
@@ -173,15 +165,15 @@ fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
     names.filter(|name| !name.contains('/') && holds_some(name)).collect()
 }
 
-/// A directory that cannot be read holds nothing that a runtime could run.
+/// The names of the files in a directory; none if it cannot be read, because the runtime could not execute them.
 fn file_names(dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    // A link leads nowhere from here: its target is a path of the node.
+    // Links are not followed: their targets are paths of the node, not of this container.
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
     files.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>, Unread> {
+fn binaries(settings: &Settings, compared: &mut CompareCache) -> Result<Vec<Binary>, Unread> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&settings.bin_source).map_err(unread(&settings.bin_source))? {
         let path = entry.map_err(unread(&settings.bin_source))?.path();
@@ -206,24 +198,23 @@ fn binaries(settings: &Settings, compared: &mut Compared) -> Result<Vec<Binary>,
     Err(Unread { path, reason: "the image holds no plugin".to_owned() })
 }
 
-impl Compared {
-    /// Whether two files have the same bytes, and the second may be executed as the first.
-    fn are_same(&mut self, source: &Path, installed: &Path, wanted: u32) -> io::Result<bool> {
+impl CompareCache {
+    /// Whether `installed` has the bytes of `source`, and these permission bits.
+    fn are_same(&mut self, source: &Path, installed: &Path, mode: u32) -> io::Result<bool> {
         if !fs::metadata(installed)?.is_file() {
             return Ok(false);
         }
         let pair = [File::open(installed)?, File::open(source)?];
-        let [there, here] = [pair[0].metadata()?, pair[1].metadata()?];
-        if there.len() != here.len() || there.permissions().mode() & 0o7777 != wanted {
+        let [on_node, in_image] = [pair[0].metadata()?, pair[1].metadata()?];
+        if on_node.len() != in_image.len() || on_node.permissions().mode() & 0o7777 != mode {
             return Ok(false);
         }
-        let stamps = [stamp(&there), stamp(&here)];
+        let stamps = [stamp(&on_node), stamp(&in_image)];
         if self.0.get(installed) == Some(&stamps) {
             return Ok(true);
         }
-        let same = equal(pair, here.len())?;
-        // Clocks of files tick slowly: what has been touched a moment ago may be touched again within the same tick.
-        if same && [there, here].iter().all(is_settled) {
+        let same = equal(pair, in_image.len())?;
+        if same && [on_node, in_image].iter().all(has_stable_ctime) {
             self.0.insert(installed.to_owned(), stamps);
         }
         Ok(same)
@@ -234,9 +225,10 @@ fn stamp(file: &Metadata) -> Stamp {
     (file.dev(), file.ino(), file.len(), (file.ctime(), file.ctime_nsec()))
 }
 
-fn is_settled(file: &Metadata) -> bool {
+/// Whether a later change of the file would have another `ctime`. The resolution of file timestamps is that of the timer tick.
+fn has_stable_ctime(file: &Metadata) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(file.ctime()).is_ok_and(|changed| changed + FRESH.as_secs() < now.as_secs())
+    u64::try_from(file.ctime()).is_ok_and(|changed| changed + RECENT.as_secs() < now.as_secs())
 }
 
 /// Whether two files of this size have the same bytes.
@@ -271,7 +263,7 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
     Ok(Account { token, ca: Some(ca) })
 }
 
-fn temporaries(dir: &Path) -> Vec<PathBuf> {
+fn stale_temporaries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).filter(|path| is_stale(path)).collect()
 }

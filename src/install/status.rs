@@ -25,7 +25,7 @@ impl Status {
     }
 }
 
-/// The state of one installer for other tasks: whether and where the installation is complete.
+/// The status of one installer and the directories of its installation, for other tasks.
 #[derive(Debug, Clone)]
 pub struct Installation {
     settings: Arc<Settings>,
@@ -33,12 +33,11 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// The installation by these settings, whose installer reports `status`.
     pub fn new(settings: Arc<Settings>, status: watch::Receiver<Status>) -> Self {
         Self { settings, status }
     }
 
-    /// The directories, once plugin, kubeconfig and chain entry are in place. Blocks as long as reading the configuration does.
+    /// The directories; `None` until the installation is complete. Blocks while it reads the configuration.
     pub fn directories(&self) -> Option<Directories> {
         let is_ready = *self.status.borrow() == Status::Ready;
         is_ready.then(|| Directories::of(&self.settings).ok()).flatten()

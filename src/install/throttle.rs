@@ -1,21 +1,22 @@
-//! How often the node is changed when another writer changes it back. Pure: the caller brings the time.
+//! Limits the rate of changes while another writer reverts them. Pure: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// Changes that may follow one another at once: an ordinary start has about five.
+/// The number of changes without a wait; a first installation makes about five.
 const BURST: f64 = 10.0;
-/// Changes per second after that.
+/// Changes per second after the burst.
 const RATE: f64 = 2.0;
-/// The longest wait: a pod that starts meanwhile passes the proxy by.
+/// The longest wait. It is short because pods that start meanwhile are not redirected.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Waits in a row that are a fight and no coincidence.
-const FIGHT: u32 = 5;
+/// The number of consecutive waits that indicates another writer.
+const CONTENDED_AFTER: u32 = 5;
 
 /// A token bucket.
 #[derive(Debug)]
 pub(super) struct Throttle {
     tokens: f64,
     at: Instant,
+    /// Consecutive waits.
     waits: u32,
 }
 
@@ -24,7 +25,7 @@ impl Throttle {
         Self { tokens: BURST, at: now, waits: 0 }
     }
 
-    /// How long to wait before the next change.
+    /// Takes a token and returns the time to wait before the next change.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let refill = now.saturating_duration_since(self.at).as_secs_f64() * RATE;
         self.at = now;
@@ -34,15 +35,15 @@ impl Throttle {
             self.waits = 0;
             return Duration::ZERO;
         }
-        // Taken in advance; by the end of the wait it is there.
+        // The token is taken in advance: the bucket has it when the wait ends.
         self.tokens = (self.tokens - 1.0).max(-RATE * LONGEST.as_secs_f64());
         self.waits += 1;
         Duration::from_secs_f64(-self.tokens / RATE)
     }
 
-    /// Whether it is the moment to say that somebody else changes the node back, again and again.
-    pub(super) fn is_fight(&self) -> bool {
-        self.waits > 0 && self.waits.is_multiple_of(FIGHT)
+    /// Whether to warn of another writer: at every [`CONTENDED_AFTER`]th consecutive wait.
+    pub(super) fn is_contended(&self) -> bool {
+        self.waits > 0 && self.waits.is_multiple_of(CONTENDED_AFTER)
     }
 }
 
@@ -51,20 +52,20 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "any moment will do")]
-    fn a_start_is_not_slowed_and_a_fight_is_named_once_in_a_while() {
+    #[expect(clippy::disallowed_methods, reason = "the test needs any instant")]
+    fn a_first_installation_does_not_wait_and_contention_is_reported_every_fifth_time() {
         let mut now = Instant::now();
         let mut throttle = Throttle::new(now);
         assert!((0..10).all(|_| throttle.take(now).is_zero()));
-        let mut named = 0;
+        let mut reports = 0;
         for _ in 0..20 {
             let wait = throttle.take(now);
             assert!(wait > Duration::ZERO && wait <= LONGEST, "{wait:?}");
-            named += u32::from(throttle.is_fight());
+            reports += u32::from(throttle.is_contended());
             now += wait.mul_f64(0.9);
         }
-        assert_eq!(named, 4);
+        assert_eq!(reports, 4);
         assert!(throttle.take(now + Duration::from_secs(10)).is_zero());
-        assert!(!throttle.is_fight());
+        assert!(!throttle.is_contended());
     }
 }

@@ -1,4 +1,4 @@
-//! Istio's expected files, as JSON values.
+//! Comparison with Istio's expected files, as JSON values.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use istio_cni::install::settings::{KubeconfigSettings, Mode};
 use istio_cni::install::{Scope, remove};
 use serde_json::{Value, json};
 
-use super::stage::{LIST, Node, install};
+use super::node::{LIST, Node, install};
 
 fn corpus(file: &str) -> Option<String> {
     let root = std::env::var_os("CORPUS_DIR")
@@ -25,8 +25,8 @@ fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// What is written here and not there, on purpose: see README.md.
-fn without_deliberate(mut installed: Value, converted: bool) -> Value {
+/// Removes the intended differences from Istio; see README.md.
+fn without_intended_differences(mut installed: Value, converted: bool) -> Value {
     let entry = installed["plugins"].as_array_mut().and_then(|plugins| plugins.last_mut());
     if let Some(Value::Object(entry)) = entry.filter(|entry| entry["type"] == "istio-cni") {
         assert_eq!(entry.remove("capabilities"), Some(json!({"io.kubernetes.cri.pod-annotations": true})));
@@ -54,9 +54,10 @@ fn entries_in_chains_are_istios() {
         node.network(file, &content);
         let plan = install(&node.settings(primary(file)));
         assert!(plan.is_empty(), "{file}: {plan:?}");
-        let installed = without_deliberate(value(&node.read(&format!("net/{target}"))), file.ends_with(".conf"));
+        let installed =
+            without_intended_differences(value(&node.read(&format!("net/{target}"))), file.ends_with(".conf"));
         let expected = value(&corpus(&format!("conflist/{golden}")).unwrap());
-        // The golden list's entry is of another era where the file had an older one.
+        //
         assert_eq!(installed, expected, "{file}");
     }
 }
@@ -70,14 +71,14 @@ fn an_owned_copy_is_istios() {
     let mut settings = node.settings(Mode::Owned { primary: None, file: owned.to_owned() });
     settings.entry.ambient_enabled = true;
     assert!(install(&settings).is_empty());
-    let installed = without_deliberate(value(&node.read(&format!("net/{owned}"))), true);
+    let installed = without_intended_differences(value(&node.read(&format!("net/{owned}"))), true);
     assert_eq!(installed, value(&corpus("conflist/istio-owned-bridge.conflist.golden").unwrap()));
     assert_eq!(node.read("net/bridge.conf"), content);
     assert_eq!(node.mode(&format!("net/{owned}")), 0o600);
 }
 
 #[test]
-fn a_file_of_its_own_is_istios() {
+fn standalone_configurations_are_istios() {
     let Some(expected) = corpus("conflist-e2e/expected/YYY-istio-cni.conf") else { return };
     for file in ["YYY-istio-cni.conf", "user-defined.conf"] {
         let node = Node::new();
@@ -95,7 +96,7 @@ fn a_file_of_its_own_is_istios() {
 }
 
 #[test]
-fn a_single_plugin_of_minikube_becomes_istios_list_and_is_left_as_one() {
+fn a_single_plugin_of_minikube_is_converted_to_istios_list_and_stays_a_list() {
     let Some(clean) = corpus("conflist-e2e/expected/minikube_cni.conflist.clean") else { return };
     let mut single = value(&clean)["plugins"][0].clone();
     single["cniVersion"] = json!("0.3.0");
@@ -110,14 +111,14 @@ fn a_single_plugin_of_minikube_becomes_istios_list_and_is_left_as_one() {
     let installed = value(&node.read("net/00-minikube_cni.conflist"));
     assert_eq!((&installed["name"], &installed["cniVersion"]), (&json!("rkt.kubernetes.io"), &json!("0.3.0")));
     let expected = corpus("conflist-e2e/expected/minikube_cni.conflist.expected").unwrap();
-    assert_eq!(without_deliberate(installed, true), value(&expected));
+    assert_eq!(without_intended_differences(installed, true), value(&expected));
     assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
-    assert_eq!(without_deliberate(value(&node.read("net/00-minikube_cni.conflist")), true), value(&clean));
+    assert_eq!(without_intended_differences(value(&node.read("net/00-minikube_cni.conflist")), true), value(&clean));
     assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
 }
 
 #[test]
-fn files_that_no_runtime_loads_are_passed_over() {
+fn files_that_no_runtime_loads_are_ignored() {
     let Some(non_json) = corpus("conflist-e2e/pre/non_json.conf") else { return };
     let noname = corpus("conflist-e2e/pre/noname_calico.conflist").unwrap();
     let nover = corpus("conflist-e2e/pre/nover_calico.conflist").unwrap();

@@ -1,4 +1,4 @@
-//! File systems that refuse.
+//! Full and read-only file systems, other writers, and files that are not regular.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,15 +13,15 @@ use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::keeping::{Kept, until};
-use super::stage::{CONF, LIST, Node, PLUGIN, install, program};
+use super::node::{CONF, LIST, Node, PLUGIN, install, program};
+use super::reconcile::{Installer, until};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A small file system of its own, unmounted in the end.
-struct Small(PathBuf);
+/// A tmpfs, unmounted when dropped.
+struct SmallFilesystem(PathBuf);
 
-impl Small {
+impl SmallFilesystem {
     fn mount(path: PathBuf, size: &str) -> Option<Self> {
         let done = mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()));
         match done {
@@ -39,25 +39,25 @@ impl Small {
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallFilesystem {
     fn drop(&mut self) {
         let _ = umount2(&self.0, MntFlags::MNT_DETACH);
     }
 }
 
-/// Carries out up to the first failure.
-fn fail(plan: &Plan) -> Error {
-    let done: Result<(), Error> = plan.steps.iter().try_for_each(|step| Files::new().perform(&step.operation));
+/// Applies a plan up to the first failure, and returns it.
+fn first_failure(plan: &Plan) -> Error {
+    let done: Result<(), Error> = plan.steps.iter().try_for_each(|step| Files::new().apply(&step.operation));
     done.unwrap_err()
 }
 
 #[test]
-fn a_full_node_keeps_its_network_and_nothing_half_written() {
+fn on_a_full_file_system_the_network_stays_and_no_incomplete_file() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let Some(_small) = Small::mount(node.path("bin"), "16k") else { return };
+    let Some(_filesystem) = SmallFilesystem::mount(node.path("bin"), "16k") else { return };
     let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
-    let error = fail(&plan).to_string();
+    let error = first_failure(&plan).to_string();
     assert!(error.starts_with("cannot copy ") && error.contains("/bin/istio-cni"), "{error}");
     assert!(error.ends_with("; free space on the node"), "{error}");
     assert_eq!(node.names("bin"), [""; 0]);
@@ -65,23 +65,23 @@ fn a_full_node_keeps_its_network_and_nothing_half_written() {
 }
 
 #[test]
-fn a_read_only_directory_is_named_with_the_setting_that_moves_it() {
+fn the_error_of_a_read_only_directory_names_the_setting() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let Some(small) = Small::mount(node.path("bin"), "1m") else { return };
-    small.make_read_only();
-    let error = fail(&plan::install(&node.chained(), &Snapshot::take(&node.chained()))).to_string();
+    let Some(filesystem) = SmallFilesystem::mount(node.path("bin"), "1m") else { return };
+    filesystem.make_read_only();
+    let error = first_failure(&plan::install(&node.chained(), &Snapshot::take(&node.chained()))).to_string();
     assert!(error.contains("Set global.platform or cniBinDir"), "{error}");
     assert_eq!(node.read("net/10-net.conflist"), LIST);
 }
 
 #[test]
-fn a_refused_access_is_named_with_what_may_be_missing() {
+fn the_error_of_a_denied_access_names_the_possible_causes() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    // Somebody who may look at everything, and change nothing.
+    // A user who may read everything and write nothing.
     fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let program = {
         fs::copy(program(), node.path("program")).unwrap();
@@ -93,22 +93,22 @@ fn a_refused_access_is_named_with_what_may_be_missing() {
     let output = loop {
         match command.output() {
             // A child that another test has just forked still has the copy open for writing.
-            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < PATIENCE => {}
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < DEADLINE => {}
             output => break output.unwrap(),
         }
     };
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("/bin/istio-cni: Permission denied") && said.contains("DAC_OVERRIDE, SELinux"), "{said}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("/bin/istio-cni: Permission denied") && text.contains("DAC_OVERRIDE, SELinux"), "{text}");
     assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
 }
 
 #[test]
 fn a_plugin_that_a_chain_still_names_stays() {
     let node = Node::new();
-    let Some(small) = Small::mount(node.path("net"), "1m") else { return };
+    let Some(filesystem) = SmallFilesystem::mount(node.path("net"), "1m") else { return };
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
-    small.make_read_only();
+    filesystem.make_read_only();
     let errors: Vec<String> =
         remove(&node.chained(), Scope::ALL, Duration::ZERO).iter().map(ToString::to_string).collect();
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
@@ -117,7 +117,7 @@ fn a_plugin_that_a_chain_still_names_stays() {
 }
 
 #[test]
-fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same() {
+fn an_entry_that_another_writer_restores_during_the_removal_is_removed() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
@@ -136,93 +136,93 @@ fn an_entry_that_another_writer_puts_back_during_the_removal_goes_all_the_same()
 }
 
 #[test]
-fn another_writers_change_is_not_written_over() {
+fn another_writers_change_is_not_overwritten() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
     let theirs = LIST.replace("1500.0", "9000");
     node.network("10-net.conflist", &theirs);
-    let error = fail(&plan).to_string();
+    let error = first_failure(&plan).to_string();
     assert!(error.contains("another program has just changed "), "{error}");
     assert_eq!(node.read("net/10-net.conflist"), theirs);
     assert!(install(&node.chained()).is_empty());
     assert!(node.read("net/10-net.conflist").contains("9000"));
 }
 
-/// What a plan makes of a network that its owner takes away before the plan is carried out.
-fn taken_away(name: &str, content: &str, take: impl FnOnce(&Node)) -> (Vec<String>, String) {
+/// Applies a plan after the owner of the network has made a change; returns the files and the error.
+fn with_concurrent_change(name: &str, content: &str, take: impl FnOnce(&Node)) -> (Vec<String>, String) {
     let node = Node::new();
     node.network(name, content);
     let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
     take(&node);
-    let error = fail(&plan).to_string();
+    let error = first_failure(&plan).to_string();
     (node.names("net"), error)
 }
 
 #[test]
-fn a_network_that_its_owner_has_removed_or_renamed_is_not_made_anew() {
+fn a_network_that_its_owner_has_removed_or_renamed_is_not_created_again() {
     let remove = |name: &'static str| move |node: &Node| fs::remove_file(node.path("net").join(name)).unwrap();
-    let (left, error) = taken_away("10-net.conflist", LIST, remove("10-net.conflist"));
+    let (left, error) = with_concurrent_change("10-net.conflist", LIST, remove("10-net.conflist"));
     assert!(left.is_empty() && error.contains("another program has just removed "), "{left:?} {error}");
 
-    let (left, error) = taken_away("10-net.conflist", LIST, |node| {
+    let (left, error) = with_concurrent_change("10-net.conflist", LIST, |node| {
         fs::rename(node.path("net/10-net.conflist"), node.path("net/10-net.conflist.disabled")).unwrap();
     });
     assert_eq!(left, ["10-net.conflist.disabled"], "{error}");
 
-    // A list of a single plugin is another file than the plugin's.
-    let (left, error) = taken_away("10-net.conf", CONF, remove("10-net.conf"));
+    // A converted single plugin is written to another file.
+    let (left, error) = with_concurrent_change("10-net.conf", CONF, remove("10-net.conf"));
     assert!(left.is_empty() && error.contains("another program has just removed "), "{left:?} {error}");
-    let (left, error) = taken_away("10-net.conf", CONF, |node| node.network("10-net.conf", "{}"));
+    let (left, error) = with_concurrent_change("10-net.conf", CONF, |node| node.network("10-net.conf", "{}"));
     assert!(left == ["10-net.conf"] && error.contains("another program has just changed "), "{left:?} {error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_run_directory_does_not_keep_a_lost_entry_from_coming_back() {
+async fn an_entry_is_restored_while_the_run_directory_is_full() {
     let node = Node::new();
-    let Some(_small) = Small::mount(node.path("run"), "16k") else { return };
+    let Some(_filesystem) = SmallFilesystem::mount(node.path("run"), "16k") else { return };
     node.network("10-net.conflist", LIST);
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
     let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
     std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
     // A longer token needs another page.
     node.rotate(&"token".repeat(2000));
-    kept.waits_for("free space on the node").await;
+    installer.waits_for("free space on the node").await;
     let list = node.path("net/10-net.conflist");
     fs::write(&list, LIST).unwrap();
-    until("the entry is back", || has_entry_now(&list)).await;
+    until("the entry is restored", || contains_entry(&list)).await;
     filler.set_len(0).unwrap();
-    kept.ready().await;
-    kept.stop().await;
+    installer.ready().await;
+    installer.stop().await;
 }
 
-/// After a reboot plugin and chain are there, and the run directory is new. Something else has filled it.
+/// After a reboot plugin and chain exist, and the run directory is new, here full with other files.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_run_directory_after_a_reboot_does_not_keep_a_lost_entry_from_coming_back() {
+async fn an_entry_is_restored_after_a_reboot_while_the_run_directory_is_full() {
     let owned = Mode::Owned { primary: None, file: OWNED.to_owned() };
     for (mode, name) in [(Mode::Chained { primary: None }, "10-net.conflist"), (owned, OWNED)] {
         let node = Node::new();
         node.network("10-net.conflist", LIST);
         let settings = node.settings(mode);
         assert!(install(&settings).is_empty());
-        let Some(_small) = Small::mount(node.path("run"), "16k") else { return };
+        let Some(_filesystem) = SmallFilesystem::mount(node.path("run"), "16k") else { return };
         let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
         std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
         fs::remove_file(node.path("net").join(name)).unwrap();
         node.network("10-net.conflist", LIST);
-        let mut kept = Kept::start(settings);
-        kept.waits_for("free space on the node").await;
+        let mut installer = Installer::start(settings);
+        installer.waits_for("free space on the node").await;
         let list = node.path("net").join(name);
-        until("the entry is back", || has_entry_now(&list)).await;
+        until("the entry is restored", || contains_entry(&list)).await;
         filler.set_len(0).unwrap();
-        kept.ready().await;
-        kept.stop().await;
+        installer.ready().await;
+        installer.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_cannot_be_written_does_not_keep_a_lost_copy_from_coming_back() {
+async fn a_copy_is_restored_while_the_record_cannot_be_written() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let settings = node.settings(Mode::Owned { primary: None, file: OWNED.to_owned() });
@@ -232,47 +232,47 @@ async fn a_record_that_cannot_be_written_does_not_keep_a_lost_copy_from_coming_b
     fs::create_dir_all(record.join("full")).unwrap();
     let copy = node.path("net").join(OWNED);
     fs::remove_file(&copy).unwrap();
-    let mut kept = Kept::start(settings);
-    kept.waits_for(record::FILE).await;
-    until("the copy is back", || has_entry_now(&copy)).await;
+    let mut installer = Installer::start(settings);
+    installer.waits_for(record::FILE).await;
+    until("the copy is restored", || contains_entry(&copy)).await;
     fs::remove_dir_all(&record).unwrap();
-    kept.ready().await;
-    kept.stop().await;
+    installer.ready().await;
+    installer.stop().await;
     assert!(node.read("net/.istio-cni.owned").contains(OWNED));
 }
 
-fn has_entry_now(list: &std::path::Path) -> bool {
+fn contains_entry(list: &std::path::Path) -> bool {
     fs::read_to_string(list).is_ok_and(|text| text.contains("istio-cni"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_temporary_that_cannot_be_removed_is_no_reason_to_wait() {
+async fn a_temporary_that_cannot_be_removed_does_not_affect_readiness() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let odd = node.path("net/.istio-cni-odd.tmp");
     fs::create_dir_all(odd.join("full")).unwrap();
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
     let list = node.path("net/10-net.conflist");
     fs::write(&list, LIST).unwrap();
-    until("the entry is back", || has_entry_now(&list)).await;
-    kept.ready().await;
-    kept.stop().await;
+    until("the entry is restored", || contains_entry(&list)).await;
+    installer.ready().await;
+    installer.stop().await;
     assert!(odd.exists());
 }
 
 #[test]
-fn the_temporary_of_a_living_writer_stays() {
+fn the_temporary_of_a_running_writer_stays() {
     let node = Node::new();
     let (ours, theirs) = (node.path("net/.istio-cni-peer.tmp"), node.path("bin/istio-cni.tmp.17"));
     let writing = fs::File::create(&ours).unwrap();
     writing.lock().unwrap();
-    // Istio's installer locks nothing, and fails where its file is gone.
+    // Istio's installer locks nothing, and fails if its file is removed.
     fs::write(&theirs, "half of it").unwrap();
     let stale = || Snapshot::take(&node.chained()).stale;
     assert_eq!(stale(), Vec::<PathBuf>::new());
-    // Written after the snapshot that still found it stale.
-    Files::new().perform(&plan::Operation::Remove { path: ours.clone(), over: None }).unwrap();
+    // Locked after a snapshot that found it stale.
+    Files::new().apply(&plan::Operation::Remove { path: ours.clone(), expected: None }).unwrap();
     assert!(ours.exists());
     drop(writing);
     let minutes = SystemTime::now() - Duration::from_secs(120);
@@ -280,11 +280,11 @@ fn the_temporary_of_a_living_writer_stays() {
     let mut found = stale();
     found.sort();
     assert_eq!(found, [theirs, ours.clone()]);
-    Files::new().perform(&plan::Operation::Remove { path: ours.clone(), over: None }).unwrap();
+    Files::new().apply(&plan::Operation::Remove { path: ours.clone(), expected: None }).unwrap();
     assert!(!ours.exists());
 }
 
-/// Two installers in one directory, of which each looks for stale temporaries all the time.
+/// Two installers in one directory, which both remove stale temporaries repeatedly.
 #[test]
 fn writers_do_not_remove_each_others_temporaries() {
     let node = Node::new();
@@ -293,12 +293,12 @@ fn writers_do_not_remove_each_others_temporaries() {
         std::thread::spawn(move || {
             for number in 0..500 {
                 for path in Snapshot::take(&settings).stale {
-                    Files::new().perform(&plan::Operation::Remove { path, over: None }).unwrap();
+                    Files::new().apply(&plan::Operation::Remove { path, expected: None }).unwrap();
                 }
                 let content = format!("{number}").into_bytes();
                 let write =
-                    plan::Operation::Write { path: path.clone(), content, mode: 0o600, over: None, source: None };
-                Files::new().perform(&write).unwrap();
+                    plan::Operation::Write { path: path.clone(), content, mode: 0o600, expected: None, source: None };
+                Files::new().apply(&write).unwrap();
             }
         })
     });
@@ -321,9 +321,9 @@ fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
     assert!(node.read("run/istio-cni-kubeconfig").contains("token-2"));
 }
 
-/// Whoever opens a pipe waits for its writer.
+/// Opening a pipe waits for its writer.
 #[test]
-fn what_is_no_regular_file_is_passed_over() {
+fn files_that_are_not_regular_are_ignored() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let pipe = |name: &str| nix::unistd::mkfifo(&node.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -332,7 +332,7 @@ fn what_is_no_regular_file_is_passed_over() {
     }
     let (settings, (sender, done)) = (node.chained(), std::sync::mpsc::channel());
     std::thread::spawn(move || sender.send(install(&settings)));
-    let plan = done.recv_timeout(PATIENCE).expect("a pipe is not opened");
+    let plan = done.recv_timeout(DEADLINE).expect("a pipe is not opened");
     assert!(plan.is_empty(), "{plan:?}");
     assert!(node.read("net/10-net.conflist").contains("istio-cni"));
 
@@ -343,7 +343,7 @@ fn what_is_no_regular_file_is_passed_over() {
     fs::remove_file(node.path("net/10-net.conflist")).unwrap();
     pipe("net/10-net.conflist");
     let (sender, done) = std::sync::mpsc::channel();
-    std::thread::spawn(move || sender.send(fail(&plan).to_string()));
-    let error = done.recv_timeout(PATIENCE).expect("a pipe is not opened");
+    std::thread::spawn(move || sender.send(first_failure(&plan).to_string()));
+    let error = done.recv_timeout(DEADLINE).expect("a pipe is not opened");
     assert!(error.contains("another program has just changed "), "{error}");
 }

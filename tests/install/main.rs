@@ -1,18 +1,18 @@
-//! Installing on directories of a real file system: Istio's own expected outputs, a death before each step, full and
-//! read-only file systems, other writers. What differs from Istio on purpose is in README.md beside this file.
+//! Installing on directories of a real file system: Istio's own expected outputs, a crash before each step, full and
+//! read-only file systems, other writers. README.md in this directory lists the intended differences from Istio.
 
 #![expect(clippy::disallowed_methods, reason = "tests read and write files and measure time")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 #![expect(clippy::print_stderr, reason = "says why a test has nothing to do")]
 
-mod choosing;
 mod corpus;
-mod deaths;
+mod crashes;
 mod faults;
-mod keeping;
-mod life;
+mod lifecycle;
 mod networks;
-mod placing;
-mod removing;
-mod stage;
+mod node;
+mod primary;
+mod programs;
+mod reconcile;
+mod removal;
 mod validity;

@@ -1,9 +1,9 @@
-//! Networks as nodes have them: a list in Calico's manner, a single plugin in minikube's, and files that no runtime loads.
-//! Beside them, what Istio's plugin makes of them.
+//! Network configurations: a list like Calico's, a single plugin like minikube's, and files that no runtime loads.
+//! Also the expected configurations with Istio's entry.
 
 use serde_json::{Value, json};
 
-/// A list. Its numbers and its order are not those that a program would write.
+/// A list with unusual number formats and key order.
 pub(crate) const CALICO: &str = r#"{
   "name": "pod-network",
   "cniVersion": "0.3.1",
@@ -35,20 +35,20 @@ pub(crate) const MINIKUBE: &str = r#"{
 }
 "#;
 
-/// Not JSON, though it begins so.
+/// Invalid JSON with a valid beginning.
 pub(crate) const NOT_JSON: &str = "\"a text\"\n\nand another one\n";
 /// A single plugin that has no type.
 pub(crate) const TYPELESS: &str = r#"{"cniVersion": "0.3.0", "name": "minikube-bridge", "bridge": "mini0"}"#;
 /// A list that has no name.
 pub(crate) const NAMELESS: &str = r#"{"cniVersion": "0.3.1", "plugins": [{"type": "calico"}]}"#;
-/// A list whose plugins stand under another word.
+/// A list with a misspelt key `plugins`.
 pub(crate) const MISSPELT: &str = r#"{"cniVersion": "0.3.1", "name": "pod-network", "pugins": [{"type": "calico"}]}"#;
 
 pub(crate) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Istio's element of a chain, for the settings of [`super::stage::Node`].
+/// Istio's element of a chain, for the settings of [`super::node::Node`].
 pub(crate) fn entry() -> Value {
     json!({
         "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
@@ -59,7 +59,7 @@ pub(crate) fn entry() -> Value {
     })
 }
 
-/// The configuration of a plugin that is no part of a chain.
+/// The standalone configuration of the plugin.
 pub(crate) fn alone() -> Value {
     let mut alone = entry();
     alone["cniVersion"] = json!("0.3.1");
@@ -73,7 +73,7 @@ pub(crate) fn chained(list: &Value) -> Value {
     list
 }
 
-/// What a single plugin becomes: a list of the same network, with it alone.
+/// The list that a single plugin is converted to.
 pub(crate) fn listed(single: &str) -> Value {
     let mut plugin = value(single);
     let version = plugin.as_object_mut().unwrap().remove("cniVersion").unwrap();

@@ -1,5 +1,4 @@
-//! Whether a node that has been installed is still as it should be: what another look says about it, what becomes of
-//! readiness, and what is left when all of it is taken away.
+//! Changes of a complete installation: the next plan, readiness, and the state after a removal.
 
 use std::fs;
 use std::time::Duration;
@@ -9,9 +8,9 @@ use istio_cni::install::settings::Mode;
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};
 
-use super::keeping::{Kept, until};
 use super::networks::{CALICO, MINIKUBE, NOT_JSON, alone, chained, value};
-use super::stage::{Node, install};
+use super::node::{Node, install};
+use super::reconcile::{Installer, until};
 
 const FILE: &str = "10-net.conflist";
 const EARLIER: &str = "00-earlier.conflist";
@@ -36,7 +35,7 @@ fn standalone() -> Mode {
     Mode::Standalone { file: "istio-cni.conf".to_owned() }
 }
 
-/// What is to be done after a change of an installed node, and what stands in the way.
+/// The steps and the obstacles after a change of an installed node.
 fn after(mode: Mode, change: impl FnOnce(&Node)) -> (Vec<(Reason, String)>, Vec<String>) {
     let node = Node::new();
     node.network(FILE, CALICO);
@@ -49,19 +48,19 @@ fn after(mode: Mode, change: impl FnOnce(&Node)) -> (Vec<(Reason, String)>, Vec<
     (steps, plan.obstacles.iter().map(ToString::to_string).collect())
 }
 
-/// Nothing is to be done.
+/// Asserts that the plan is empty.
 fn is_valid(mode: Mode, change: impl FnOnce(&Node)) {
     assert_eq!(after(mode, change), (Vec::new(), Vec::new()));
 }
 
-/// These steps are to be taken.
-fn is_mended(mode: Mode, change: impl FnOnce(&Node), steps: &[(Reason, &str)]) {
+/// Asserts these steps and no obstacle.
+fn is_repaired(mode: Mode, change: impl FnOnce(&Node), steps: &[(Reason, &str)]) {
     let steps: Vec<(Reason, String)> = steps.iter().map(|(reason, name)| (*reason, (*name).to_owned())).collect();
     assert_eq!(after(mode, change), (steps, Vec::new()));
 }
 
-/// It waits for somebody else.
-fn is_waited_for(mode: Mode, change: impl FnOnce(&Node), reason: &str) {
+/// Asserts one obstacle and no step.
+fn has_obstacle(mode: Mode, change: impl FnOnce(&Node), reason: &str) {
     let (steps, obstacles) = after(mode, change);
     assert!(steps.is_empty(), "{steps:?}");
     assert!(matches!(obstacles.as_slice(), [only] if only.contains(reason)), "{obstacles:?}");
@@ -78,155 +77,159 @@ fn overwrite(node: &Node) {
 }
 
 #[test]
-fn a_network_that_comes_first_takes_the_entry_over() {
-    is_mended(any(), preempt, &[(Reason::EntryMissing, EARLIER), (Reason::LeftBehind, FILE)]);
+fn the_entry_moves_to_a_network_that_sorts_first() {
+    is_repaired(any(), preempt, &[(Reason::EntryMissing, EARLIER), (Reason::LeftBehind, FILE)]);
 }
 
 #[test]
-fn one_that_the_operator_has_not_named_does_not() {
+fn the_entry_stays_in_the_network_that_the_operator_has_named() {
     is_valid(named(), preempt);
 }
 
 #[test]
-fn the_named_network_is_no_json() {
-    let spoil = |node: &Node| {
+fn the_named_network_is_invalid() {
+    let corrupt = |node: &Node| {
         preempt(node);
         node.network(FILE, NOT_JSON);
     };
-    is_waited_for(named(), spoil, "nothing can be chained into");
+    has_obstacle(named(), corrupt, "nothing can be chained into");
 }
 
 #[test]
-fn the_named_network_has_no_owned_copy() {
-    let lose = |node: &Node| {
+fn the_owned_copy_of_the_named_network_is_missing() {
+    let remove_entry = |node: &Node| {
         preempt(node);
         fs::remove_file(node.path("net/02-istio-cni.conflist")).unwrap();
     };
-    is_mended(owned_of_named("02-istio-cni.conflist"), lose, &[(Reason::EntryMissing, "02-istio-cni.conflist")]);
+    is_repaired(
+        owned_of_named("02-istio-cni.conflist"),
+        remove_entry,
+        &[(Reason::EntryMissing, "02-istio-cni.conflist")],
+    );
 }
 
 #[test]
-fn the_network_has_been_removed() {
+fn the_network_is_missing() {
     let remove = |node: &Node| fs::remove_file(node.path("net").join(FILE)).unwrap();
-    is_waited_for(any(), remove, "no network configuration yet");
-    is_waited_for(named(), remove, "is not there yet");
+    has_obstacle(any(), remove, "no network configuration yet");
+    has_obstacle(named(), remove, "is not there yet");
 }
 
 #[test]
 fn the_entry_is_missing() {
-    is_mended(any(), overwrite, &[(Reason::EntryMissing, FILE)]);
+    is_repaired(any(), overwrite, &[(Reason::EntryMissing, FILE)]);
 }
 
 #[test]
 fn the_entry_is_missing_in_the_owned_copy() {
-    let lose = |node: &Node| node.network("02-istio-cni.conflist", CALICO);
-    is_mended(owned("02-istio-cni.conflist"), lose, &[(Reason::EntryDiffers, "02-istio-cni.conflist")]);
+    let remove_entry = |node: &Node| node.network("02-istio-cni.conflist", CALICO);
+    is_repaired(owned("02-istio-cni.conflist"), remove_entry, &[(Reason::EntryDiffers, "02-istio-cni.conflist")]);
 }
 
 #[test]
-fn the_owned_copy_is_not_there() {
-    let lose = |node: &Node| fs::remove_file(node.path("net/02-istio-cni.conflist")).unwrap();
-    is_mended(owned("02-istio-cni.conflist"), lose, &[(Reason::EntryMissing, "02-istio-cni.conflist")]);
+fn the_owned_copy_is_missing() {
+    let remove_entry = |node: &Node| fs::remove_file(node.path("net/02-istio-cni.conflist")).unwrap();
+    is_repaired(owned("02-istio-cni.conflist"), remove_entry, &[(Reason::EntryMissing, "02-istio-cni.conflist")]);
 }
 
 #[test]
-fn a_chain_is_as_it_should_be() {
+fn an_unchanged_chain_is_valid() {
     is_valid(any(), unchanged);
 }
 
 #[test]
-fn an_owned_copy_is_as_it_should_be() {
+fn an_unchanged_owned_copy_is_valid() {
     is_valid(owned("02-istio-cni.conflist"), unchanged);
 }
 
 #[test]
-fn an_owned_copy_under_a_name_of_the_operators_is_as_it_should_be() {
+fn an_unchanged_owned_copy_with_the_operators_name_is_valid() {
     is_valid(owned("01-operators.conflist"), unchanged);
 }
 
 #[test]
-fn a_file_of_its_own_has_another_type() {
-    let spoil = |node: &Node| node.network("istio-cni.conf", MINIKUBE);
-    is_mended(standalone(), spoil, &[(Reason::EntryDiffers, "istio-cni.conf")]);
+fn the_standalone_configuration_has_another_type() {
+    let corrupt = |node: &Node| node.network("istio-cni.conf", MINIKUBE);
+    is_repaired(standalone(), corrupt, &[(Reason::EntryDiffers, "istio-cni.conf")]);
 }
 
 #[test]
-fn a_file_of_its_own_is_as_it_should_be() {
+fn an_unchanged_standalone_configuration_is_valid() {
     is_valid(standalone(), unchanged);
 }
 
-/// The ways into a configuration, and the file that each of them writes.
-fn ways() -> [(Mode, &'static str); 3] {
+/// The modes, and the file that each of them writes.
+fn modes() -> [(Mode, &'static str); 3] {
     [(any(), FILE), (owned("02-istio-cni.conflist"), "02-istio-cni.conflist"), (standalone(), "istio-cni.conf")]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_invalid_is_not_ready_and_what_is_valid_is_soon() {
-    for (mode, file) in ways() {
+async fn an_invalid_node_is_not_ready_and_becomes_ready_when_it_is_valid() {
+    for (mode, file) in modes() {
         let node = Node::new();
         node.network(FILE, NOT_JSON);
-        // Of its own file it is the only writer, and waits for nobody: there the token is still to come.
+        // The standalone mode has no network to wait for, so the token is missing, too.
         let token = fs::read(node.path("account/token")).unwrap();
         fs::remove_file(node.path("account/token")).unwrap();
-        let mut kept = Kept::start(node.settings(mode));
-        kept.waits().await;
+        let mut installer = Installer::start(node.settings(mode));
+        installer.waits().await;
         assert!(!node.path("net").join(file).exists() || node.read(&format!("net/{file}")) == NOT_JSON, "{file}");
         fs::write(node.path("account/token"), token).unwrap();
         node.network(FILE, CALICO);
-        let ready = tokio::time::timeout(Duration::from_secs(5), kept.ready()).await;
+        let ready = tokio::time::timeout(Duration::from_secs(5), installer.ready()).await;
         assert!(ready.is_ok(), "{file}");
-        kept.stop().await;
+        installer.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_outlasts_a_new_token() {
-    for (mode, file) in ways() {
+async fn a_new_token_does_not_affect_readiness() {
+    for (mode, file) in modes() {
         let node = Node::new();
         node.network(FILE, CALICO);
-        let mut kept = Kept::start(node.settings(mode));
-        kept.ready().await;
+        let mut installer = Installer::start(node.settings(mode));
+        installer.ready().await;
         node.rotate("token-2");
         until(file, || node.read("run/istio-cni-kubeconfig").contains("token-2")).await;
-        assert_eq!(kept.times_ready(), 1, "{file}");
-        kept.stop().await;
+        assert_eq!(installer.times_ready(), 1, "{file}");
+        installer.stop().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_is_lost_with_the_entry_and_comes_back_with_it() {
-    for (mode, file) in ways() {
+async fn readiness_is_lost_with_the_entry_and_restored_with_it() {
+    for (mode, file) in modes() {
         for remove in [false, true] {
             let node = Node::new();
             node.network(FILE, CALICO);
-            let mut kept = Kept::start(node.settings(mode.clone()));
-            kept.ready().await;
+            let mut installer = Installer::start(node.settings(mode.clone()));
+            installer.ready().await;
             if remove {
                 fs::remove_file(node.path("net").join(file)).unwrap();
             } else {
                 node.network(file, NOT_JSON);
             }
             if file == FILE {
-                kept.waits().await;
+                installer.waits().await;
                 node.network(FILE, CALICO);
             }
             let expected = if mode == standalone() { alone() } else { chained(&value(CALICO)) };
-            let back = || {
+            let is_restored = || {
                 let text = fs::read_to_string(node.path("net").join(file));
                 text.is_ok_and(|text| {
-                    serde_json::from_str(&text).is_ok_and(|there: serde_json::Value| there == expected)
+                    serde_json::from_str(&text).is_ok_and(|found: serde_json::Value| found == expected)
                 })
             };
-            until(file, back).await;
-            until("ready a second time", || kept.times_ready() == 2).await;
-            kept.stop().await;
+            until(file, is_restored).await;
+            until("ready a second time", || installer.times_ready() == 2).await;
+            installer.stop().await;
         }
     }
 }
 
 #[test]
-fn a_removal_leaves_the_network_as_it_was() {
-    for (mode, file) in ways() {
+fn a_removal_restores_the_network() {
+    for (mode, file) in modes() {
         let node = Node::new();
         node.network(FILE, CALICO);
         let settings = node.settings(mode);

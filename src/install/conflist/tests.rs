@@ -1,4 +1,4 @@
-//! Edits of chains, byte for byte; what a runtime would not load.
+//! Edits of lists, compared by bytes, and files that runtimes ignore.
 
 use proptest::prelude::*;
 use serde_json::Value;
@@ -8,43 +8,43 @@ use super::*;
 const ENTRY: &str = "{\n  \"type\": \"istio-cni\",\n  \"new\": true\n}";
 
 fn list(text: &str) -> List<'_> {
-    match Network::read(text.as_bytes()) {
+    match Network::parse(text.as_bytes()) {
         Ok(Network::List(list)) => list,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_entry_goes_last_in_the_lists_own_style() {
+fn the_entry_is_appended_with_the_lists_indentation() {
     let text = "{\n \"n\": 1.0, \"name\": \"x\",\n \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1e3}\n ]\n}\n";
     let expected = "{\n \"n\": 1.0, \"name\": \"x\",\n \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1e3},\n    {\n      \"type\": \"istio-cni\",\n      \"new\": true\n    }\n ]\n}\n";
-    assert_eq!(list(text).with(ENTRY), expected);
+    assert_eq!(list(text).with_entry(ENTRY), expected);
 }
 
 #[test]
-fn older_entries_give_way_wherever_they_are() {
+fn older_entries_are_replaced_at_any_position() {
     for text in [
         r#"{"name":"x","plugins":[{"type":"istio-cni","old":1},{"type":"ptp"}]}"#,
         r#"{"name":"x","plugins":[{"type":"ptp"},{"type":"istio-cni","old":1}]}"#,
         r#"{"name":"x","plugins":[{"type":"istio-cni"},{"type":"ptp"},{"type":"istio-cni","old":1}]}"#,
     ] {
-        assert_eq!(list(text).without().unwrap(), r#"{"name":"x","plugins":[{"type":"ptp"}]}"#, "{text}");
-        let with = list(text).with(r#"{"type":"istio-cni"}"#);
+        assert_eq!(list(text).without_entry().unwrap(), r#"{"name":"x","plugins":[{"type":"ptp"}]}"#, "{text}");
+        let with = list(text).with_entry(r#"{"type":"istio-cni"}"#);
         assert_eq!(with, r#"{"name":"x","plugins":[{"type":"ptp"},{"type":"istio-cni"}]}"#, "{text}");
     }
 }
 
 #[test]
-fn a_list_of_ours_alone_leaves_nothing() {
+fn removing_the_only_plugin_leaves_no_list() {
     let only = list(r#"{"name":"x","plugins":[{"type":"istio-cni","old":1}]}"#);
-    assert_eq!(only.without(), None);
-    assert_eq!(list(&only.with(ENTRY)).entries().count(), 1);
+    assert_eq!(only.without_entry(), None);
+    assert_eq!(list(&only.with_entry(ENTRY)).entries().count(), 1);
 }
 
 #[test]
 fn a_single_plugin_keeps_the_networks_name_and_version() {
     let text = r#"{"cniVersion":"0.4.0","name":"dbnet","type":"bridge","mtu":1500.0,"z":1,"a":2}"#;
-    let Ok(Network::Single(single)) = Network::read(text.as_bytes()) else { panic!() };
+    let Ok(Network::Single(single)) = Network::parse(text.as_bytes()) else { panic!() };
     let chained = single.chained(ENTRY);
     let value: Value = serde_json::from_str(&chained).unwrap();
     assert_eq!((&value["name"], &value["cniVersion"]), (&"dbnet".into(), &"0.4.0".into()));
@@ -52,13 +52,13 @@ fn a_single_plugin_keeps_the_networks_name_and_version() {
     assert!(chained.contains("\"mtu\": 1500.0"), "{chained}");
     assert_eq!(list(&chained).entries().count(), 1);
 
-    let Ok(Network::Single(nameless)) = Network::read(br#"{"type":"bridge","cniVersion":3}"#) else { panic!() };
+    let Ok(Network::Single(nameless)) = Network::parse(br#"{"type":"bridge","cniVersion":3}"#) else { panic!() };
     let value: Value = serde_json::from_str(&nameless.chained(ENTRY)).unwrap();
     assert_eq!((&value["name"], &value["cniVersion"]), (&DEFAULT_NAME.into(), &DEFAULT_VERSION.into()));
 }
 
 #[test]
-fn what_no_runtime_loads_has_a_reason() {
+fn an_invalid_file_has_a_reason() {
     for (text, reason) in [
         ("{}", "`name` is not a string"),
         ("[]", "it is no JSON object"),
@@ -71,36 +71,36 @@ fn what_no_runtime_loads_has_a_reason() {
         (r#"{"name":"x","disableGC":"yes","plugins":[{"type":"a"}]}"#, "`disableGC` is not true or false"),
         (r#"{"type":""}"#, "`type` is not a plugin's name"),
     ] {
-        let error = Network::read(text.as_bytes()).unwrap_err().to_string();
+        let error = Network::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with(reason), "{text}: {error}");
     }
-    assert!(Network::read(br#"{"name":"x","disableGC":"true","plugins":[{"type":"a"}]}"#).is_ok());
+    assert!(Network::parse(br#"{"name":"x","disableGC":"true","plugins":[{"type":"a"}]}"#).is_ok());
 }
 
-fn white() -> impl Strategy<Value = String> {
+fn white_space() -> impl Strategy<Value = String> {
     "[ \n\t]{0,3}"
 }
 
 proptest! {
     #[test]
-    fn taking_out_what_was_put_in_leaves_every_byte(
+    fn removal_after_insertion_restores_every_byte(
         types in prop::collection::vec("[a-h]{1,4}", 1..5),
-        gaps in prop::collection::vec((white(), white()), 5),
+        gaps in prop::collection::vec((white_space(), white_space()), 5),
         number in prop::sample::select(vec!["1.0", "1e400", "10000000000000000000000", "-0.0"]),
     ) {
         let plugins: Vec<String> = types.iter().zip(&gaps)
             .map(|(kind, (before, after))| format!("{before}{{\"n\": {number}, \"type\": \"{kind}\"}}{after}"))
             .collect();
         let text = format!("{{\"plugins\":[{}], \"z\": {number}, \"name\": \"x\"}}", plugins.join(","));
-        let with = list(&text).with(ENTRY);
+        let with = list(&text).with_entry(ENTRY);
         let chained = list(&with);
         prop_assert_eq!(chained.plugins.last().map(|p| p.kind.as_str()), Some("istio-cni"));
         prop_assert_eq!(chained.entries().count(), 1);
-        prop_assert_eq!(chained.without(), Some(text));
+        prop_assert_eq!(chained.without_entry(), Some(text));
     }
 
     #[test]
-    fn reading_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Network::read(&bytes);
+    fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = Network::parse(&bytes);
     }
 }

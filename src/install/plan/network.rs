@@ -1,40 +1,41 @@
-//! The part of a plan that edits network configurations: which file, and what it is to say.
+//! Plans the edits of network configurations: selects the file and derives its new content. Pure.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::{Obstacle, Operation, Plan, Reason, Source, Step, remove};
+use crate::contract;
 use crate::install::conflist::{Invalid, List, Network, list_name, same_value};
 use crate::install::record::{self, Record};
 use crate::install::settings::{Mode, OWNED, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
 
-use crate::contract;
-
-/// Adds what brings the plugin into the node's network.
+/// Adds the steps after which the node's network names the plugin.
 pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], snapshot: &Snapshot) {
     let node = Node { settings, files, snapshot };
     let first = plan.steps.len();
     let done = match &settings.mode {
         Mode::Standalone { file } => node.standalone(plan, file),
-        Mode::Chained { primary } => node.primary(primary.as_deref(), None).and_then(|found| node.chain(plan, &found)),
+        Mode::Chained { primary } => {
+            node.primary(primary.as_deref(), None).and_then(|found| node.chain_in_place(plan, &found))
+        }
         Mode::Owned { primary, file } => {
-            node.primary(primary.as_deref(), Some(file)).and_then(|found| node.own(plan, &found, file))
+            node.primary(primary.as_deref(), Some(file)).and_then(|found| node.chain_copy(plan, &found, file))
         }
     };
     match done {
         Ok(target) => {
-            node.leave_behind(plan, &target);
-            // Killed after any step, the next agent knows all files that there may be.
+            node.remove_former(plan, &target);
+            // The record comes first, so that it names all files if the agent is killed after any step.
             plan.steps.splice(first..first, node.record(&target));
         }
         Err(obstacle) => plan.obstacles.push(obstacle),
     }
 }
 
-/// Adds what takes the plugin out of every configuration, whatever mode has put it there.
+/// Adds the steps after which no configuration names the plugin, for all modes of installation.
 pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
-    // A list with our entry before the copy that shadows it: the copy goes last.
+    // A copy shadows the list that it was made of, so it is removed after the list's entry.
     let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
         let named = matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
         (named && list_with_entry(file).is_some()) || is_own(file, record)
@@ -55,10 +56,11 @@ struct Node<'a> {
     snapshot: &'a Snapshot,
 }
 
-/// The file to chain into, as read.
+/// The file whose network gets the plugin's entry, parsed.
 struct Primary<'a> {
     file: &'a NetworkFile,
     network: Network<'a>,
+    /// Whether the operator has named the file.
     named: bool,
 }
 
@@ -71,11 +73,11 @@ impl<'a> Node<'a> {
         self.files.iter().find(|file| file.name == name)
     }
 
-    /// The file to chain into. One of its other plugins must be where ours is, or the runtime would not find ours; a runtime
-    /// may search several directories for the rest.
+    /// Selects the file to chain into. At least one of its other plugins must be in the plugin directory, as evidence that the
+    /// runtime searches it; the others may be in further directories.
     fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
         let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
-        let others = primary.network.others();
+        let others = primary.network.other_plugins();
         if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
             return Ok(primary);
         }
@@ -86,24 +88,24 @@ impl<'a> Node<'a> {
 
     /// The first file that the runtime would load.
     fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        let mut passed_over = Vec::new();
+        let mut ignored = Vec::new();
         let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
         for file in self.files.iter().filter(is_candidate) {
-            match self.read(file) {
-                Ok(network) if is_ours_alone(&network) => {}
+            match self.parse(file) {
+                Ok(network) if has_only_our_plugin(&network) => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
-                // The start of an object: its writer will be done in a moment, and the runtime will use it then.
-                Err(Invalid::Json(_)) if file.fresh => {
+                // The file may be incomplete. The runtime will use it once its writer has finished.
+                Err(Invalid::Json(_)) if file.is_recent => {
                     return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
                 }
                 Err(Invalid::DropInsOnly) if self.has_drop_ins(file) => {
                     let reason = Invalid::DropInsOnly.to_string();
                     return Err(Obstacle::Unusable { path: self.path(&file.name), reason });
                 }
-                Err(reason) => passed_over.push((file.name.clone(), reason.to_string())),
+                Err(reason) => ignored.push((file.name.clone(), reason.to_string())),
             }
         }
-        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), passed_over })
+        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), ignored })
     }
 
     /// The file that the operator has named.
@@ -115,20 +117,20 @@ impl<'a> Node<'a> {
         };
         let file = self.find(name).or_else(|| self.find(&other));
         let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name) })?;
-        match self.read(file) {
-            Ok(network) if is_ours_alone(&network) => {
+        match self.parse(file) {
+            Ok(network) if has_only_our_plugin(&network) => {
                 let reason = format!("it names no plugin but {}", contract::PLUGIN_NAME);
                 Err(Obstacle::Unusable { path: self.path(&file.name), reason })
             }
             Ok(network) => Ok(Primary { file, network, named: true }),
-            Err(Invalid::Json(_)) if file.fresh => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
+            Err(Invalid::Json(_)) if file.is_recent => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
             Err(reason) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: reason.to_string() }),
         }
     }
 
-    /// A runtime goes by the extension: a list in a `.conf` is none to it.
-    fn read(&self, file: &'a NetworkFile) -> Result<Network<'a>, Invalid> {
-        let network = Network::read(&file.content)?;
+    /// Parses a file. Runtimes expect a list in every `.conflist`, whatever its content.
+    fn parse(&self, file: &'a NetworkFile) -> Result<Network<'a>, Invalid> {
+        let network = Network::parse(&file.content)?;
         match network {
             Network::Single(_) if file.name.ends_with(".conflist") => Err(Invalid::NoPlugins),
             network => Ok(network),
@@ -139,100 +141,101 @@ impl<'a> Node<'a> {
         list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
     }
 
-    /// Chains into the primary file itself; the name under which the chain then is.
-    fn chain(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<String, Obstacle> {
+    /// Adds the entry to the primary file's network; returns the name of the resulting file.
+    fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<String, Obstacle> {
         let Primary { file, network, .. } = primary;
         let entry = self.settings.entry.chained();
-        let target = listed_name(&file.name);
+        let target = conflist_name(&file.name);
         plan.network = Some(self.path(&target));
         match network {
             Network::List(list) => {
-                if let Some(reason) = wanting(list, &entry) {
-                    self.write(plan, reason, &target, list.with(&entry), file.mode, Some(file));
-                    self.take_away(plan, file, &target);
+                if let Some(reason) = entry_deviation(list, &entry) {
+                    self.write(plan, reason, &target, list.with_entry(&entry), file.mode, Some(file));
+                    self.remove_converted(plan, file, &target);
                 }
             }
             Network::Single(single) => {
                 let text = single.chained(&entry);
-                let there = self.find(&target).filter(|there| there.name != file.name);
-                match there {
-                    Some(there) if list_with_entry(there).is_none() && !is_without_entry(there, &text) => {
+                let existing = self.find(&target).filter(|existing| existing.name != file.name);
+                match existing {
+                    Some(existing) if list_with_entry(existing).is_none() && !is_without_entry(existing, &text) => {
                         let (conf, list) = (self.path(&file.name), self.path(&target));
                         return Err(Obstacle::Shadowed { conf, list });
                     }
-                    Some(there) if there.content == text.as_bytes() => {}
+                    Some(existing) if existing.content == text.as_bytes() => {}
                     _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
                 }
-                self.take_away(plan, file, &target);
+                self.remove_converted(plan, file, &target);
             }
         }
         Ok(target)
     }
 
-    /// The runtime would load the single plugin's file first.
-    fn take_away(&self, plan: &mut Plan, file: &NetworkFile, target: &str) {
+    /// Removes the file of a single plugin that has been converted to a list: the runtime would load that file first.
+    fn remove_converted(&self, plan: &mut Plan, file: &NetworkFile, target: &str) {
         if file.name != target {
-            let (path, over) = (self.path(&file.name), Some(file.content.clone()));
-            plan.step(Reason::Converted, Operation::Remove { path, over });
+            let (path, expected) = (self.path(&file.name), Some(file.content.clone()));
+            plan.step(Reason::Converted, Operation::Remove { path, expected });
         }
     }
 
-    /// Chains into a copy.
-    fn own(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<String, Obstacle> {
+    /// Adds the entry to a copy of the primary file's network.
+    fn chain_copy(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<String, Obstacle> {
         let entry = self.settings.entry.chained();
         let text = match &primary.network {
-            Network::List(list) => list.with(&entry),
+            Network::List(list) => list.with_entry(&entry),
             Network::Single(single) => single.chained(&entry),
         };
-        let there = self.ours_or_none(owned)?;
+        let existing = self.find_own(owned)?;
         plan.network = Some(self.path(owned));
-        let is_others = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
-        let first = self.files.iter().filter(is_others).find(|file| self.read(file).is_ok());
+        let is_foreign = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
+        let first = self.files.iter().filter(is_foreign).find(|file| self.parse(file).is_ok());
         if let Some(first) = first.filter(|first| first.name.as_str() < owned) {
-            let (first, ours) = (self.path(&first.name), self.path(owned));
-            let obstacle = Obstacle::Preempted { first, owned: ours };
+            let (first, owned_path) = (self.path(&first.name), self.path(owned));
+            let obstacle = Obstacle::Preempted { first, owned: owned_path };
             if !primary.named {
                 return Err(obstacle);
             }
-            plan.remarks.push(obstacle.to_string());
+            plan.warnings.push(obstacle.to_string());
         }
-        match there {
-            Some(there) if there.content == text.as_bytes() => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, owned, text, there.mode, Some(primary.file)),
+        match existing {
+            Some(existing) if existing.content == text.as_bytes() => {}
+            Some(existing) => self.write(plan, Reason::EntryDiffers, owned, text, existing.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
         Ok(owned.to_owned())
     }
 
-    /// What is under the name of a file of ours. A file that is neither recorded nor runs the plugin is another program's, whose
-    /// content would be lost, and which a removal would take away as ours.
-    fn ours_or_none(&self, name: &str) -> Result<Option<&'a NetworkFile>, Obstacle> {
+    /// The existing file of this name. An error if it is neither recorded nor names the plugin: it belongs to another program,
+    /// and its content would be overwritten now and removed later.
+    fn find_own(&self, name: &str) -> Result<Option<&'a NetworkFile>, Obstacle> {
         match self.find(name) {
-            Some(there) if !self.is_own(there) && list_with_entry(there).is_none() => {
+            Some(existing) if !self.is_own(existing) && list_with_entry(existing).is_none() => {
                 Err(Obstacle::Foreign { path: self.path(name) })
             }
-            there => Ok(there),
+            existing => Ok(existing),
         }
     }
 
     fn standalone(&self, plan: &mut Plan, file: &str) -> Result<String, Obstacle> {
-        let there = self.ours_or_none(file)?;
+        let existing = self.find_own(file)?;
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
-        match there {
+        match existing {
             None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode, None),
-            Some(there) if std::str::from_utf8(&there.content).is_ok_and(|there| same_value(there, &text)) => {}
-            Some(there) => self.write(plan, Reason::EntryDiffers, file, text, there.mode, None),
+            Some(existing)
+                if std::str::from_utf8(&existing.content).is_ok_and(|existing| same_value(existing, &text)) => {}
+            Some(existing) => self.write(plan, Reason::EntryDiffers, file, text, existing.mode, None),
         }
         Ok(file.to_owned())
     }
 
-    /// Removes files of a former mode, and takes our entry out of chains that the runtime does not use any more: two of ours
-    /// would meet in one pod. What has the entry now comes first, so that the chain that the runtime uses always has it.
-    fn leave_behind(&self, plan: &mut Plan, target: &str) {
+    /// Removes files of a former mode, and the entry from chains that the runtime no longer uses, lest the plugin run twice for
+    /// a pod. These steps follow the edit of `target`, so that the chain that the runtime uses always has the entry.
+    fn remove_former(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
-            // Taken away as converted, or to be.
-            if listed_name(&file.name) == target && !self.is_own(file) {
+            // `remove_converted` removes it, now or in a later plan.
+            if conflist_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
             if self.is_own(file) {
@@ -247,7 +250,7 @@ impl<'a> Node<'a> {
         is_own(file, self.snapshot.record.as_ref())
     }
 
-    /// The step that brings the record to what there is and what there will be, where it says something else.
+    /// The step that updates the record to the existing and the planned files, if it differs.
     fn record(&self, target: &str) -> Option<Step> {
         let recorded = self.snapshot.record.clone().unwrap_or_default();
         let mut record = recorded.clone();
@@ -262,7 +265,7 @@ impl<'a> Node<'a> {
         let operation = match record.is_empty() {
             _ if record == recorded => return None,
             true => remove(path),
-            false => Operation::Write { path, content: record.text(), mode: 0o600, over: None, source: None },
+            false => Operation::Write { path, content: record.text(), mode: 0o600, expected: None, source: None },
         };
         Some(Step { operation, reason: Reason::Recorded })
     }
@@ -276,45 +279,46 @@ impl<'a> Node<'a> {
         mode: u32,
         source: Option<&NetworkFile>,
     ) {
-        let over = self.find(name).map(|there| there.content.clone());
+        let expected = self.find(name).map(|existing| existing.content.clone());
         let source = source.filter(|source| source.name != name);
         let source = source.map(|file| Source { path: self.path(&file.name), content: file.content.clone() });
         let (path, content) = (self.path(name), text.into_bytes());
-        plan.step(reason, Operation::Write { path, content, mode, over, source });
+        plan.step(reason, Operation::Write { path, content, mode, expected, source });
     }
 }
 
-/// Why a chain has to be edited.
-fn wanting(list: &List<'_>, entry: &str) -> Option<Reason> {
-    let mut ours = list.entries();
-    match (ours.next(), ours.next()) {
+/// The difference between a list's entries of the plugin and `entry`.
+fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
+    let mut entries = list.entries();
+    match (entries.next(), entries.next()) {
         (None, _) => Some(Reason::EntryMissing),
-        (Some(there), None) if same_value(there.get(), entry) => None,
+        (Some(existing), None) if same_value(existing.get(), entry) => None,
         _ => Some(Reason::EntryDiffers),
     }
 }
 
-/// A list is never under a name by which runtimes expect a single plugin.
-fn listed_name(name: &str) -> String {
+/// The file's name with the extension `.conflist`, under which runtimes expect a list.
+fn conflist_name(name: &str) -> String {
     match name.rsplit_once('.') {
         Some((stem, "conf" | "json")) => format!("{stem}.conflist"),
         _ => name.to_owned(),
     }
 }
 
-/// Whether a file's network runs the plugin.
+/// Whether a file's network names the plugin.
 pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
-    list_with_entry(file).is_some() || is_our_single(file)
+    list_with_entry(file).is_some() || is_own_single(file)
 }
 
-/// Whether a runtime that searches `plugins` alone may run this network: they hold all of its plugins but ours. The entry of
-/// ours need not be in it: a network's owner may have rewritten it, and the next agent adds the entry again at once. A file
-/// that is no network, as one that is unreadable, empty or half-written, may become any.
+/// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all other plugins
+/// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
+/// file that is no network, such as an unreadable, empty or incomplete one, may become any network.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
-    Network::read(&file.content).map_or(true, |network| network.others().iter().all(|kind| plugins.contains(*kind)))
+    Network::parse(&file.content)
+        .map_or(true, |network| network.other_plugins().iter().all(|kind| plugins.contains(*kind)))
 }
 
-/// The name of the network whose chain names the plugin; none without such a chain, or with chains of several networks.
+/// The name of the network whose chain names the plugin; `None` without such a chain, and with chains of several networks.
 pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
     let chains = files.iter().filter(|file| list_with_entry(file).is_some());
     let mut names: BTreeSet<String> = chains.filter_map(|file| list_name(&file.content)).collect();
@@ -322,44 +326,45 @@ pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
 }
 
 fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
-    match Network::read(&file.content) {
+    match Network::parse(&file.content) {
         Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
         _ => None,
     }
 }
 
-/// Whether a file is what is left of this list once our entry is taken out.
+/// Whether a file equals the list `text` without the plugin's entry, as a JSON value.
 fn is_without_entry(file: &NetworkFile, text: &str) -> bool {
-    let bare = match Network::read(text.as_bytes()) {
-        Ok(Network::List(list)) => list.without(),
+    let without_entry = match Network::parse(text.as_bytes()) {
+        Ok(Network::List(list)) => list.without_entry(),
         _ => None,
     };
     let content = std::str::from_utf8(&file.content);
-    bare.zip(content.ok()).is_some_and(|(bare, content)| same_value(&bare, content))
+    without_entry.zip(content.ok()).is_some_and(|(list, content)| same_value(&list, content))
 }
 
-/// Whether nothing in it gives a pod a network.
-fn is_ours_alone(network: &Network<'_>) -> bool {
+/// Whether a network names no plugin but this one, so that it gives a pod no interface.
+fn has_only_our_plugin(network: &Network<'_>) -> bool {
     match network {
         Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
-        Network::List(list) => list.without().is_none(),
+        Network::List(list) => list.without_entry().is_none(),
     }
 }
 
-/// Whether a file is ours as a whole. Agents that kept no record gave copies the usual name.
+/// Whether this program created the whole file. Earlier versions kept no record and used the default name for copies.
 fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
-    let usual = || file.name == OWNED && list_with_entry(file).is_some();
-    record.is_some_and(|record| record.files.contains(&file.name)) || is_our_single(file) || usual()
+    let has_default_name = || file.name == OWNED && list_with_entry(file).is_some();
+    record.is_some_and(|record| record.files.contains(&file.name)) || is_own_single(file) || has_default_name()
 }
 
-fn is_our_single(file: &NetworkFile) -> bool {
-    Network::read(&file.content).is_ok_and(|network| matches!(network, Network::Single(_)) && is_ours_alone(&network))
+fn is_own_single(file: &NetworkFile) -> bool {
+    Network::parse(&file.content)
+        .is_ok_and(|network| matches!(network, Network::Single(_)) && has_only_our_plugin(&network))
 }
 
 fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
-    let (path, over) = (path.to_owned(), Some(file.content.clone()));
-    match list.without() {
-        Some(text) => Operation::Write { path, content: text.into_bytes(), mode: file.mode, over, source: None },
-        None => Operation::Remove { path, over },
+    let (path, expected) = (path.to_owned(), Some(file.content.clone()));
+    match list.without_entry() {
+        Some(text) => Operation::Write { path, content: text.into_bytes(), mode: file.mode, expected, source: None },
+        None => Operation::Remove { path, expected },
     }
 }

@@ -1,4 +1,4 @@
-//! The plan as a table: what a node looks like, and what is done about it in which order.
+//! Plans for states of a node: the steps, their order, and the obstacles.
 
 mod modes;
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::install::kubeconfig::Account;
 use crate::install::record::Record;
 use crate::install::scope::Scope;
-use crate::install::server::{Endpoint, Located, Server};
+use crate::install::server::{Endpoint, Resolution, Server};
 use crate::install::settings::{Entry, KubeconfigSettings, Mode};
 use crate::install::snapshot::NetworkFile;
 
@@ -50,7 +50,7 @@ fn chained() -> Settings {
 }
 
 fn file(name: &str, content: &str) -> NetworkFile {
-    NetworkFile { name: name.to_owned(), content: content.as_bytes().to_vec(), mode: 0o644, fresh: false }
+    NetworkFile { name: name.to_owned(), content: content.as_bytes().to_vec(), mode: 0o644, is_recent: false }
 }
 
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
@@ -61,7 +61,7 @@ fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
         account: Ok(Account { token: "t".to_owned(), ca: None }),
-        server: chained().kubeconfig.server.literal(),
+        server: chained().kubeconfig.server.without_lookup(),
         kubeconfig: None,
         stale: Vec::new(),
     }
@@ -71,19 +71,19 @@ fn steps(plan: &Plan) -> Vec<(Reason, String)> {
     plan.steps.iter().map(|step| (step.reason, format!("{:?}", step.operation))).collect()
 }
 
-fn done(reason: Reason, what: &str) -> (Reason, String) {
-    (reason, what.to_owned())
+fn step(reason: Reason, operation: &str) -> (Reason, String) {
+    (reason, operation.to_owned())
 }
 
-/// Carries a plan out on a snapshot, as the files would.
+/// Applies a plan to a snapshot, as `Files` does to a node.
 fn after(settings: &Settings, mut node: Snapshot) -> Snapshot {
     for step in install(settings, &node).steps {
-        carry_out(settings, &mut node, step.operation);
+        apply(settings, &mut node, step.operation);
     }
     node
 }
 
-fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
+fn apply(settings: &Settings, node: &mut Snapshot, operation: Operation) {
     let files = node.networks.as_mut().unwrap();
     let name = operation.path().file_name().unwrap().to_str().unwrap().to_owned();
     let network = operation.path().parent() == Some(&settings.net_dir);
@@ -93,7 +93,7 @@ fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
         Operation::Copy { .. } => node.binaries.as_mut().unwrap()[0].state = BinaryState::Same,
         Operation::Write { content, mode, .. } if network => {
             files.retain(|file| file.name != name);
-            files.push(NetworkFile { name, content, mode, fresh: false });
+            files.push(NetworkFile { name, content, mode, is_recent: false });
             files.sort_by(|a, b| a.name.cmp(&b.name));
         }
         Operation::Write { content, mode, .. } => node.kubeconfig = Some((content, mode)),
@@ -108,16 +108,16 @@ fn carry_out(settings: &Settings, node: &mut Snapshot, operation: Operation) {
 fn binary_and_kubeconfig_come_before_the_entry() {
     let plan = install(&chained(), &node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]));
     let expected = [
-        done(Reason::BinaryMissing, "copy /bin/istio-cni"),
-        done(Reason::KubeconfigMissing, "write /run/istio-cni-kubeconfig"),
-        done(Reason::EntryMissing, "write /net/10-a.conflist"),
+        step(Reason::BinaryMissing, "copy /bin/istio-cni"),
+        step(Reason::KubeconfigMissing, "write /run/istio-cni-kubeconfig"),
+        step(Reason::EntryMissing, "write /net/10-a.conflist"),
     ];
     assert_eq!(steps(&plan), expected);
     assert_eq!((plan.obstacles.len(), plan.network), (0, Some(PathBuf::from("/net/10-a.conflist"))));
 }
 
 #[test]
-fn carried_out_it_is_empty_in_every_mode() {
+fn an_applied_plan_is_followed_by_an_empty_one_in_every_mode() {
     let owned = |file: &str| settings(Mode::Owned { primary: None, file: file.to_owned() });
     let alone = settings(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() });
     for settings in [chained(), owned("02-istio-cni.conflist"), alone] {
@@ -135,7 +135,7 @@ fn carried_out_it_is_empty_in_every_mode() {
 }
 
 #[test]
-fn the_file_is_the_one_that_the_runtime_loads() {
+fn the_selected_file_is_the_one_that_the_runtime_loads() {
     let bad = file("01-bad.conf", r#"{"name":"x"}"#);
     for (primary, files, target) in [
         (None, vec![file("10-a.conflist", LIST), file("20-b.conf", CONF)], "/net/10-a.conflist"),
@@ -144,7 +144,7 @@ fn the_file_is_the_one_that_the_runtime_loads() {
         (Some("a.conf"), vec![file("0.conflist", LIST), file("a.conflist", LIST)], "/net/a.conflist"),
         (Some("a.conflist"), vec![file("0.conflist", LIST), file("a.conf", CONF)], "/net/a.conflist"),
         (Some("undetectable.file"), vec![file("undetectable.file", LIST)], "/net/undetectable.file"),
-        // A list under a single plugin's name is none to the runtime.
+        // The runtime does not accept a list in a `.conf`.
         (Some("a.conf"), vec![file("a.conf", LIST)], "/net/a.conflist"),
     ] {
         let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
@@ -155,13 +155,13 @@ fn the_file_is_the_one_that_the_runtime_loads() {
 }
 
 #[test]
-fn an_earlier_network_takes_the_entry_over() {
+fn the_entry_moves_to_a_network_that_sorts_first() {
     let settings = chained();
     let mut node = after(&settings, node(BinaryState::Same, vec![file("50-a.conflist", LIST)]));
     node.networks.as_mut().unwrap().insert(0, file("10-new.conflist", LIST));
     let expected = [
-        done(Reason::EntryMissing, "write /net/10-new.conflist"),
-        done(Reason::LeftBehind, "write /net/50-a.conflist"),
+        step(Reason::EntryMissing, "write /net/10-new.conflist"),
+        step(Reason::LeftBehind, "write /net/50-a.conflist"),
     ];
     assert_eq!(steps(&install(&settings, &node)), expected);
     let node = after(&settings, node);
@@ -170,22 +170,22 @@ fn an_earlier_network_takes_the_entry_over() {
 }
 
 #[test]
-fn a_single_plugin_becomes_a_list_before_its_own_file_goes() {
+fn a_single_plugin_is_converted_to_a_list_before_its_file_is_removed() {
     let settings = chained();
     let mut before = after(&settings, node(BinaryState::Same, Vec::new()));
     before.networks = Ok(vec![file("10-a.conf", CONF)]);
     let expected =
-        [done(Reason::EntryMissing, "write /net/10-a.conflist"), done(Reason::Converted, "remove /net/10-a.conf")];
+        [step(Reason::EntryMissing, "write /net/10-a.conflist"), step(Reason::Converted, "remove /net/10-a.conf")];
     assert_eq!(steps(&install(&settings, &before)), expected);
-    // Killed between the two steps.
+    // The agent is killed between the two steps.
     let [write, _] = install(&settings, &before).steps.try_into().unwrap();
-    carry_out(&settings, &mut before, write.operation);
-    assert_eq!(steps(&install(&settings, &before)), [done(Reason::Converted, "remove /net/10-a.conf")]);
+    apply(&settings, &mut before, write.operation);
+    assert_eq!(steps(&install(&settings, &before)), [step(Reason::Converted, "remove /net/10-a.conf")]);
 }
 
 #[test]
-fn what_is_waited_for_is_named() {
-    let fresh = NetworkFile { fresh: true, ..file("05-cilium.conflist", "{\"name\": \"ci") };
+fn each_obstacle_is_named() {
+    let fresh = NetworkFile { is_recent: true, ..file("05-cilium.conflist", "{\"name\": \"ci") };
     for (files, primary, expected) in [
         (Vec::new(), None, "/net has no network configuration yet"),
         (vec![file("a.conf", "{")], None, "/net has no network configuration yet; a.conf: it is no JSON object"),
@@ -196,39 +196,39 @@ fn what_is_waited_for_is_named() {
     ] {
         let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
         let plan = install(&settings, &node(BinaryState::Same, files));
-        let said: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
-        assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?} for {expected}");
+        let texts: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+        assert!(texts.len() == 1 && texts[0].starts_with(expected), "{texts:?} for {expected}");
         assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
-        assert!(plan.disturbs());
+        assert!(plan.affects_pods());
     }
 }
 
 #[test]
-fn a_chain_is_not_entered_where_all_its_other_plugins_are_elsewhere() {
+fn a_chain_whose_other_plugins_are_all_in_another_directory_is_not_edited() {
     let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
     let list = LIST.replace(r#"{"type":"ptp"}"#, r#"{"type":"ptp"},{"type":"bridge"}"#);
-    let mut entered = after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", &list)]));
-    for mut node in [node(BinaryState::Same, vec![file("10-a.conflist", &list)]), entered.clone()] {
+    let mut chained_node = after(&chained(), node(BinaryState::Same, vec![file("10-a.conflist", &list)]));
+    for mut node in [node(BinaryState::Same, vec![file("10-a.conflist", &list)]), chained_node.clone()] {
         node.plugins = ["host-local".to_owned(), "istio-cni".to_owned()].into();
         for settings in [chained(), owned.clone()] {
             let plan = install(&settings, &node);
             let [obstacle] = plan.obstacles.as_slice() else { panic!("{plan:?}") };
-            let said = obstacle.to_string();
+            let texts = obstacle.to_string();
             assert!(
-                ["/net/10-a.conflist", " /bin (ptp, bridge)", "cniBinDir"].iter().all(|part| said.contains(part)),
-                "{said}"
+                ["/net/10-a.conflist", " /bin (ptp, bridge)", "cniBinDir"].iter().all(|part| texts.contains(part)),
+                "{texts}"
             );
             assert!(plan.steps.iter().all(|step| step.reason == Reason::KubeconfigMissing), "{plan:?}");
         }
     }
     // A runtime may search several directories.
     for one in ["ptp", "bridge"] {
-        entered.plugins = [one.to_owned()].into();
-        assert!(install(&chained(), &entered).is_empty());
+        chained_node.plugins = [one.to_owned()].into();
+        assert!(install(&chained(), &chained_node).is_empty());
     }
     let alone = settings(Mode::Standalone { file: "YYY-istio-cni.conf".to_owned() });
-    entered.plugins.clear();
-    assert_eq!(install(&alone, &entered).obstacles, [], "a file of its own has no other plugins");
+    chained_node.plugins.clear();
+    assert_eq!(install(&alone, &chained_node).obstacles, [], "a file of its own has no other plugins");
 }
 
 #[test]
@@ -244,64 +244,64 @@ fn a_fresh_node_waits_for_the_kubeconfig() {
         assert_eq!(plan.obstacles, [obstacle]);
         assert!(steps(&plan).iter().all(|(reason, _)| *reason == Reason::KubeconfigMissing), "{plan:?}");
     }
-    // One that cannot be renewed is better than none.
+    // A kubeconfig that cannot be renewed is kept.
     no_token.kubeconfig = Some((b"old".to_vec(), 0o600));
     let expected =
-        [done(Reason::BinaryMissing, "copy /bin/istio-cni"), done(Reason::EntryMissing, "write /net/10-a.conflist")];
+        [step(Reason::BinaryMissing, "copy /bin/istio-cni"), step(Reason::EntryMissing, "write /net/10-a.conflist")];
     assert_eq!(steps(&install(&chained(), &no_token)), expected);
 }
 
-/// After a reboot: the plugin asks the agent first, and pods that nobody redirects are worse than pods that wait.
+/// After a reboot the plugin asks the agent first. Pods that wait are better than pods without redirection.
 #[test]
-fn where_the_plugin_has_been_at_work_a_lost_entry_is_put_back_without_a_kubeconfig() {
+fn an_entry_is_restored_without_a_kubeconfig_if_the_plugin_was_installed_before() {
     let settings = chained();
     for reason in ["the API server has not been asked yet", "403"] {
         let mut node = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
         node.account = Err(NoAccount::NotIssued(reason.to_owned()));
         let plan = install(&settings, &node);
-        assert_eq!(steps(&plan), [done(Reason::EntryMissing, "write /net/10-a.conflist")]);
+        assert_eq!(steps(&plan), [step(Reason::EntryMissing, "write /net/10-a.conflist")]);
         assert_eq!(plan.obstacles.len(), 1, "{plan:?}");
-        // A chain that names a plugin that is gone starts no pods at all.
+        // A chain that names a missing plugin starts no pods.
         let mut node = after(&settings, node);
         node.binaries.as_mut().unwrap()[0].state = BinaryState::Missing;
-        assert_eq!(steps(&install(&settings, &node)), [done(Reason::BinaryMissing, "copy /bin/istio-cni")]);
+        assert_eq!(steps(&install(&settings, &node)), [step(Reason::BinaryMissing, "copy /bin/istio-cni")]);
     }
 }
 
 #[test]
-fn an_owned_copy_follows_its_network_and_is_told_when_it_is_not_first() {
+fn an_owned_copy_is_updated_with_its_network_and_must_sort_first() {
     let settings = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });
     let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
     let files = node.networks.as_mut().unwrap();
     assert_eq!(files[1].content, LIST.as_bytes(), "the network's own file is left alone");
     files[1].content = LIST.replace("ptp", "bridge").into_bytes();
     let plan = install(&settings, &node);
-    assert_eq!(steps(&plan), [done(Reason::EntryDiffers, "write /net/02-istio-cni.conflist")]);
+    assert_eq!(steps(&plan), [step(Reason::EntryDiffers, "write /net/02-istio-cni.conflist")]);
     node.networks.as_mut().unwrap().insert(0, file("00-first.conflist", LIST));
     let plan = install(&settings, &node);
     assert!(plan.obstacles[0].to_string().contains("/net/00-first.conflist sorts before"), "{plan:?}");
 }
 
 #[test]
-fn a_rotated_token_disturbs_no_pod() {
+fn a_rotated_token_affects_no_pod() {
     let settings = chained();
     let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
     node.account = Ok(Account { token: "new".to_owned(), ca: None });
     let plan = install(&settings, &node);
-    assert_eq!(steps(&plan), [done(Reason::KubeconfigDiffers, "write /run/istio-cni-kubeconfig")]);
-    assert!(!plan.disturbs());
+    assert_eq!(steps(&plan), [step(Reason::KubeconfigDiffers, "write /run/istio-cni-kubeconfig")]);
+    assert!(!plan.affects_pods());
 }
 
 #[test]
-fn removal_takes_the_entry_first_and_the_binary_last() {
+fn a_removal_starts_with_the_entry_and_ends_with_the_binary() {
     let settings = chained();
     let mut node = after(&settings, node(BinaryState::Same, vec![file("10-a.conflist", LIST)]));
     node.stale = vec!["/net/.istio-cni-x.tmp".into()];
     let expected = [
-        done(Reason::Removal, "write /net/10-a.conflist"),
-        done(Reason::Removal, "remove /run/istio-cni-kubeconfig"),
-        done(Reason::Removal, "remove /bin/istio-cni"),
-        done(Reason::Stale, "remove /net/.istio-cni-x.tmp"),
+        step(Reason::Removal, "write /net/10-a.conflist"),
+        step(Reason::Removal, "remove /run/istio-cni-kubeconfig"),
+        step(Reason::Removal, "remove /bin/istio-cni"),
+        step(Reason::Stale, "remove /net/.istio-cni-x.tmp"),
     ];
     let plan = removal(&settings, &node, Scope::ALL);
     assert_eq!(steps(&plan), expected);
@@ -309,7 +309,7 @@ fn removal_takes_the_entry_first_and_the_binary_last() {
     assert_eq!(content, LIST.as_bytes());
 }
 
-/// A network as some program might write it, or something that is none.
+/// A valid or invalid network configuration.
 fn any_network() -> impl Strategy<Value = NetworkFile> {
     let content = prop::sample::select(vec![
         LIST,
@@ -336,7 +336,7 @@ fn any_mode() -> impl Strategy<Value = Mode> {
 
 proptest! {
     #[test]
-    fn carried_out_nothing_is_left_but_what_comes_from_elsewhere(
+    fn an_applied_plan_leaves_only_obstacles(
         mode in any_mode(),
         networks in prop::collection::vec(any_network(), 0..5),
     ) {
@@ -352,25 +352,25 @@ proptest! {
 }
 
 #[test]
-fn without_the_servers_address_a_kubeconfig_is_awaited_and_an_old_one_kept() {
+fn without_the_servers_address_a_first_kubeconfig_is_awaited_and_an_existing_one_stays() {
     let settings = chained();
-    let name = Server::new("https", "api.example.com", 443).unwrap().literal();
+    let name = Server::new("https", "api.example.com", 443).unwrap().without_lookup();
     let pending = "the API server's name api.example.com (KUBERNETES_SERVICE_HOST) is being looked up";
-    let said = |plan: &Plan| plan.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let texts = |plan: &Plan| plan.obstacles.iter().map(ToString::to_string).collect::<Vec<_>>();
 
     let first = Snapshot { server: name.clone(), ..node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]) };
     let plan = install(&settings, &first);
-    assert_eq!((steps(&plan), said(&plan)), (vec![], vec![pending.to_owned()]), "no chain without a kubeconfig");
+    assert_eq!((steps(&plan), texts(&plan)), (vec![], vec![pending.to_owned()]), "no chain without a kubeconfig");
     let binaries = node(BinaryState::Same, Vec::new()).binaries;
     let again = Snapshot { kubeconfig: Some((b"of an earlier agent".to_vec(), 0o600)), binaries, ..first };
     let plan = install(&settings, &again);
-    assert_eq!(said(&plan), [pending]);
+    assert_eq!(texts(&plan), [pending]);
     assert_eq!(plan.steps.iter().map(|step| step.reason).collect::<Vec<_>>(), [Reason::EntryMissing]);
 
-    // A token is renewed beside the last known address.
+    // The token is renewed with the last known address.
     let endpoint = Some(Endpoint { url: "https://10.0.0.7:443".to_owned(), tls_server_name: Some("api".to_owned()) });
-    let plan = install(&settings, &Snapshot { server: Located { endpoint, ..name }, ..again });
-    assert_eq!(said(&plan), [pending]);
+    let plan = install(&settings, &Snapshot { server: Resolution { endpoint, ..name }, ..again });
+    assert_eq!(texts(&plan), [pending]);
     let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!("{plan:?}") };
     let text = String::from_utf8_lossy(content);
     assert!(text.contains("    server: https://10.0.0.7:443\n    tls-server-name: api\n"), "{text}");

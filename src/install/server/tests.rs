@@ -1,4 +1,4 @@
-//! Names and addresses, and what lookups mean.
+//! Hosts, lookups and their results.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,8 +8,8 @@ fn name() -> Server {
     Server::new("https", "api.example.com", 443).unwrap()
 }
 
-fn fast() -> Pace {
-    Pace { refresh: Duration::from_millis(2), retry: Duration::from_millis(1), limit: Duration::from_millis(50) }
+fn fast() -> Intervals {
+    Intervals { refresh: Duration::from_millis(2), retry: Duration::from_millis(1), limit: Duration::from_millis(50) }
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -19,14 +19,14 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 fn addresses_need_no_lookup() {
     for (host, url) in [("10.96.0.1", "https://10.96.0.1:443"), ("fd00::1", "https://[fd00::1]:443")] {
-        let located = Server::new("https", host, 443).unwrap().literal();
+        let resolution = Server::new("https", host, 443).unwrap().without_lookup();
         let endpoint = Endpoint { url: url.to_owned(), tls_server_name: None };
-        assert_eq!(located, Located { endpoint: Some(endpoint), fault: None });
+        assert_eq!(resolution, Resolution { endpoint: Some(endpoint), unresolved: None });
     }
 }
 
 #[test]
-fn hosts_that_are_neither_are_refused() {
+fn an_invalid_host_is_refused() {
     for host in ["a b", "x\nserver: y", "-x.example", "", "a..b", "10.0.0.1:443", "[::1]"] {
         let error = Server::new("https", host, 443).unwrap_err().to_string();
         assert!(error.contains("neither an IP address nor a DNS name"), "{host:?}: {error}");
@@ -36,47 +36,51 @@ fn hosts_that_are_neither_are_refused() {
 }
 
 #[test]
-fn lookups_give_an_address_and_the_certificates_name() {
+fn a_lookup_results_in_an_address_and_the_certificates_name() {
     let (mut known, now) = (None, Instant::now());
-    let mut learn =
-        |addresses: &[&str]| learn(&name(), "n", &mut known, Ok(addresses.iter().map(|a| ip(a)).collect()), now);
-    let first = learn(&["10.0.0.1", "10.0.0.2"]);
-    assert_eq!(first.fault, None);
+    let mut evaluate =
+        |addresses: &[&str]| evaluate(&name(), "n", &mut known, Ok(addresses.iter().map(|a| ip(a)).collect()), now);
+    let first = evaluate(&["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(first.unresolved, None);
     let endpoint = first.endpoint.clone().unwrap();
     assert_eq!(
         (&*endpoint.url, endpoint.tls_server_name.as_deref()),
         ("https://10.0.0.1:443", Some("api.example.com"))
     );
-    // Round robin is no change; an address that is gone is.
-    assert_eq!(learn(&["10.0.0.2", "10.0.0.1"]), first);
-    assert_eq!(learn(&["10.0.0.2", "fd00::3"]).endpoint.unwrap().url, "https://10.0.0.2:443");
-    assert_eq!(learn(&["fd00::3"]).endpoint.unwrap().url, "https://[fd00::3]:443");
+    // Another order is no change; a missing address is.
+    assert_eq!(evaluate(&["10.0.0.2", "10.0.0.1"]), first);
+    assert_eq!(evaluate(&["10.0.0.2", "fd00::3"]).endpoint.unwrap().url, "https://10.0.0.2:443");
+    assert_eq!(evaluate(&["fd00::3"]).endpoint.unwrap().url, "https://[fd00::3]:443");
 }
 
 #[test]
-fn failures_are_told_at_once_without_an_address_and_late_with_one() {
+fn failures_affect_readiness_at_once_without_an_address_and_later_with_one() {
     let start = Instant::now();
     let fails = || Err(io::Error::other("no such host"));
     let mut known = None;
-    let unknown = learn(&name(), "n", &mut known, fails(), start);
+    let unknown = evaluate(&name(), "n", &mut known, fails(), start);
     assert_eq!(unknown.endpoint, None);
-    let said = unknown.fault.unwrap().to_string();
-    assert!(said.contains("name n (KUBERNETES_SERVICE_HOST) cannot be resolved: no such host"), "{said}");
-    assert!(!said.contains("keeps"), "{said}");
+    let text = unknown.unresolved.unwrap().to_string();
+    assert!(text.contains("name n (KUBERNETES_SERVICE_HOST) cannot be resolved: no such host"), "{text}");
+    assert!(!text.contains("keeps"), "{text}");
 
-    let found = learn(&name(), "n", &mut known, Ok(vec![ip("10.0.0.1")]), start);
-    assert_eq!(learn(&name(), "n", &mut known, fails(), start + STALE / 2), found, "one failure changes nothing");
-    let late = learn(&name(), "n", &mut known, Ok(vec![]), start + STALE);
+    let found = evaluate(&name(), "n", &mut known, Ok(vec![ip("10.0.0.1")]), start);
+    assert_eq!(
+        evaluate(&name(), "n", &mut known, fails(), start + ADDRESS_LIFETIME / 2),
+        found,
+        "one failure changes nothing"
+    );
+    let late = evaluate(&name(), "n", &mut known, Ok(vec![]), start + ADDRESS_LIFETIME);
     assert_eq!(late.endpoint, found.endpoint, "a token is still renewed beside the last address");
-    let said = late.fault.unwrap().to_string();
-    assert!(said.contains("it has no address") && said.ends_with("The kubeconfig keeps 10.0.0.1"), "{said}");
+    let text = late.unresolved.unwrap().to_string();
+    assert!(text.contains("it has no address") && text.ends_with("The kubeconfig keeps 10.0.0.1"), "{text}");
 }
 
 #[tokio::test]
-async fn changes_are_followed_until_the_end() {
+async fn changes_are_reported_until_shutdown() {
     static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
-    let (wish, end) = Shutdown::new();
-    let mut resolver = Resolver::with(&name(), fast(), end, |asked, _| async move {
+    let (trigger, shutdown) = Shutdown::new();
+    let mut resolver = Resolver::start_with(&name(), fast(), shutdown, |asked, _| async move {
         assert_eq!(asked, "api.example.com");
         match LOOKUPS.fetch_add(1, Ordering::Relaxed) {
             0 => std::future::pending().await,
@@ -85,19 +89,19 @@ async fn changes_are_followed_until_the_end() {
             _ => Ok(vec![ip("10.0.0.9")]),
         }
     });
-    assert_eq!(resolver.located(), name().literal());
+    assert_eq!(resolver.resolution(), name().without_lookup());
     let mut next = async || {
         resolver.changed().await;
-        let Located { endpoint, fault } = resolver.located();
-        fault.map_or_else(|| endpoint.unwrap().url, |fault| fault.to_string())
+        let Resolution { endpoint, unresolved } = resolver.resolution();
+        unresolved.map_or_else(|| endpoint.unwrap().url, |unresolved| unresolved.to_string())
     };
     assert!(next().await.contains("timed out"));
     assert!(next().await.contains("refused"));
     assert_eq!(next().await, "https://10.0.0.1:443");
     assert_eq!(next().await, "https://10.0.0.9:443");
     let before = LOOKUPS.load(Ordering::Relaxed);
-    wish.trigger();
-    // The sender is gone with the task.
+    trigger.trigger();
+    // The task drops the sender.
     while resolver.0.has_changed().is_ok() {
         tokio::task::yield_now().await;
     }
@@ -107,9 +111,10 @@ async fn changes_are_followed_until_the_end() {
 
 #[tokio::test]
 async fn an_address_is_never_looked_up() {
-    let (_wish, end) = Shutdown::new();
+    let (_trigger, shutdown) = Shutdown::new();
     let server = Server::new("https", "10.0.0.1", 443).unwrap();
-    let mut resolver = Resolver::with(&server, fast(), end, |_, _| async { unreachable!("an address has no name") });
+    let mut resolver =
+        Resolver::start_with(&server, fast(), shutdown, |_, _| async { unreachable!("an address has no name") });
     assert!(timeout(fast().limit * 3, resolver.changed()).await.is_err());
-    assert_eq!(resolver.located(), server.literal());
+    assert_eq!(resolver.resolution(), server.without_lookup());
 }

@@ -1,4 +1,4 @@
-//! An installation that crashes: `installer install|remove chained|owned ROOT N` exits before its Nth step.
+//! An installer for crash tests: `installer install|remove chained|owned ROOT N` kills itself before its Nth step.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,10 +35,10 @@ fn main() -> anyhow::Result<()> {
     let (mut settings, _) = Cli::try_parse_from(flags)?.flags.settings("debug")?;
     settings.entry.run_dir = "/path/to/kubeconfig".into();
     settings.entry.pod_namespace = "my-namespace".to_owned();
-    let (death, steps) = (number.parse::<usize>()?, AtomicUsize::new(0));
+    let (crash_at, steps) = (number.parse::<usize>()?, AtomicUsize::new(0));
     let before = |_| {
-        if steps.fetch_add(1, Ordering::SeqCst) == death {
-            // Runs no destructors.
+        if steps.fetch_add(1, Ordering::SeqCst) == crash_at {
+            // SIGKILL runs no destructors.
             let _ = kill(Pid::this(), Signal::SIGKILL);
         }
     };
@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
         plan::install(&settings, &snapshot)
     };
     for step in &plan.steps {
-        Files::observed(&before).perform(&step.operation)?;
+        Files::with_hook(&before).apply(&step.operation)?;
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Drop for Installer<'_> {
 
 /// Whether a list names the plugin; its name alone is part of many paths.
 pub fn names_plugin(list: &str) -> bool {
-    match conflist::Network::read(list.as_bytes()) {
+    match conflist::Network::parse(list.as_bytes()) {
         Ok(conflist::Network::List(list)) => list.entries().next().is_some(),
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! A node of directories: what the image holds, what the runtime reads, what the service account gives.
+//! A node of temporary directories: the image, the runtime's directories, the service account.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,9 +14,9 @@ use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
 use test_support::program::built;
 
-/// Plugins of the networks that tests use, on each node from the start.
+/// The plugins of the networks in tests, which exist on each node.
 const FOREIGN: [&str; 6] = ["bandwidth", "bridge", "calico", "portmap", "ptp", "tuning"];
-/// The plugin of the image: its bytes only have to be the same ones.
+/// The content of the plugin in the image.
 pub(crate) const PLUGIN: &[u8] = &[0x7f; 100_000];
 pub(crate) const LIST: &str = "{\n  \"cniVersion\": \"0.4.0\", \"name\": \"net\",\n  \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1500.0}\n  ]\n}\n";
 pub(crate) const CONF: &str = "{\"cniVersion\": \"0.4.0\", \"name\": \"net\", \"type\": \"bridge\", \"mtu\": 1500.0}\n";
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// A configuration that has been there for a while.
+    /// Writes a configuration that was last changed a minute ago.
     pub(crate) fn network(&self, name: &str, content: &str) {
         let path = self.path("net").join(name);
         fs::write(&path, content).unwrap();
@@ -85,7 +85,7 @@ impl Node {
         file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     }
 
-    /// Rotates the service account's token as the kubelet does it: nobody sees half of one.
+    /// Rotates the service account's token atomically, as the kubelet does.
     pub(crate) fn rotate(&self, token: &str) {
         fs::write(self.path("account/next"), token).unwrap();
         fs::rename(self.path("account/next"), self.path("account/token")).unwrap();
@@ -100,7 +100,7 @@ impl Node {
         fs::metadata(self.path(relative)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// Names in a directory, in order, without those of the plugins that the node has from the start and without the record.
+    /// The sorted names in a directory, without the other plugins and the record.
     pub(crate) fn names(&self, dir: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(dir))
             .unwrap()
@@ -112,7 +112,7 @@ impl Node {
     }
 }
 
-/// Looks, plans and carries out until nothing is left to do; what is waited for in the end.
+/// Plans and applies until a plan has no steps, and returns it with its obstacles.
 pub(crate) fn install(settings: &Settings) -> Plan {
     for _ in 0..5 {
         let plan = plan::install(settings, &Snapshot::take(settings));
@@ -120,24 +120,24 @@ pub(crate) fn install(settings: &Settings) -> Plan {
             return plan;
         }
         for step in &plan.steps {
-            Files::new().perform(&step.operation).unwrap();
+            Files::new().apply(&step.operation).unwrap();
         }
     }
-    panic!("five rounds left something to do: {:?}", plan::install(settings, &Snapshot::take(settings)));
+    panic!("the plan is not empty after five passes: {:?}", plan::install(settings, &Snapshot::take(settings)));
 }
 
-/// Whether a chain in `path` names the plugin; panics where a runtime would not load the file.
+/// Whether a chain in `path` names the plugin; panics if a runtime would not load the file.
 pub(crate) fn has_entry(path: &Path) -> bool {
     let content = fs::read(path).unwrap();
     let listed = path.extension().is_some_and(|extension| extension == "conflist");
-    match conflist::Network::read(&content) {
+    match conflist::Network::parse(&content) {
         Ok(conflist::Network::List(list)) if listed => list.entries().next().is_some(),
         Ok(conflist::Network::Single(_)) if !listed => false,
         other => panic!("{} is loaded by no runtime: {other:?}", path.display()),
     }
 }
 
-/// What tests kill, and run as somebody else.
+/// The installer as a program, which tests kill or run as another user.
 pub(crate) fn program() -> PathBuf {
     built("installer")
 }

@@ -1,4 +1,4 @@
-//! A file that its owner writes while it is being removed, and removals of some of the directories.
+//! Removals of a file that its owner writes at the same time, and removals from some of the directories.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,32 +10,32 @@ use istio_cni::install::settings::{Mode, OWNED};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};
 
-use super::stage::{CONF, LIST, Node, install};
+use super::node::{CONF, LIST, Node, install};
 
-/// The owner's next version of its file, and the one after that.
+/// Two further versions of the owner's file.
 const VERSIONS: [&str; 2] = ["{\"owner\": 2}", "{\"owner\": 3}"];
 
-/// Converts a single plugin's file into a list, and lets the owner write at each of these steps of the file's removal.
+/// Converts a single plugin's file to a list while the owner writes the file at each of these steps of its removal.
 fn convert(owner_writes_at: &[&str], write: impl Fn(&Node, &str) + Sync) -> (Node, Result<(), Error>) {
     let node = Node::new();
     node.network("10-net.conf", CONF);
     let steps = plan::install(&node.chained(), &Snapshot::take(&node.chained())).steps;
     let (remove, others) = steps.split_last().unwrap();
     assert_eq!(remove.reason, Reason::Converted);
-    others.iter().for_each(|step| Files::new().perform(&step.operation).unwrap());
+    others.iter().for_each(|step| Files::new().apply(&step.operation).unwrap());
     let writes = AtomicUsize::new(0);
     let before = |step: &'static str| {
         if owner_writes_at.contains(&step) {
             write(&node, VERSIONS[writes.fetch_add(1, Ordering::Relaxed)]);
         }
     };
-    let done = Files::observed(&before).perform(&remove.operation);
-    assert_eq!(writes.into_inner(), owner_writes_at.len(), "each step was seen");
+    let done = Files::with_hook(&before).apply(&remove.operation);
+    assert_eq!(writes.into_inner(), owner_writes_at.len(), "each step was reached");
     (node, done)
 }
 
-/// As programs do that let nobody see half of a file.
-fn renames(node: &Node, version: &str) {
+/// Replaces the file atomically.
+fn replace(node: &Node, version: &str) {
     fs::write(node.path("net/next"), version).unwrap();
     fs::rename(node.path("net/next"), node.path("net/10-net.conf")).unwrap();
 }
@@ -43,7 +43,7 @@ fn renames(node: &Node, version: &str) {
 #[test]
 fn a_version_that_the_owner_has_just_written_is_not_removed() {
     let in_place: fn(&Node, &str) = |node, version| fs::write(node.path("net/10-net.conf"), version).unwrap();
-    for write in [renames, in_place] {
+    for write in [replace, in_place] {
         let (node, done) = convert(&["set aside"], write);
         let error = done.unwrap_err().to_string();
         assert!(error.contains("another program has just changed ") && error.contains("10-net.conf"), "{error}");
@@ -54,28 +54,28 @@ fn a_version_that_the_owner_has_just_written_is_not_removed() {
 
 #[test]
 fn the_newest_of_two_versions_stays() {
-    let (node, done) = convert(&["set aside", "put back"], renames);
+    let (node, done) = convert(&["set aside", "put back"], replace);
     done.unwrap_err();
     assert_eq!(node.read("net/10-net.conf"), VERSIONS[1]);
     assert_eq!(node.names("net"), ["10-net.conf", "10-net.conflist"]);
 }
 
 #[test]
-fn a_file_that_the_owner_makes_anew_after_the_comparison_stays() {
-    let (node, done) = convert(&["remove"], renames);
+fn a_file_that_the_owner_creates_after_the_comparison_stays() {
+    let (node, done) = convert(&["remove"], replace);
     done.unwrap();
     assert_eq!(node.read("net/10-net.conf"), VERSIONS[0]);
     assert_eq!(node.names("net"), ["10-net.conf", "10-net.conflist"]);
 }
 
 #[test]
-fn a_file_that_the_owner_takes_away_need_not_be_removed() {
+fn a_file_that_the_owner_removes_is_no_error() {
     let (node, done) = convert(&["set aside"], |node, _| fs::remove_file(node.path("net/10-net.conf")).unwrap());
     done.unwrap();
     assert_eq!(node.names("net"), ["10-net.conflist"]);
 }
 
-/// What a removal of the plugin directory alone leaves in it, once the configuration directory has been changed so.
+/// The files in the plugin directory after a removal from it alone, which follows a change of the configuration directory.
 #[track_caller]
 fn left_after(change: impl FnOnce(&Node)) -> Vec<String> {
     let node = Node::new();
@@ -88,7 +88,7 @@ fn left_after(change: impl FnOnce(&Node)) -> Vec<String> {
 }
 
 #[test]
-fn the_plugin_stays_where_one_look_does_not_prove_that_no_runtime_needs_it() {
+fn the_plugin_stays_unless_a_snapshot_proves_that_no_runtime_needs_it() {
     let networks = [LIST, CONF, "", "{\"cniVersion\": \"0.4.0\", \"na"];
     for content in networks {
         let left = left_after(|node| node.network("10-net.conflist", content));
@@ -100,7 +100,7 @@ fn the_plugin_stays_where_one_look_does_not_prove_that_no_runtime_needs_it() {
     assert_eq!(left_after(|node| node.network("10-net.conflist", &elsewhere)), [""; 0]);
 }
 
-/// What a removal of this scope leaves in each directory.
+/// The files in each directory after a removal of this scope.
 fn left(list: &str, scope: Scope) -> [Vec<String>; 3] {
     let node = Node::new();
     node.network("10-net.conflist", list);
@@ -114,7 +114,7 @@ fn left(list: &str, scope: Scope) -> [Vec<String>; 3] {
 }
 
 #[test]
-fn only_directories_of_the_scope_are_touched() {
+fn only_directories_of_the_scope_are_changed() {
     let none = Scope { conf: false, bin: false, run: false };
     let (copy, network, stale) = (OWNED, "10-net.conflist", ".istio-cni-stale.tmp");
     let (plugin, kubeconfig) = ("istio-cni", "istio-cni-kubeconfig");
@@ -123,7 +123,7 @@ fn only_directories_of_the_scope_are_touched() {
         (Scope::ALL, LIST, [&[network][..], &[], &[]]),
         (Scope { conf: true, ..none }, LIST, [&[network], &[stale, plugin], &[kubeconfig]]),
         (Scope { conf: true, bin: true, ..none }, LIST, [&[network], &[], &[kubeconfig]]),
-        // A runtime that searches this directory alone would find all of the chain but the plugin.
+        // A runtime that searches only this directory would find all plugins of the chain but this one.
         (Scope { bin: true, ..none }, LIST, [&[stale, copy, network], &[plugin], &[kubeconfig]]),
         (Scope { bin: true, ..none }, &elsewhere, [&[stale, copy, network], &[], &[kubeconfig]]),
     ] {

@@ -1,17 +1,17 @@
-//! A death before each single step, as by SIGKILL or a power cut: what is left lets pods start, and the next life
-//! finishes the work.
+//! Crashes before each step, as by SIGKILL or a power cut: pods can start on the node, and the next installer finishes the
+//! work.
 
 use std::fs;
 use std::process::Command;
 
 use istio_cni::install::settings::Mode;
 
-use super::stage::{CONF, LIST, Node, PLUGIN, has_entry, install, program};
+use super::node::{CONF, LIST, Node, PLUGIN, has_entry, install, program};
 
 /// The plugin of an earlier release.
 const OLDER: &[u8] = &[0x7e; 90_000];
 
-/// Runs the installer's program and kills it before step `number`; whether it had ended before.
+/// Runs the installer and kills it before step `number`; returns whether it ended before that.
 fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
     let status = Command::new(program()).args([what, mode]).arg(node.path("")).arg(number.to_string()).status();
     let status = status.unwrap_or_else(|error| panic!("{}: {error}; `make programs` builds it", program().display()));
@@ -22,7 +22,7 @@ fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
     }
 }
 
-/// What must hold at each instant for pods to start and never to pass the proxy by once it has been promised.
+/// Asserts that pods can start, and that no chain names a missing plugin.
 fn check(node: &Node, at: &str) {
     let mut entries = 0;
     for name in node.names("net") {
@@ -33,13 +33,13 @@ fn check(node: &Node, at: &str) {
     assert!(entries <= 1, "{at}: {:?}", node.names("net"));
     if entries == 1 {
         let plugin = fs::read(node.path("bin/istio-cni")).unwrap();
-        assert!(plugin == PLUGIN || plugin == OLDER, "{at}: the plugin is not whole");
+        assert!(plugin == PLUGIN || plugin == OLDER, "{at}: the plugin is incomplete");
         assert_eq!(node.mode("bin/istio-cni"), 0o755, "{at}");
         assert_eq!(node.mode("run/istio-cni-kubeconfig"), 0o600, "{at}");
     }
 }
 
-/// Where a life begins: with a network of this name and content, and what `before` has made of the node.
+/// The initial state of a node: a network of this name and content, after `before`.
 struct Start {
     mode: &'static str,
     file: &'static str,
@@ -49,9 +49,9 @@ struct Start {
 }
 
 impl Start {
-    fn every_death(&self) {
+    fn crash_at_every_step(&self) {
         let Self { mode, file, .. } = self;
-        let mut deaths = 0;
+        let mut crashes = 0;
         for number in 0.. {
             let node = Node::new();
             node.network(file, self.content);
@@ -73,9 +73,9 @@ impl Start {
             if ended && removed {
                 break;
             }
-            deaths = number;
+            crashes = number;
         }
-        assert!(deaths >= self.at_least, "only {deaths} steps were seen");
+        assert!(crashes >= self.at_least, "only {crashes} steps were seen");
     }
 
     fn settings(&self, node: &Node) -> istio_cni::install::Settings {
@@ -86,7 +86,7 @@ impl Start {
     }
 }
 
-fn nothing(_: &Node) {}
+fn no_change(_: &Node) {}
 
 /// An earlier release with another entry and another token.
 fn older(node: &Node) {
@@ -105,29 +105,30 @@ fn overwritten(node: &Node) {
     node.network("10-net.conflist", LIST);
 }
 
-const FRESH: Start = Start { mode: "chained", file: "10-net.conflist", content: LIST, before: nothing, at_least: 15 };
+const DEFAULT: Start =
+    Start { mode: "chained", file: "10-net.conflist", content: LIST, before: no_change, at_least: 15 };
 
 #[test]
-fn of_an_installation_into_a_list() {
-    FRESH.every_death();
+fn installation_into_a_list() {
+    DEFAULT.crash_at_every_step();
 }
 
 #[test]
-fn of_one_that_makes_a_list_of_a_single_plugin() {
-    Start { file: "10-net.conf", content: CONF, ..FRESH }.every_death();
+fn installation_that_converts_a_single_plugin() {
+    Start { file: "10-net.conf", content: CONF, ..DEFAULT }.crash_at_every_step();
 }
 
 #[test]
-fn of_one_into_an_owned_copy() {
-    Start { mode: "owned", ..FRESH }.every_death();
+fn installation_into_an_owned_copy() {
+    Start { mode: "owned", ..DEFAULT }.crash_at_every_step();
 }
 
 #[test]
-fn of_an_upgrade() {
-    Start { before: older, ..FRESH }.every_death();
+fn upgrade() {
+    Start { before: older, ..DEFAULT }.crash_at_every_step();
 }
 
 #[test]
-fn of_a_heal() {
-    Start { before: overwritten, at_least: 6, ..FRESH }.every_death();
+fn repair_of_a_chain() {
+    Start { before: overwritten, at_least: 6, ..DEFAULT }.crash_at_every_step();
 }

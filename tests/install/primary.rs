@@ -1,39 +1,39 @@
-//! Which of a node's files the plugin is chained into, under which name the chain is then, and what is waited for.
+//! Selection of the network to chain into, the resulting file name, and the obstacles.
 
 use istio_cni::install::settings::Mode;
 use istio_cni::install::{Scope, remove};
 
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
-use super::stage::{Node, has_entry, install};
+use super::node::{Node, has_entry, install};
 
-/// What comes of the files that are there.
-enum Then {
+/// The expected result.
+enum Expected {
     /// The entry is in this file.
     In(&'static str),
-    /// Nothing is, for this reason.
+    /// No file has the entry, for this reason.
     Waiting(&'static str),
 }
 
 struct Choice {
     mode: Mode,
     given: &'static [(&'static str, &'static str)],
-    then: Then,
+    expected: Expected,
 }
 
 impl Choice {
-    fn holds(self) {
+    fn run(self) {
         let node = Node::new();
         for (name, content) in self.given {
             node.network(name, content);
         }
         let plan = install(&node.settings(self.mode));
         let obstacles: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
-        let chain = match self.then {
-            Then::In(file) => {
+        let chain = match self.expected {
+            Expected::In(file) => {
                 assert_eq!(obstacles, [""; 0]);
                 Some(file)
             }
-            Then::Waiting(reason) => {
+            Expected::Waiting(reason) => {
                 assert!(matches!(obstacles.as_slice(), [only] if only.contains(reason)), "{obstacles:?}");
                 None
             }
@@ -42,16 +42,16 @@ impl Choice {
             let (content, chained) = (node.read(&format!("net/{name}")), Some(name.as_str()) == chain);
             let given = self.given.iter().find(|(given, _)| *given == name).map(|(_, content)| *content);
             assert_eq!(content.contains("istio-cni"), chained, "{name}: {content}");
-            assert!(chained || given == Some(content.as_str()), "{name} is none of ours: {content}");
+            assert!(chained || given == Some(content.as_str()), "{name} is another program's file: {content}");
         }
     }
 }
 
 macro_rules! choices {
-    ($($name:ident: $mode:expr, $given:expr => $then:expr;)*) => {$(
+    ($($name:ident: $mode:expr, $given:expr => $expected:expr;)*) => {$(
         #[test]
         fn $name() {
-            Choice { mode: $mode, given: $given, then: $then }.holds();
+            Choice { mode: $mode, given: $given, expected: $expected }.run();
         }
     )*};
 }
@@ -76,67 +76,67 @@ fn owned(primary: Option<&str>) -> Mode {
 }
 
 choices! {
-    an_empty_directory_is_waited_for: any(), &[] => Then::Waiting("no network configuration yet");
-    other_extensions_are_none_of_a_runtimes: any(), &[("regular.yaml", CALICO), ("conflist", CALICO)]
-        => Then::Waiting("no network configuration yet");
-    an_empty_file_is_no_network: any(), &[("empty.conf", "")] => Then::Waiting("empty.conf");
-    a_name_that_is_an_extension_alone_is_read: any(), &[(".conf", "")] => Then::Waiting("; .conf: ");
-    the_only_file: any(), &[("regular.conf", MINIKUBE)] => Then::In("regular.conflist");
+    an_empty_directory: any(), &[] => Expected::Waiting("no network configuration yet");
+    files_with_other_extensions_are_ignored: any(), &[("regular.yaml", CALICO), ("conflist", CALICO)]
+        => Expected::Waiting("no network configuration yet");
+    an_empty_file_is_no_network: any(), &[("empty.conf", "")] => Expected::Waiting("empty.conf");
+    a_name_that_is_only_an_extension_is_read: any(), &[(".conf", "")] => Expected::Waiting("; .conf: ");
+    the_only_file: any(), &[("regular.conf", MINIKUBE)] => Expected::In("regular.conflist");
     the_first_of_two_files: any(), &[("regular.conf", MINIKUBE), ("regular2.conf", MINIKUBE)]
-        => Then::In("regular.conflist");
+        => Expected::In("regular.conflist");
 
-    of_both_kinds_the_first: any(), BOTH => Then::In("bridge.conflist");
-    the_named_list: named("list.conflist"), BOTH => Then::In("list.conflist");
-    the_named_conf_that_is_a_conflist: named("list.conf"), BOTH => Then::In("list.conflist");
-    the_named_conflist_that_is_a_conf: named("bridge.conflist"), BOTH => Then::In("bridge.conflist");
-    a_named_file_that_never_comes: named("never-created.conf"), BOTH => Then::Waiting("never-created.conf is not there yet");
+    the_first_of_both_kinds: any(), BOTH => Expected::In("bridge.conflist");
+    the_named_list: named("list.conflist"), BOTH => Expected::In("list.conflist");
+    the_named_conf_that_is_a_conflist: named("list.conf"), BOTH => Expected::In("list.conflist");
+    the_named_conflist_that_is_a_conf: named("bridge.conflist"), BOTH => Expected::In("bridge.conflist");
+    a_named_file_that_is_missing: named("never-created.conf"), BOTH => Expected::Waiting("never-created.conf is not there yet");
     a_named_file_that_runtimes_do_not_read: named("undetectable.file"),
-        &[("bridge.conf", MINIKUBE), ("undetectable.file", CALICO)] => Then::In("undetectable.file");
-    without_a_chain_the_default_name: alone("YYY-istio-cni.conf"), BOTH => Then::In("YYY-istio-cni.conf");
-    without_a_chain_the_operators_name: alone("istio-cni.conf"), BOTH => Then::In("istio-cni.conf");
+        &[("bridge.conf", MINIKUBE), ("undetectable.file", CALICO)] => Expected::In("undetectable.file");
+    standalone_with_the_default_name: alone("YYY-istio-cni.conf"), BOTH => Expected::In("YYY-istio-cni.conf");
+    standalone_with_the_operators_name: alone("istio-cni.conf"), BOTH => Expected::In("istio-cni.conf");
 
-    an_owned_copy_of_a_single_plugin: owned(None), BOTH => Then::In(OWNED);
-    an_owned_copy_of_a_list: owned(None), &[("list.conflist", CALICO)] => Then::In(OWNED);
-    an_owned_copy_of_the_named_list: owned(Some("list.conflist")), BOTH => Then::In(OWNED);
-    an_owned_copy_is_no_network_to_copy: owned(Some(OWNED)), BOTH => Then::Waiting("is not there yet");
-    an_owned_copy_of_what_runtimes_do_not_read: owned(Some("undetectable.file")),
-        &[("undetectable.file", CALICO)] => Then::In(OWNED);
-    an_owned_copy_of_what_never_comes: owned(None), &[] => Then::Waiting("no network configuration yet");
+    an_owned_copy_of_a_single_plugin: owned(None), BOTH => Expected::In(OWNED);
+    an_owned_copy_of_a_list: owned(None), &[("list.conflist", CALICO)] => Expected::In(OWNED);
+    an_owned_copy_of_the_named_list: owned(Some("list.conflist")), BOTH => Expected::In(OWNED);
+    an_owned_copy_is_not_copied: owned(Some(OWNED)), BOTH => Expected::Waiting("is not there yet");
+    an_owned_copy_of_a_file_that_runtimes_do_not_read: owned(Some("undetectable.file")),
+        &[("undetectable.file", CALICO)] => Expected::In(OWNED);
+    an_owned_copy_of_a_missing_network: owned(None), &[] => Expected::Waiting("no network configuration yet");
 
-    an_object_without_a_network: any(), &[("empty.conflist", "{}")] => Then::Waiting("empty.conflist");
-    no_object: any(), &[("empty.conflist", "[]")] => Then::Waiting("empty.conflist");
+    an_object_without_a_network: any(), &[("empty.conflist", "{}")] => Expected::Waiting("empty.conflist");
+    an_array_instead_of_an_object: any(), &[("empty.conflist", "[]")] => Expected::Waiting("empty.conflist");
 }
 
 #[test]
-fn without_a_directory_nothing_is_chosen() {
+fn a_missing_directory_is_an_obstacle() {
     let node = Node::new();
     std::fs::remove_dir(node.path("net")).unwrap();
     let obstacles = install(&node.chained()).obstacles;
     assert!(matches!(obstacles.as_slice(), [only] if only.to_string().contains("cannot read")), "{obstacles:?}");
 }
 
-/// A wrong `cniBinDir` leaves the chain alone, until one of the node's plugins is there after all: runtimes may search
+/// With a wrong `cniBinDir` the chain is not changed until one of its plugins is in that directory: runtimes may search
 /// several directories.
 #[test]
-fn a_chain_is_entered_once_one_of_its_other_plugins_is_beside_ours() {
+fn a_chain_is_edited_once_one_of_its_other_plugins_is_in_the_plugin_directory() {
     let node = Node::new();
     node.network("list.conflist", CALICO);
     let plugins = ["bandwidth", "calico", "portmap"].map(|name| node.path("bin").join(name));
     plugins.iter().for_each(|plugin| std::fs::remove_file(plugin).unwrap());
     let obstacles = install(&node.chained()).obstacles;
     let [only] = obstacles.as_slice() else { panic!("{obstacles:?}") };
-    let (said, [net, bin]) = (only.to_string(), ["net", "bin"].map(|dir| node.path(dir).display().to_string()));
-    assert!(said.contains(&net) && said.contains(&format!("{bin} (calico, portmap, bandwidth)")), "{said}");
+    let (text, [net, bin]) = (only.to_string(), ["net", "bin"].map(|dir| node.path(dir).display().to_string()));
+    assert!(text.contains(&net) && text.contains(&format!("{bin} (calico, portmap, bandwidth)")), "{text}");
     assert_eq!(node.read("net/list.conflist"), CALICO);
-    // Links lead to paths of the node, which the agent does not have.
+    // Links lead to paths of the node that do not exist in the agent's container.
     std::os::unix::fs::symlink("/nowhere/portmap", &plugins[2]).unwrap();
     assert!(install(&node.chained()).is_empty());
     assert!(has_entry(&node.path("net/list.conflist")));
 }
 
-/// The record on the node's disk is all that tells a copy from a network.
+/// Only the record distinguishes a copy from a network.
 #[test]
-fn a_removal_without_flags_takes_a_copy_away_and_leaves_the_network() {
+fn a_removal_without_flags_removes_a_copy_and_keeps_the_network() {
     for mode in [owned(None), alone("istio-cni.conf"), named("undetectable.file")] {
         let node = Node::new();
         node.network("list.conflist", CALICO);
@@ -152,7 +152,7 @@ fn a_removal_without_flags_takes_a_copy_away_and_leaves_the_network() {
 }
 
 #[test]
-fn an_owned_copy_holds_the_network_and_the_entry() {
+fn an_owned_copy_contains_the_network_and_the_entry() {
     for (name, content, expected) in
         [("list.conflist", CALICO, chained(&value(CALICO))), ("bridge.conf", MINIKUBE, chained(&listed(MINIKUBE)))]
     {
@@ -166,9 +166,9 @@ fn an_owned_copy_holds_the_network_and_the_entry() {
 #[test]
 fn an_entry_of_an_older_schema_is_replaced() {
     let mut older = value(CALICO);
-    let entry_then =
+    let older_entry =
         serde_json::json!({ "type": "istio-cni", "name": "istio-cni", "kubernetes": { "cni_bin_dir": "/opt" } });
-    older["plugins"].as_array_mut().unwrap().insert(1, entry_then);
+    older["plugins"].as_array_mut().unwrap().insert(1, older_entry);
     let node = Node::new();
     node.network("list.conflist", &older.to_string());
     assert!(install(&node.chained()).is_empty());

@@ -1,4 +1,4 @@
-//! Program and kubeconfig: what the image and the service account have, on the node.
+//! Installed programs and kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use clap::Parser as _;
 use istio_cni::install::Flags;
 use istio_cni::install::server::Server;
 
-use super::stage::{LIST, Node, PLUGIN, install};
+use super::node::{LIST, Node, PLUGIN, install};
 
 #[derive(clap::Parser)]
 struct Program {
@@ -15,7 +15,7 @@ struct Program {
     flags: Flags,
 }
 
-/// What the command line makes of these flags, or why it does not.
+/// Parses these flags.
 fn settings(flags: &[&str]) -> Result<istio_cni::install::Settings, String> {
     let program = Program::try_parse_from(["install-cni"].iter().chain(flags)).map_err(|error| error.to_string())?;
     program.flags.settings("info").map(|(settings, _)| settings).map_err(|error| error.to_string())
@@ -48,11 +48,11 @@ fn an_older_program_is_replaced_and_others_stay() {
 }
 
 #[test]
-fn what_a_killed_installer_left_goes() {
+fn stale_temporaries_are_removed() {
     let node = installed(|node| {
         for name in ["istio-cni.tmp.1", "istio-cni.tmp.3816169537"] {
-            fs::write(node.path("bin").join(name), "half of it").unwrap();
-            // One of a moment ago may be in use.
+            fs::write(node.path("bin").join(name), "half").unwrap();
+            // A temporary that was changed a moment ago may be in use.
             let file = fs::File::options().write(true).open(node.path("bin").join(name)).unwrap();
             file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).unwrap();
         }
@@ -80,7 +80,7 @@ fn kubeconfig(node: &Node) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn a_kubeconfig_has_the_accounts_authority_and_token() {
+fn a_kubeconfig_has_the_accounts_ca_and_token() {
     let found = kubeconfig(&installed(|_| {}));
     assert_eq!(found["certificate-authority-data"], "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==");
     assert_eq!((found["token"].as_str(), found["server"].as_str()), ("token-1", "https://10.0.0.1:443"));
@@ -88,7 +88,7 @@ fn a_kubeconfig_has_the_accounts_authority_and_token() {
 }
 
 #[test]
-fn a_kubeconfig_that_verifies_nothing_has_no_authority() {
+fn a_kubeconfig_without_verification_has_no_ca() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let mut settings = node.chained();
@@ -100,7 +100,7 @@ fn a_kubeconfig_that_verifies_nothing_has_no_authority() {
 }
 
 #[test]
-fn a_kubeconfig_follows_a_server_that_has_moved_and_an_authority_of_its_own() {
+fn a_kubeconfig_is_updated_with_the_server_and_the_ca_file() {
     let node = installed(|_| {});
     fs::write(node.path("another.crt"), "another\n").unwrap();
     let mut settings = node.chained();
@@ -113,7 +113,7 @@ fn a_kubeconfig_follows_a_server_that_has_moved_and_an_authority_of_its_own() {
 }
 
 #[test]
-fn excluded_namespaces_are_names_between_commas() {
+fn excluded_namespaces_are_separated_by_commas() {
     for (given, expected) in [
         ("", &[][..]),
         ("a,b", &["a", "b"]),

@@ -1,5 +1,5 @@
-//! A node's plugin from its first network to its removal, for each kind of node: which file there is, which name the operator
-//! gives, which file results, what is in it, and what is left in the end.
+//! The installation from the first network to the removal, for each kind of network: files, the name that the operator gives, the
+//! resulting file and its content, and the files after the removal.
 
 use std::fs;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use istio_cni::install::settings::Mode;
 use istio_cni::install::{Scope, remove};
 use serde_json::Value;
 
-use super::keeping::{Kept, until};
 use super::networks::{CALICO, MINIKUBE, MISSPELT, NAMELESS, NOT_JSON, TYPELESS, alone, chained, listed, value};
-use super::stage::{Node, PLUGIN};
+use super::node::{Node, PLUGIN};
+use super::reconcile::{Installer, until};
 
-/// Whose network the runtime finds.
+/// The owner of the network that the runtime finds.
 #[derive(Clone, Copy)]
 enum Of {
     Calico,
@@ -21,21 +21,21 @@ enum Of {
     Istio,
 }
 
-struct Life {
+struct Lifecycle {
     /// `CNI_CONF_NAME`
     named: Option<&'static str>,
-    /// Files that are there from the start.
+    /// Files that exist from the start.
     given: &'static [(&'static str, &'static str)],
-    /// The file that comes when the daemon already waits for it.
+    /// A file that is created while the daemon waits for it.
     later: Option<(&'static str, &'static str)>,
-    /// The file in which the plugin is then named, and whose network that is.
+    /// The file that names the plugin in the end, and the owner of its network.
     result: &'static str,
     of: Of,
 }
 
-const ORDINARY: Life = Life { named: None, given: &[], later: None, result: "", of: Of::Calico };
+const DEFAULT: Lifecycle = Lifecycle { named: None, given: &[], later: None, result: "", of: Of::Calico };
 
-impl Life {
+impl Lifecycle {
     fn mode(&self) -> Mode {
         let primary = self.named.map(str::to_owned);
         match self.of {
@@ -52,35 +52,35 @@ impl Life {
         }
     }
 
-    async fn holds(self) {
+    async fn run(self) {
         let node = Node::new();
         for (name, content) in self.given {
             node.network(name, content);
         }
         let settings = node.settings(self.mode());
-        let mut kept = Kept::start(settings.clone());
+        let mut installer = Installer::start(settings.clone());
         if let Some((name, content)) = self.later {
-            kept.waits().await;
+            installer.waits().await;
             fs::write(node.path("net").join(name), content).unwrap();
         }
-        kept.ready().await;
+        installer.ready().await;
         let result = node.path("net").join(self.result);
         assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
         assert_eq!(value(&fs::read_to_string(&result).unwrap()), self.expected());
         assert_eq!(node.names("net"), self.names());
 
-        self.lose(&node);
-        let back =
+        self.remove_entry(&node);
+        let is_restored =
             || fs::read_to_string(&result).is_ok_and(|text| serde_json::from_str(&text).ok() == Some(self.expected()));
-        until("the plugin is named again", back).await;
+        until("the plugin is named again", is_restored).await;
 
-        kept.stop().await;
+        installer.stop().await;
         assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
-        self.is_clean(&node);
+        self.assert_clean(&node);
     }
 
-    /// Another writer takes the plugin out again.
-    fn lose(&self, node: &Node) {
+    /// Another writer removes the entry.
+    fn remove_entry(&self, node: &Node) {
         let result = node.path("net").join(self.result);
         match self.of {
             Of::Calico => fs::write(result, CALICO).unwrap(),
@@ -89,7 +89,7 @@ impl Life {
         }
     }
 
-    /// Names in the configuration directory: those that were given, the result instead of the file that it was made of.
+    /// Names in the configuration directory: the given ones, with the result instead of the file that it was converted from.
     fn names(&self) -> Vec<String> {
         let stem = |name: &str| name.split_once('.').map(|(stem, _)| stem.to_owned());
         let all = self.given.iter().chain(&self.later).map(|(name, _)| *name);
@@ -99,8 +99,8 @@ impl Life {
         names
     }
 
-    /// Nothing of the plugin is left, and nothing else has changed.
-    fn is_clean(&self, node: &Node) {
+    /// Asserts that no file of the plugin is left, and that no other file has changed.
+    fn assert_clean(&self, node: &Node) {
         assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
         let mut names = self.names();
         match self.of {
@@ -115,63 +115,63 @@ impl Life {
     }
 }
 
-macro_rules! lives {
-    ($($name:ident: $life:expr,)*) => {$(
+macro_rules! lifecycles {
+    ($($name:ident: $lifecycle:expr,)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $name() {
-            $life.holds().await;
+            $lifecycle.run().await;
         }
     )*};
 }
 
-lives! {
-    a_list_is_named: Life {
+lifecycles! {
+    a_named_list: Lifecycle {
         named: Some("00-calico.conflist"),
         given: &[("00-calico.conflist", CALICO)],
         result: "00-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    a_single_plugin_is_named: Life {
+    a_named_single_plugin: Lifecycle {
         named: Some("00-minikube_cni.conf"),
         given: &[("00-minikube_cni.conf", MINIKUBE)],
         result: "00-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    the_first_is_a_list: Life {
+    the_first_is_a_list: Lifecycle {
         given: &[("00-calico.conflist", CALICO), ("01-minikube_cni.conf", MINIKUBE)],
         result: "00-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    the_first_is_a_single_plugin: Life {
+    the_first_is_a_single_plugin: Lifecycle {
         given: &[("00-minikube_cni.conf", MINIKUBE), ("01-calico.conflist", CALICO)],
         result: "00-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_what_is_no_json_a_single_plugin: Life {
+    after_invalid_json_a_single_plugin: Lifecycle {
         given: &[("00-non_json.conf", NOT_JSON), ("01-minikube_cni.conf", MINIKUBE), ("02-calico.conflist", CALICO)],
         result: "01-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_what_is_no_json_a_list: Life {
+    after_invalid_json_a_list: Lifecycle {
         given: &[("00-non_json.conf", NOT_JSON), ("01-calico.conflist", CALICO), ("02-minikube_cni.conf", MINIKUBE)],
         result: "01-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_a_plugin_without_a_type_a_single_plugin: Life {
+    after_a_plugin_without_a_type_a_single_plugin: Lifecycle {
         given: &[("00-bad_minikube_cni.conf", TYPELESS), ("01-minikube_cni.conf", MINIKUBE), ("02-calico.conflist", CALICO)],
         result: "01-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_a_plugin_without_a_type_a_list: Life {
+    after_a_plugin_without_a_type_a_list: Lifecycle {
         given: &[("00-bad_minikube_cni.conf", TYPELESS), ("01-calico.conflist", CALICO), ("02-minikube_cni.conf", MINIKUBE)],
         result: "01-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_bad_lists_a_single_plugin: Life {
+    after_bad_lists_a_single_plugin: Lifecycle {
         given: &[
             ("00-noname_calico.conflist", NAMELESS),
             ("01-noplugins_calico.conflist", MISSPELT),
@@ -180,9 +180,9 @@ lives! {
         ],
         result: "02-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    after_bad_lists_a_list: Life {
+    after_bad_lists_a_list: Lifecycle {
         given: &[
             ("00-noname_calico.conflist", NAMELESS),
             ("01-noplugins_calico.conflist", MISSPELT),
@@ -190,37 +190,37 @@ lives! {
             ("03-minikube_cni.conf", MINIKUBE),
         ],
         result: "02-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    a_conf_is_named_and_there_is_a_conflist: Life {
+    a_conf_is_named_and_a_conflist_exists: Lifecycle {
         named: Some("00-calico.conf"),
         given: &[("00-calico.conflist", CALICO)],
         result: "00-calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    a_conflist_is_named_and_there_is_a_conf: Life {
+    a_conflist_is_named_and_a_conf_exists: Lifecycle {
         named: Some("00-minikube_cni.conflist"),
         given: &[("00-minikube_cni.conf", MINIKUBE)],
         result: "00-minikube_cni.conflist",
         of: Of::Minikube,
-        ..ORDINARY
+        ..DEFAULT
     },
-    the_named_file_comes_later_and_holds_a_list: Life {
+    the_named_file_is_created_later_and_is_a_list: Lifecycle {
         named: Some("missing_initially.conf"),
         later: Some(("missing_initially.conf", CALICO)),
         result: "missing_initially.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    the_first_network_comes_later: Life {
+    the_first_network_is_created_later: Lifecycle {
         later: Some(("calico.conflist", CALICO)),
         result: "calico.conflist",
-        ..ORDINARY
+        ..DEFAULT
     },
-    nothing_is_chained: Life { result: "YYY-istio-cni.conf", of: Of::Istio, ..ORDINARY },
-    nothing_is_chained_under_a_name_of_the_operators: Life {
+    standalone: Lifecycle { result: "YYY-istio-cni.conf", of: Of::Istio, ..DEFAULT },
+    standalone_with_the_operators_name: Lifecycle {
         named: Some("user-defined.conf"),
         result: "user-defined.conf",
         of: Of::Istio,
-        ..ORDINARY
+        ..DEFAULT
     },
 }

@@ -1,4 +1,4 @@
-//! The node kept as it should be while others change it.
+//! The installer's control loop while other programs change the node.
 
 use std::fs;
 use std::path::Path;
@@ -7,39 +7,39 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use istio_cni::install::settings::Mode;
-use istio_cni::install::{Identity, Issued, Metrics, Resolver, Settings, Sources, Status, Token, keep};
+use istio_cni::install::{Identity, Issued, Metrics, Resolver, Settings, Sources, Status, Token, run};
 use istio_cni::serve::health::Liveness;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::stage::{CONF, LIST, Node, PLUGIN, has_entry};
+use super::node::{CONF, LIST, Node, PLUGIN, has_entry};
 
 const DEADLINE: Duration = Duration::from_secs(15);
 
-/// The installer at work.
-pub(crate) struct Kept {
+/// A running installer.
+pub(crate) struct Installer {
     status: watch::Receiver<Status>,
     registry: Registry,
     end: Trigger,
     task: JoinHandle<()>,
 }
 
-impl Kept {
+impl Installer {
     pub(crate) fn start(settings: Settings) -> Self {
-        Self::with(settings, Identity::Daemon)
+        Self::with_identity(settings, Identity::Daemon)
     }
 
-    /// With this identity in the kubeconfig.
-    fn with(settings: Settings, identity: Identity) -> Self {
+    /// Starts an installer whose kubeconfig holds this identity's token.
+    fn with_identity(settings: Settings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
         let mut registry = Registry::default();
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
-        let resolver = Resolver::follow(&settings.kubeconfig.server, shutdown.clone());
+        let resolver = Resolver::start(&settings.kubeconfig.server, shutdown.clone());
         let sources = Sources { resolver, identity };
-        let task = tokio::spawn(keep(Arc::new(settings), sources, metrics, sender, liveness, shutdown));
+        let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness, shutdown));
         Self { status, registry, end, task }
     }
 
@@ -52,18 +52,18 @@ impl Kept {
         self.until("ready", |status| *status == Status::Ready).await;
     }
 
-    /// Until something must come from elsewhere.
+    /// Waits until the node is not ready.
     pub(crate) async fn waits(&mut self) {
         self.until("waiting", |status| matches!(status, Status::NotReady(_))).await;
     }
 
-    /// Until something is missing, with these words.
+    /// Waits until the node is not ready for a reason that contains `words`.
     pub(crate) async fn waits_for(&mut self, words: &str) {
         let says = |status: &Status| matches!(status, Status::NotReady(missing) if missing.join("; ").contains(words));
         self.until(words, says).await;
     }
 
-    /// How often the node has become ready.
+    /// The number of times that the node has become ready.
     pub(crate) fn times_ready(&self) -> usize {
         let metrics = self.metrics();
         let line = metrics.lines().find_map(|line| line.strip_prefix("istio_cni_installs_total{result=\"SUCCESS\"} "));
@@ -78,7 +78,7 @@ impl Kept {
 
     pub(crate) async fn stop(self) {
         self.end.trigger();
-        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when it is told to").unwrap();
+        tokio::time::timeout(DEADLINE, self.task).await.expect("it ends when shutdown is requested").unwrap();
     }
 }
 
@@ -95,25 +95,25 @@ fn is_chained(path: &Path) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_lost_comes_back_at_once() {
+async fn missing_files_and_entries_are_restored_at_once() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
     let list = node.path("net/10-net.conflist");
     for _ in 0..3 {
         let lost = Instant::now();
         fs::write(&list, LIST).unwrap();
-        until("the entry is back", || is_chained(&list)).await;
-        // The watch told of it: the poll would have taken its half minute.
+        until("the entry is restored", || is_chained(&list)).await;
+        // By an inotify event: the next resync would be half a minute later.
         assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
     }
     fs::remove_file(node.path("bin/istio-cni")).unwrap();
-    until("the plugin is back", || fs::read(node.path("bin/istio-cni")).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    until("the plugin is restored", || fs::read(node.path("bin/istio-cni")).is_ok_and(|bytes| bytes == PLUGIN)).await;
     fs::remove_file(node.path("run/istio-cni-kubeconfig")).unwrap();
-    until("the kubeconfig is back", || node.path("run/istio-cni-kubeconfig").exists()).await;
-    kept.ready().await;
-    let metrics = kept.metrics();
+    until("the kubeconfig is restored", || node.path("run/istio-cni-kubeconfig").exists()).await;
+    installer.ready().await;
+    let metrics = installer.metrics();
     for line in [
         "istio_cni_self_heals_total{reason=\"entry_missing\"} 3",
         "istio_cni_self_heals_total{reason=\"binary_missing\"} 1",
@@ -122,125 +122,126 @@ async fn what_is_lost_comes_back_at_once() {
     ] {
         assert!(metrics.contains(line), "no {line} in\n{metrics}");
     }
-    kept.stop().await;
-    assert!(has_entry(&list), "ending leaves everything in place");
+    installer.stop().await;
+    assert!(has_entry(&list), "the installation stays after shutdown");
 }
 
-/// Programs that have been compared once are not read at each look.
+/// Programs that have been compared once are not read in each pass.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_plugin_that_is_changed_in_its_place_comes_back() {
+async fn a_plugin_that_is_changed_in_place_is_restored() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
     let plugin = node.path("bin/istio-cni");
     let made = fs::metadata(&plugin).unwrap().modified().unwrap();
     let age = || made.elapsed().unwrap_or_default();
     until("the plugin is no longer new", || age() > Duration::from_secs(4)).await;
     let list = node.path("net/10-net.conflist");
     fs::write(&list, LIST).unwrap();
-    until("another look", || is_chained(&list)).await;
-    kept.ready().await;
+    until("another pass", || is_chained(&list)).await;
+    installer.ready().await;
 
     let file = fs::File::options().write(true).open(&plugin).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"?", 50_000).unwrap();
     file.set_modified(made).unwrap();
     drop(file);
-    until("the plugin is back", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
-    kept.stop().await;
+    until("the plugin is restored", || fs::read(&plugin).is_ok_and(|bytes| bytes == PLUGIN)).await;
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_plugins_own_token_is_awaited_written_and_renewed() {
+async fn the_token_of_the_plugins_account_is_awaited_written_and_renewed() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let (tokens, issued) = watch::channel(Issued::Refused("403".to_owned()));
-    let mut kept = Kept::with(node.chained(), Identity::Plugin(issued));
-    kept.until("waiting for a token", |status| {
+    let mut installer = Installer::with_identity(node.chained(), Identity::Plugin(issued));
+    installer.until("waiting for a token", |status| {
         matches!(status, Status::NotReady(missing) if missing.iter().any(|text| text.contains("no token for the plugin's kubeconfig: 403")))
     })
     .await;
     assert!(!has_entry(&node.path("net/10-net.conflist")) && !node.path("run/istio-cni-kubeconfig").exists());
     tokens.send_replace(Issued::Token(Token::new("plugin-1").unwrap()));
-    kept.ready().await;
-    kept.status.mark_unchanged();
+    installer.ready().await;
+    installer.status.mark_unchanged();
     tokens.send_replace(Issued::Token(Token::new("plugin-2").unwrap()));
     until("the new token", || node.read("run/istio-cni-kubeconfig").contains("token: plugin-2\n")).await;
-    assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());
-    // The daemon's own token is of no concern.
+    assert!(!installer.status.has_changed().unwrap(), "{:?}", *installer.status.borrow());
+    // The daemon's own token is not used.
     node.rotate("token-2");
-    until("the look", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
-    kept.stop().await;
+    until("the pass", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_token_is_passed_on_without_losing_readiness() {
+async fn a_new_token_is_written_without_a_loss_of_readiness() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
-    kept.status.mark_unchanged();
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
+    installer.status.mark_unchanged();
     for token in ["token-2", "token-3"] {
         node.rotate(token);
         until(token, || node.read("run/istio-cni-kubeconfig").contains(token)).await;
     }
-    assert!(!kept.status.has_changed().unwrap(), "{:?}", *kept.status.borrow());
-    kept.stop().await;
+    assert!(!installer.status.has_changed().unwrap(), "{:?}", *installer.status.borrow());
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_comes_late_and_goes_is_followed() {
+async fn a_directory_that_is_created_late_and_replaced_is_watched() {
     let node = Node::new();
     fs::remove_dir(node.path("net")).unwrap();
-    let mut kept = Kept::start(node.chained());
+    let mut installer = Installer::start(node.chained());
     let waits = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("cannot read") && missing[0].contains("/net"));
-    kept.until("waiting for the directory", waits).await;
+    installer.until("waiting for the directory", waits).await;
     fs::create_dir(node.path("net")).unwrap();
     let empty = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("no network configuration yet"));
-    kept.until("waiting for a network", empty).await;
+    installer.until("waiting for a network", empty).await;
     node.network("missing_initially.conflist", LIST);
-    kept.ready().await;
+    installer.ready().await;
 
     fs::rename(node.path("net"), node.path("old")).unwrap();
-    kept.until("the directory has gone", waits).await;
+    installer.until("the directory is gone", waits).await;
     fs::create_dir(node.path("net")).unwrap();
     node.network("20-other.conf", CONF);
-    kept.ready().await;
+    installer.ready().await;
     assert_eq!(node.names("net"), ["20-other.conflist"]);
-    kept.stop().await;
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_network_named_by_the_operator_is_awaited_under_both_endings() {
+async fn a_network_that_the_operator_has_named_is_awaited_with_both_extensions() {
     let node = Node::new();
     node.network("00-other.conflist", LIST);
-    let mut kept = Kept::start(node.settings(Mode::Chained { primary: Some("missing_initially.conf".to_owned()) }));
+    let mut installer =
+        Installer::start(node.settings(Mode::Chained { primary: Some("missing_initially.conf".to_owned()) }));
     let awaits = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("CNI_CONF_NAME"));
-    kept.until("awaiting the named file", awaits).await;
+    installer.until("awaiting the named file", awaits).await;
     assert_eq!(node.read("net/00-other.conflist"), LIST);
     node.network("missing_initially.conflist", LIST);
-    kept.ready().await;
+    installer.ready().await;
     assert!(has_entry(&node.path("net/missing_initially.conflist")));
-    kept.stop().await;
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_being_written_is_waited_for() {
+async fn an_incomplete_file_is_awaited() {
     let node = Node::new();
     node.network("99-loopback.conf", CONF);
     fs::write(node.path("net/05-cilium.conflist"), &LIST[..40]).unwrap();
-    let mut kept = Kept::start(node.chained());
+    let mut installer = Installer::start(node.chained());
     let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is not whole yet"));
-    kept.until("half-written", half).await;
+    installer.until("half-written", half).await;
     fs::write(node.path("net/05-cilium.conflist"), LIST).unwrap();
-    kept.ready().await;
+    installer.ready().await;
     assert!(has_entry(&node.path("net/05-cilium.conflist")));
-    assert_eq!(node.read("net/99-loopback.conf"), CONF, "never touched meanwhile");
-    kept.stop().await;
+    assert_eq!(node.read("net/99-loopback.conf"), CONF, "not changed meanwhile");
+    installer.stop().await;
 }
 
-/// A writer that insists: replaces the list whenever it finds the entry in it. Returns how often it did.
-fn insist(list: &Path, times: usize, stop: &AtomicBool) -> usize {
+/// Replaces the list whenever it contains the entry. Returns the number of replacements.
+fn replace_repeatedly(list: &Path, times: usize, stop: &AtomicBool) -> usize {
     let mut replaced = 0;
     while replaced < times && !stop.load(Ordering::Relaxed) {
         if is_chained(list) {
@@ -254,35 +255,35 @@ fn insist(list: &Path, times: usize, stop: &AtomicBool) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fight_is_throttled() {
+async fn contention_with_another_writer_is_throttled() {
     let node = Node::new();
     node.network("05-cilium.conflist", LIST);
     let list = node.path("net/05-cilium.conflist");
     let stop = Arc::new(AtomicBool::new(false));
     let writer = tokio::task::spawn_blocking({
         let (list, stop) = (list.clone(), Arc::clone(&stop));
-        move || insist(&list, usize::MAX, &stop)
+        move || replace_repeatedly(&list, usize::MAX, &stop)
     });
     let start = Instant::now();
-    let mut kept = Kept::start(node.chained());
+    let mut installer = Installer::start(node.chained());
     tokio::time::sleep(Duration::from_secs(3)).await;
     stop.store(true, Ordering::Relaxed);
     let (replaced, seconds) = (writer.await.unwrap(), start.elapsed().as_secs_f64());
     #[expect(clippy::cast_precision_loss, reason = "a count of some ten")]
     let writes = replaced as f64;
     assert!(replaced >= 5 && writes <= 12.0 + 2.0 * seconds, "{replaced} in {seconds} s");
-    kept.ready().await;
+    installer.ready().await;
     assert!(has_entry(&list));
-    kept.stop().await;
+    installer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_replacements_end_with_the_entry() {
+async fn after_a_thousand_replacements_the_list_has_the_entry() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let list = node.path("net/10-net.conflist");
-    let mut kept = Kept::start(node.chained());
-    kept.ready().await;
+    let mut installer = Installer::start(node.chained());
+    installer.ready().await;
     for number in 0..1000 {
         let temporary = list.with_extension("new");
         fs::write(&temporary, LIST.replace("1500.0", &number.to_string())).unwrap();
@@ -293,7 +294,7 @@ async fn a_thousand_replacements_end_with_the_entry() {
         text.contains("999") && text.contains("istio-cni")
     })
     .await;
-    kept.ready().await;
+    installer.ready().await;
     assert_eq!(node.names("net"), ["10-net.conflist"]);
-    kept.stop().await;
+    installer.stop().await;
 }

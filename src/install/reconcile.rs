@@ -1,0 +1,340 @@
+//! The installer's control loop: reads the node, plans, applies the plan, and repeats until the plan is empty.
+//!
+//! `daemon` runs it as a task, whose work is done by one thread. While a chain that another writer has changed lacks the
+//! plugin, pods start without redirection, and each hand-over to another thread would wait for a processor on a busy node.
+//! The loop leaves the installation in place when it ends.
+#![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
+
+use std::ffi::OsStr;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::sync::watch::Sender;
+use tokio::time::timeout;
+
+use super::files::{self, Files};
+use super::identity::Identity;
+use super::metrics::Metrics;
+use super::plan::{self, Plan, Reason, Step};
+use super::server::Resolver;
+use super::settings::Settings;
+use super::snapshot::{CompareCache, Snapshot};
+use super::status::Status;
+use super::temporary;
+use super::throttle::Throttle;
+use crate::contract;
+use crate::serve::health::Liveness;
+use crate::serve::shutdown::Shutdown;
+use crate::serve::watch::Watch;
+
+/// The interval between two passes if the installation is complete and no directory changes.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
+/// The interval between two passes if a part is missing.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The time limit of a pass for the liveness probe. A pass takes milliseconds; a later thread hangs in the node's file system.
+const PASS_LIMIT: Duration = Duration::from_secs(15);
+/// The thread's name for probes.
+const THREAD: &str = "installer";
+
+/// The sources of the kubeconfig, beside the service account's directory.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The address of the API server.
+    pub resolver: Resolver,
+    /// The holder of the token.
+    pub identity: Identity,
+}
+
+impl Sources {
+    /// Reads the node, with the current address and token.
+    fn snapshot(&self, settings: &Settings, compared: &mut CompareCache) -> Snapshot {
+        let mut snapshot = Snapshot::take_with(settings, self.resolver.resolution(), compared);
+        snapshot.account = self.identity.account(snapshot.account);
+        snapshot
+    }
+}
+
+/// Installs the plugin and corrects deviations until shutdown is requested; reports the progress to `status`.
+pub async fn run(
+    settings: Arc<Settings>,
+    sources: Sources,
+    metrics: Metrics,
+    status: Sender<Status>,
+    liveness: Liveness,
+    shutdown: Shutdown,
+) {
+    while !shutdown.is_requested() {
+        let (sources, liveness) = (sources.clone(), liveness.clone());
+        let mut reconciler = Reconciler::new(Arc::clone(&settings), sources, metrics.clone(), status.clone(), liveness);
+        let end = shutdown.clone();
+        let failure = match tokio::task::spawn_blocking(move || reconciler.run(&end)).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("installing cannot begin: {error}"),
+            // The process's hook logs a panic.
+            Err(_) => "installing has failed; the log says how".to_owned(),
+        };
+        status.send_replace(Status::NotReady(vec![failure]));
+        metrics.ready(false);
+        let _ = timeout(RETRY_INTERVAL, shutdown.requested()).await;
+    }
+    liveness.ended(THREAD);
+}
+
+/// Returns the obstacles to an installation on the node in its current state. Changes nothing.
+pub fn obstacles(settings: &Settings, sources: &Sources) -> Vec<String> {
+    let snapshot = sources.snapshot(settings, &mut CompareCache::default());
+    plan::install(settings, &snapshot).obstacles.iter().map(ToString::to_string).collect()
+}
+
+struct Reconciler {
+    settings: Arc<Settings>,
+    sources: Sources,
+    metrics: Metrics,
+    status: Sender<Status>,
+    liveness: Liveness,
+    throttle: Throttle,
+    compared: CompareCache,
+    /// The plan of the last pass: only obstacles and warnings that it did not contain are logged.
+    last: Plan,
+    was_ready: bool,
+    /// Whether the last pass changed files, so that another pass must confirm the result.
+    has_changed: bool,
+}
+
+impl Reconciler {
+    fn new(
+        settings: Arc<Settings>,
+        sources: Sources,
+        metrics: Metrics,
+        status: Sender<Status>,
+        liveness: Liveness,
+    ) -> Self {
+        let throttle = Throttle::new(Instant::now());
+        let (compared, last) = (CompareCache::default(), Plan::default());
+        let (was_ready, has_changed) = (false, false);
+        Self { settings, sources, metrics, status, liveness, throttle, compared, last, was_ready, has_changed }
+    }
+
+    /// Blocks until shutdown is requested. The thread has its own runtime, so that an event wakes this thread directly.
+    fn run(&mut self, shutdown: &Shutdown) -> io::Result<()> {
+        Builder::new_current_thread().enable_all().build()?.block_on(self.watch(shutdown));
+        Ok(())
+    }
+
+    async fn watch(&mut self, shutdown: &Shutdown) {
+        let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
+        let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
+        let mut watch = Watch::new(directories).except(is_irrelevant);
+        while !shutdown.is_requested() {
+            self.liveness.alive(THREAD, PASS_LIMIT);
+            watch.renew();
+            self.metrics.watched(watch.is_complete());
+            let is_complete = self.reconcile();
+            self.liveness.alive(THREAD, RESYNC_INTERVAL + PASS_LIMIT);
+            if self.has_changed {
+                let wait = self.throttle.take(Instant::now());
+                if self.throttle.is_contended() {
+                    tracing::warn!("{}", contention_warning(&self.last));
+                }
+                let _ = timeout(wait, shutdown.requested()).await;
+            } else {
+                tokio::select! {
+                    () = watch.changed(if is_complete { RESYNC_INTERVAL } else { RETRY_INTERVAL }) => {}
+                    () = self.sources.resolver.changed() => {}
+                    () = self.sources.identity.changed() => {}
+                    () = shutdown.requested() => {}
+                }
+            }
+        }
+    }
+
+    /// Makes one pass and returns whether the installation was complete before it. Logs after the changes, not between them.
+    fn reconcile(&mut self) -> bool {
+        let snapshot = self.sources.snapshot(&self.settings, &mut self.compared);
+        let plan = plan::install(&self.settings, &snapshot);
+        let before = self.status.borrow().clone();
+        // A node that is not ready yet reports planned steps only if they fail.
+        let is_idle = plan.steps.iter().all(|step| step.reason == Reason::Stale);
+        let status = (before == Status::Ready || is_idle).then(|| status_of(&plan, &before));
+        let published = status.filter(|status| self.publish(status));
+        let applied = self.apply(&plan);
+        published.iter().for_each(log_status);
+        self.log(&plan, &applied);
+        let failures: Vec<String> = applied.failures().map(ToString::to_string).collect();
+        if !failures.is_empty() {
+            let obstacles = plan.obstacles.iter().map(ToString::to_string);
+            let status = Status::NotReady(obstacles.chain(failures).collect());
+            if self.publish(&status) {
+                log_status(&status);
+            }
+        }
+        self.has_changed = !applied.done.is_empty() && applied.failed.is_empty();
+        self.last = plan;
+        is_complete(&self.last)
+    }
+
+    /// Applies a plan. A failed step prevents only steps after which a chain would name a missing file.
+    fn apply<'p>(&self, plan: &'p Plan) -> Applied<'p> {
+        let (files, mut applied) = (Files::new(), Applied::default());
+        let mut skips_chains = false;
+        for step in &plan.steps {
+            if skips_chains && edits_chain(step.reason) {
+                continue;
+            }
+            match files.apply(&step.operation) {
+                Ok(()) => {
+                    applied.done.push(step);
+                    if self.was_ready {
+                        self.metrics.healed(step.reason);
+                    }
+                }
+                Err(error) => {
+                    self.metrics.failed(&step.operation);
+                    skips_chains |= is_required_by_chain(step.reason, self.was_ready || plan.was_installed);
+                    applied.failed.push((step, error));
+                }
+            }
+        }
+        applied
+    }
+
+    /// Logs the steps, and obstacles and warnings that the last plan did not contain.
+    fn log(&self, plan: &Plan, applied: &Applied<'_>) {
+        for step in &applied.done {
+            tracing::info!(reason = step.reason.as_str(), "{:?}", step.operation);
+        }
+        for (step, error) in applied.failed.iter().filter(|(step, _)| step.reason == Reason::Stale) {
+            if !self.last.steps.contains(step) {
+                tracing::warn!(%error, "a temporary stays");
+            }
+        }
+        for obstacle in plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle)) {
+            tracing::warn!("waiting: {obstacle}");
+        }
+        for warning in plan.warnings.iter().filter(|warning| !self.last.warnings.contains(warning)) {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// Reports a status if it differs from the last one; returns whether it does.
+    fn publish(&mut self, status: &Status) -> bool {
+        if *self.status.borrow() == *status {
+            return false;
+        }
+        self.status.send_replace(status.clone());
+        let ready = *status == Status::Ready;
+        self.metrics.ready(ready);
+        if ready {
+            self.metrics.installed();
+            self.was_ready = true;
+        }
+        true
+    }
+}
+
+/// The results of a plan's steps; those in neither list were skipped after a failure.
+#[derive(Default)]
+struct Applied<'p> {
+    done: Vec<&'p Step>,
+    failed: Vec<(&'p Step, files::Error)>,
+}
+
+impl Applied<'_> {
+    /// The failures that make the node unready; a stale temporary affects no pod.
+    fn failures(&self) -> impl Iterator<Item = &files::Error> {
+        self.failed.iter().filter(|(step, _)| step.reason != Reason::Stale).map(|(_, error)| error)
+    }
+}
+
+/// Whether a plan contains nothing but the removal of stale temporaries.
+fn is_complete(plan: &Plan) -> bool {
+    plan.obstacles.is_empty() && plan.steps.iter().all(|step| step.reason == Reason::Stale)
+}
+
+/// Whether a step edits network configurations, which are changed in their order or not at all.
+fn edits_chain(reason: Reason) -> bool {
+    use Reason::{BinaryDiffers, BinaryMissing, KubeconfigDiffers, KubeconfigMissing, Stale};
+    !matches!(reason, Stale | BinaryMissing | BinaryDiffers | KubeconfigMissing | KubeconfigDiffers)
+}
+
+/// Whether no chain may be edited if a step for this reason fails. An older plugin and an older token still work. If the
+/// plugin was installed before, as after a reboot, it asks the agent first, and the record is written by a later pass; a chain
+/// without the plugin would start pods without redirection.
+fn is_required_by_chain(reason: Reason, was_installed: bool) -> bool {
+    match reason {
+        Reason::Stale | Reason::BinaryDiffers | Reason::KubeconfigDiffers => false,
+        Reason::KubeconfigMissing | Reason::Recorded => !was_installed,
+        _ => true,
+    }
+}
+
+/// Whether events of a file are ignored: the plugin's log, which grows with each pod, and temporaries, by which the
+/// installer's own failures would cause the next pass at once.
+fn is_irrelevant(name: &OsStr) -> bool {
+    name == contract::LOG_FILE || temporary::is_temporary(name)
+}
+
+fn log_status(status: &Status) {
+    match status {
+        Status::Ready => tracing::info!("the node is ready"),
+        Status::NotReady(missing) => tracing::warn!("the node is not ready: {}", missing.join("; ")),
+        Status::Starting => {}
+    }
+}
+
+/// The status that follows from a plan. A plan without which pods start correctly does not change it.
+fn status_of(plan: &Plan, before: &Status) -> Status {
+    if is_complete(plan) {
+        return Status::Ready;
+    }
+    if !plan.affects_pods() {
+        return before.clone();
+    }
+    let obstacles = plan.obstacles.iter().map(ToString::to_string);
+    let steps = plan.steps.iter().map(|step| format!("{}: {:?}", step.reason.as_str(), step.operation));
+    Status::NotReady(obstacles.chain(steps).collect())
+}
+
+/// The warning that another program repeatedly changes the same configuration, with the remedy if the program is known.
+fn contention_warning(plan: &Plan) -> String {
+    let path = plan.network.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let remedy =
+        if path.contains("cilium") { "; Cilium does so unless it is installed with cni.exclusive=false" } else { "" };
+    let reasons: Vec<&str> = plan.steps.iter().map(|step| step.reason.as_str()).collect();
+    format!("another program keeps changing {path} ({}){remedy}", reasons.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::plan::Operation;
+
+    fn plan(reason: Reason) -> Plan {
+        let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into(), expected: None };
+        Plan {
+            steps: vec![Step { operation, reason }],
+            network: Some("/net.d/05-cilium.conflist".into()),
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn a_new_token_does_not_change_readiness_and_a_missing_entry_does() {
+        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Ready), Status::Ready);
+        assert_eq!(status_of(&plan(Reason::KubeconfigDiffers), &Status::Starting), Status::Starting);
+        let missing = status_of(&plan(Reason::EntryMissing), &Status::Ready);
+        assert_eq!(missing, Status::NotReady(vec!["entry_missing: remove /net.d/05-cilium.conflist".to_owned()]));
+        assert_eq!(status_of(&Plan::default(), &missing), Status::Ready);
+    }
+
+    #[test]
+    fn the_warning_about_cilium_names_the_setting() {
+        let text = contention_warning(&plan(Reason::EntryMissing));
+        assert!(text.contains("05-cilium.conflist (entry_missing)") && text.contains("cni.exclusive=false"), "{text}");
+        let other =
+            contention_warning(&Plan { network: Some("/net.d/10-x.conflist".into()), ..plan(Reason::EntryMissing) });
+        assert!(!other.contains("exclusive"), "{other}");
+    }
+}

@@ -1,6 +1,6 @@
-//! Bodies of requests, read within limits of size, time and memory.
+//! Reads bodies of requests within limits of size, time and memory.
 //!
-//! `http` calls it for each request. What is kept of a body is reserved in the [`Memory`] that all connections share.
+//! `http` calls it for each request. A body's bytes are reserved in the [`Memory`] that all connections share.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -13,22 +13,23 @@ use tokio::time::timeout;
 use super::http::{Limits, Response, busy, text};
 use super::memory::{Ended, Memory, Share};
 
-/// How long what is left of a body without memory is read and dropped: a peer that still sends may not see the answer.
+/// The time for which the rest of a body is read and discarded after a refusal for lack of memory. A peer that still sends may
+/// not read the answer.
 const DISCARD: Duration = Duration::from_millis(500);
 
-/// Why a request is not handed to its handler, or not answered by it.
+/// The reason for which a request did not reach its handler, or was not answered by it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The body is too large.
     #[error("a request has at most {0} bytes here")]
     TooLarge(usize),
-    /// The body cannot be read: the peer has gone, as a rule.
+    /// The body cannot be read, usually because the peer has closed the connection.
     #[error("the request cannot be read: {0}")]
     Broken(String),
     /// The peer took too long to send the body.
     #[error("the request's body did not come within {} ms", .0.as_millis())]
     Slow(Duration),
-    /// The bodies of other requests have the memory.
+    /// The bodies of other requests occupy the memory.
     #[error("the memory for requests is exhausted; ask again")]
     Memory,
     /// The answer took too long.
@@ -37,8 +38,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The same in a word, such as a label of metrics.
-    pub fn word(&self) -> &'static str {
+    /// The name in metric labels and logs.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::TooLarge(_) => "too_large",
             Self::Broken(_) => "broken",
@@ -60,22 +61,22 @@ impl Refusal {
     }
 }
 
-/// The bytes of a body with their reservation, which ends with the last clone of the [`Bytes`] that own both.
-struct Kept {
+/// The bytes of a body and their reservation, which ends when the last clone of the owning [`Bytes`] is dropped.
+struct ReservedBytes {
     bytes: Vec<u8>,
     share: Share,
 }
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// The whole body.
+/// Reads the whole body.
 ///
 /// # Errors
-/// It is too large, comes too slowly or not to its end, or there is no memory for it.
+/// The body is too large, too slow or incomplete, or the memory is exhausted.
 pub(super) async fn read<B>(body: B, limits: &Limits, memory: &Memory) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes, Error = hyper::Error>,
@@ -84,15 +85,15 @@ where
         return Ok(Bytes::new());
     }
     let mut body = pin!(body);
-    let mut kept = Kept { bytes: Vec::new(), share: memory.share() };
-    let read = kept.fill(body.as_mut(), limits).await;
+    let mut reserved_bytes = ReservedBytes { bytes: Vec::new(), share: memory.share() };
+    let read = reserved_bytes.fill(body.as_mut(), limits).await;
     match read {
-        Ok(()) => Ok(Bytes::from_owner(kept)),
-        Err(Stop::Refused(refusal)) => Err(refusal),
-        Err(Stop::Ended(Ended::Late)) => Err(Refusal::Slow(limits.read)),
-        Err(Stop::Ended(Ended::GivenUp)) => Err(Refusal::Memory),
-        Err(Stop::Ended(Ended::Exhausted)) => {
-            drop(kept);
+        Ok(()) => Ok(Bytes::from_owner(reserved_bytes)),
+        Err(ReadError::Refused(refusal)) => Err(refusal),
+        Err(ReadError::Ended(Ended::TimedOut)) => Err(Refusal::Slow(limits.read)),
+        Err(ReadError::Ended(Ended::Evicted)) => Err(Refusal::Memory),
+        Err(ReadError::Ended(Ended::Exhausted)) => {
+            drop(reserved_bytes);
             let discard = async { while let Some(Ok(_)) = body.frame().await {} };
             let _ = timeout(DISCARD, discard).await;
             Err(Refusal::Memory)
@@ -100,28 +101,28 @@ where
     }
 }
 
-enum Stop {
+enum ReadError {
     Refused(Refusal),
     Ended(Ended),
 }
 
-impl From<Ended> for Stop {
+impl From<Ended> for ReadError {
     fn from(ended: Ended) -> Self {
         Self::Ended(ended)
     }
 }
 
-impl Kept {
-    async fn fill<B>(&mut self, mut body: Pin<&mut B>, limits: &Limits) -> Result<(), Stop>
+impl ReservedBytes {
+    async fn fill<B>(&mut self, mut body: Pin<&mut B>, limits: &Limits) -> Result<(), ReadError>
     where
         B: Body<Data = Bytes, Error = hyper::Error>,
     {
         while let Some(frame) = self.share.next(body.frame(), limits.read).await? {
-            let frame = frame.map_err(|error| Stop::Refused(Refusal::Broken(error.to_string())))?;
+            let frame = frame.map_err(|error| ReadError::Refused(Refusal::Broken(error.to_string())))?;
             let Ok(part) = frame.into_data() else { continue };
             let length = self.bytes.len() + part.len();
             if length > limits.body {
-                return Err(Stop::Refused(Refusal::TooLarge(limits.body)));
+                return Err(ReadError::Refused(Refusal::TooLarge(limits.body)));
             }
             let announced = body.size_hint().upper().and_then(|rest| usize::try_from(rest).ok());
             let capacity = capacity(self.bytes.capacity(), length, announced, limits.body);
@@ -134,8 +135,8 @@ impl Kept {
     }
 }
 
-/// Bytes to reserve for a body of which `length` have come and at most `rest` more will, where so many are reserved: twice as
-/// many if they do not suffice, so that parts are seldom copied, and no more than the body can have.
+/// The bytes to reserve for a body of which `length` have been received and at most `rest` will follow. `reserved` is doubled if
+/// it does not suffice, so that bytes are seldom copied, up to the size that the body can reach.
 fn capacity(reserved: usize, length: usize, rest: Option<usize>, largest: usize) -> usize {
     if length <= reserved {
         return reserved;
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_reserved_as_it_comes_and_never_beyond_its_end() {
+    fn the_reservation_grows_with_the_received_bytes_up_to_the_bodys_size() {
         assert_eq!(capacity(0, 1, Some(99), 150), 1, "an announced length reserves nothing");
         assert_eq!(capacity(8, 8, Some(92), 150), 8);
         assert_eq!(capacity(8, 9, Some(91), 150), 16);

@@ -1,7 +1,7 @@
 //! `/healthz` reports threads that hang; `/readyz` reports parts that are not ready, with the reasons.
 //!
 //! The daemon's parts report to [`Liveness`] and [`Readiness`]; probes read them.
-#![expect(clippy::disallowed_methods, reason = "owns the clock by which a thread is late")]
+#![expect(clippy::disallowed_methods, reason = "owns the clock of the threads' deadlines")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

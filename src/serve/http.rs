@@ -1,6 +1,7 @@
-//! HTTP/1.1 for the daemons, over any listener: bounded in size, time and number of connections, and drained at the end.
+//! An HTTP/1.1 server for the daemons, over any listener. Sizes, times and the number of connections are limited, and
+//! connections are drained at shutdown.
 //!
-//! `health`, `metrics` and `agent` hand in what answers a request; it never sees a connection.
+//! `health`, `metrics`, `agent` and `webhook` provide handlers, which get requests and no connections.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -34,7 +35,7 @@ pub type Request = hyper::Request<Bytes>;
 /// An answer with its whole body.
 pub type Response = hyper::Response<Full<Bytes>>;
 
-/// What a peer may take.
+/// The limits of a server and of each peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Request line and header fields, bytes; more is answered with 431.
@@ -44,25 +45,25 @@ pub struct Limits {
     /// Bytes of all requests' bodies that are in memory at once, until their answers; a request beyond them is answered with 503.
     /// At least one body of the largest size fits.
     pub memory: usize,
-    /// Connections at once. Further ones wait to be accepted.
+    /// The number of simultaneous connections. Further ones wait in the kernel's queue.
     pub connections: usize,
-    /// How long a peer may take to send a request head: the first one from the connection on, later ones from their first byte.
+    /// The time limit for a request head: for the first one from the connection on, for later ones from their first byte.
     pub first: Duration,
-    /// How long a connection may be without a complete request head between two requests.
+    /// The time limit for each further request head, from the end of the request before.
     pub idle: Duration,
-    /// How long a peer may take, in all, to send a body; more is answered with 408. A body that takes longer than a quarter of a
-    /// second is given up, with 503, where others need its memory. A peer that takes nothing of an answer for so long is cut off.
+    /// The time limit for a body; more is answered with 408. A body that takes longer than a quarter of a second is discarded,
+    /// with 503, if others need its memory. Also the time for which a peer may read nothing of an answer.
     pub read: Duration,
-    /// Reading a body and answering; more is answered with 408.
+    /// The time limit for reading a body and answering; more is answered with 408.
     pub request: Duration,
-    /// The age after which the next answer on a connection is the last.
+    /// The age of a connection after which the next answer is the last.
     pub connection: Duration,
-    /// What requests that are under way still get after the wish to end.
+    /// The time limit for requests in progress after shutdown is requested.
     pub drain: Duration,
 }
 
 impl Default for Limits {
-    /// For questions without a body.
+    /// Limits for requests without a body.
     fn default() -> Self {
         Self {
             head: 16 << 10,
@@ -79,11 +80,11 @@ impl Default for Limits {
     }
 }
 
-/// The moment in which a request's head was complete: an extension of the request.
+/// The time at which a request's head was complete, as an extension of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived(pub Instant);
 
-/// What answers requests.
+/// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// The answer to a request.
     fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
@@ -102,21 +103,20 @@ where
     }
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub trait Listener: Send + Sync + 'static {
-    /// One connection.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// The next connection of a peer that may have one.
+    /// Returns the next connection of a permitted peer.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// An answer of text.
+/// A plain text answer.
 pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
     content(status, header::HeaderValue::from_static("text/plain; charset=utf-8"), text)
 }
 
-/// An answer of any kind.
+/// An answer of the media type `kind`.
 pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;
@@ -124,13 +124,13 @@ pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<By
     response
 }
 
-/// The same answer as the last on its connection: the peer asks on another.
+/// Adds `Connection: close`, so that the peer uses another connection for its next request.
 pub fn closing(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
     response
 }
 
-/// The answer 503 of a server that is at one of its limits. `Retry-After` makes clients of API servers repeat the request
+/// The answer 503 of a server that has reached one of its limits. `Retry-After` makes clients of API servers repeat the request
 /// after a second, over another connection, which may lead to another replica.
 pub fn busy(why: impl Into<Bytes>) -> Response {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -138,14 +138,14 @@ pub fn busy(why: impl Into<Bytes>) -> Response {
     closing(response)
 }
 
-/// What is left to connections after the wish to end to say what they want.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-/// Bytes, below which hyper takes no limit for its buffer.
+/// The time for which connections may still send requests after shutdown is requested.
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(100);
+/// The smallest buffer limit that hyper accepts, in bytes.
 const SMALLEST_BUFFER: usize = 8 << 10;
-/// After an accept that failed, for want of file descriptors as a rule.
+/// The pause after a failed `accept`, usually for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers until the end is wished, and then what was connected before it: nobody who got through is refused.
+/// Serves until shutdown is requested, and then drains: connections that were established before are served.
 pub async fn serve<L, H>(listener: L, limits: Limits, handler: H, shutdown: Shutdown)
 where
     L: Listener,
@@ -154,8 +154,8 @@ where
     serve_over(listener, limits, |stream| std::future::ready(Ok(stream)), handler, shutdown).await;
 }
 
-/// The same over what `open` makes of a connection, such as TLS. A connection that takes its time to open holds up no
-/// other; `open` must end by itself.
+/// Like [`serve`], over the streams that `open` creates from connections, such as TLS. Connections open concurrently; `open`
+/// must have a time limit.
 pub async fn serve_over<L, O, F, S, H>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
 where
     L: Listener,
@@ -165,7 +165,7 @@ where
     H: Handler,
 {
     let slots = Arc::new(Semaphore::new(limits.connections));
-    let (alive, mut all_gone) = mpsc::channel(1);
+    let (alive, mut all_closed) = mpsc::channel(1);
     let service = Arc::new(Service { limits, memory: Memory::new(limits.memory, limits.body), handler });
     let server = Server { service, shutdown: shutdown.clone(), alive };
     loop {
@@ -190,12 +190,12 @@ where
         server.spawn(open(stream), None);
     }
     drop((listener, server));
-    if timeout(limits.drain + LAST_WORDS, all_gone.recv()).await.is_err() {
+    if timeout(limits.drain + SHUTDOWN_GRACE, all_closed.recv()).await.is_err() {
         tracing::warn!("connections were still busy at the end and are cut off");
     }
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Service<H> {
     limits: Limits,
     memory: Memory,
@@ -221,7 +221,7 @@ impl<H: Handler> Server<H> {
         let kept = (slot, self.alive.clone());
         tokio::spawn(async move {
             match opening.await {
-                Ok(stream) => converse(stream, service, shutdown).await,
+                Ok(stream) => run_connection(stream, service, shutdown).await,
                 Err(error) => tracing::debug!(%error, "a connection could not be opened"),
             }
             drop(kept);
@@ -261,8 +261,8 @@ impl Phase {
     }
 }
 
-/// One connection to its end.
-async fn converse<S, H>(stream: S, service: Arc<Service<H>>, shutdown: Shutdown)
+/// Serves one connection until it closes.
+async fn run_connection<S, H>(stream: S, service: Arc<Service<H>>, shutdown: Shutdown)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
@@ -270,7 +270,7 @@ where
     let limits = service.limits;
     let old = Arc::new(AtomicBool::new(false));
     let is_old = Arc::clone(&old);
-    // The time of the first head runs from the connection on.
+    // The time limit of the first head starts with the connection.
     let phase = Arc::new(watch::Sender::new(Phase::Head(0)));
     let (begun, mut phases) = (Arc::clone(&phase), phase.subscribe());
     let inspect = move |_: &[u8]| {
@@ -291,21 +291,21 @@ where
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle)
             .max_header_size(limits.head)
-            // What is read of a body before memory is reserved for it.
+            // Also limits the bytes of a body that are read before memory is reserved for it.
             .max_buf_size(limits.head.max(SMALLEST_BUFFER))
             // The plugin does not wait for an answer to its log lines.
             .half_close(true)
-            .serve_connection(TokioIo::new(read_by_peer(stream, limits.read)), respond)
+            .serve_connection(TokioIo::new(with_write_timeout(stream, limits.read)), respond)
     );
-    // Closed while nobody asks, a connection may be closed upon a question that is on its way.
-    let ageing = async {
+    // An idle connection that is closed may lose a request in transit, so it is closed after a last answer if possible.
+    let expiry = async {
         sleep(limits.connection).await;
         old.store(true, Ordering::Relaxed);
         sleep(limits.idle).await;
     };
-    let ending = async {
+    let shutdown_grace = async {
         shutdown.requested().await;
-        sleep(LAST_WORDS).await;
+        sleep(SHUTDOWN_GRACE).await;
     };
     let unfinished_head = async {
         while let Ok(head) = phases.wait_for(|phase| matches!(phase, Phase::Head(_))).await.map(|phase| *phase)
@@ -313,18 +313,18 @@ where
         {}
     };
     tokio::select! {
-        // Whatever a peer does to its connection concerns nobody else.
+        // A peer's connection error affects no other connection.
         _ = connection.as_mut() => return,
         () = unfinished_head => return,
-        () = ageing => {}
-        () = ending => {}
+        () = expiry => {}
+        () = shutdown_grace => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = timeout(limits.request + LAST_WORDS, connection).await;
+    let _ = timeout(limits.request + SHUTDOWN_GRACE, connection).await;
 }
 
-/// The stream, whose writes fail once the peer has taken nothing of an answer for this long.
-fn read_by_peer<S: AsyncRead + AsyncWrite>(stream: S, limit: Duration) -> Pin<Box<TimeoutStream<S>>> {
+/// Limits the time for which a peer may read nothing of an answer.
+fn with_write_timeout<S: AsyncRead + AsyncWrite>(stream: S, limit: Duration) -> Pin<Box<TimeoutStream<S>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limit));
     Box::pin(stream)
@@ -343,7 +343,7 @@ impl<H: Handler> Service<H> {
             Ok(response) => return response,
             Err(refusal) => refusal,
         };
-        tracing::warn!(reason = refusal.word(), "{refusal}");
+        tracing::warn!(reason = refusal.as_str(), "{refusal}");
         self.handler.refused(&refusal);
         refusal.answer()
     }

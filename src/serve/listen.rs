@@ -1,8 +1,8 @@
 //! Listeners: TCP ports on all interfaces, and Unix sockets for root alone.
 //!
-//! `daemon` and `agent` bind them, `http` accepts. A socket's path is replaced by `rename`, so that a process can follow
-//! another without a moment in which nobody listens; a path that another live process has taken is never removed.
-#![expect(clippy::disallowed_methods, reason = "owns the sockets' files")]
+//! `daemon` and `agent` bind them; `http` accepts connections. A socket is renamed over its predecessor, so that the path always
+//! leads to a listener. A path that another running process has taken over is never removed.
+#![expect(clippy::disallowed_methods, reason = "creates and removes the sockets' files")]
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -18,36 +18,19 @@ use tokio::time::{sleep, timeout};
 
 use super::http::Listener;
 
-/// Why nobody can be listened to.
+/// A listener could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A TCP port.
     #[error("cannot listen on port {port}: {cause}; another process may have it")]
-    Port {
-        /// The port.
-        port: u16,
-        /// Why not.
-        cause: io::Error,
-    },
-    /// A directory for sockets.
+    Port { port: u16, cause: io::Error },
+    /// The directory of the socket cannot be created, or its mode cannot be set.
     #[error("directory {} cannot be made root's own: {cause}", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// Why not.
-        cause: io::Error,
-    },
-    /// A Unix socket.
+    Directory { path: PathBuf, cause: io::Error },
     #[error("cannot listen on {}: {cause}", path.display())]
-    Socket {
-        /// The socket.
-        path: PathBuf,
-        /// Why not.
-        cause: io::Error,
-    },
+    Socket { path: PathBuf, cause: io::Error },
 }
 
-/// Listens on all interfaces, of both families where the kernel has both.
+/// Listens on all interfaces, for both address families if the kernel has both.
 pub async fn port(port: u16) -> Result<TcpListener, Error> {
     let both = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await;
     match both {
@@ -67,14 +50,14 @@ impl Listener for TcpListener {
     }
 }
 
-/// A Unix socket that root alone connects to: mode 0600, in a directory of mode 0750, and peers say who they are.
+/// A Unix socket for root alone: mode 0600, in a directory of mode 0750, with a check of each peer's credentials.
 #[derive(Debug)]
 pub struct PrivateSocket {
     listener: UnixListener,
     name: Name,
 }
 
-/// The name under which a process listens, as long as no other has taken it.
+/// The path of a socket, and the socket's identity, by which a replacement is detected.
 #[derive(Debug, Clone)]
 pub struct Name {
     path: PathBuf,
@@ -82,7 +65,7 @@ pub struct Name {
 }
 
 impl PrivateSocket {
-    /// Listens under `path`. Whoever listened there keeps the connections that it has, and gets no further ones.
+    /// Binds `path`. A process that listened there keeps its accepted connections and gets no further ones.
     pub fn bind(path: &Path) -> Result<Self, Error> {
         let parent = path.parent().unwrap_or(Path::new("/"));
         own_directory(parent).map_err(|cause| Error::Directory { path: parent.to_owned(), cause })?;
@@ -97,45 +80,45 @@ impl PrivateSocket {
         Ok(Self { listener, name: Name { path: path.to_owned(), identity } })
     }
 
-    /// The name, for whoever has to know whether it is still this process's.
+    /// The name, by which the owner detects a takeover while the listener is in use.
     pub fn name(&self) -> Name {
         self.name.clone()
     }
 }
 
 impl Name {
-    /// Whether connections under this name still come here.
+    /// Whether the path still leads to this process's socket.
     pub fn is_ours(&self) -> bool {
         identity(&self.path).is_ok_and(|found| found == self.identity)
     }
 
-    /// Whether another process listens under the name. A file that a dead process left behind is not another's.
-    pub async fn is_anothers(&self) -> bool {
+    /// Whether another process listens on the path. A file of a process that has ended does not count.
+    pub async fn is_taken_over(&self) -> bool {
         !self.is_ours() && is_served(&self.path).await
     }
 
-    /// Gives the name up. It stays where another process has taken it; without that it goes, once for all.
+    /// Removes the path unless another process has taken it over.
     pub fn remove(&self) -> io::Result<()> {
         if self.is_ours() { fs::remove_file(&self.path) } else { Ok(()) }
     }
 }
 
-/// How long a connection to a listener is held before another one is made.
+/// The time for which a connection to a listener is held before it is replaced.
 const HOLD: Duration = Duration::from_secs(2);
-/// Between two connections, at least.
+/// The shortest interval between two connections.
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// What a connection to a Unix socket's path finds.
+/// The result of a connection attempt to a Unix socket's path.
 enum Peer {
-    /// A listener, which may not have accepted the connection yet.
+    /// A process listens; it may not have accepted the connection yet.
     Listens(UnixStream),
-    /// A listener whose backlog is full, or a failure that says nothing about the listener.
+    /// The listener's backlog is full, or the attempt failed for a reason unrelated to the listener.
     Unknown,
-    /// No file, or no process behind the file.
+    /// The file is missing, or no process listens.
     Absent,
 }
 
-/// Connects without waiting: the kernel refuses or queues a connection at once.
+/// Connects. Does not wait, because the kernel refuses or queues a connection at once.
 async fn connect(path: &Path) -> Peer {
     match UnixStream::connect(path).await {
         Ok(stream) => Peer::Listens(stream),
@@ -146,14 +129,14 @@ async fn connect(path: &Path) -> Peer {
     }
 }
 
-/// Whether a live process listens under a path.
+/// Whether a process listens on a path.
 pub async fn is_served(path: &Path) -> bool {
     !matches!(connect(path).await, Peer::Absent)
 }
 
-/// Returns once no process listens under a path. The kernel closes the connection that is held meanwhile when the listener
-/// dies, so that its death is noticed at once.
-pub async fn abandoned(path: &Path) {
+/// Returns once no process listens on a path. Holds a connection, which the kernel closes at once when the listening process
+/// ends.
+pub async fn until_abandoned(path: &Path) {
     loop {
         match connect(path).await {
             Peer::Absent => return,
@@ -166,7 +149,7 @@ pub async fn abandoned(path: &Path) {
     }
 }
 
-/// Removes the name of a socket on which nobody listens any more, where there is one.
+/// Removes the path of a socket whose process has ended, if it exists.
 pub fn remove_dead(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -189,7 +172,7 @@ impl Listener for PrivateSocket {
     }
 }
 
-/// Root, and the user that the daemon itself is.
+/// Whether a peer is root or the daemon's own user.
 fn may_connect(peer: u32, own: u32) -> bool {
     peer == 0 || peer == own
 }
@@ -198,10 +181,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
-/// The kubelet makes directories that all may enter.
+/// Creates a directory of mode 0750, or sets that mode: the kubelet creates `hostPath` directories with 0755.
 fn own_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o750).create(path)?;
-    // Setting the mode that a directory has is an event for its watchers, too.
+    // Setting the current mode would also be an inotify event.
     if fs::metadata(path)?.permissions().mode() & 0o7777 == 0o750 {
         return Ok(());
     }
@@ -222,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_is_roots_alone() {
+    async fn a_socket_is_accessible_to_root_only() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/agent.sock");
         let _socket = PrivateSocket::bind(&path).unwrap();
@@ -231,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_another_has_taken_stays() {
+    async fn a_path_that_another_listener_has_taken_over_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         fs::write(&path, "left by a process that was killed").unwrap();
@@ -246,24 +229,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_without_a_listener_is_nobodys_and_a_listeners_death_is_noticed_at_once() {
+    async fn the_end_of_a_listener_is_detected_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
         let old = PrivateSocket::bind(&path).unwrap();
         let new = PrivateSocket::bind(&path).unwrap();
-        assert!(old.name().is_anothers().await && is_served(&path).await);
-        let abandoned = abandoned(&path);
+        assert!(old.name().is_taken_over().await && is_served(&path).await);
+        let abandoned = until_abandoned(&path);
         tokio::pin!(abandoned);
         let early = timeout(Duration::from_millis(200), &mut abandoned).await;
         assert!(early.is_err(), "a process listens");
-        // As by SIGKILL: the file stays.
+        // The file stays, as after SIGKILL.
         drop(new);
-        timeout(HOLD / 2, abandoned).await.expect("a death is noticed before the connection is made anew");
-        assert!(path.exists() && !old.name().is_anothers().await && !is_served(&path).await);
+        timeout(HOLD / 2, abandoned).await.expect("the end is detected before the connection is replaced");
+        assert!(path.exists() && !old.name().is_taken_over().await && !is_served(&path).await);
     }
 
     #[tokio::test]
-    async fn a_port_that_is_taken_is_named() {
+    async fn the_error_of_a_port_in_use_names_it() {
         let taken = port(0).await.unwrap();
         let number = taken.local_addr().unwrap().port();
         let error = port(number).await.unwrap_err().to_string();

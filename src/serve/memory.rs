@@ -1,11 +1,11 @@
 //! Memory for the bodies of requests: a number of bytes that all connections of a server share.
 //!
-//! `body` reserves bytes before it keeps them, and they return when the body is dropped. A length that a peer announces
-//! reserves nothing. Where the memory is exhausted:
-//! - The oldest unfinished body can grow to the largest size, for others leave that much free. Bodies that hold a part each
-//!   therefore never wait for each other without end.
-//! - Of the others the smallest grows first: small bodies, as most are, do not wait behind large ones.
-//! - A body whose peer has kept the server waiting for longer than [`SLOW`] is given up when another needs bytes.
+//! `body` reserves bytes before it stores them, and dropping the body releases them. An announced length reserves no bytes. If
+//! the memory is exhausted:
+//! - The oldest unfinished body can always grow to the largest size, because others leave that much free. This prevents a
+//!   deadlock of bodies that each hold a part.
+//! - Among the others the smallest grows first: most bodies are small, and they do not wait behind large ones.
+//! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another needs bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,12 +14,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The time, in all, that a peer may keep the server waiting for its body while others need memory.
+/// The total time that the server waits for a peer's body while others need memory.
 const SLOW: Duration = Duration::from_millis(250);
-/// How long a body waits for memory in all.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks for peers that have become slow.
-const TICK: Duration = Duration::from_millis(50);
+/// The total time that a body waits for memory.
+const MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
+/// The interval between two searches for slow peers.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The memory; clones share it.
 #[derive(Debug, Clone)]
@@ -28,20 +28,20 @@ pub(super) struct Memory(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     bodies: Mutex<Bodies>,
-    /// Bytes have returned, or another body is the oldest.
+    /// Notified when bytes are released or another body becomes the oldest.
     changed: Notify,
 }
 
-/// What is free, and who may have it.
+/// The free bytes and the unfinished bodies.
 #[derive(Debug)]
 struct Bodies {
-    /// Bytes.
+    /// In bytes.
     free: usize,
-    /// Bytes of the largest body.
+    /// The largest permitted body, in bytes.
     largest: usize,
-    /// Bytes of bodies that are given up and not dropped yet.
-    leaving: usize,
-    /// The next body's number.
+    /// The bytes of evicted bodies that are not dropped yet.
+    evicted: usize,
+    /// The last assigned number.
     next: u64,
     /// By number, the oldest first.
     unfinished: BTreeMap<u64, Unfinished>,
@@ -50,54 +50,54 @@ struct Bodies {
 /// A body that is not complete.
 #[derive(Debug, Default)]
 struct Unfinished {
-    /// Bytes.
+    /// Reserved bytes.
     held: usize,
-    /// Whether it waits for memory.
+    /// Whether the body waits for memory.
     waits: bool,
-    /// How long the peer has kept the server waiting, up to `since`.
+    /// The time for which the server has waited for the peer, up to `since`.
     waited: Duration,
-    /// Since when the server waits for the peer.
+    /// The start of the current wait for the peer.
     since: Option<Instant>,
-    /// Tells its [`Share`] that it is given up.
-    given_up: Arc<Notify>,
+    /// Notifies the [`Share`] of its eviction.
+    eviction: Arc<Notify>,
 }
 
-/// One body's part of the memory, which returns when this is dropped.
+/// One body's part of the memory, which is released on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Memory,
     number: u64,
     held: usize,
-    /// What is left of [`PATIENCE`].
-    patience: Duration,
+    /// The rest of [`MEMORY_TIMEOUT`].
+    remaining_wait: Duration,
     is_finished: bool,
-    given_up: Arc<Notify>,
+    eviction: Arc<Notify>,
 }
 
-/// Why a body is not read to its end.
+/// The reason for which the reading of a body ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// No memory became free in time.
     Exhausted,
     /// Another body needed the memory, and the peer of this one was slow.
-    GivenUp,
-    /// The peer took longer than it may.
-    Late,
+    Evicted,
+    /// The peer exceeded its time limit.
+    TimedOut,
 }
 
 impl Memory {
-    /// So many bytes, or those of one of the largest bodies if that is more.
+    /// Creates a memory of `bytes`, or of `largest` if that is more.
     pub(super) fn new(bytes: usize, largest: usize) -> Self {
         let free = bytes.max(largest);
-        let bodies = Bodies { free, largest, leaving: 0, next: 0, unfinished: BTreeMap::new() };
+        let bodies = Bodies { free, largest, evicted: 0, next: 0, unfinished: BTreeMap::new() };
         Self(Arc::new(Shared { bodies: Mutex::new(bodies), changed: Notify::new() }))
     }
 
-    /// The part of a new body, without any bytes.
+    /// Creates the part of a new body, without reserved bytes.
     pub(super) fn share(&self) -> Share {
-        let given_up = Arc::new(Notify::new());
-        let number = self.bodies().begin(Arc::clone(&given_up));
-        Share { memory: self.clone(), number, held: 0, patience: PATIENCE, is_finished: false, given_up }
+        let eviction = Arc::new(Notify::new());
+        let number = self.bodies().begin(Arc::clone(&eviction));
+        Share { memory: self.clone(), number, held: 0, remaining_wait: MEMORY_TIMEOUT, is_finished: false, eviction }
     }
 
     fn bodies(&self) -> MutexGuard<'_, Bodies> {
@@ -106,26 +106,26 @@ impl Memory {
 }
 
 impl Share {
-    /// Reserves bytes up to so many in all, waiting for them if need be. A body waits for [`PATIENCE`] in all, however often it
-    /// grows, so that it is refused for want of memory before the time of its request ends.
+    /// Grows the reservation to `bytes` and waits for them if necessary. All waits of a body together are limited by
+    /// [`MEMORY_TIMEOUT`], so that it is refused for lack of memory before the time limit of its request.
     ///
     /// # Errors
-    /// They do not become free in time, or this body is given up for another.
+    /// The bytes do not become free in time, or this body is evicted for another.
     pub(super) async fn grow_to(&mut self, bytes: usize) -> Result<(), Ended> {
         let by = bytes.saturating_sub(self.held);
         if by == 0 {
             return Ok(());
         }
         let begin = Instant::now();
-        let reserved = self.reserve(by, begin + self.patience).await;
-        self.patience = self.patience.saturating_sub(begin.elapsed());
+        let reserved = self.reserve(by, begin + self.remaining_wait).await;
+        self.remaining_wait = self.remaining_wait.saturating_sub(begin.elapsed());
         reserved
     }
 
     async fn reserve(&mut self, by: usize, deadline: Instant) -> Result<(), Ended> {
         let memory = self.memory.clone();
         loop {
-            // Made before the look: what changes from now on is noticed.
+            // Created before the check, so that no later change is missed.
             let changed = memory.0.changed.notified();
             if memory.bodies().grow(self.number, by, Instant::now()) {
                 self.held += by;
@@ -135,30 +135,30 @@ impl Share {
                 return Err(Ended::Exhausted);
             }
             tokio::select! {
-                () = self.given_up.notified() => return Err(Ended::GivenUp),
+                () = self.eviction.notified() => return Err(Ended::Evicted),
                 () = changed => {}
-                () = sleep(TICK) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
     }
 
-    /// The next part of the body, for which the peer has what it has not used up of `limit` yet.
+    /// Waits for the next part of the body. All waits for the peer together are limited by `limit`.
     ///
     /// # Errors
-    /// That is over, or this body is given up for another.
+    /// The limit is exceeded, or this body is evicted for another.
     pub(super) async fn next<T>(&self, part: impl Future<Output = T>, limit: Duration) -> Result<T, Ended> {
         let waited = self.memory.bodies().wait_for_peer(self.number, Instant::now());
         let next = tokio::select! {
             biased;
             part = part => Ok(part),
-            () = self.given_up.notified() => Err(Ended::GivenUp),
-            () = sleep(limit.saturating_sub(waited)) => Err(Ended::Late),
+            () = self.eviction.notified() => Err(Ended::Evicted),
+            () = sleep(limit.saturating_sub(waited)) => Err(Ended::TimedOut),
         };
-        self.memory.bodies().heard_from_peer(self.number, Instant::now());
+        self.memory.bodies().end_wait_for_peer(self.number, Instant::now());
         next
     }
 
-    /// The body is complete: its bytes stay reserved, and it can no longer be given up.
+    /// Marks the body as complete: its bytes stay reserved, and it can no longer be evicted.
     pub(super) fn finish(&mut self) {
         self.is_finished = true;
         self.memory.bodies().finish(self.number, self.held);
@@ -179,13 +179,13 @@ impl Drop for Share {
 }
 
 impl Bodies {
-    fn begin(&mut self, given_up: Arc<Notify>) -> u64 {
+    fn begin(&mut self, eviction: Arc<Notify>) -> u64 {
         self.next += 1;
-        self.unfinished.insert(self.next, Unfinished { given_up, ..Unfinished::default() });
+        self.unfinished.insert(self.next, Unfinished { eviction, ..Unfinished::default() });
         self.next
     }
 
-    /// Reserves the bytes; otherwise gives up a slow body, if there is one and none is leaving.
+    /// Reserves the bytes. If that is impossible, evicts a slow body, unless an evicted one is not dropped yet.
     fn grow(&mut self, number: u64, by: usize, now: Instant) -> bool {
         let admitted = self.admits(number, by);
         if let Some(body) = self.unfinished.get_mut(&number) {
@@ -194,17 +194,17 @@ impl Bodies {
         }
         if admitted {
             self.free -= by;
-        } else if self.leaving == 0
+        } else if self.evicted == 0
             && let Some(slowest) = self.slowest(number, now)
             && let Some(body) = self.unfinished.remove(&slowest)
         {
-            self.leaving = body.held;
-            body.given_up.notify_one();
+            self.evicted = body.held;
+            body.eviction.notify_one();
         }
         admitted
     }
 
-    /// Whether a body may have so many bytes more.
+    /// Whether a body may reserve this number of further bytes.
     fn admits(&self, number: u64, by: usize) -> bool {
         let Some(own) = self.unfinished.get(&number) else { return false };
         let Some((oldest, first)) = self.unfinished.first_key_value() else { return false };
@@ -217,31 +217,31 @@ impl Bodies {
         by + self.largest.saturating_sub(first.held) <= self.free && !self.unfinished.iter().any(before)
     }
 
-    /// Of the bodies that hold bytes and whose peers are slow, the one whose peer is the slowest.
+    /// The body with the slowest peer among those that hold bytes and whose peers are slow.
     fn slowest(&self, except: u64, now: Instant) -> Option<u64> {
         let holding = self.unfinished.iter().filter(|(number, body)| **number != except && body.held > 0);
         let slow = holding.map(|(number, body)| (body.waited(now), *number)).filter(|(waited, _)| *waited > SLOW);
         slow.max().map(|(_, number)| number)
     }
 
-    /// How long the peer has kept the server waiting before.
+    /// Starts a wait for the peer; returns the total time of the waits before.
     fn wait_for_peer(&mut self, number: u64, now: Instant) -> Duration {
         let Some(body) = self.unfinished.get_mut(&number) else { return Duration::ZERO };
         body.since = Some(now);
         body.waited
     }
 
-    fn heard_from_peer(&mut self, number: u64, now: Instant) {
+    fn end_wait_for_peer(&mut self, number: u64, now: Instant) {
         if let Some(body) = self.unfinished.get_mut(&number) {
             body.waited = body.waited(now);
             body.since = None;
         }
     }
 
-    /// A body that is given up is not leaving any more, either.
+    /// Removes a body that is complete or dropped. An evicted body is no longer in `unfinished`.
     fn finish(&mut self, number: u64, held: usize) {
         if self.unfinished.remove(&number).is_none() {
-            self.leaving = self.leaving.saturating_sub(held);
+            self.evicted = self.evicted.saturating_sub(held);
         }
     }
 }

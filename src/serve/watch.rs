@@ -69,17 +69,17 @@ impl Watch {
         let Some(mut watches) = self.events.as_ref().map(EventStream::watches) else { return Ok(()) };
         let mut failure = Ok(());
         for (dir, watched) in &mut self.directories {
-            let there = identity(dir);
-            if there == watched.as_ref().map(|(identity, _)| *identity) {
+            let current = identity(dir);
+            if current == watched.as_ref().map(|(identity, _)| *identity) {
                 continue;
             }
             if let Some((_, gone)) = watched.take() {
                 // Fails if the watch was removed with its directory, which is the usual case.
                 let _ = watches.remove(gone);
             }
-            let Some(there) = there else { continue };
+            let Some(current) = current else { continue };
             match watches.add(dir, changes()) {
-                Ok(watch) => *watched = Some((there, watch)),
+                Ok(watch) => *watched = Some((current, watch)),
                 Err(error) => failure = Err(format!("{} cannot be watched: {error}", dir.display())),
             }
         }
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const DEADLINE: Duration = Duration::from_secs(10);
 
     fn watch(dir: &Path) -> Watch {
         let mut watch = Watch::new([dir.to_owned()]);
@@ -143,7 +143,7 @@ mod tests {
 
     /// Returns the file name of the next event.
     async fn next_name(watch: &mut Watch) -> Option<OsString> {
-        tokio::time::timeout(PATIENCE, watch.event()).await.unwrap()
+        tokio::time::timeout(DEADLINE, watch.event()).await.unwrap()
     }
 
     #[tokio::test]
@@ -186,7 +186,7 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             watch.renew();
             fs::write(dir.join("first"), "").unwrap();
-            // Its event comes together with the end of the former watch.
+            // Its event follows the end of the former watch.
             next_name(&mut watch).await;
             fs::write(dir.join(at), "").unwrap();
             assert_eq!(next_name(&mut watch).await.unwrap(), at);

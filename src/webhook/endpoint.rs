@@ -172,7 +172,7 @@ impl Handler for Endpoint {
         if !matches!(refusal, Refusal::Late(_)) {
             self.metrics.requested();
         }
-        self.metrics.refused(refusal.word());
+        self.metrics.refused(refusal.as_str());
     }
 }
 

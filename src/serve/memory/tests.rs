@@ -1,8 +1,8 @@
-//! Who gets memory where there is too little, with a clock that the tests set.
+//! Distribution of scarce memory, with a clock that the tests set.
 
 use super::*;
 
-/// Ten bytes, of which the largest body has four.
+/// A memory of ten bytes, with bodies of at most four.
 fn memory() -> Memory {
     Memory::new(10, 4)
 }
@@ -19,7 +19,7 @@ fn free(memory: &Memory) -> usize {
 }
 
 #[tokio::test]
-async fn bytes_return_when_a_body_is_dropped_and_not_when_it_is_complete() {
+async fn bytes_are_released_when_a_body_is_dropped_and_not_when_it_is_complete() {
     let memory = memory();
     let mut body = memory.share();
     body.grow_to(3).await.unwrap();
@@ -32,13 +32,13 @@ async fn bytes_return_when_a_body_is_dropped_and_not_when_it_is_complete() {
 }
 
 #[tokio::test]
-async fn the_oldest_body_can_always_become_the_largest() {
+async fn the_oldest_body_can_always_grow_to_the_largest_size() {
     let (memory, now) = (memory(), Instant::now());
     let [mut oldest, mut second, mut third] = [(); 3].map(|()| memory.share());
     assert!(grows(&mut oldest, 1, now) && grows(&mut second, 4, now) && grows(&mut third, 2, now));
     assert!(!grows(&mut third, 1, now), "three bytes are the oldest body's");
     assert!(grows(&mut oldest, 3, now));
-    // Complete and dropped, it leaves enough for the one that is the oldest now.
+    // Its bytes suffice for the body that is the oldest now.
     oldest.finish();
     drop(oldest);
     assert!(grows(&mut third, 2, now), "the second is as large as can be");
@@ -46,7 +46,7 @@ async fn the_oldest_body_can_always_become_the_largest() {
 }
 
 #[tokio::test]
-async fn the_smallest_of_those_that_wait_grows_first() {
+async fn the_smallest_waiting_body_grows_first() {
     let (memory, now) = (memory(), Instant::now());
     let [_oldest, mut large, mut small, mut done] = [(); 4].map(|()| memory.share());
     assert!(grows(&mut large, 2, now) && grows(&mut small, 1, now) && grows(&mut done, 3, now));
@@ -59,7 +59,7 @@ async fn the_smallest_of_those_that_wait_grows_first() {
 }
 
 #[tokio::test]
-async fn of_slow_bodies_the_slowest_is_given_up_for_another_and_no_other_is() {
+async fn only_the_slowest_body_is_evicted_for_another() {
     let (memory, start) = (memory(), Instant::now());
     let [mut quick, mut slow, mut slower, mut late] = [(); 4].map(|()| memory.share());
     for body in [&mut quick, &mut slow, &mut slower] {
@@ -70,29 +70,29 @@ async fn of_slow_bodies_the_slowest_is_given_up_for_another_and_no_other_is() {
     memory.bodies().wait_for_peer(slower.number, start);
     assert!(!grows(&mut late, 3, after(250)), "nobody has been slow yet");
     assert_eq!(memory.bodies().unfinished.len(), 4);
-    memory.bodies().heard_from_peer(slow.number, after(400));
+    memory.bodies().end_wait_for_peer(slow.number, after(400));
     for _ in 0..2 {
         assert!(!grows(&mut late, 3, after(500)), "nothing is free before the other body is dropped");
     }
-    assert_eq!(slower.next(std::future::pending::<()>(), Duration::from_secs(60)).await, Err(Ended::GivenUp));
+    assert_eq!(slower.next(std::future::pending::<()>(), Duration::from_secs(60)).await, Err(Ended::Evicted));
     assert_eq!(memory.bodies().unfinished.len(), 3, "one was enough");
     drop(slower);
     assert!(grows(&mut late, 3, after(500)));
-    assert_eq!(memory.bodies().leaving, 0);
+    assert_eq!(memory.bodies().evicted, 0);
 }
 
 #[tokio::test]
-async fn a_peer_has_so_much_time_in_all_and_a_body_waits_so_long_for_memory() {
+async fn waits_for_a_peer_and_for_memory_are_limited_in_total() {
     let memory = Memory::new(4, 4);
     let limit = Duration::from_millis(200);
     let [mut first, mut second] = [(); 2].map(|()| memory.share());
     first.grow_to(4).await.unwrap();
     first.next(sleep(limit / 2), limit).await.unwrap();
-    assert_eq!(first.next(sleep(limit * 2 / 3), limit).await, Err(Ended::Late), "half of the time is used up");
+    assert_eq!(first.next(sleep(limit * 2 / 3), limit).await, Err(Ended::TimedOut), "half of the time is used up");
     first.finish();
     let begin = Instant::now();
     assert_eq!(second.grow_to(1).await, Err(Ended::Exhausted));
-    assert!(begin.elapsed() >= PATIENCE);
+    assert!(begin.elapsed() >= MEMORY_TIMEOUT);
     drop(second);
     let mut third = memory.share();
     let waiting = tokio::spawn(async move { third.grow_to(1).await });
@@ -102,14 +102,14 @@ async fn a_peer_has_so_much_time_in_all_and_a_body_waits_so_long_for_memory() {
 }
 
 #[tokio::test]
-async fn a_body_that_grows_often_waits_no_longer_for_memory() {
+async fn the_wait_for_memory_is_limited_over_all_growths() {
     let memory = Memory::new(4, 4);
     let [mut first, mut second] = [(); 2].map(|()| memory.share());
     first.grow_to(4).await.unwrap();
     first.finish();
     let begin = Instant::now();
     let drops = async {
-        sleep(PATIENCE / 2).await;
+        sleep(MEMORY_TIMEOUT / 2).await;
         drop(first);
     };
     let (grown, ()) = tokio::join!(second.grow_to(1), drops);
@@ -120,6 +120,6 @@ async fn a_body_that_grows_often_waits_no_longer_for_memory() {
     let begin = Instant::now();
     assert_eq!(second.grow_to(2).await, Err(Ended::Exhausted));
     let rest = begin.elapsed();
-    assert!(waited >= PATIENCE / 2 && rest < PATIENCE, "{waited:?}, then {rest:?}");
-    assert_eq!((second.grow_to(2).await, second.patience), (Err(Ended::Exhausted), Duration::ZERO));
+    assert!(waited >= MEMORY_TIMEOUT / 2 && rest < MEMORY_TIMEOUT, "{waited:?}, then {rest:?}");
+    assert_eq!((second.grow_to(2).await, second.remaining_wait), (Err(Ended::Exhausted), Duration::ZERO));
 }

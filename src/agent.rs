@@ -1,4 +1,4 @@
-//! The node's sockets: answers the plugin with facts of this node's pods, and takes its log lines.
+//! The agent's sockets: serves facts of this node's pods to the plugin, and receives the plugin's log lines.
 //!
 //! ```text
 //! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ answer ─▶ agent.sock ─ pod::agent in the plugin
@@ -6,9 +6,9 @@
 //! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics
 //! ```
 //!
-//! `daemon` binds the [`Sockets`], [`serve`]s them and keeps the [`Cache`] by [`watch`]. Nothing here waits for the API
-//! server before it answers, and a pod that nobody knows is "unknown", never "without a sidecar". An agent that ends asks its
-//! successor on `agent.sock` where that one has installed the plugin.
+//! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No answer waits for the API server,
+//! and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down requests the
+//! directories of its successor's installation on `agent.sock`.
 
 mod answer;
 mod cache;

@@ -1,25 +1,25 @@
-//! The life of `install-cni`: installer, agent, repair, health and metrics from start to removal.
+//! The program `install-cni`: runs installer, agent, repair, health and metrics from start to shutdown.
 //!
 //! ```text
-//! flags, environment ─ flags ─▶ Settings ─ run ─▶ tasks … SIGTERM ─ upgrade ─▶ Answer ─ ending ─▶ Keep(why) | Remove(why)
+//! flags, environment ─ flags ─▶ Settings ─ run ─▶ tasks … SIGTERM ─ daemon_set ─▶ DaemonSetState ─ decide ─▶ Action
 //! ```
 //!
-//! Only the binary calls it. It joins the rooms and has no rules of its own, save the one by which an upgrade is told from
-//! a removal. Nothing that the API server does delays the installer.
+//! Only the binary calls it. Its only decision of its own is whether a shutdown belongs to an upgrade or a removal; all others
+//! are made by the modules that it combines. The installer never waits for the API server.
 
-mod ending;
+mod daemon_set;
+mod decide;
 mod flags;
-mod plugin;
 mod ports;
 mod program;
 mod run;
-mod selection;
+mod scheduling;
 mod settings;
+mod sockets;
 mod status;
 mod successor;
 mod taint;
 mod uninstall;
-mod upgrade;
 
 use std::io;
 use std::path::PathBuf;
@@ -32,25 +32,25 @@ pub use run::run;
 pub use settings::Settings;
 pub use uninstall::uninstall;
 
-/// Why the daemon, or a removal by hand, ends in failure.
+/// The daemon or `install-cni uninstall` failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Flags of installing.
+    /// A flag of the installer is invalid.
     #[error(transparent)]
     Install(#[from] install::flags::Error),
-    /// Flags of repair.
+    /// A flag of repair is invalid.
     #[error(transparent)]
     Repair(#[from] repair::SettingsError),
-    /// The pods that the agent answers for are those of a node.
+    /// The node's name, by which pods are selected, is missing.
     #[error("the node has no name: set NODE_NAME from spec.nodeName")]
     NoNode,
-    /// The wish to end could not be heard.
+    /// No signal handler could be installed.
     #[error("no signal can be waited for: {0}")]
     Signals(io::Error),
-    /// Somebody would put back what is removed.
+    /// A running agent would restore the installation.
     #[error("an agent listens on {}: it would put everything back; delete the DaemonSet, and it removes all by itself", .0.display())]
     AgentRuns(PathBuf),
-    /// Some of it is still there.
+    /// Files remain; the log has an error for each.
     #[error("the removal is incomplete (errors logged above: {0}); `install-cni uninstall` tries again")]
     Incomplete(usize),
 }

@@ -12,7 +12,7 @@ pub mod http;
 pub mod kubeconfig;
 pub mod lookup;
 #[cfg(feature = "daemons")]
-pub mod watched;
+pub mod watch;
 
 #[cfg(test)]
 pub(crate) use extract::ANNOTATIONS;

@@ -1,4 +1,4 @@
-//! A request on `agent.sock` → its answer. What is asked is parsed here and nowhere else.
+//! Parses requests on `agent.sock` and answers them.
 
 use std::time::Duration;
 
@@ -12,40 +12,40 @@ use crate::install::Installation;
 use crate::pod::PodName;
 use crate::serve::http::{Request, Response, content, text};
 
-/// How long a pod is waited for: half of what the plugin waits for the answer (`LookupBudget::agent`).
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit of a lookup: half of the plugin's time limit for the answer (`LookupBudget::agent`).
+const LOOKUP_LIMIT: Duration = Duration::from_secs(1);
 
-/// Path on `agent.sock` under which an agent tells the directories in which it has installed the plugin.
+/// The path on `agent.sock` of the directories in which an agent has installed the plugin.
 pub const DIRECTORIES: &str = "/directories";
 
-/// What a request asks for.
+/// A valid request.
 #[derive(Debug, PartialEq, Eq)]
-enum Question {
+enum Query {
     /// `GET /pod?namespace=…&name=…&uid=…`, by the plugin: the facts of a pod.
     Pod { pod: PodName, uid: Option<String> },
-    /// `GET /directories`, by an agent that ends: where this agent has installed the plugin.
+    /// `GET /directories`, by an agent that shuts down: the directories of this agent's installation.
     Directories,
 }
 
-/// Answers the plugin, and the agent that this one has superseded.
+/// Answers a request of the plugin, or of the agent that this one has superseded.
 pub(super) async fn answer(
     request: Request,
     cache: &Cache,
     installation: &Installation,
     metrics: &Metrics,
 ) -> Response {
-    let response = match question(&request) {
-        Err(refusal) => refusal.say(),
-        Ok(Question::Directories) => return directories(installation.clone()).await,
-        Ok(Question::Pod { pod, uid }) => {
-            let lookup = cache.lookup(&pod, uid.as_deref(), PATIENCE).await;
+    let answer = match parse(&request) {
+        Err(invalid) => invalid.response(),
+        Ok(Query::Directories) => return directories(installation.clone()).await,
+        Ok(Query::Pod { pod, uid }) => {
+            let lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
             metrics.looked_up(&lookup);
             tracing::debug!(%pod, uid, result = lookup.as_str(), "asked for a pod");
-            say(&lookup)
+            response(&lookup)
         }
     };
-    metrics.answered(response.status());
-    response
+    metrics.answered(answer.status());
+    answer
 }
 
 async fn directories(installation: Installation) -> Response {
@@ -55,16 +55,16 @@ async fn directories(installation: Installation) -> Response {
     }
 }
 
-/// Why a request is no question.
+/// The invalid part of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum Invalid {
     Path,
     Method,
     Query,
 }
 
-impl Refusal {
-    fn say(self) -> Response {
+impl Invalid {
+    fn response(self) -> Response {
         match self {
             Self::Path => text(StatusCode::NOT_FOUND, "there are /pod and /directories\n"),
             Self::Method => text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n"),
@@ -73,32 +73,32 @@ impl Refusal {
     }
 }
 
-fn question(request: &Request) -> Result<Question, Refusal> {
+fn parse(request: &Request) -> Result<Query, Invalid> {
     let is_pod = request.uri().path() == "/pod";
     if !is_pod && request.uri().path() != DIRECTORIES {
-        return Err(Refusal::Path);
+        return Err(Invalid::Path);
     }
     if *request.method() != Method::GET {
-        return Err(Refusal::Method);
+        return Err(Invalid::Method);
     }
     if !is_pod {
-        return Ok(Question::Directories);
+        return Ok(Query::Directories);
     }
     let query = request.uri().query().unwrap_or_default();
     let value = |key: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(|(found, _)| *found == key).find_map(|(_, value)| decode(value)).filter(|value| !value.is_empty())
     };
-    let (Some(namespace), Some(name)) = (value("namespace"), value("name")) else { return Err(Refusal::Query) };
-    Ok(Question::Pod { pod: PodName { namespace, name }, uid: value("uid") })
+    let (Some(namespace), Some(name)) = (value("namespace"), value("name")) else { return Err(Invalid::Query) };
+    Ok(Query::Pod { pod: PodName { namespace, name }, uid: value("uid") })
 }
 
-fn say(lookup: &Lookup) -> Response {
+fn response(lookup: &Lookup) -> Response {
     match lookup {
-        // The plugin compares the UID itself, and can say which one it was told.
+        // The plugin compares the UID itself, and names both in its error.
         Lookup::Hit(facts) | Lookup::Waited(facts) | Lookup::OtherUid(facts) => json(facts),
         Lookup::Unknown => text(StatusCode::NOT_FOUND, "no such pod on this node\n"),
-        Lookup::Unfilled => text(StatusCode::SERVICE_UNAVAILABLE, "the node's pods have not been listed yet\n"),
+        Lookup::NotSynced => text(StatusCode::SERVICE_UNAVAILABLE, "the node's pods have not been listed yet\n"),
     }
 }
 
@@ -109,7 +109,7 @@ fn json(answer: &impl Serialize) -> Response {
     }
 }
 
-/// Undoes percent-encoding; `None` for what is none, or is no text.
+/// Decodes percent-encoding; `None` if the text is invalid or not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -130,29 +130,29 @@ mod tests {
 
     use super::*;
 
-    fn asked(method: Method, target: &str) -> Result<Question, Refusal> {
+    fn query(method: Method, target: &str) -> Result<Query, Invalid> {
         let request = hyper::Request::builder().method(method).uri(target).body(Bytes::new()).unwrap();
-        question(&request)
+        parse(&request)
     }
 
     #[test]
-    fn a_question_names_namespace_and_name() {
+    fn a_query_has_namespace_and_name() {
         let pod = PodName { namespace: "shop".into(), name: "web/0".into() };
-        let with = asked(Method::GET, "/pod?namespace=shop&name=web%2F0&uid=u%2d1&later=x").unwrap();
-        assert_eq!(with, Question::Pod { pod: pod.clone(), uid: Some("u-1".into()) });
-        let without = asked(Method::GET, "/pod?name=web%2F0&namespace=shop&uid=").unwrap();
-        assert_eq!(without, Question::Pod { pod, uid: None });
-        assert_eq!(asked(Method::GET, "/directories").unwrap(), Question::Directories);
+        let with = query(Method::GET, "/pod?namespace=shop&name=web%2F0&uid=u%2d1&later=x").unwrap();
+        assert_eq!(with, Query::Pod { pod: pod.clone(), uid: Some("u-1".into()) });
+        let without = query(Method::GET, "/pod?name=web%2F0&namespace=shop&uid=").unwrap();
+        assert_eq!(without, Query::Pod { pod, uid: None });
+        assert_eq!(query(Method::GET, "/directories").unwrap(), Query::Directories);
     }
 
     #[test]
-    fn whatever_else_is_refused_by_kind() {
-        assert_eq!(asked(Method::GET, "/pod?namespace=shop"), Err(Refusal::Query));
-        assert_eq!(asked(Method::GET, "/pod?namespace=shop&name=%zz"), Err(Refusal::Query));
-        assert_eq!(asked(Method::GET, "/pod?namespace=shop&name=%ff"), Err(Refusal::Query));
-        assert_eq!(asked(Method::GET, "/pod"), Err(Refusal::Query));
-        assert_eq!(asked(Method::POST, "/pod?namespace=shop&name=web"), Err(Refusal::Method));
-        assert_eq!(asked(Method::POST, "/directories"), Err(Refusal::Method));
-        assert_eq!(asked(Method::GET, "/pods?namespace=shop&name=web"), Err(Refusal::Path));
+    fn an_invalid_request_is_refused_by_kind() {
+        assert_eq!(query(Method::GET, "/pod?namespace=shop"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod?namespace=shop&name=%zz"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod?namespace=shop&name=%ff"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod"), Err(Invalid::Query));
+        assert_eq!(query(Method::POST, "/pod?namespace=shop&name=web"), Err(Invalid::Method));
+        assert_eq!(query(Method::POST, "/directories"), Err(Invalid::Method));
+        assert_eq!(query(Method::GET, "/pods?namespace=shop&name=web"), Err(Invalid::Path));
     }
 }

@@ -1,7 +1,6 @@
-//! The facts of this node's pods, and waiting for those that the watch has not shown yet.
+//! A cache of the facts of this node's pods, with lookups that wait for pods that the watch has not delivered yet.
 //!
-//! [`Store`] is plain and knows no time; [`Cache`] shares it. What the API server said last is served for as long as it is
-//! away.
+//! [`Store`] is pure; [`Cache`] shares it. During an outage of the API server the last known facts are served.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,146 +11,144 @@ use tokio::time::timeout;
 
 use crate::pod::{PodFacts, PodName};
 
-/// What the watch tells.
+/// An event of the watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A list begins. What is known stays until it ends.
-    ListBegins,
-    /// One of the list's pods.
+    /// A list starts. Known pods stay until it is complete.
+    ListStarted,
+    /// A pod of the list.
     Listed(PodName, PodFacts),
-    /// The list has ended: other pods are gone.
-    ListEnds,
-    /// A pod is new or has changed.
+    /// The list is complete: pods that it did not contain are deleted.
+    ListDone,
+    /// A pod was created or changed.
     Applied(PodName, PodFacts),
-    /// A pod is gone.
-    Gone(PodName),
+    /// A pod was deleted or has ended.
+    Deleted(PodName),
 }
 
 /// All pods of the node.
 #[derive(Debug, Default)]
 pub struct Store {
     pods: HashMap<PodName, PodFacts>,
-    /// A list has been complete at some time.
-    filled: bool,
-    /// Pods that the list under way has not shown yet.
-    unseen: HashSet<PodName>,
+    /// Whether a list has been completed.
+    synced: bool,
+    /// Known pods that the current list has not contained so far.
+    unlisted: HashSet<PodName>,
 }
 
-/// What a lookup gives.
+/// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
-    /// The pod was there.
+    /// The pod was in the cache.
     Hit(PodFacts),
-    /// The pod came while it was waited for.
+    /// The watch delivered the pod during the lookup.
     Waited(PodFacts),
-    /// There is another pod of this name, still.
+    /// Another pod of this name is in the cache.
     OtherUid(PodFacts),
-    /// There is no such pod.
+    /// The node has no such pod.
     Unknown,
-    /// Nobody knows yet which pods there are.
-    Unfilled,
+    /// No list has been completed yet.
+    NotSynced,
 }
 
 impl Lookup {
-    /// Metric label.
+    /// The result's name as a metric label.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Hit(_) => "hit",
             Self::Waited(_) => "waited",
             Self::OtherUid(_) => "other_uid",
             Self::Unknown => "unknown",
-            Self::Unfilled => "unfilled",
+            Self::NotSynced => "unfilled",
         }
     }
 }
 
 impl Store {
-    /// Takes over what has happened.
+    /// Applies an event.
     pub fn apply(&mut self, change: Change) {
         match change {
-            Change::ListBegins => self.unseen = self.pods.keys().cloned().collect(),
+            Change::ListStarted => self.unlisted = self.pods.keys().cloned().collect(),
             Change::Listed(pod, facts) | Change::Applied(pod, facts) => {
-                self.unseen.remove(&pod);
+                self.unlisted.remove(&pod);
                 self.pods.insert(pod, facts);
             }
-            Change::ListEnds => {
-                for pod in std::mem::take(&mut self.unseen) {
+            Change::ListDone => {
+                for pod in std::mem::take(&mut self.unlisted) {
                     self.pods.remove(&pod);
                 }
-                self.filled = true;
+                self.synced = true;
             }
-            Change::Gone(pod) => {
+            Change::Deleted(pod) => {
                 self.pods.remove(&pod);
             }
         }
     }
 
-    /// Whether a pod of this name is known.
+    /// Whether the store has a pod of this name.
     pub fn has(&self, pod: &PodName) -> bool {
         self.pods.contains_key(pod)
     }
 
-    /// How many pods are known.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// Whether no pod is known.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    /// Whether a list has been complete.
-    pub fn is_filled(&self) -> bool {
-        self.filled
+    /// Whether a list has been completed, as client-go's `HasSynced`.
+    pub fn has_synced(&self) -> bool {
+        self.synced
     }
 
     fn find(&self, pod: &PodName, uid: Option<&str>) -> Option<&PodFacts> {
         self.pods.get(pod).filter(|facts| uid.is_none_or(|uid| uid == facts.uid))
     }
 
-    /// The best that can be said of a pod that is not [`Self::find`]'s.
+    /// The result for a pod that [`Self::find`] does not find.
     fn miss(&self, pod: &PodName) -> Lookup {
         match self.pods.get(pod) {
             Some(facts) => Lookup::OtherUid(facts.clone()),
-            None if self.filled => Lookup::Unknown,
-            None => Lookup::Unfilled,
+            None if self.synced => Lookup::Unknown,
+            None => Lookup::NotSynced,
         }
     }
 }
 
-/// A [`Store`] that the watch fills and many ask; clones share it.
+/// A [`Store`] that the watch updates and many tasks read; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Cache(Arc<watch::Sender<Store>>);
 
 impl Cache {
-    /// Takes over a change; whoever waits looks again.
+    /// Applies an event and wakes waiting lookups.
     pub fn apply(&self, change: Change) {
         self.0.send_modify(|store| store.apply(change));
     }
 
-    /// Shows the store.
+    /// Calls `look` with the store.
     pub fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
         look(&self.0.borrow())
     }
 
-    /// Returns once a list has been complete.
-    pub async fn filled(&self) {
-        // The sender is in `self` and cannot be gone.
-        let _ = self.0.subscribe().wait_for(Store::is_filled).await;
+    /// Returns once a list has been completed.
+    pub async fn synced(&self) {
+        // `self` owns the sender, so the channel is open.
+        let _ = self.0.subscribe().wait_for(Store::has_synced).await;
     }
 
-    /// A pod, or what can be said of it once `patience` has passed: the runtime often asks before the watch tells, and a
-    /// namesake with another UID is about to be replaced.
-    pub async fn lookup(&self, pod: &PodName, uid: Option<&str>, patience: Duration) -> Lookup {
+    /// Looks a pod up and waits up to `limit` for it: the runtime often starts a pod before the watch delivers it, and a pod of
+    /// the same name with another UID is about to be replaced.
+    pub async fn lookup(&self, pod: &PodName, uid: Option<&str>, limit: Duration) -> Lookup {
         if let Some(facts) = self.0.borrow().find(pod, uid) {
             return Lookup::Hit(facts.clone());
         }
         let mut changes = self.0.subscribe();
-        let came = timeout(patience, changes.wait_for(|store| store.find(pod, uid).is_some())).await;
+        let came = timeout(limit, changes.wait_for(|store| store.find(pod, uid).is_some())).await;
         let store = match came {
             Ok(Ok(store)) => store,
-            // The sender is in `self` and cannot be gone.
+            // A closed channel is impossible: `self` owns the sender.
             Ok(Err(_)) | Err(_) => self.0.borrow(),
         };
         store.find(pod, uid).map_or_else(|| store.miss(pod), |facts| Lookup::Waited(facts.clone()))
@@ -173,62 +170,62 @@ mod tests {
         PodFacts { uid: uid.into(), ..PodFacts::default() }
     }
 
-    fn filled(pods: &[(&str, &str)]) -> Cache {
+    fn synced(pods: &[(&str, &str)]) -> Cache {
         let cache = Cache::default();
-        cache.apply(Change::ListBegins);
+        cache.apply(Change::ListStarted);
         for (pod, uid) in pods {
             cache.apply(Change::Listed(name(pod), facts(uid)));
         }
-        cache.apply(Change::ListEnds);
+        cache.apply(Change::ListDone);
         cache
     }
 
     #[tokio::test]
-    async fn every_outcome_has_its_name() {
+    async fn each_result_is_reported() {
         let cache = Cache::default();
-        assert_eq!(cache.lookup(&name("web"), None, SHORT).await, Lookup::Unfilled);
-        cache.apply(Change::ListBegins);
+        assert_eq!(cache.lookup(&name("web"), None, SHORT).await, Lookup::NotSynced);
+        cache.apply(Change::ListStarted);
         cache.apply(Change::Listed(name("web"), facts("1")));
         assert_eq!(cache.lookup(&name("web"), Some("1"), SHORT).await, Lookup::Hit(facts("1")));
-        assert_eq!(cache.lookup(&name("db"), None, SHORT).await, Lookup::Unfilled);
-        cache.apply(Change::ListEnds);
+        assert_eq!(cache.lookup(&name("db"), None, SHORT).await, Lookup::NotSynced);
+        cache.apply(Change::ListDone);
         assert_eq!(cache.lookup(&name("db"), None, SHORT).await, Lookup::Unknown);
         assert_eq!(cache.lookup(&name("web"), Some("2"), SHORT).await, Lookup::OtherUid(facts("1")));
         assert_eq!(cache.lookup(&name("web"), None, SHORT).await, Lookup::Hit(facts("1")));
     }
 
     #[tokio::test]
-    async fn who_waits_wakes_with_the_pod_and_with_no_other() {
-        let cache = filled(&[("web", "1")]);
+    async fn a_lookup_waits_for_its_pod_and_ignores_others() {
+        let cache = synced(&[("web", "1")]);
         let pod = name("web");
-        let asked = cache.lookup(&pod, Some("2"), LONG);
-        let told = async {
+        let lookup = cache.lookup(&pod, Some("2"), LONG);
+        let changes = async {
             cache.apply(Change::Applied(name("db"), facts("2")));
-            cache.apply(Change::Gone(name("web")));
+            cache.apply(Change::Deleted(name("web")));
             tokio::task::yield_now().await;
             cache.apply(Change::Applied(name("web"), facts("2")));
         };
-        assert_eq!(tokio::join!(asked, told).0, Lookup::Waited(facts("2")));
+        assert_eq!(tokio::join!(lookup, changes).0, Lookup::Waited(facts("2")));
     }
 
     #[tokio::test]
-    async fn a_second_list_serves_the_first_until_its_end() {
-        let cache = filled(&[("web", "1"), ("db", "2")]);
-        cache.apply(Change::ListBegins);
+    async fn pods_of_the_first_list_stay_until_the_second_is_complete() {
+        let cache = synced(&[("web", "1"), ("db", "2")]);
+        cache.apply(Change::ListStarted);
         cache.apply(Change::Listed(name("db"), facts("2")));
         cache.apply(Change::Applied(name("new"), facts("3")));
         assert_eq!(cache.lookup(&name("web"), None, SHORT).await, Lookup::Hit(facts("1")));
-        cache.apply(Change::ListEnds);
+        cache.apply(Change::ListDone);
         assert_eq!(cache.lookup(&name("web"), None, SHORT).await, Lookup::Unknown);
         assert_eq!(cache.read(Store::len), 2);
     }
 
     #[test]
-    fn a_pod_that_goes_during_a_list_is_gone() {
-        let cache = filled(&[("web", "1")]);
-        cache.apply(Change::ListBegins);
-        cache.apply(Change::Gone(name("web")));
-        cache.apply(Change::ListEnds);
+    fn a_pod_that_is_deleted_during_a_list_is_removed() {
+        let cache = synced(&[("web", "1")]);
+        cache.apply(Change::ListStarted);
+        cache.apply(Change::Deleted(name("web")));
+        cache.apply(Change::ListDone);
         assert!(cache.read(Store::is_empty));
     }
 }

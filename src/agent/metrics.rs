@@ -1,4 +1,4 @@
-//! What the agent counts. Names are Istio's where it has them.
+//! The agent's metrics, with Istio's names if Istio has the same metrics.
 
 use hyper::StatusCode;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -12,16 +12,16 @@ use super::cache::{Cache, Lookup};
 use super::relay::Sample;
 use crate::diagnostics::Level;
 
-/// From half a millisecond, which is an ADD without difficulties, to the plugin's patience with the API server.
+/// Histogram buckets in seconds, from the duration of an undisturbed ADD to the plugin's time limit for the API server.
 const SECONDS: [f64; 15] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0];
 
-/// Counters of one agent; clones count together.
+/// The metrics of one agent; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     requests: Family<Answered, Counter>,
     lookups: Family<LookedUp, Counter>,
     adds: Family<Added, Histogram, fn() -> Histogram>,
-    lines: Family<Said, Counter>,
+    lines: Family<Logged, Counter>,
     pods: Gauge,
     filled: Gauge,
     watch_errors: Counter,
@@ -49,7 +49,7 @@ struct Added {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[cfg_attr(test, derive(Default))]
-struct Said {
+struct Logged {
     level: &'static str,
 }
 
@@ -60,7 +60,6 @@ struct TokenFailed {
 }
 
 impl Metrics {
-    /// Registers them.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: Family::default(),
@@ -100,12 +99,12 @@ impl Metrics {
         self.adds.get_or_create(&Added { verdict, reason }).observe(seconds);
     }
 
-    pub(super) fn said(&self, level: Level) {
-        self.lines.get_or_create(&Said { level: level.as_str() }).inc();
+    pub(super) fn logged(&self, level: Level) {
+        self.lines.get_or_create(&Logged { level: level.as_str() }).inc();
     }
 
-    pub(super) fn knows(&self, cache: &Cache) {
-        let (pods, filled) = cache.read(|store| (store.len(), store.is_filled()));
+    pub(super) fn set_cache(&self, cache: &Cache) {
+        let (pods, filled) = cache.read(|store| (store.len(), store.has_synced()));
         self.pods.set(i64::try_from(pods).unwrap_or(i64::MAX));
         self.filled.set(i64::from(filled));
     }

@@ -1,7 +1,7 @@
-//! What the plugin posts to `log.sock` → log records and measurements. Pure.
+//! Parses the plugin's posts to `log.sock` into log records and measurements. Pure.
 //!
 //! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, as Istio's plugin sends
-//! it; lines of either plugin are understood.
+//! it; the lines of both plugins are accepted.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 use crate::diagnostics::Level;
 use crate::serve::log::{PLUGIN_SCOPE, Record};
 
-/// Lines of one request, at most.
+/// The maximum number of lines of a request.
 const LINES: usize = 1000;
-/// Fields of a line, at most.
+/// The maximum number of fields of a line.
 const FIELDS: usize = 32;
-/// Bytes of a message or of a field's text, at most.
+/// The maximum size of a message or of a field's text, in bytes.
 const TEXT: usize = 4 << 10;
 
 /// One ADD, measured by the plugin.
@@ -21,13 +21,11 @@ const TEXT: usize = 4 << 10;
 pub struct Sample {
     /// `redirected`, `skipped`, `failed`
     pub verdict: String,
-    /// Why.
     pub reason: String,
-    /// How long it took.
     pub seconds: f64,
 }
 
-/// The lines of a request. A line that cannot be understood is left out; `now` is the time of those that have none.
+/// Parses the lines of a request. Invalid lines are omitted; lines without a time get `now`.
 pub fn records(body: &[u8], now: Timestamp) -> Result<Vec<Record>, serde_json::Error> {
     let lines: Vec<String> = serde_json::from_slice(body)?;
     Ok(lines.iter().take(LINES).filter_map(|line| record(line, now)).collect())
@@ -44,7 +42,7 @@ fn record(line: &str, now: Timestamp) -> Option<Record> {
     Some(Record { level, time, scope: PLUGIN_SCOPE.to_owned(), message, fields })
 }
 
-/// The measurement in a line, if it holds one. What has changed is why a redirection took its time.
+/// The measurement in a line, if it has one. The reason of a redirection is its kind of change.
 pub fn sample(record: &Record) -> Option<Sample> {
     let field = |key: &str| record.fields.get(key);
     if field("cmd")? != "ADD" {
@@ -56,7 +54,7 @@ pub fn sample(record: &Record) -> Option<Sample> {
     Some(Sample { verdict: label("verdict")?, reason, seconds: f64::from(micros) / 1e6 })
 }
 
-/// Words of the plugin's own, lest anything else become a label.
+/// Accepts only names like the plugin's own, because peers must not create arbitrary label values.
 fn label(text: &str) -> String {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if (1..=40).contains(&text.len()) && text.chars().all(plain) { text.to_owned() } else { "other".to_owned() }
@@ -89,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_keeps_level_time_words_and_fields() {
+    fn a_line_is_parsed_into_level_time_message_and_fields() {
         let line =
             r#"{"level":"warn","time":"2025-05-05T05:05:05.5Z","scope":"x","msg":" odd \n","pod":"shop/web-0","n":3}"#;
         let expected = Record {
@@ -103,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_left_out_and_the_others_stay() {
+    fn invalid_lines_are_omitted() {
         let lines = read(&[
             "no json",
             "[]",
@@ -117,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_array_of_lines_is_an_error() {
+    fn a_body_that_is_no_array_of_strings_is_an_error() {
         for body in ["", "{}", "[1]", "\"x\""] {
             assert!(records(body.as_bytes(), now()).is_err(), "{body}");
         }
     }
 
     #[test]
-    fn nothing_is_larger_than_its_limit() {
+    fn lines_fields_and_texts_are_limited() {
         let long = "é".repeat(TEXT);
         let mut line = json!({"level": "info", "msg": long, "text": format!("x{long}"), "nested": {"a": long}});
         line.as_object_mut().unwrap().extend((0..100).map(|n| (format!("k{n}"), n.into())));
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_add_is_measured() {
+    fn an_add_is_a_sample() {
         let of = |line: &Value| sample(&read(&[&line.to_string()])[0]);
         let line = json!({"level": "info", "msg": "m", "cmd": "ADD", "verdict": "skipped", "reason": "no_proxy",
                           "elapsed_us": 1500});

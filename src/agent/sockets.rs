@@ -17,21 +17,21 @@ use crate::serve::listen::{Error, Name, PrivateSocket};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 
-/// Both sockets, bound: from here on connections wait, where they would be refused before.
+/// Both sockets, bound: from now on the kernel queues connections instead of refusing them.
 #[derive(Debug)]
 pub struct Sockets {
     agent: PrivateSocket,
     log: PrivateSocket,
 }
 
-/// The sockets' names, after [`Sockets`] has gone to [`serve`].
+/// The paths of both sockets, which stay available while [`serve`] owns the [`Sockets`].
 #[derive(Debug, Clone)]
 pub struct Names {
     agent: Name,
     log: Name,
 }
 
-/// A node starts some hundred pods at once, at worst; a peer that says nothing goes soon.
+/// The limits of `agent.sock`. A node starts up to some hundred pods at once; idle connections are closed soon.
 const AGENT: Limits = Limits {
     head: 8 << 10,
     body: 1 << 10,
@@ -45,7 +45,7 @@ const AGENT: Limits = Limits {
     drain: Duration::from_secs(2),
 };
 
-/// A body is what one invocation of the plugin has to say.
+/// The limits of `log.sock`. A body has the lines of one invocation of the plugin.
 const LOG: Limits = Limits { body: 1 << 20, memory: 8 << 20, connections: 64, ..AGENT };
 
 impl Sockets {
@@ -58,44 +58,42 @@ impl Sockets {
         Ok(Self { agent: bind(contract::AGENT_SOCKET)?, log })
     }
 
-    /// Their names.
     pub fn names(&self) -> Names {
         Names { agent: self.agent.name(), log: self.log.name() }
     }
 }
 
 impl Names {
-    /// Whether another agent answers the plugin. Istio's agent has `log.sock` alone, and answers nobody.
-    pub async fn are_anothers(&self) -> bool {
-        self.agent.is_anothers().await
+    /// Whether another agent serves `agent.sock`. Istio's agent has only `log.sock`.
+    pub async fn are_taken_over(&self) -> bool {
+        self.agent.is_taken_over().await
     }
 
-    /// Whether connections under one of them come nowhere: its file was removed, or its other owner died.
+    /// Whether a socket's path leads to no listener: its file was removed, or its other owner has ended.
     pub async fn are_lost(&self) -> bool {
         for name in [&self.agent, &self.log] {
-            if !name.is_ours() && !name.is_anothers().await {
+            if !name.is_ours() && !name.is_taken_over().await {
                 return true;
             }
         }
         false
     }
 
-    /// Removes those that no other agent has taken.
+    /// Removes the paths that no other agent has taken over.
     pub fn remove(&self) -> Vec<io::Error> {
         [&self.agent, &self.log].into_iter().filter_map(|name| name.remove().err()).collect()
     }
 }
 
-/// What answers are made of; clones share it.
+/// The data of the answers; clones share it.
 #[derive(Clone)]
 pub struct Sources {
     /// This node's pods.
     pub cache: Cache,
-    /// What this agent has installed.
+    /// The installation of this agent.
     pub installation: Installation,
-    /// Counts the answers.
     pub metrics: Metrics,
-    /// Takes the plugin's lines.
+    /// The log for the plugin's lines.
     pub log: Log,
 }
 
@@ -103,17 +101,17 @@ pub struct Sources {
 pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
     let Sockets { agent, log: lines } = sockets;
     let Sources { cache, installation, metrics, log } = sources;
-    let counted = metrics.clone();
-    let asked = move |request| {
+    let log_metrics = metrics.clone();
+    let answer = move |request| {
         let (cache, installation, metrics) = (cache.clone(), installation.clone(), metrics.clone());
         async move { answer::answer(request, &cache, &installation, &metrics).await }
     };
-    let said = move |request: Request| std::future::ready(take(&request, &log, &counted));
-    tokio::join!(http::serve(agent, AGENT, asked, shutdown.clone()), http::serve(lines, LOG, said, shutdown));
+    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &log_metrics));
+    tokio::join!(http::serve(agent, AGENT, answer, shutdown.clone()), http::serve(lines, LOG, relay, shutdown));
 }
 
-/// `POST /log`
-fn take(request: &Request, log: &Log, metrics: &Metrics) -> Response {
+/// Logs the lines of a `POST /log`.
+fn log_lines(request: &Request, log: &Log, metrics: &Metrics) -> Response {
     if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
         return text(StatusCode::NOT_FOUND, "lines are taken by POST /log\n");
     }
@@ -125,7 +123,7 @@ fn take(request: &Request, log: &Log, metrics: &Metrics) -> Response {
         }
     };
     for record in &records {
-        metrics.said(record.level);
+        metrics.logged(record.level);
         relay::sample(record).into_iter().for_each(|sample| metrics.added(sample));
         log.record(record);
     }

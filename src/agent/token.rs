@@ -12,23 +12,23 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Metrics;
+use super::metrics::Metrics;
 use crate::install::{Issued, Token};
 
-/// The lifetime that is asked for; the API server may grant another.
+/// The requested lifetime; the API server may grant another.
 const LIFETIME: Duration = Duration::from_secs(3600);
-/// One request.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The time limit of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the first failure; it doubles with each further one.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest pause while the former token is valid: half of the shortest lifetime that API servers grant is 5 minutes.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The longest pause without a valid token: the agent is not ready until there is one.
-const LONGEST_WITHOUT: Duration = Duration::from_secs(5);
+const MAX_BACKOFF_WITHOUT_TOKEN: Duration = Duration::from_secs(5);
 
-/// Whose token is requested, and what it is bound to.
+/// The account whose token is requested, and the node to which the token is bound.
 #[derive(Debug, Clone)]
-pub struct Holder {
+pub struct TokenHolder {
     /// The plugin's service account.
     pub account: String,
     /// The namespace of that account.
@@ -37,28 +37,28 @@ pub struct Holder {
     pub node: String,
 }
 
-/// A token and how long it is valid from now on.
+/// A token and its remaining lifetime.
 struct Granted {
     token: Token,
     lifetime: Duration,
 }
 
-/// A request that was not granted, and why in words for an operator.
+/// A request that was not granted, with an explanation for the operator.
 struct Refused {
     failure: Failure,
     why: String,
 }
 
-/// Why a request is not granted.
+/// The request for a token failed.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    /// The API server refuses, or cannot be reached.
+    /// The API server refuses the request, or cannot be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// It does not answer.
-    #[error("no answer within {LIMIT:?}")]
+    /// The API server does not answer.
+    #[error("no answer within {REQUEST_TIMEOUT:?}")]
     TimedOut,
-    /// It answers something else.
+    /// The answer is not a `TokenRequest` with a token.
     #[error("the answer holds no token")]
     NoToken,
 }
@@ -72,7 +72,7 @@ impl Failure {
         }
     }
 
-    /// For the metric's label.
+    /// The metric's label.
     fn reason(&self) -> &'static str {
         match (self, self.status()) {
             (Self::NoToken, _) => "no_token",
@@ -87,17 +87,17 @@ impl Failure {
     }
 }
 
-/// Keeps a valid token in `issued`, and renews it at half of its lifetime. A token that cannot be renewed is passed on until
-/// it expires. Never ends by itself.
-pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>, metrics: Metrics) {
+/// Requests a token, passes it to `issued`, and renews it at half of its lifetime. A token that cannot be renewed stays in
+/// `issued` until it expires. Never returns.
+pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
-    let (mut pause, mut expires) = (SHORTEST, Instant::now());
+    let (mut pause, mut expires) = (MIN_BACKOFF, Instant::now());
     loop {
         match request(&accounts, &holder).await {
             Ok(Granted { token, lifetime }) => {
                 tracing::info!(account = holder.account, valid_s = lifetime.as_secs(), "the plugin has a new token");
                 issued.send_replace(Issued::Token(token));
-                (pause, expires) = (SHORTEST, Instant::now() + lifetime);
+                (pause, expires) = (MIN_BACKOFF, Instant::now() + lifetime);
                 sleep(lifetime / 2).await;
             }
             Err(Refused { failure, why }) => {
@@ -107,30 +107,30 @@ pub async fn keep(client: Client, holder: Holder, issued: watch::Sender<Issued>,
                 if valid.is_zero() {
                     issued.send_replace(Issued::Refused(why));
                 }
-                sleep(pause.min(longest(valid))).await;
-                pause = (pause * 2).min(LONGEST);
+                sleep(pause.min(max_backoff(valid))).await;
+                pause = (pause * 2).min(MAX_BACKOFF);
             }
         }
     }
 }
 
-/// The longest pause where the former token is `valid` for this much longer: there is a request when it expires, or soon after.
-fn longest(valid: Duration) -> Duration {
-    valid.clamp(LONGEST_WITHOUT, LONGEST)
+/// The longest pause if the former token is `valid` for this much longer: a request follows when it expires, or soon after.
+fn max_backoff(valid: Duration) -> Duration {
+    valid.clamp(MAX_BACKOFF_WITHOUT_TOKEN, MAX_BACKOFF)
 }
 
-/// Requests a token that is bound to the node, or one that is not bound where the API server cannot bind to nodes.
-async fn request(accounts: &Api<ServiceAccount>, holder: &Holder) -> Result<Granted, Refused> {
+/// Requests a token that is bound to the node, or an unbound one if the API server cannot bind to nodes.
+async fn request(accounts: &Api<ServiceAccount>, holder: &TokenHolder) -> Result<Granted, Refused> {
     let unsupported = match request_bound(accounts, holder, Some(to_node(&holder.node))).await {
-        // Policies refuse by 403 and 422: what they refuse is not requested in another way.
+        // A refusal by a policy has status 403 or 422, and is final.
         Err(Failure::Api(kube::Error::Api(status))) if status.code == 400 => status.message.clone(),
-        answer => return answer.map_err(|failure| Refused { why: told(&failure, holder), failure }),
+        answer => return answer.map_err(|failure| Refused { why: explain(&failure, holder), failure }),
     };
     tracing::info!("the API server binds no token to a node ({unsupported}); requesting one that is not bound");
     request_bound(accounts, holder, None).await.map_err(|failure| {
         let why = format!(
             "the API server binds no token to a node ({unsupported}) and refuses one that is not bound: {}",
-            told(&failure, holder)
+            explain(&failure, holder)
         );
         Refused { failure, why }
     })
@@ -147,7 +147,7 @@ fn to_node(name: &str) -> BoundObjectReference {
 
 async fn request_bound(
     accounts: &Api<ServiceAccount>,
-    holder: &Holder,
+    holder: &TokenHolder,
     object: Option<BoundObjectReference>,
 ) -> Result<Granted, Failure> {
     let spec = TokenRequestSpec {
@@ -157,8 +157,8 @@ async fn request_bound(
     };
     let request = TokenRequest { spec, ..TokenRequest::default() };
     let params = PostParams::default();
-    let asked = accounts.create_token_request(&holder.account, &params, &request);
-    let answer = timeout(LIMIT, asked).await.map_err(|_| Failure::TimedOut)??;
+    let requested = accounts.create_token_request(&holder.account, &params, &request);
+    let answer = timeout(REQUEST_TIMEOUT, requested).await.map_err(|_| Failure::TimedOut)??;
     granted(answer).ok_or(Failure::NoToken)
 }
 
@@ -168,8 +168,8 @@ fn granted(answer: TokenRequest) -> Option<Granted> {
     Some(Granted { token, lifetime: seconds.map_or(LIFETIME, Duration::from_secs) })
 }
 
-/// A failure with what an operator can do about it.
-fn told(failure: &Failure, Holder { account, namespace, .. }: &Holder) -> String {
+/// The failure with its remedy.
+fn explain(failure: &Failure, TokenHolder { account, namespace, .. }: &TokenHolder) -> String {
     let remedy = match failure.status() {
         Some(403) => format!("; the agent's role must allow `create` of `serviceaccounts/token` for {account}"),
         Some(404) => format!("; the manifests create the service account {account} in {namespace}"),
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn no_pause_outlasts_the_former_token_by_more_than_five_seconds() {
         let seconds = Duration::from_secs;
-        let pauses = [0, 1, 12, 29, 1800].map(|valid| longest(seconds(valid)).as_secs());
+        let pauses = [0, 1, 12, 29, 1800].map(|valid| max_backoff(seconds(valid)).as_secs());
         assert_eq!(pauses, [5, 5, 12, 29, 30]);
     }
 }

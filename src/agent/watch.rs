@@ -1,7 +1,7 @@
 //! The watch of this node's pods, which fills the plugin's cache and feeds the repair controller.
 //!
-//! A pod is decoded straight into what is kept of it. Nothing ends this but the wish to end: the API server may be away for
-//! as long as it likes.
+//! A pod is decoded directly into its stored parts. The watch survives outages of any length and ends when shutdown is
+//! requested.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -17,135 +17,135 @@ use serde::de::DeserializeOwned;
 
 use super::cache::{Cache, Change, Store};
 use super::metrics::Metrics;
-use crate::pod::watched::{Feed, Kept, Seen, Views, Watched};
+use crate::pod::watch::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
 use crate::pod::{ApiPod, PodFacts, PodName};
 use crate::serve::shutdown::Shutdown;
 
-/// Watches the pods of this node, applies each event to the cache and passes it to `feed`, until shutdown is requested.
+/// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is requested.
 pub async fn watch<T>(
     client: Client,
     node: &str,
     cache: &Cache,
     metrics: &Metrics,
-    feed: Option<Feed<T>>,
+    subscriber: Option<Subscriber<T>>,
     shutdown: Shutdown,
 ) where
     T: DeserializeOwned + Clone + Debug + Send + 'static,
 {
-    let watch = Watch { pods: Api::all(client), cache, metrics, feed };
+    let watch = Watch { pods: Api::all(client), cache, metrics, subscriber };
     tokio::select! {
         () = shutdown.requested() => {}
         () = watch.run(node) => {}
     }
 }
 
-/// This node's pods. Failed ones are among them: a pod whose validation failed and that is never restarted is repair's.
-fn selected(node: &str) -> Config {
+/// Selects this node's pods. Failed pods are included: repair handles pods whose validation failed and that are never
+/// restarted.
+fn watch_config(node: &str) -> Config {
     Config::default().fields(&format!("spec.nodeName={node},status.phase!=Succeeded"))
 }
 
-/// Why a watch has ended; others go on for ever.
+/// The reason for the end of a watch.
 enum Ended {
     NoStreaming,
-    NewListWanted,
-    Never,
+    RelistRequested,
+    StreamClosed,
 }
 
 struct Watch<'a, T> {
-    pods: Api<Watched<Views<NodePod, T>>>,
+    pods: Api<Watched<PodParts<NodePod, T>>>,
     cache: &'a Cache,
     metrics: &'a Metrics,
-    feed: Option<Feed<T>>,
+    subscriber: Option<Subscriber<T>>,
 }
 
 impl<T: DeserializeOwned + Clone + Debug + Send + 'static> Watch<'_, T> {
-    /// Asks for a pod at a time, where the API server can, and for a list of all of them otherwise.
+    /// Watches with streaming lists, which need less memory, or with ordinary lists if the API server does not stream.
     async fn run(&self, node: &str) {
         let mut streaming = true;
         loop {
-            let config = selected(node);
+            let config = watch_config(node);
             let config = if streaming { config.streaming_lists() } else { config.any_semantic() };
             match self.follow(config).await {
                 Ended::NoStreaming => {
                     tracing::info!("the API server does not stream lists");
                     streaming = false;
                 }
-                Ended::NewListWanted => {}
-                Ended::Never => return,
+                Ended::RelistRequested => {}
+                Ended::StreamClosed => return,
             }
         }
     }
 
     async fn follow(&self, config: Config) -> Ended {
-        let mut events = pin!(watcher(self.pods.clone(), config).backoff(Pauses::default()));
+        let mut events = pin!(watcher(self.pods.clone(), config).backoff(CappedBackoff::default()));
         loop {
             let event = tokio::select! {
                 event = events.try_next() => event,
-                () = self.new_list_wanted() => return Ended::NewListWanted,
+                () = self.relist_requested() => return Ended::RelistRequested,
             };
             match event {
-                Ok(Some(event)) => self.take_in(event).await,
-                Ok(None) => return Ended::Never,
-                Err(error) if is_refusal_to_stream(&error) => return Ended::NoStreaming,
+                Ok(Some(event)) => self.handle_event(event).await,
+                Ok(None) => return Ended::StreamClosed,
+                Err(error) if lacks_streaming_lists(&error) => return Ended::NoStreaming,
                 Err(error) => {
                     self.metrics.watch_failed();
                     tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
-                    self.pass_on(Seen::Failed).await;
+                    self.publish(PodEvent::Failed).await;
                 }
             }
         }
     }
 
-    async fn new_list_wanted(&self) {
-        match &self.feed {
-            Some(feed) => feed.again.notified().await,
+    async fn relist_requested(&self) {
+        match &self.subscriber {
+            Some(subscriber) => subscriber.relist.notified().await,
             None => std::future::pending().await,
         }
     }
 
-    async fn take_in(&self, event: Event<Watched<Views<NodePod, T>>>) {
+    async fn handle_event(&self, event: Event<Watched<PodParts<NodePod, T>>>) {
         let listed = matches!(event, Event::InitDone);
-        let (change, seen) = split(event);
+        let (change, pod_event) = split(event);
         change.into_iter().for_each(|change| self.cache.apply(change));
-        self.metrics.knows(self.cache);
+        self.metrics.set_cache(self.cache);
         if listed {
             tracing::info!(pods = self.cache.read(Store::len), "the node's pods are listed");
         }
-        self.pass_on(seen).await;
+        self.publish(pod_event).await;
     }
 
-    /// The cache is up to date already. Whoever does not listen any more misses nothing.
-    async fn pass_on(&self, seen: Seen<T>) {
-        if let Some(feed) = &self.feed {
-            let _ = feed.seen.send(seen).await;
+    /// Sends an event to the subscriber, unless it has ended. The cache has been updated before.
+    async fn publish(&self, pod_event: PodEvent<T>) {
+        if let Some(subscriber) = &self.subscriber {
+            let _ = subscriber.events.send(pod_event).await;
         }
     }
 }
 
-/// The pauses of Kubernetes' own clients, but none longer than [`LONGEST`]: pods that start after an outage should not
-/// find an agent that does not know them.
+/// The backoff of Kubernetes' own clients, but at most [`MAX_BACKOFF`], so that the cache is soon up to date after an outage.
 #[derive(Default)]
-struct Pauses(DefaultBackoff);
+struct CappedBackoff(DefaultBackoff);
 
-/// An API server bears a request of each node in such a time, for jitter has spread them before.
-const LONGEST: Duration = Duration::from_secs(5);
+/// An API server can serve a request of each node in this time; the jitter of earlier retries spreads the requests.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-impl Iterator for Pauses {
+impl Iterator for CappedBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.0.next().map(|pause| pause.min(LONGEST))
+        self.0.next().map(|pause| pause.min(MAX_BACKOFF))
     }
 }
 
-impl Backoff for Pauses {
+impl Backoff for CappedBackoff {
     fn reset(&mut self) {
         self.0.reset();
     }
 }
 
-/// `sendInitialEvents` is invalid where the feature is off, and where it is unknown.
-fn is_refusal_to_stream(error: &Error) -> bool {
+/// Whether the error says that `sendInitialEvents` is invalid: the feature is disabled or unknown.
+fn lacks_streaming_lists(error: &Error) -> bool {
     match error {
         Error::WatchStartFailed(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
         Error::WatchError(status) => matches!(status.code, 400 | 422),
@@ -153,10 +153,10 @@ fn is_refusal_to_stream(error: &Error) -> bool {
     }
 }
 
-/// What an event means to the cache, and to others.
-fn split<T>(event: Event<Watched<Views<NodePod, T>>>) -> (Option<Change>, Seen<T>) {
-    let known = |pod: NodePod, change: fn(PodName, PodFacts) -> Change| match pod.facts {
-        _ if pod.ended => Some(Change::Gone(pod.name)),
+/// Splits an event into the change of the cache and the event for the subscriber.
+fn split<T>(event: Event<Watched<PodParts<NodePod, T>>>) -> (Option<Change>, PodEvent<T>) {
+    let change = |pod: NodePod, change: fn(PodName, PodFacts) -> Change| match pod.facts {
+        _ if pod.has_ended => Some(Change::Deleted(pod.name)),
         Ok(facts) => Some(change(pod.name, facts)),
         Err(error) => {
             tracing::warn!(pod = %pod.name, error, "a pod without facts");
@@ -164,33 +164,39 @@ fn split<T>(event: Event<Watched<Views<NodePod, T>>>) -> (Option<Change>, Seen<T
         }
     };
     match event {
-        Event::Init => (Some(Change::ListBegins), Seen::ListBegins),
-        Event::InitApply(Watched { pod: Views(pod, view), .. }) => (known(pod, Change::Listed), Seen::Pod(view)),
-        Event::InitDone => (Some(Change::ListEnds), Seen::ListEnds),
-        Event::Apply(Watched { pod: Views(pod, view), .. }) => (known(pod, Change::Applied), Seen::Pod(view)),
-        Event::Delete(Watched { pod: Views(pod, view), .. }) => (Some(Change::Gone(pod.name)), Seen::Gone(view)),
+        Event::Init => (Some(Change::ListStarted), PodEvent::ListStarted),
+        Event::InitApply(Watched { pod: PodParts(pod, view), .. }) => {
+            (change(pod, Change::Listed), PodEvent::Applied(view))
+        }
+        Event::InitDone => (Some(Change::ListDone), PodEvent::ListDone),
+        Event::Apply(Watched { pod: PodParts(pod, view), .. }) => {
+            (change(pod, Change::Applied), PodEvent::Applied(view))
+        }
+        Event::Delete(Watched { pod: PodParts(pod, view), .. }) => {
+            (Some(Change::Deleted(pod.name)), PodEvent::Deleted(view))
+        }
     }
 }
 
-/// A Pod, decoded into what is kept of it.
+/// The part of a pod that the cache stores.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(from = "ApiPod")]
 struct NodePod {
     name: PodName,
     facts: Result<PodFacts, String>,
     version: Option<String>,
-    /// It has failed or succeeded: the plugin never asks for it again.
-    ended: bool,
+    /// Whether the pod has failed or succeeded: the plugin never looks it up again.
+    has_ended: bool,
 }
 
 impl From<ApiPod> for NodePod {
     fn from(pod: ApiPod) -> Self {
-        let (version, ended) = (pod.version().map(str::to_owned), pod.has_ended());
-        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), version, ended }
+        let (version, has_ended) = (pod.version().map(str::to_owned), pod.has_ended());
+        Self { name: pod.name(), facts: pod.into_facts().map_err(|error| error.to_string()), version, has_ended }
     }
 }
 
-impl Kept for NodePod {
+impl PartialPod for NodePod {
     fn version(&self) -> Option<&str> {
         self.version.as_deref()
     }
@@ -216,26 +222,30 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_and_go_on_for_ever_but_not_beyond_the_longest() {
-        let pauses: Vec<Duration> = Pauses::default().take(50).collect();
+    fn the_backoff_grows_to_its_maximum() {
+        let pauses: Vec<Duration> = CappedBackoff::default().take(50).collect();
         assert!(pauses[0] < Duration::from_secs(2), "{pauses:?}");
-        assert_eq!((pauses.len(), pauses[49]), (50, LONGEST));
+        assert_eq!((pauses.len(), pauses[49]), (50, MAX_BACKOFF));
     }
 
     #[test]
-    fn a_pod_whose_facts_cannot_be_is_left_to_the_plugins_fallback() {
-        let odd = pod(
+    fn a_pod_with_invalid_facts_is_not_stored() {
+        let invalid = pod(
             r#"{"metadata":{"name":"web"},"spec":{"containers":[{"name":"istio-proxy","securityContext":{"runAsUser":-1}}]}}"#,
         );
-        assert_eq!(split(Event::Apply(Views(odd, ()).into())), (None, Seen::Pod(())));
+        assert_eq!(split(Event::Apply(PodParts(invalid, ()).into())), (None, PodEvent::Applied(())));
     }
 
     #[test]
-    fn a_pod_that_has_ended_is_gone_for_the_plugin_and_not_for_others() {
-        for (phase, ended) in [("Pending", false), ("Running", false), ("Failed", true), ("Succeeded", true)] {
+    fn a_pod_that_has_ended_is_deleted_from_the_cache_only() {
+        for (phase, has_ended) in [("Pending", false), ("Running", false), ("Failed", true), ("Succeeded", true)] {
             let json = format!(r#"{{"metadata":{{"name":"web"}},"spec":{{}},"status":{{"phase":"{phase}"}}}}"#);
-            let (change, seen) = split(Event::Apply(Views(pod(&json), ()).into()));
-            assert_eq!((matches!(change, Some(Change::Gone(_))), seen), (ended, Seen::Pod(())), "{phase}");
+            let (change, pod_event) = split(Event::Apply(PodParts(pod(&json), ()).into()));
+            assert_eq!(
+                (matches!(change, Some(Change::Deleted(_))), pod_event),
+                (has_ended, PodEvent::Applied(())),
+                "{phase}"
+            );
         }
     }
 }

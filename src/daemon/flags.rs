@@ -1,5 +1,4 @@
-//! The daemon's whole command line and environment: its own, and those of the rooms that it joins. Nothing is decided
-//! here: `settings` reads them.
+//! The daemon's command line and environment, including those of the modules that it combines. `settings` parses them.
 
 use std::num::ParseIntError;
 use std::path::PathBuf;
@@ -11,19 +10,18 @@ use crate::{install, repair, serve};
 #[group(skip)]
 pub struct Flags {
     #[command(flatten)]
-    pub(super) own: Own,
+    pub(super) own: DaemonFlags,
     #[command(flatten)]
     pub(super) install: install::Flags,
     #[command(flatten)]
     pub(super) repair: repair::Flags,
-    /// How it logs.
     #[command(flatten)]
     pub log: serve::log::Flags,
 }
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Serving")]
-pub(super) struct Own {
+pub(super) struct DaemonFlags {
     /// The node's name
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub(super) node_name: String,

@@ -1,4 +1,4 @@
-//! The TCP ports of health and metrics. One that is taken is asked for again, and readiness says so.
+//! The TCP ports of health and metrics. Binding is retried while a port is in use, and readiness reports it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::serve::http::{self, Limits};
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{listen, metrics};
 
-/// After an attempt in vain.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The interval between two attempts to bind a port.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Answers probes until the end is wished.
+/// Answers probes until shutdown is requested.
 pub(super) async fn health(port: u16, readiness: Readiness, liveness: Liveness, shutdown: Shutdown) {
     let Some(listener) = listener("health", port, &readiness, &shutdown).await else { return };
     let answer = move |request| std::future::ready(health::answer(&request, &readiness, &liveness));
     http::serve(listener, Limits::default(), answer, shutdown).await;
 }
 
-/// Answers scrapes until the end is wished.
+/// Answers scrapes until shutdown is requested.
 pub(super) async fn metrics(port: u16, registry: Arc<Registry>, readiness: Readiness, shutdown: Shutdown) {
     let Some(listener) = listener("metrics", port, &readiness, &shutdown).await else { return };
     let answer = move |request| std::future::ready(metrics::answer(&request, &registry));
@@ -42,7 +42,7 @@ async fn listener(part: &'static str, port: u16, readiness: &Readiness, shutdown
             }
         }
         tokio::select! {
-            () = sleep(PAUSE) => {}
+            () = sleep(RETRY_INTERVAL) => {}
             () = shutdown.requested() => return None,
         }
     }

@@ -1,8 +1,8 @@
-//! The daemon's tasks from start to end.
+//! Runs the daemon's tasks from start to shutdown.
 //!
-//! An agent acts on the node while it is the node's agent: from its turn until another agent takes the sockets over, and
-//! again if that one dies. What answers the plugin and the kubelet goes on meanwhile and ends last, so that pods that start
-//! are answered until nothing is left to answer for.
+//! An agent is active while it owns the node's sockets: from its takeover until another agent takes them over, and again if that
+//! one ends. Only an active agent changes the node. The tasks that serve the plugin and the kubelet run all the time and end last,
+//! so that lookups of starting pods are answered until the plugin is removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,101 +16,101 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::ending::{Ending, Keep, Successor, decide};
-use super::plugin::Plugin;
-use super::status::{INSTALL, note_ready, report, serves_pods};
-use super::upgrade::Asker;
-use super::{Error, Settings, ports, successor, taint, uninstall, upgrade};
-use crate::agent::token::{self, Holder};
+use super::daemon_set::{self, Query};
+use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
+use super::sockets::AgentSockets;
+use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
+use super::{Error, Settings, ports, successor, taint, uninstall};
+use crate::agent::token::{self, TokenHolder};
 use crate::agent::{self, Cache, Store};
 use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
-use crate::pod::watched::Feed;
+use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{self, cluster, signals};
 use crate::{install, repair};
 
-/// The part that waits for the list of the node's pods.
+/// The part of readiness that is missing until the node's pods have been listed.
 const AGENT: &str = "agent";
-/// Missing from start to turn in an agent that finds another one at work.
-const TURN: &str = "turn";
-/// The part that is there until the daemon ends.
+/// The part of readiness that is missing until the first takeover, if another agent serves the node at the start.
+const TAKEOVER: &str = "turn";
+/// The part of readiness that is missing during shutdown.
 const DAEMON: &str = "daemon";
 
-/// Between two looks at what an agent that waits for its turn would find.
-const LOOK: Duration = Duration::from_secs(1);
-/// After an attempt in vain to listen.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How long tasks that act on the node may take to end; one that hangs in a file system never does.
-const RETIREMENT: Duration = Duration::from_secs(5);
+/// The interval between two checks whether this agent can take over.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval between two attempts to bind the sockets.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// The time limit for the end of tasks that change the node. A task that hangs in a file system never ends.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How files in directories that no agent mounts any more are removed.
+/// The remedy for files in directories that no agent mounts any more.
 const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes them";
 
-/// The API server's client, once there can be one.
-type Connecting = Shared<BoxFuture<'static, Client>>;
+/// A future client of the API server, shared by all tasks.
+type SharedClient = Shared<BoxFuture<'static, Client>>;
 
-/// Serves the node until SIGTERM, and then leaves it as it is to be left.
+/// Serves the node until SIGTERM, and then keeps or removes the plugin as [`decide`] says.
 pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
-    let told = signals::listen().map_err(Error::Signals)?;
+    let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
     let (close, closed) = Shutdown::new();
     let daemon = Daemon::new(settings, &mut registry, &closed);
-    let mut plugin = daemon.plugin(log);
-    let fresh = !plugin.is_anothers().await;
-    if fresh {
-        // Without its sockets the agent installs all the same, and tries again: a lost chain entry waits for nothing.
-        plugin.take();
+    let mut sockets = daemon.sockets(log);
+    let is_first = !sockets.is_taken_over().await;
+    if is_first {
+        // The agent installs even if this fails, because a missing chain entry is urgent; `until_superseded` retries.
+        sockets.take_over();
     }
     let (node_ready, ready) = watch::channel(false);
     let (feed, source) = repair::source(ready);
     let feed = daemon.settings.repair.enabled.then_some(feed);
-    let serving = daemon.serve(registry, feed, node_ready, &closed);
-    let (retire, retired) = Shutdown::new();
-    let repairing = daemon.repair(source, &retired);
-    let has_acted = daemon.take_turns(&mut plugin, fresh, &told).await;
-    retire.trigger();
-    repairing.join_all().await;
+    let server_tasks = daemon.serve(registry, feed, node_ready, &closed);
+    let (stop, stopped) = Shutdown::new();
+    let repair_tasks = daemon.repair(source, &stopped);
+    let was_active = daemon.alternate(&mut sockets, is_first, &shutdown).await;
+    stop.trigger();
+    repair_tasks.join_all().await;
     daemon.readiness.missing(DAEMON, "ending");
-    let ending = daemon.decide(&plugin, has_acted).await;
-    match ending {
-        Ending::Keep(Keep::OtherNetwork { .. }) => tracing::warn!("{ending}"),
-        _ => tracing::info!("{ending}"),
+    let (action, daemon_set) = daemon.decide(&sockets, was_active).await;
+    match action {
+        Action::Keep(KeepReason::OtherNetwork(_)) => tracing::warn!("{action}"),
+        _ => tracing::info!("{action}"),
     }
-    for path in ending.unmounted() {
+    for path in action.orphaned(&daemon_set) {
         let path = path.display();
         tracing::warn!(%path, "files of the plugin stay in a directory that agents no longer mount; {REMEDY}");
     }
-    let removed = match ending {
-        Ending::Keep(_) => Ok(()),
-        Ending::Vacate(Relocation { former, .. }) => daemon.remove(former).await,
-        Ending::Remove(_) => daemon.remove(Scope::ALL).await,
+    let removed = match action {
+        Action::Keep(_) => Ok(()),
+        Action::RemoveFormer(Relocation { former, .. }) => daemon.remove(former).await,
+        Action::RemoveAll(_) => daemon.remove(Scope::ALL).await,
     };
     close.trigger();
-    tokio::join!(serving.join_all(), plugin.end());
+    tokio::join!(server_tasks.join_all(), sockets.shut_down());
     removed
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Daemon {
     settings: Settings,
-    client: Connecting,
+    client: SharedClient,
     cache: Cache,
     readiness: Readiness,
     liveness: Liveness,
     status: watch::Sender<Status>,
-    /// Whether this agent is the node's.
-    acting: watch::Sender<bool>,
-    /// What the plugin's kubeconfig is made of. The API server's name is looked up from the start: an agent that waits for its
-    /// turn needs the address before it can take over.
+    /// Whether this agent owns the node's sockets.
+    is_active: watch::Sender<bool>,
+    /// The sources of the plugin's kubeconfig. The API server's name is looked up from the start, because an agent needs the
+    /// address before it can take over.
     sources: Sources,
-    /// Passes on the token of the plugin's own account.
+    /// Publishes the token of the plugin's service account.
     issued: watch::Sender<Issued>,
     metrics: Metrics,
 }
 
-/// What the parts count.
+/// The metrics of the modules.
 struct Metrics {
     install: install::Metrics,
     repair: repair::Metrics,
@@ -130,164 +130,165 @@ impl Daemon {
         Self {
             sources: Sources { resolver, identity },
             issued,
-            client: connecting(settings.kubeconfig.clone()),
+            client: connect(settings.kubeconfig.clone()),
             cache: Cache::default(),
             readiness,
             liveness: Liveness::default(),
             status: watch::Sender::new(Status::Starting),
-            acting: watch::Sender::new(false),
+            is_active: watch::Sender::new(false),
             settings,
             metrics: Metrics { install, repair, agent: agent::Metrics::new(registry) },
         }
     }
 
-    /// Serves the node or stands by for the agent that does, in turn, until shutdown is requested. `taken` says that this
-    /// agent holds the sockets already, or is the only one to try. Returns whether it has ever acted on the node.
-    async fn take_turns(&self, plugin: &mut Plugin, taken: bool, told: &Shutdown) -> bool {
-        let (mut taken, mut was_ready, mut has_acted) = (taken, false, false);
-        if !taken {
+    /// Alternates between an active agent and a standby for another one until shutdown is requested. `is_owner`: this agent owns
+    /// the sockets already, or is the only one that tries to. Returns whether it was ever active.
+    async fn alternate(&self, sockets: &mut AgentSockets, is_owner: bool, shutdown: &Shutdown) -> bool {
+        let (mut is_owner, mut was_ready, mut was_active) = (is_owner, false, false);
+        if !is_owner {
             tracing::info!("another agent serves this node: this one takes over once it can do so itself");
-            self.readiness.missing(TURN, "another agent serves this node, and this one is not ready to take over yet");
+            self.readiness
+                .missing(TAKEOVER, "another agent serves this node, and this one is not ready to take over yet");
             tokio::select! {
-                () = told.requested() => {}
-                () = plugin.abandoned() => tracing::warn!("the other agent has ended before this one was ready"),
-                () = self.prepared() => tracing::info!("this agent takes over"),
+                () = shutdown.requested() => {}
+                () = sockets.until_abandoned() => tracing::warn!("the other agent has ended before this one was ready"),
+                () = self.until_prepared() => tracing::info!("this agent takes over"),
             }
         }
-        while !told.is_requested() {
-            if !taken && !self.take(plugin).await {
+        while !shutdown.is_requested() {
+            if !is_owner && !self.take_over(sockets).await {
                 continue;
             }
-            has_acted = true;
-            self.act(plugin, told, &mut was_ready).await;
-            if told.is_requested() {
+            was_active = true;
+            self.run_active(sockets, shutdown, &mut was_ready).await;
+            if shutdown.is_requested() {
                 break;
             }
             tracing::info!("another agent serves this node: this one takes over again if that one dies");
             tokio::select! {
-                () = told.requested() => {}
-                () = plugin.abandoned() => tracing::warn!("the other agent is gone: this one takes over again"),
+                () = shutdown.requested() => {}
+                () = sockets.until_abandoned() => tracing::warn!("the other agent is gone: this one takes over again"),
             }
-            taken = false;
+            is_owner = false;
         }
-        has_acted
+        was_active
     }
 
-    /// Takes the sockets over; whether that was possible.
-    async fn take(&self, plugin: &mut Plugin) -> bool {
-        if plugin.take() {
-            self.readiness.ready(TURN);
+    /// Takes over the sockets; returns whether that succeeded.
+    async fn take_over(&self, sockets: &mut AgentSockets) -> bool {
+        if sockets.take_over() {
+            self.readiness.ready(TAKEOVER);
             return true;
         }
-        sleep(PAUSE).await;
+        sleep(RETRY_INTERVAL).await;
         false
     }
 
-    /// Returns once this agent could serve the node by itself: it knows the node's pods, its ports are its own, and nothing
-    /// but its own work is missing on the node.
-    async fn prepared(&self) {
+    /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and an installation has no obstacle.
+    async fn until_prepared(&self) {
         loop {
             let (settings, sources) = (self.settings.install.clone(), self.sources.clone());
-            // A panic is told by the process's hook, and the next look tries again.
+            // The process's hook logs a panic; the next iteration retries.
             if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &sources)).await {
-                let ours = self.readiness.lacks_at_most(&[INSTALL, AGENT, TURN]) && self.cache.read(Store::is_filled);
-                if obstacles.is_empty() && ours {
+                let is_prepared =
+                    self.readiness.lacks_at_most(&[INSTALL, AGENT, TAKEOVER]) && self.cache.read(Store::has_synced);
+                if obstacles.is_empty() && is_prepared {
                     self.status.send_replace(Status::Starting);
                     return;
                 }
                 self.status.send_replace(Status::from_obstacles(obstacles));
             }
             tokio::select! {
-                () = sleep(LOOK) => {}
-                () = self.cache.filled(), if !self.cache.read(Store::is_filled) => {}
+                () = sleep(POLL_INTERVAL) => {}
+                () = self.cache.synced(), if !self.cache.read(Store::has_synced) => {}
             }
         }
     }
 
-    /// Starts repair, which does nothing about pods while another agent serves the node.
-    fn repair(&self, source: repair::Source, retired: &Shutdown) -> JoinSet<()> {
+    /// Starts repair, which acts on no pod while another agent serves the node.
+    fn repair(&self, source: repair::Source, stopped: &Shutdown) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let (client, metrics) = (self.client.clone(), self.metrics.repair.clone());
-        let (settings, end) = (self.settings.repair.clone(), retired.clone());
-        tasks.spawn(until(retired, async move {
+        let (settings, end) = (self.settings.repair.clone(), stopped.clone());
+        tasks.spawn(until(stopped, async move {
             repair::follow(client.await, source, settings, metrics, end).await;
         }));
         tasks
     }
 
-    /// Acts on the node until another agent has taken it over, or the end is wished. `was_ready`: the node has been ready by
-    /// this agent's work.
-    async fn act(&self, plugin: &mut Plugin, told: &Shutdown, was_ready: &mut bool) {
-        let (retire, retired) = Shutdown::new();
-        let mut actors = self.actors(&retired);
-        self.acting.send_replace(true);
+    /// Runs the tasks of an active agent until another one has taken over, or shutdown is requested. Sets `was_ready` once the
+    /// node is ready.
+    async fn run_active(&self, sockets: &mut AgentSockets, shutdown: &Shutdown, was_ready: &mut bool) {
+        let (stop, stopped) = Shutdown::new();
+        let mut tasks = self.start_active_tasks(&stopped);
+        self.is_active.send_replace(true);
         tokio::select! {
-            () = told.requested() => {}
-            () = plugin.superseded() => {}
-            () = note_ready(self.status.subscribe(), was_ready) => {}
+            () = shutdown.requested() => {}
+            () = sockets.until_superseded() => {}
+            () = record_ready(self.status.subscribe(), was_ready) => {}
         }
-        self.acting.send_replace(false);
-        retire.trigger();
-        let ended = async { while actors.join_next().await.is_some() {} };
-        if timeout(RETIREMENT, ended).await.is_err() {
+        self.is_active.send_replace(false);
+        stop.trigger();
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if timeout(STOP_TIMEOUT, ended).await.is_err() {
             tracing::error!(
-                "a task that acts on the node has not ended within {RETIREMENT:?}: is one of the node's directories hanging?"
+                "a task that acts on the node has not ended within {STOP_TIMEOUT:?}: is one of the node's directories hanging?"
             );
         }
-        // Whether the node has all that it needs is from now on for the other agent to say. An agent that has never served
-        // stays unready: a roll must not go on because of it.
+        // From now on the other agent reports the state of the installation. An agent that was never ready stays unready, so that
+        // a rolling update does not proceed because of it.
         if *was_ready {
             self.status.send_replace(Status::Ready);
         }
     }
 
-    /// Starts what changes the node or its pods. The installer waits for nobody.
-    fn actors(&self, retired: &Shutdown) -> JoinSet<()> {
+    /// Starts the tasks that change the node or its pods. The installer waits for no other task.
+    fn start_active_tasks(&self, stopped: &Shutdown) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let (settings, metrics) = (self.settings.install.clone(), self.metrics.install.clone());
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
         let sources = self.sources.clone();
-        tasks.spawn(install::run(settings, sources, metrics, status, liveness, retired.clone()));
-        tasks.spawn(until(retired, foresee(self.client.clone(), self.asker())));
+        tasks.spawn(install::run(settings, sources, metrics, status, liveness, stopped.clone()));
+        tasks.spawn(until(stopped, warn_of_removal(self.client.clone(), self.query())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
-            tasks.spawn(until(retired, async move {
-                // Both at once hold from now on, or pods would wait for nothing.
+            tasks.spawn(until(stopped, async move {
+                // Pods can be redirected once both conditions hold.
                 let _ = status.wait_for(|status| *status == Status::Ready).await;
-                cache.filled().await;
+                cache.synced().await;
                 taint::remove(&client.await, &node, &key).await;
             }));
         }
         tasks
     }
 
-    /// What answers the plugin.
-    fn plugin(&self, log: Log) -> Plugin {
+    /// Creates the sockets on which the agent serves the plugin.
+    fn sockets(&self, log: Log) -> AgentSockets {
         let sources = agent::Sources {
             cache: self.cache.clone(),
             installation: Installation::new(self.settings.install.clone(), self.status.subscribe()),
             metrics: self.metrics.agent.clone(),
             log,
         };
-        Plugin::new(&self.settings.install.run_dir, sources, self.readiness.clone())
+        AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone())
     }
 
-    /// What becomes of the plugin, by what the API server and the agent that has taken over say.
-    async fn decide(&self, plugin: &Plugin, has_acted: bool) -> Ending {
-        let answer = upgrade::ask(self.client.clone(), self.asker()).await;
-        let successor = match plugin.is_anothers().await {
-            true if has_acted => successor::ask(&self.settings.install).await,
-            // An agent that never had its turn has installed nothing.
+    /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin.
+    async fn decide(&self, sockets: &AgentSockets, was_active: bool) -> (Action, DaemonSetState) {
+        let daemon_set = daemon_set::query(self.client.clone(), self.query()).await;
+        let successor = match sockets.is_taken_over().await {
+            true if was_active => successor::query(&self.settings.install).await,
+            // An agent that was never active has installed no files.
             true => Successor::Installed(Relocation::default()),
             false => Successor::None,
         };
-        decide(successor, answer)
+        (decide(successor, &daemon_set), daemon_set)
     }
 
-    /// What the API server is asked at the end.
-    fn asker(&self) -> Asker {
-        Asker {
+    /// The query for the DaemonSet.
+    fn query(&self) -> Query {
+        Query {
             namespace: self.settings.namespace().to_owned(),
             pod: self.settings.pod.clone(),
             node: self.settings.node.clone(),
@@ -295,8 +296,8 @@ impl Daemon {
         }
     }
 
-    /// Starts what keeps the token of the plugin's own account valid, where it has one.
-    fn renew(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
+    /// Starts the renewal of the token of the plugin's service account, if it has one.
+    fn renew_token(&self, tasks: &mut JoinSet<()>, closed: &Shutdown) {
         let Settings { plugin_account: Some(account), node, .. } = &self.settings else { return };
         let (account, node) = (account.clone(), node.clone());
         let (client, namespace) = (self.client.clone(), self.settings.namespace().to_owned());
@@ -304,15 +305,15 @@ impl Daemon {
         tasks.spawn(until(closed, async move {
             let client = client.await;
             let namespace = if namespace.is_empty() { client.default_namespace().to_owned() } else { namespace };
-            token::keep(client, Holder { account, namespace, node }, issued, metrics).await;
+            token::renew(client, TokenHolder { account, namespace, node }, issued, metrics).await;
         }));
     }
 
-    /// Starts what fills the cache, and what answers the kubelet and Prometheus.
+    /// Starts the watch of pods and the servers for the kubelet and Prometheus.
     fn serve(
         &self,
         registry: Registry,
-        feed: Option<Feed<repair::Pod>>,
+        feed: Option<Subscriber<repair::Pod>>,
         node_ready: watch::Sender<bool>,
         closed: &Shutdown,
     ) -> JoinSet<()> {
@@ -324,13 +325,13 @@ impl Daemon {
         }));
         let (cache, readiness) = (self.cache.clone(), self.readiness.clone());
         tasks.spawn(until(closed, async move {
-            cache.filled().await;
+            cache.synced().await;
             readiness.ready(AGENT);
         }));
-        self.renew(&mut tasks, closed);
-        tasks.spawn(until(closed, report(self.status.subscribe(), self.readiness.clone())));
-        let (status, acting) = (self.status.subscribe(), self.acting.subscribe());
-        tasks.spawn(until(closed, serves_pods(status, acting, self.cache.clone(), node_ready)));
+        self.renew_token(&mut tasks, closed);
+        tasks.spawn(until(closed, report_readiness(self.status.subscribe(), self.readiness.clone())));
+        let (status, acting) = (self.status.subscribe(), self.is_active.subscribe());
+        tasks.spawn(until(closed, watch_node_ready(status, acting, self.cache.clone(), node_ready)));
         let (port, liveness) = (self.settings.health_port, self.liveness.clone());
         tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
         if let Some(port) = self.settings.monitoring_port {
@@ -347,25 +348,28 @@ impl Daemon {
     }
 }
 
-/// Warns while there is time where an upgrade could not be told from a removal.
-async fn foresee(client: Connecting, asker: Asker) {
-    let ending = decide(Successor::None, upgrade::ask(client, asker).await);
-    if matches!(ending, Ending::Remove(_) | Ending::Keep(Keep::RightMissing(_))) {
+/// Warns at the start if a shutdown would remove the plugin, or could not read the DaemonSet.
+async fn warn_of_removal(client: SharedClient, query: Query) {
+    let action = decide(Successor::None, &daemon_set::query(client, query).await);
+    if matches!(action, Action::RemoveAll(_) | Action::Keep(KeepReason::Forbidden(_))) {
         let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
-        tracing::warn!(check, "if this daemon ended now, the plugin would be {ending}");
+        tracing::warn!(check, "if this daemon ended now, the plugin would be {action}");
     }
 }
 
-fn connecting(kubeconfig: Option<PathBuf>) -> Connecting {
+fn connect(kubeconfig: Option<PathBuf>) -> SharedClient {
     async move { cluster::client_at_last(kubeconfig.as_deref()).await }.boxed().shared()
 }
 
-/// The work until it is done or the end is wished.
-fn until(end: &Shutdown, work: impl Future<Output = ()> + Send + 'static) -> impl Future<Output = ()> + Send + 'static {
-    let end = end.clone();
+/// The work until it is done or shutdown is requested.
+fn until(
+    shutdown: &Shutdown,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> impl Future<Output = ()> + Send + 'static {
+    let shutdown = shutdown.clone();
     async move {
         tokio::select! {
-            () = end.requested() => {}
+            () = shutdown.requested() => {}
             () = work => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What the daemon is to do: flags and variables, read once and checked.
+//! The daemon's settings, parsed and validated once from flags and variables.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,31 +6,29 @@ use std::sync::Arc;
 use super::{Error, Flags};
 use crate::{install, repair};
 
-/// All that the daemon depends on.
+/// The settings of the daemon.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What is installed, and where.
     pub install: Arc<install::Settings>,
-    /// What becomes of broken pods.
     pub repair: repair::Settings,
     /// The node's name.
     pub node: String,
-    /// The plugin's service account; none: its kubeconfig holds the daemon's own token.
+    /// The plugin's service account; `None`: its kubeconfig holds the daemon's own token.
     pub plugin_account: Option<String>,
-    /// The daemon's own pod; empty: unknown.
+    /// The name of the daemon's own pod; empty if unknown.
     pub pod: String,
-    /// Port of health.
+    /// The port of `/healthz` and `/readyz`.
     pub health_port: u16,
-    /// Port of metrics.
+    /// The port of `/metrics`.
     pub monitoring_port: Option<u16>,
-    /// Key of the taint that is removed once pods can start.
+    /// The key of the taint that is removed once pods can start.
     pub startup_taint: Option<String>,
-    /// The way to the API server, where it is not the service account's.
+    /// The kubeconfig for the API server; `None`: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads the flags; the lines say what of them has no effect.
+    /// Parses the flags; also returns warnings about flags without effect.
     pub fn parse(flags: Flags) -> Result<(Self, Vec<String>), Error> {
         let Flags { own, install, mut repair, log } = flags;
         let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
@@ -41,7 +39,7 @@ impl Settings {
         }
         let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
         let node = names.into_iter().find(|name| !name.is_empty()).ok_or(Error::NoNode)?;
-        // Each node's daemon repairs its own pods: its watch shows no others.
+        // A daemon repairs only pods of its node, because it watches only those.
         if !repair.repair_node_name.is_empty() && repair.repair_node_name != node {
             let other = &repair.repair_node_name;
             warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair looks at this one"));
@@ -90,12 +88,12 @@ mod tests {
     }
 
     #[test]
-    fn is_a_sound_command() {
+    fn the_command_line_is_consistent() {
         Program::command().debug_assert();
     }
 
     #[test]
-    fn the_node_has_a_name_and_repair_keeps_to_it() {
+    fn the_nodes_name_is_required_and_applies_to_repair() {
         for (line, node, repaired) in [
             ("--node-name n1", "n1", "n1"),
             ("--kubernetes-node-name n2 --node-name=", "n2", "n2"),
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_istios_and_none_is_none() {
+    fn default_ports_are_istios_and_metrics_can_be_disabled() {
         for (line, health, monitoring) in [
             ("", 8000, Some(15014)),
             ("--monitoring-port= --health-port=", 8000, Some(15014)),
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_is_removed_where_one_is_named() {
+    fn an_empty_taint_is_none() {
         let taint = |line: &str| settings(&format!("--node-name n1 {line}")).unwrap().startup_taint;
         assert_eq!((taint(""), taint("--startup-taint=")), (None, None));
         assert_eq!(taint("--startup-taint cni.istio.io/not-ready").as_deref(), Some("cni.istio.io/not-ready"));

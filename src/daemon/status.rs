@@ -1,4 +1,4 @@
-//! Passes the installer's status on: to probes, to repair, and to the tasks that wait for a node that is ready.
+//! Reports the installer's status to probes, to repair, and to tasks that wait for a ready node.
 
 use tokio::sync::watch;
 
@@ -9,21 +9,21 @@ use crate::serve::health::Readiness;
 /// The part of readiness that the installer reports.
 pub(super) const INSTALL: &str = "install";
 
-/// Keeps `ready` saying whether pods that start on this node are redirected, and whether that is this agent's business: the
-/// plugin is installed, and the agent knows the node's pods.
-pub(super) async fn serves_pods(
+/// Sets `ready` to whether this agent redirects pods that start on the node: it is active, the plugin is installed, and the
+/// cache of pods has synced.
+pub(super) async fn watch_node_ready(
     mut status: watch::Receiver<Status>,
-    mut acting: watch::Receiver<bool>,
+    mut is_active: watch::Receiver<bool>,
     cache: Cache,
     ready: watch::Sender<bool>,
 ) {
-    cache.filled().await;
+    cache.synced().await;
     loop {
-        let serves = *status.borrow_and_update() == Status::Ready && *acting.borrow_and_update();
-        ready.send_if_modified(|ready| std::mem::replace(ready, serves) != serves);
+        let is_serving = *status.borrow_and_update() == Status::Ready && *is_active.borrow_and_update();
+        ready.send_if_modified(|ready| std::mem::replace(ready, is_serving) != is_serving);
         let changed = tokio::select! {
             changed = status.changed() => changed,
-            changed = acting.changed() => changed,
+            changed = is_active.changed() => changed,
         };
         if changed.is_err() {
             return;
@@ -31,14 +31,14 @@ pub(super) async fn serves_pods(
     }
 }
 
-/// Notes that the node is ready, once it is, and never returns.
-pub(super) async fn note_ready(mut status: watch::Receiver<Status>, was_ready: &mut bool) {
+/// Sets `was_ready` once the node is ready. Never returns.
+pub(super) async fn record_ready(mut status: watch::Receiver<Status>, was_ready: &mut bool) {
     *was_ready |= status.wait_for(|status| *status == Status::Ready).await.is_ok();
     std::future::pending::<()>().await;
 }
 
-/// Tells probes how far the installer is.
-pub(super) async fn report(mut status: watch::Receiver<Status>, readiness: Readiness) {
+/// Reports the installer's status to probes.
+pub(super) async fn report_readiness(mut status: watch::Receiver<Status>, readiness: Readiness) {
     loop {
         match &*status.borrow_and_update() {
             Status::Starting => readiness.missing(INSTALL, "starting"),

@@ -1,27 +1,29 @@
-//! Reads from the agent that has taken the sockets over in which directories it has installed the plugin.
+//! Requests from the agent that has taken over the sockets the directories of its installation.
 
 use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::ending::Successor;
+use super::decide::Successor;
 use crate::install::{Directories, Settings};
 use crate::{agent, contract, pod};
 
 /// The time limit of the request, connecting included.
-const LIMIT: Duration = Duration::from_secs(2);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The successor: its answer, compared with the directories of this one's `settings`.
-pub(super) async fn ask(settings: &Settings) -> Successor {
+/// Returns the successor, with its directories compared with those of `settings`.
+pub(super) async fn query(settings: &Settings) -> Successor {
     let (socket, settings) = (settings.run_dir.join(contract::AGENT_SOCKET), settings.clone());
-    let asked = tokio::task::spawn_blocking(move || {
-        let theirs = directories(&socket)?;
-        let ours = Directories::of(&settings).map_err(|error| error.to_string())?;
-        Ok::<_, String>(Successor::Installed(ours.relocation_to(theirs)))
+    let queried = tokio::task::spawn_blocking(move || {
+        let successors = directories(&socket)?;
+        let own = Directories::of(&settings).map_err(|error| error.to_string())?;
+        Ok::<_, String>(Successor::Installed(own.relocation_to(successors)))
     });
-    // The directories are those of the node, and one of them may hang.
-    match timeout(2 * LIMIT, asked).await.unwrap_or_else(|_| Ok(Err("the node's directories do not answer".to_owned())))
+    // The limit also covers the node's directories, whose file systems may hang.
+    match timeout(2 * REQUEST_TIMEOUT, queried)
+        .await
+        .unwrap_or_else(|_| Ok(Err("the node's directories do not answer".to_owned())))
     {
         Ok(Ok(successor)) => successor,
         Ok(Err(why)) => Successor::Unknown(why),
@@ -31,7 +33,7 @@ pub(super) async fn ask(settings: &Settings) -> Successor {
 }
 
 fn directories(socket: &Path) -> Result<Directories, String> {
-    let answer = pod::agent::get(socket, agent::DIRECTORIES, LIMIT).map_err(|error| error.to_string())?;
+    let answer = pod::agent::get(socket, agent::DIRECTORIES, REQUEST_TIMEOUT).map_err(|error| error.to_string())?;
     match answer.status {
         200 => serde_json::from_slice(&answer.body).map_err(|error| format!("an answer of another kind: {error}")),
         503 => Err("it has not installed the plugin yet".to_owned()),

@@ -1,6 +1,6 @@
-//! Takes the startup taint off this node once the plugin is in place, for clusters whose control plane does not.
+//! Removes the startup taint from this node once the plugin is installed, for clusters whose control plane does not.
 //!
-//! The patch holds only while the taints are those that were seen: nobody else's change is undone.
+//! The patch applies only if the taints have not changed since they were read, so that it reverts no other change.
 
 use std::time::Duration;
 
@@ -10,41 +10,41 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-/// One attempt: a server that never answers is asked again.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between the first two attempts; each further pause is twice as long,
-const SHORTEST: Duration = Duration::from_secs(1);
+/// The time limit of an attempt.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The pause after the first attempt; each further pause is twice as long,
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
 /// up to this one.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts. A control plane that refuses is not asked each second by each of its nodes.
-fn pauses() -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(SHORTEST), |pause| Some((*pause * 2).min(LONGEST)))
+/// The pauses between attempts. They grow, so that the nodes do not overload a control plane that refuses them.
+fn backoff() -> impl Iterator<Item = Duration> {
+    std::iter::successors(Some(MIN_BACKOFF), |pause| Some((*pause * 2).min(MAX_BACKOFF)))
 }
 
-/// What removes the taint from the node; `None` where it has none of this key.
+/// The patch that removes the taint; `None` if the node has no taint of this key.
 fn patch(node: &Node, key: &str) -> Option<Value> {
-    let seen = node.spec.as_ref()?.taints.as_ref()?;
-    let left: Vec<&Taint> = seen.iter().filter(|taint| taint.key != key).collect();
-    (left.len() < seen.len()).then(|| {
+    let found = node.spec.as_ref()?.taints.as_ref()?;
+    let others: Vec<&Taint> = found.iter().filter(|taint| taint.key != key).collect();
+    (others.len() < found.len()).then(|| {
         json!([
-            { "op": "test", "path": "/spec/taints", "value": seen },
-            { "op": "replace", "path": "/spec/taints", "value": left },
+            { "op": "test", "path": "/spec/taints", "value": found },
+            { "op": "replace", "path": "/spec/taints", "value": others },
         ])
     })
 }
 
-/// Removes the taint, however often that takes.
+/// Removes the taint; retries until it succeeds.
 pub(super) async fn remove(client: &Client, node: &str, key: &str) {
-    for pause in pauses() {
-        match timeout(PATIENCE, try_to_remove(client, node, key)).await {
+    for pause in backoff() {
+        match timeout(REQUEST_TIMEOUT, try_to_remove(client, node, key)).await {
             Ok(Ok(true)) => return tracing::info!(node, taint = key, "the startup taint is removed"),
             Ok(Ok(false)) => return tracing::debug!(node, taint = key, "the node has no startup taint"),
             Ok(Err(error)) => tracing::warn!(%error, node, taint = key, "the startup taint cannot be removed yet"),
             Err(_) => tracing::warn!(
                 node,
                 taint = key,
-                "the startup taint cannot be removed yet: no answer within {PATIENCE:?}"
+                "the startup taint cannot be removed yet: no answer within {REQUEST_TIMEOUT:?}"
             ),
         }
         sleep(pause).await;
@@ -52,8 +52,8 @@ pub(super) async fn remove(client: &Client, node: &str, key: &str) {
 }
 
 async fn try_to_remove(client: &Client, node: &str, key: &str) -> Result<bool, kube::Error> {
-    let found = Api::<Node>::all(client.clone()).get(node).await?;
-    let Some(patch) = patch(&found, key) else { return Ok(false) };
+    let node_object = Api::<Node>::all(client.clone()).get(node).await?;
+    let Some(patch) = patch(&node_object, key) else { return Ok(false) };
     let request = Request::patch(format!("/api/v1/nodes/{node}"))
         .header(header::CONTENT_TYPE, "application/json-patch+json")
         .body(patch.to_string().into_bytes())
@@ -70,13 +70,13 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_a_minute_and_go_on_for_ever() {
-        let seconds: Vec<u64> = pauses().take(9).map(|pause| pause.as_secs()).collect();
+    fn the_backoff_grows_to_a_minute() {
+        let seconds: Vec<u64> = backoff().take(9).map(|pause| pause.as_secs()).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
     }
 
     #[test]
-    fn only_the_taint_of_that_key_goes_whatever_its_effect() {
+    fn only_taints_of_the_key_are_removed_with_any_effect() {
         let ours = json!({"key": "cni/not-ready", "effect": "NoExecute", "value": "x"});
         let other = json!({"key": "gpu", "effect": "NoSchedule"});
         let patch = of(&json!([ours, other])).unwrap();

@@ -1,4 +1,4 @@
-//! Removal by hand, for nodes that no agent serves any more.
+//! `install-cni uninstall`: removes the installation from a node that no agent serves.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use crate::install::{self, Scope};
 use crate::serve::listen;
 use crate::{contract, pod};
 
-/// How long an agent that is there may take to accept.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time limit of the connection attempt to a running agent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a pod may take to start that the runtime began before the chain was changed.
+/// The time for which pods may still be starting with the chain that the runtime read before the removal.
 pub(super) const IN_FLIGHT: Duration = Duration::from_secs(2);
 
-/// Takes everything off this node. Blocks; errors are logged, and the rest goes on.
+/// Removes the installation. Blocks. Errors are logged and do not stop the removal.
 pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
     let socket = settings.run_dir.join(contract::AGENT_SOCKET);
-    if pod::agent::listens(&socket, PATIENCE).is_ok() {
+    if pod::agent::listens(&socket, CONNECT_TIMEOUT).is_ok() {
         return Err(Error::AgentRuns(socket));
     }
     let removed = report(&install::remove(settings, Scope::ALL, IN_FLIGHT));
@@ -29,7 +29,7 @@ pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
     removed
 }
 
-/// Logs what was not removed.
+/// Logs the failures.
 pub(super) fn report(errors: &[install::Error]) -> Result<(), Error> {
     for error in errors {
         tracing::error!(%error, "not removed");

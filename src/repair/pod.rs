@@ -8,7 +8,7 @@ use serde::de::{IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::pod::PodName;
-use crate::pod::watched::Kept;
+use crate::pod::watch::PartialPod;
 
 /// The fields of a pod that detection reads.
 #[derive(Debug, Clone, Deserialize)]
@@ -144,7 +144,7 @@ impl Pod {
     }
 }
 
-impl Kept for Pod {
+impl PartialPod for Pod {
     fn version(&self) -> Option<&str> {
         Some(&self.metadata.resource_version)
     }

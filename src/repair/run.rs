@@ -20,7 +20,7 @@ use super::settings::Settings;
 use super::source::{Source, source, watch_pods};
 use super::step::{RepairOutcome, Step};
 use super::tracker::Tracker;
-use crate::pod::watched::Seen;
+use crate::pod::watch::PodEvent;
 use crate::serve::shutdown::Shutdown;
 
 /// The limit of concurrent actions, which also limits the load on a slow API server.
@@ -87,7 +87,7 @@ impl Controller {
 
     /// Runs until the source closes.
     async fn run(mut self, source: Source) {
-        let Source { mut seen, relist, mut ready } = source;
+        let Source { mut events, relist, mut ready } = source;
         loop {
             self.tracker.set_node_ready(*ready.borrow_and_update(), self.now());
             self.start_due();
@@ -100,7 +100,7 @@ impl Controller {
                 }
             };
             tokio::select! {
-                event = seen.recv() => match event {
+                event = events.recv() => match event {
                     Some(event) => self.handle_event(event),
                     None => return,
                 },
@@ -122,16 +122,16 @@ impl Controller {
         self.start.elapsed()
     }
 
-    fn handle_event(&mut self, event: Seen<Pod>) {
+    fn handle_event(&mut self, event: PodEvent<Pod>) {
         match event {
-            Seen::ListBegins => self.tracker.start_list(),
-            Seen::Pod(pod) => match detect(&pod, &self.settings) {
+            PodEvent::ListStarted => self.tracker.start_list(),
+            PodEvent::Applied(pod) => match detect(&pod, &self.settings) {
                 Ok(broken) => self.tracker.insert(broken, self.now()),
                 Err(reason) => self.handle_not_broken(&pod, reason),
             },
-            Seen::Gone(pod) => self.tracker.remove(pod.uid()),
-            Seen::ListEnds => self.tracker.end_list(),
-            Seen::Failed => self.metrics.watch_failed(),
+            PodEvent::Deleted(pod) => self.tracker.remove(pod.uid()),
+            PodEvent::ListDone => self.tracker.end_list(),
+            PodEvent::Failed => self.metrics.watch_failed(),
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::pod::Pod;
 use super::settings::Settings;
 use crate::diagnostics::chain;
-use crate::pod::watched::{Feed, Seen, Watched};
+use crate::pod::watch::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
 const PAGE_SIZE: u32 = 250;
@@ -22,7 +22,7 @@ const QUEUE_CAPACITY: usize = 256;
 /// The input of repair.
 #[derive(Debug)]
 pub struct Source {
-    pub(super) seen: mpsc::Receiver<Seen<Pod>>,
+    pub(super) events: mpsc::Receiver<PodEvent<Pod>>,
     /// Requests a new list.
     pub(super) relist: Arc<Notify>,
     /// Whether the node redirects new pods, so that a replacement works.
@@ -30,37 +30,37 @@ pub struct Source {
 }
 
 /// Creates a source and its sending end. Repair performs no action while `ready` is false.
-pub fn source(ready: watch::Receiver<bool>) -> (Feed<Pod>, Source) {
-    let ((sender, seen), again) = (mpsc::channel(QUEUE_CAPACITY), Arc::new(Notify::new()));
-    (Feed { seen: sender, again: again.clone() }, Source { seen, relist: again, ready })
+pub fn source(ready: watch::Receiver<bool>) -> (Subscriber<Pod>, Source) {
+    let ((sender, events), relist) = (mpsc::channel(QUEUE_CAPACITY), Arc::new(Notify::new()));
+    (Subscriber { events: sender, relist: relist.clone() }, Source { events, relist, ready })
 }
 
 /// Lists and watches the pods that `settings` select until the receiver closes.
-pub(super) async fn watch_pods(client: Client, settings: &Settings, feed: Feed<Pod>) {
-    while !feed.seen.is_closed() {
+pub(super) async fn watch_pods(client: Client, settings: &Settings, subscriber: Subscriber<Pod>) {
+    while !subscriber.events.is_closed() {
         let pods = Api::<Watched<Pod>>::all(client.clone());
         tokio::select! {
-            () = forward_events(pods, config(settings), &feed.seen) => {}
-            () = feed.again.notified() => {}
+            () = forward_events(pods, config(settings), &subscriber.events) => {}
+            () = subscriber.relist.notified() => {}
         }
     }
 }
 
-async fn forward_events(pods: Api<Watched<Pod>>, config: watcher::Config, seen: &mpsc::Sender<Seen<Pod>>) {
+async fn forward_events(pods: Api<Watched<Pod>>, config: watcher::Config, sink: &mpsc::Sender<PodEvent<Pod>>) {
     let mut events = pin!(watcher(pods, config).default_backoff());
     while let Some(event) = events.next().await {
         let event = match event {
-            Ok(Event::Init) => Seen::ListBegins,
-            Ok(Event::InitApply(Watched { pod, .. }) | Event::Apply(Watched { pod, .. })) => Seen::Pod(pod),
-            Ok(Event::InitDone) => Seen::ListEnds,
-            Ok(Event::Delete(Watched { pod, .. })) => Seen::Gone(pod),
+            Ok(Event::Init) => PodEvent::ListStarted,
+            Ok(Event::InitApply(Watched { pod, .. }) | Event::Apply(Watched { pod, .. })) => PodEvent::Applied(pod),
+            Ok(Event::InitDone) => PodEvent::ListDone,
+            Ok(Event::Delete(Watched { pod, .. })) => PodEvent::Deleted(pod),
             Err(error) => {
                 let needs = if is_forbidden(&error) { "the role must allow `list` and `watch` of `pods`" } else { "" };
                 tracing::warn!(error = chain(&error), needs, "pods cannot be watched; trying again");
-                Seen::Failed
+                PodEvent::Failed
             }
         };
-        if seen.send(event).await.is_err() {
+        if sink.send(event).await.is_err() {
             return;
         }
     }

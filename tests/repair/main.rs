@@ -2,9 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-mod brakes;
 mod double;
 mod faults;
+mod limits;
 mod modes;
 mod storm;
 mod watchdog;

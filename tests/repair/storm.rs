@@ -16,7 +16,7 @@ fn heavy(name: &str) -> serde_json::Value {
 }
 
 /// Waits for all evictions within the budget, and checks that another pod's event causes no more.
-async fn so_many_actions_and_no_more(api: &Api, controller: &Controller) {
+async fn assert_actions_within_budget(api: &Api, controller: &Controller) {
     let evictions = |api: &Api| api.requests_to("POST", "/eviction").len();
     api.until("the budget's evictions", |api| (evictions(api) >= SHARE).then_some(())).await;
     api.put(broken("last", 0));
@@ -37,7 +37,7 @@ async fn actions_on_a_list_are_limited_by_the_budget() {
         api.put(heavy(&format!("web-{n}")));
     }
     let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
-    so_many_actions_and_no_more(&api, &controller).await;
+    assert_actions_within_budget(&api, &controller).await;
     let reads: Vec<String> = api.requests().into_iter().filter(|s| s.method == "GET").map(|s| s.query).collect();
     assert_eq!(reads.len(), 2, "one list, one watch: {reads:?}");
     assert!(reads[0].contains("resourceVersion=0"), "from the watch cache: {reads:?}");
@@ -54,7 +54,7 @@ async fn actions_on_many_events_are_limited_by_the_budget() {
             api.put(broken(&format!("web-{n}"), restarts));
         }
     }
-    so_many_actions_and_no_more(&api, &controller).await;
+    assert_actions_within_budget(&api, &controller).await;
 }
 
 #[tokio::test]

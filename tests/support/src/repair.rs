@@ -1,7 +1,7 @@
 //! Runs a repair controller with the API server double, and creates pods for it.
 
 use clap::Parser as _;
-use istio_cni::pod::watched::Feed;
+use istio_cni::pod::watch::Subscriber;
 use istio_cni::repair::{self, Flags, Metrics, Settings};
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use prometheus_client::registry::Registry;
@@ -41,7 +41,7 @@ impl Controller {
     }
 
     /// Starts a controller on an existing watch, with the node's readiness.
-    pub fn fed(api: &Api, line: &str) -> (Self, Feed<repair::Pod>, watch::Sender<bool>) {
+    pub fn fed(api: &Api, line: &str) -> (Self, Subscriber<repair::Pod>, watch::Sender<bool>) {
         let (node_ready, ready) = watch::channel(false);
         let (feed, source) = repair::source(ready);
         let mut registry = Registry::default();

@@ -1,5 +1,4 @@
-//! The agent's sockets over the daemon's life: taken when it is this agent's turn, kept while no other agent answers there,
-//! and served to the end.
+//! Owns the agent's sockets: takes them over, restores them while no other agent serves them, and serves until shutdown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,41 +14,41 @@ use crate::serve::shutdown::{Shutdown, Trigger};
 use crate::serve::watch::Watch;
 
 /// The interval at which the sockets' names are compared where inotify reports no change.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The part of readiness that is missing while nobody listens.
-const SOCKETS: &str = "sockets";
+/// The part of readiness that is missing while this agent cannot listen.
+const PART: &str = "sockets";
 
-/// What answers the plugin.
-pub(super) struct Plugin {
+/// The sockets on which the agent serves the plugin.
+pub(super) struct AgentSockets {
     run_dir: PathBuf,
-    /// The names under which it was found last.
+    /// The names of the sockets that this agent has bound last.
     names: Option<Names>,
     changes: Watch,
     sources: Sources,
     readiness: Readiness,
-    /// Ends the listeners under the names.
-    serving: Option<Trigger>,
+    /// Ends the listeners of these sockets.
+    shutdown: Option<Trigger>,
     tasks: JoinSet<()>,
 }
 
-impl Plugin {
-    /// Answers nobody before it has [taken](Self::take) the sockets, and then until its [end](Self::end).
+impl AgentSockets {
+    /// Serves from [`take_over`](Self::take_over) to [`shut_down`](Self::shut_down).
     pub(super) fn new(run_dir: &Path, sources: Sources, readiness: Readiness) -> Self {
         // The plugin writes a line for each pod that starts.
         let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
         let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
-        Self { run_dir, names: None, changes, sources, readiness, serving: None, tasks }
+        Self { run_dir, names: None, changes, sources, readiness, shutdown: None, tasks }
     }
 
-    /// Listens under the sockets' names; whether that was possible. Another agent that listened there keeps the connections that
-    /// it has; former listeners of this one end. While it is not possible, the agent is not ready.
-    pub(super) fn take(&mut self) -> bool {
+    /// Binds the sockets; returns whether that succeeded. Another agent keeps its accepted connections; former listeners of this
+    /// agent end. After a failure the agent is not ready.
+    pub(super) fn take_over(&mut self) -> bool {
         match self.listen() {
-            Ok(()) => self.readiness.ready(SOCKETS),
+            Ok(()) => self.readiness.ready(PART),
             Err(error) => {
                 tracing::error!(%error, "the plugin cannot reach the agent; trying again");
-                self.readiness.missing(SOCKETS, error.to_string());
+                self.readiness.missing(PART, error.to_string());
                 return false;
             }
         }
@@ -61,16 +60,17 @@ impl Plugin {
         self.names = Some(sockets.names());
         let (end, ended) = Shutdown::new();
         self.tasks.spawn(agent::serve(sockets, self.sources.clone(), ended));
-        self.serving = Some(end);
+        self.shutdown = Some(end);
         while self.tasks.try_join_next().is_some() {}
         Ok(())
     }
 
-    /// Returns once another agent answers under the names. A name that was removed, or could not be taken before, is taken.
-    pub(super) async fn superseded(&mut self) {
+    /// Returns once another agent has taken over the sockets. Until then, binds them again if they are removed, or if binding
+    /// has failed.
+    pub(super) async fn until_superseded(&mut self) {
         loop {
             self.changes.renew();
-            if self.is_anothers().await {
+            if self.is_taken_over().await {
                 return;
             }
             let is_lost = match &self.names {
@@ -78,36 +78,36 @@ impl Plugin {
                 None => true,
             };
             if !is_lost {
-                self.changes.changed(LOOK).await;
-            } else if self.take() {
+                self.changes.changed(POLL_INTERVAL).await;
+            } else if self.take_over() {
                 tracing::warn!(dir = %self.run_dir.display(), "the agent's sockets were missing; they are there again");
             } else {
-                // The attempt itself has changed the directory, so its events say nothing.
-                sleep(LOOK).await;
+                // The attempt has changed the directory, so an event would follow at once.
+                sleep(POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Whether another agent answers the plugin.
-    pub(super) async fn is_anothers(&self) -> bool {
+    /// Whether another agent serves the plugin.
+    pub(super) async fn is_taken_over(&self) -> bool {
         match &self.names {
-            Some(names) => names.are_anothers().await,
+            Some(names) => names.are_taken_over().await,
             None => listen::is_served(&self.socket()).await,
         }
     }
 
-    /// Returns once no other agent answers the plugin.
-    pub(super) async fn abandoned(&self) {
-        listen::abandoned(&self.socket()).await;
+    /// Returns once no other agent serves the plugin.
+    pub(super) async fn until_abandoned(&self) {
+        listen::until_abandoned(&self.socket()).await;
     }
 
     fn socket(&self) -> PathBuf {
         self.run_dir.join(contract::AGENT_SOCKET)
     }
 
-    /// Waits for the last answers, and gives the names up.
-    pub(super) async fn end(self) {
-        drop(self.serving);
+    /// Waits for the last answers and removes the sockets' names.
+    pub(super) async fn shut_down(self) {
+        drop(self.shutdown);
         self.tasks.join_all().await;
         for error in self.names.iter().flat_map(Names::remove) {
             tracing::warn!(%error, "a socket's name stays behind");

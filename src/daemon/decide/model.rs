@@ -1,8 +1,8 @@
 //! A model of the handover between agents: they start, take the sockets over, install, end and crash in any order, with one or
 //! two sets of directories, while the DaemonSet changes and the API server refuses or is silent.
 //!
-//! [`World`] is the model: the DaemonSet as it is, and what the API server tells of it. [`Node`] holds the files and the agents,
-//! whose ends are decided by [`decide`].
+//! [`World`] is the model: the DaemonSet and the behaviour of the API server. [`Node`] has the files and the agents,
+//! whose shutdowns call [`decide`].
 
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
@@ -15,7 +15,7 @@ type Networks = [Option<&'static str>; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DaemonSet {
-    Wanted,
+    SelectsNode,
     SelectsOthers,
     Deleting,
     Gone,
@@ -26,7 +26,7 @@ enum Api {
     Answers,
     Silent,
     /// The role lacks the right to read DaemonSets.
-    RightMissing,
+    Forbidden,
 }
 
 #[derive(Debug, Clone)]
@@ -42,9 +42,9 @@ struct World {
 enum Event {
     /// An agent starts with these directories for configuration and plugin.
     Start(usize, usize),
-    /// The agent that started last takes the sockets over, or one that stands by takes those of one that died.
+    /// The newest agent takes over the sockets, or a standby agent those of a crashed one.
     Take(usize),
-    /// The agent that holds the sockets installs.
+    /// The agent that owns the sockets installs.
     Install,
     /// SIGTERM.
     End(usize),
@@ -61,7 +61,7 @@ impl ReferenceStateMachine for World {
         let network = proptest::sample::select(&[None, Some("net"), Some("podman")][..]);
         let world = |second| Self {
             networks: [Some("net"), second],
-            daemon_set: DaemonSet::Wanted,
+            daemon_set: DaemonSet::SelectsNode,
             api: Api::Answers,
             is_one_place: true,
         };
@@ -69,10 +69,10 @@ impl ReferenceStateMachine for World {
     }
 
     fn transitions(_: &Self) -> BoxedStrategy<Event> {
-        use DaemonSet::{Deleting, Gone, SelectsOthers, Wanted};
+        use DaemonSet::{Deleting, Gone, SelectsNode, SelectsOthers};
         let agent = 0..2_usize;
-        let daemon_set = proptest::sample::select(&[Wanted, Wanted, SelectsOthers, Deleting, Gone][..]);
-        let api = proptest::sample::select(&[Api::Answers, Api::Answers, Api::Silent, Api::RightMissing][..]);
+        let daemon_set = proptest::sample::select(&[SelectsNode, SelectsNode, SelectsOthers, Deleting, Gone][..]);
+        let api = proptest::sample::select(&[Api::Answers, Api::Answers, Api::Silent, Api::Forbidden][..]);
         // Mostly the same directories.
         let place = || prop_oneof![3 => Just(0_usize), 1 => Just(1_usize)];
         prop_oneof![
@@ -99,14 +99,14 @@ impl ReferenceStateMachine for World {
 }
 
 impl World {
-    fn answer(&self) -> Answer {
+    fn daemon_set_state(&self) -> DaemonSetState {
         match (self.api, self.daemon_set) {
-            (Api::Silent, _) => Answer::Unanswered("timed out".to_owned()),
-            (Api::RightMissing, _) => Answer::RightMissing(403),
-            (Api::Answers, DaemonSet::Gone) => Answer::NotFound,
-            (Api::Answers, daemon_set) => Answer::Found {
+            (Api::Silent, _) => DaemonSetState::Unknown("timed out".to_owned()),
+            (Api::Forbidden, _) => DaemonSetState::Forbidden(403),
+            (Api::Answers, DaemonSet::Gone) => DaemonSetState::NotFound,
+            (Api::Answers, daemon_set) => DaemonSetState::Found {
                 deleting: daemon_set == DaemonSet::Deleting,
-                selects_node: daemon_set == DaemonSet::Wanted,
+                selects_node: daemon_set == DaemonSet::SelectsNode,
                 unmounted: Vec::new(),
             },
         }
@@ -118,17 +118,17 @@ struct Agent {
     number: u32,
     conf: usize,
     bin: usize,
-    has_acted: bool,
-    /// Whether all that it installs was in place.
+    was_active: bool,
+    /// Whether it has completed its installation.
     is_installed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Node {
     started: u32,
-    /// Agents that live, the older one first.
+    /// Running agents, the older one first.
     agents: Vec<Agent>,
-    /// The number of the agent that holds the sockets.
+    /// The number of the agent that owns the sockets.
     holder: Option<u32>,
     /// For each configuration directory, the plugin directory that its chain names.
     chains: [Option<usize>; 2],
@@ -140,17 +140,17 @@ impl Node {
     fn start(&mut self, conf: usize, bin: usize) {
         if self.agents.len() < 2 {
             self.started += 1;
-            let agent = Agent { number: self.started, conf, bin, has_acted: false, is_installed: false };
+            let agent = Agent { number: self.started, conf, bin, was_active: false, is_installed: false };
             self.agents.push(agent);
         }
     }
 
-    /// An agent takes the sockets of an older one, or of one that died.
+    /// An agent takes over the sockets of an older or of a crashed one.
     fn take(&mut self, at: usize) {
         let Some(agent) = self.agents.get_mut(at) else { return };
         if self.holder.is_none_or(|holder| agent.number > holder) {
             self.holder = Some(agent.number);
-            (agent.has_acted, agent.is_installed) = (true, false);
+            (agent.was_active, agent.is_installed) = (true, false);
         }
     }
 
@@ -162,12 +162,12 @@ impl Node {
         self.chains[agent.conf] = Some(agent.bin);
     }
 
-    /// What the ending agent knows of its successor.
+    /// The successor from the view of the agent that shuts down.
     fn successor(&self, agent: &Agent, networks: Networks) -> Successor {
         let other = self.agents.iter().find(|other| Some(other.number) == self.holder);
         match other {
             None => Successor::None,
-            Some(_) if !agent.has_acted => Successor::Installed(Move::default()),
+            Some(_) if !agent.was_active => Successor::Installed(Relocation::default()),
             Some(other) if !other.is_installed => Successor::Unknown("not yet".to_owned()),
             Some(other) => {
                 let place = |agent: &Agent| Place {
@@ -175,8 +175,8 @@ impl Node {
                     bin: format!("/{}", agent.bin).into(),
                     network: networks[agent.conf].filter(|_| self.chains[agent.conf].is_some()).map(str::to_owned),
                 };
-                let left = Scope { conf: agent.conf != other.conf, bin: agent.bin != other.bin, run: false };
-                Successor::Installed(Move { left, from: place(agent), to: place(other) })
+                let former = Scope { conf: agent.conf != other.conf, bin: agent.bin != other.bin, run: false };
+                Successor::Installed(Relocation { former, from: place(agent), to: place(other) })
             }
         }
     }
@@ -189,16 +189,16 @@ impl Node {
         self.holder = self.holder.filter(|holder| *holder != agent.number);
         let successor = self.successor(&agent, world.networks);
         let before = self.chains;
-        let ending = decide(successor.clone(), world.answer());
-        match &ending {
-            Ending::Keep(_) => {}
-            Ending::Vacate(Move { left, .. }) => self.remove(&agent, *left),
-            Ending::Remove(_) => self.remove(&agent, Scope::ALL),
+        let action = decide(successor.clone(), &world.daemon_set_state());
+        match &action {
+            Action::Keep(_) => {}
+            Action::RemoveFormer(Relocation { former, .. }) => self.remove(&agent, *former),
+            Action::RemoveAll(_) => self.remove(&agent, Scope::ALL),
         }
-        self.check_end(&agent, &ending, before, world);
+        self.check_end(&agent, &action, before, world);
     }
 
-    /// As the removal does: a plugin that a chain of the agent's directory still names stays.
+    /// Removes like `install::remove`: a plugin stays while a chain of the agent's directory names it.
     fn remove(&mut self, agent: &Agent, scope: Scope) {
         if scope.conf {
             self.chains[agent.conf] = None;
@@ -209,20 +209,20 @@ impl Node {
         self.kubeconfig &= !scope.run;
     }
 
-    fn check_end(&self, agent: &Agent, ending: &Ending, before: [Option<usize>; 2], world: &World) {
+    fn check_end(&self, agent: &Agent, action: &Action, before: [Option<usize>; 2], world: &World) {
         let holder = self.agents.iter().find(|other| Some(other.number) == self.holder);
         if let Some(other) = holder.filter(|other| other.is_installed) {
-            let is_whole = self.chains[other.conf] == Some(other.bin) && self.plugins[other.bin] && self.kubeconfig;
-            assert!(is_whole, "{ending}: the files of agent {} are damaged: {self:?}", other.number);
+            let is_complete = self.chains[other.conf] == Some(other.bin) && self.plugins[other.bin] && self.kubeconfig;
+            assert!(is_complete, "{action}: the files of agent {} are damaged: {self:?}", other.number);
         }
-        // What the runtime reads goes only where the node is to be without the plugin, or with its network.
+        // The runtime's chain loses its entry only if the DaemonSet does not cover the node, or the network has moved.
         let was_lost = before[0].is_some() && self.chains[0].is_none();
-        let is_unwanted = world.daemon_set != DaemonSet::Wanted && matches!(world.api, Api::Answers);
+        let is_uncovered = world.daemon_set != DaemonSet::SelectsNode && matches!(world.api, Api::Answers);
         let has_moved = holder.is_some_and(|other| other.is_installed && world.networks[other.conf] == Some("net"));
-        assert!(!was_lost || is_unwanted || has_moved, "{ending}: pods would start without redirection: {self:?}");
-        if is_unwanted && holder.is_none() {
+        assert!(!was_lost || is_uncovered || has_moved, "{action}: pods would start without redirection: {self:?}");
+        if is_uncovered && holder.is_none() {
             let is_clean = self.chains[agent.conf].is_none() && !self.plugins[agent.bin] && !self.kubeconfig;
-            assert!(is_clean, "{ending}: files stay behind: {self:?}");
+            assert!(is_clean, "{action}: files stay behind: {self:?}");
         }
     }
 }
@@ -259,7 +259,7 @@ impl StateMachineTest for Handover {
         }
     }
 
-    /// Once the DaemonSet is deleted and all agents have ended, nothing is left in directories that all of them used.
+    /// Once the DaemonSet is deleted and all agents have ended, no file remains in directories that all of them used.
     fn teardown(mut node: Node, world: World) {
         let world = World { daemon_set: DaemonSet::Gone, api: Api::Answers, ..world };
         node.start(0, 0);

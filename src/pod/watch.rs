@@ -1,7 +1,7 @@
-//! Pods as a watch delivers them: decoded into the views of the daemons, with the version at which the watch resumes.
+//! Pods as a watch delivers them: decoded into the parts that the daemons store, with the version at which the watch resumes.
 //!
-//! `agent` and `repair` keep different parts of a pod and share one watch: [`Views`] decodes both, a [`Feed`] passes
-//! events on. This file sends no request.
+//! `agent` and `repair` store different parts of a pod and share one watch: [`PodParts`] decodes both, and a [`Subscriber`] gets
+//! the events. This file sends no request.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,32 +16,32 @@ use tokio::sync::{Notify, mpsc};
 
 /// An event of a list and watch of pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen<T> {
+pub enum PodEvent<T> {
     /// A list begins.
-    ListBegins,
+    ListStarted,
     /// A listed, new or changed pod.
-    Pod(T),
+    Applied(T),
     /// The list has ended: pods that it did not contain are gone.
-    ListEnds,
+    ListDone,
     /// A deleted pod, in its last state.
-    Gone(T),
+    Deleted(T),
     /// A request to the API server failed; it is retried.
     Failed,
 }
 
 /// The receiver of a watch's events.
 #[derive(Debug, Clone)]
-pub struct Feed<T> {
-    pub seen: mpsc::Sender<Seen<T>>,
+pub struct Subscriber<T> {
+    pub events: mpsc::Sender<PodEvent<T>>,
     /// Notified to request a new list.
-    pub again: Arc<Notify>,
+    pub relist: Arc<Notify>,
 }
 
-/// Two views of one pod, each decoded from the same JSON.
+/// Two parts of one pod, decoded from the same JSON.
 #[derive(Debug, Clone)]
-pub struct Views<A, B>(pub A, pub B);
+pub struct PodParts<A, B>(pub A, pub B);
 
-impl<'de, A: DeserializeOwned, B: DeserializeOwned> Deserialize<'de> for Views<A, B> {
+impl<'de, A: DeserializeOwned, B: DeserializeOwned> Deserialize<'de> for PodParts<A, B> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let json = Box::<RawValue>::deserialize(from)?;
         let first = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
@@ -50,27 +50,27 @@ impl<'de, A: DeserializeOwned, B: DeserializeOwned> Deserialize<'de> for Views<A
     }
 }
 
-impl<A: Kept, B: DeserializeOwned> Kept for Views<A, B> {
+impl<A: PartialPod, B: DeserializeOwned> PartialPod for PodParts<A, B> {
     fn version(&self) -> Option<&str> {
         self.0.version()
     }
 }
 
-/// The parts of a pod that a daemon keeps, decoded from the API server's JSON.
-pub trait Kept: DeserializeOwned {
+/// The part of a pod that a daemon stores, decoded from the API server's JSON.
+pub trait PartialPod: DeserializeOwned {
     /// `metadata.resourceVersion`
     fn version(&self) -> Option<&str>;
 }
 
 /// A watched pod. Its metadata holds only the version, which `kube` needs for a watch.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(from = "T", bound(deserialize = "T: Kept"))]
+#[serde(from = "T", bound(deserialize = "T: PartialPod"))]
 pub struct Watched<T> {
     pub pod: T,
     metadata: ObjectMeta,
 }
 
-impl<T: Kept> From<T> for Watched<T> {
+impl<T: PartialPod> From<T> for Watched<T> {
     fn from(pod: T) -> Self {
         let resource_version = pod.version().map(str::to_owned);
         Self { pod, metadata: ObjectMeta { resource_version, ..ObjectMeta::default() } }
@@ -115,7 +115,7 @@ mod tests {
         version: Option<String>,
     }
 
-    impl Kept for Versioned {
+    impl PartialPod for Versioned {
         fn version(&self) -> Option<&str> {
             self.version.as_deref()
         }
@@ -128,9 +128,9 @@ mod tests {
             assert_eq!(watched.meta().resource_version.as_deref(), version);
             assert_eq!(watched.pod.version.as_deref(), version);
         }
-        let views = r#"{"version":"7"}"#;
-        let views: Watched<Views<Versioned, serde_json::Value>> = serde_json::from_str(views).unwrap();
-        assert_eq!((views.meta().resource_version.as_deref(), &views.pod.1["version"]), (Some("7"), &"7".into()));
+        let parts = r#"{"version":"7"}"#;
+        let parts: Watched<PodParts<Versioned, serde_json::Value>> = serde_json::from_str(parts).unwrap();
+        assert_eq!((parts.meta().resource_version.as_deref(), &parts.pod.1["version"]), (Some("7"), &"7".into()));
         assert_eq!(Watched::<Versioned>::url_path(&(), Some("shop")), "/api/v1/namespaces/shop/pods");
     }
 }

@@ -1,8 +1,8 @@
-//! Would a DaemonSet run a pod on this node? Node selector and required affinity, as the scheduler reads them. Pure.
+//! Evaluates node selector and required node affinity of a pod as the scheduler does. Pure.
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
-/// Whether the pod may run on the node, as far as labels and name tell; taints do not count, for agents tolerate all.
+/// Whether node selector and required node affinity select the node. Taints are ignored, because agents tolerate all.
 pub(super) fn selects(pod: &PodSpec, node: &Node) -> bool {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     let field = |key: &str| (key == "metadata.name").then_some(node.metadata.name.as_deref()).flatten();
@@ -10,22 +10,23 @@ pub(super) fn selects(pod: &PodSpec, node: &Node) -> bool {
     let required = pod.affinity.as_ref().and_then(|affinity| {
         affinity.node_affinity.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
     });
-    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|t| holds(t, label, field)))
+    selected
+        && required.is_none_or(|required| required.node_selector_terms.iter().any(|t| matches_term(t, label, field)))
 }
 
-/// A term of no requirements holds nowhere.
-fn holds<'a>(
+/// Whether a node meets all requirements of a term. A term without requirements matches no node.
+fn matches_term<'a>(
     term: &NodeSelectorTerm,
     label: impl Fn(&str) -> Option<&'a str>,
     field: impl Fn(&str) -> Option<&'a str>,
 ) -> bool {
-    let expressions = term.match_expressions.iter().flatten().map(|r| meets(r, label(&r.key)));
-    let fields = term.match_fields.iter().flatten().map(|r| meets(r, field(&r.key)));
+    let expressions = term.match_expressions.iter().flatten().map(|r| meets_requirement(r, label(&r.key)));
+    let fields = term.match_fields.iter().flatten().map(|r| meets_requirement(r, field(&r.key)));
     let mut all = expressions.chain(fields).peekable();
     all.peek().is_some() && all.all(|met| met)
 }
 
-fn meets(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
+fn meets_requirement(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let listed = || found.is_some_and(|found| values.iter().any(|value| value == found));
     let numbers = || Some((found?.parse::<i64>().ok()?, values.first()?.parse::<i64>().ok()?));
@@ -36,7 +37,7 @@ fn meets(requirement: &NodeSelectorRequirement, found: Option<&str>) -> bool {
         "DoesNotExist" => found.is_none(),
         "Gt" => numbers().is_some_and(|(found, value)| found > value),
         "Lt" => numbers().is_some_and(|(found, value)| found < value),
-        // One of a later Kubernetes: whoever wrote it will hardly have meant this node to go.
+        // An operator of a later Kubernetes version counts as met, because a wrong removal is worse than a leftover plugin.
         _ => true,
     }
 }
@@ -47,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    fn on(spec: &Value) -> bool {
+    fn is_selected(spec: &Value) -> bool {
         let mut pod = spec.clone();
         pod["containers"] = json!([]);
         let node = json!({"metadata": {"name": "n1", "labels": {"os": "linux", "cores": "4"}}});
@@ -56,19 +57,21 @@ mod tests {
 
     fn terms(terms: &Value) -> bool {
         let required = json!({"nodeSelectorTerms": terms});
-        on(&json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}))
+        is_selected(
+            &json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}),
+        )
     }
 
     #[test]
-    fn every_label_of_the_selector_counts() {
-        assert!(on(&json!({})));
-        assert!(on(&json!({"nodeSelector": {"os": "linux"}})));
-        assert!(!on(&json!({"nodeSelector": {"os": "linux", "zone": "a"}})));
-        assert!(!on(&json!({"nodeSelector": {"os": "windows"}})));
+    fn all_labels_of_the_selector_are_required() {
+        assert!(is_selected(&json!({})));
+        assert!(is_selected(&json!({"nodeSelector": {"os": "linux"}})));
+        assert!(!is_selected(&json!({"nodeSelector": {"os": "linux", "zone": "a"}})));
+        assert!(!is_selected(&json!({"nodeSelector": {"os": "windows"}})));
     }
 
     #[test]
-    fn each_operator_is_the_schedulers() {
+    fn operators_are_those_of_the_scheduler() {
         for (key, operator, values, expected) in [
             ("os", "In", json!(["windows", "linux"]), true),
             ("zone", "In", json!(["a"]), false),
@@ -88,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn one_term_is_enough_and_an_empty_one_is_none() {
+    fn one_matching_term_suffices_and_an_empty_one_matches_no_node() {
         let here = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]});
         let elsewhere = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]});
         assert!(terms(&json!([elsewhere, here])));
         assert!(!terms(&json!([elsewhere])));
         assert!(!terms(&json!([{}])));
         assert!(!terms(&json!([])));
-        assert!(!on(&json!({"nodeSelector": {"os": "windows"},
+        assert!(!is_selected(&json!({"nodeSelector": {"os": "windows"},
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}}})));
     }
 }

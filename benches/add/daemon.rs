@@ -36,7 +36,7 @@ impl Agent {
         for case in Case::ALL {
             until("the agent to know the pods", || match node.ask(pod::name(case), pod::UID) {
                 (200, _) => Ok(()),
-                (status, body) => Err(format!("{status} {body}; log: {}", daemon.said())),
+                (status, body) => Err(format!("{status} {body}; log: {}", daemon.log_text())),
             });
         }
         Ok(Self { _daemon: daemon, node, _api: api, _runtime: runtime })

@@ -59,7 +59,7 @@ fn start(api: &Api) -> ((Node, Daemon), f64) {
     let begin = Instant::now();
     let daemon = Daemon::start(&node, &api.url());
     while daemon.get("/readyz").0 != 200 {
-        assert!(begin.elapsed() < Duration::from_secs(20), "{}", daemon.said());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", daemon.log_text());
         std::thread::sleep(Duration::from_millis(1));
     }
     let took = ms(begin);
@@ -116,7 +116,7 @@ fn living(api: &Api) {
         // At once again: what is throttled is a fight, not a coincidence.
         twice.push(heal(&node));
         until(&format!("ready after {number}"), || {
-            (daemon.get("/readyz").0 == 200).then_some(()).ok_or_else(|| daemon.said())
+            (daemon.get("/readyz").0 == 200).then_some(()).ok_or_else(|| daemon.log_text())
         });
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -128,7 +128,7 @@ fn living(api: &Api) {
 }
 
 fn heal(node: &Node) -> f64 {
-    node.overwrite();
+    node.remove_entry();
     let begin = Instant::now();
     while !fs::read_to_string(node.path("net/10-net.conflist")).unwrap().contains("istio-cni") {
         assert!(begin.elapsed() < Duration::from_secs(20), "the entry does not come back");
@@ -161,7 +161,7 @@ async fn repairing() {
 /// Many broken pods at once: how long the last one waits, and what it all costs the API server and the node.
 async fn storm() {
     let (api, node) = (cluster().await, Node::new());
-    let daemon = Daemon::with(&node, &api.url(), &[("REPAIR_BUDGET", "100000")]);
+    let daemon = Daemon::with_variables(&node, &api.url(), &[("REPAIR_BUDGET", "100000")]);
     api.until("the watch", |api| (api.watches("pods") == 1).then_some(())).await;
     tokio::task::block_in_place(|| daemon.ready());
     let (before, calm, begin) = (api.requests().len(), daemon.memory("VmHWM:"), Instant::now());

@@ -3,12 +3,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests measure time, start processes and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
-mod ending;
 mod metrics;
-mod moving;
-mod ready;
-mod repairing;
+mod readiness;
+mod relocation;
+mod repair;
+mod shutdown;
 mod sockets;
+mod takeover;
 mod token;
-mod turns;
-mod watching;
+mod watch;

@@ -1,4 +1,4 @@
-//! What is counted has the names that dashboards know: those of a real run are compared with a file.
+//! Comparison of the metrics' names, types and labels with a file.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use test_support::metrics::names;
 const GOLDEN: &str = include_str!("../data/metrics-install-cni.txt");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_types_and_labels_are_those_of_the_file() {
+async fn names_types_and_labels_equal_the_file() {
     let api = cluster().await;
     let mut broken = pod("web", "u1");
     broken["status"]["initContainerStatuses"] =
@@ -24,13 +24,13 @@ async fn names_types_and_labels_are_those_of_the_file() {
     api.put(token::account(3600));
     api.fault(Fault::on("POST", token::PATH).status(503).times(1));
     let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &token::VARIABLES);
+    let daemon = Daemon::with_variables(&node, &api.url(), &token::VARIABLES);
     daemon.ready();
     assert_eq!(node.ask("db", "u2").0, 200);
     let line = json!({ "level": "info", "msg": "m", "cmd": "ADD", "verdict": "redirected", "change": "created", "elapsed_us": 9 });
     assert_eq!(node.log(&[line]), 200);
-    node.overwrite();
-    // Each family has a sample by then, and with it labels.
+    node.remove_entry();
+    // Each family then has a sample with its labels.
     until("the same names as tests/data/metrics-install-cni.txt", || match names(&daemon.get("/metrics").1) {
         found if found == GOLDEN => Ok(()),
         found => Err(found),

@@ -1,4 +1,4 @@
-//! What probes are told while parts come and go, what is removed by hand, and the startup taint.
+//! Probes, `install-cni uninstall`, and the startup taint.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,7 @@ use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
+async fn readyz_names_missing_parts_and_the_installer_waits_for_none() {
     let api = cluster().await;
     api.fault(Fault::on("GET", "/pods").status(503));
     let node = Node::new();
@@ -18,8 +18,8 @@ async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
     daemon.readyz(503, "agent: this node's pods have not been listed yet");
     assert_eq!(daemon.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(daemon.get("/else").0, 404);
-    node.overwrite();
-    node.complete();
+    node.remove_entry();
+    node.until_installed();
     until("one part to be missing", || match daemon.get("/readyz") {
         (503, text) if text == "agent: this node's pods have not been listed yet\n" => Ok(()),
         (status, text) => Err(format!("{status} {text}")),
@@ -29,12 +29,12 @@ async fn readyz_says_what_is_missing_and_installing_waits_for_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taken_port_is_named_until_it_is_free() {
+async fn a_port_in_use_is_reported_until_it_is_free() {
     let api = cluster().await;
     let node = Node::new();
     let taken = std::net::TcpListener::bind(("::", 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
-    let daemon = Daemon::on([free_ports()[0], port], &node, &api.url(), &[]);
+    let daemon = Daemon::with_ports([free_ports()[0], port], &node, &api.url(), &[]);
     daemon.readyz(503, &format!("metrics: cannot listen on port {port}"));
     drop(taken);
     daemon.ready();
@@ -42,26 +42,26 @@ async fn a_taken_port_is_named_until_it_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
+async fn the_startup_taint_is_removed_once_pods_can_start() {
     let api = cluster().await;
     let ours = json!({ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" });
     let other = json!({ "key": "gpu", "effect": "NoSchedule" });
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [ours, other] } }));
     let node = Node::new();
     std::fs::remove_file(node.path("net/10-net.conflist")).unwrap();
-    let daemon = Daemon::with(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
+    let daemon = Daemon::with_variables(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
     until("all but the installation", || match daemon.get("/readyz") {
         (503, text) if text.starts_with("install: ") && text.lines().count() == 1 => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    // An answer that takes its time: nobody has touched the node meanwhile.
+    // A slow answer: the Node object is not changed before it.
     assert_eq!(node.ask("none", "").0, 404);
     assert_eq!(api.requests_to("PATCH", "/nodes/n1").len(), 0);
     let taints = |api: &Api| api.get("nodes", "", "n1").unwrap()["spec"]["taints"].clone();
     assert_eq!(taints(&api), json!([ours, other]));
-    // Somebody else changes the taints between look and patch: both changes stay.
+    // Another client changes the taints between read and patch: both changes stay.
     api.fault(Fault::on("PATCH", "/nodes/n1").status(409).times(1));
-    node.overwrite();
+    node.remove_entry();
     api.until("the taint's end", |api| (taints(api) == json!([other])).then_some(())).await;
     let requests = api.requests_to("PATCH", "/nodes/n1");
     assert!(requests.iter().all(|seen| seen.content_type == "application/json-patch+json"), "{requests:?}");
@@ -69,13 +69,13 @@ async fn the_startup_taint_goes_when_pods_can_start_and_not_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taint_that_may_not_be_removed_is_asked_for_less_and_less_often() {
+async fn the_removal_of_the_taint_is_retried_with_a_growing_backoff() {
     let api = cluster().await;
     let ours = json!({ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" });
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" }, "spec": { "taints": [ours] } }));
     api.fault(Fault::on("PATCH", "/nodes/n1").status(403));
     let node = Node::new();
-    let _daemon = Daemon::with(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
+    let _daemon = Daemon::with_variables(&node, &api.url(), &[("STARTUP_TAINT", "cni.istio.io/not-ready")]);
     let attempts = |api: &Api| api.requests_to("PATCH", "/nodes/n1");
     let four = api.until("four attempts", |api| Some(attempts(api)).filter(|seen| seen.len() >= 4)).await;
     let pauses: Vec<_> = four.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
@@ -83,12 +83,12 @@ async fn a_taint_that_may_not_be_removed_is_asked_for_less_and_less_often() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_installer_that_hangs_is_told_by_healthz_and_ends_all_the_same() {
+async fn a_hanging_installer_fails_healthz_and_does_not_prevent_shutdown() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
-    // Whoever opens it waits for a writer, as for a file server that has gone.
+    // Opening the pipe waits for a writer, as for an unavailable file server.
     nix::unistd::mkfifo(&node.path("account/next"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     std::fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
@@ -96,17 +96,17 @@ async fn an_installer_that_hangs_is_told_by_healthz_and_ends_all_the_same() {
         assert!(std::time::Instant::now() < deadline, "it has not been noticed");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let (status, said) = daemon.get("/healthz");
-    assert!(status == 503 && said.starts_with("installer: late by "), "{status} {said}");
+    let (status, log) = daemon.get("/healthz");
+    assert!(status == 503 && log.starts_with("installer: late by "), "{status} {log}");
     assert_eq!(node.ask("none", "").0, 404, "the plugin is answered meanwhile");
-    let (code, said) = daemon.end();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("has not ended within"), "{said}");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("has not ended within"), "{log}");
 }
 
 /// The limit on inotify instances is shared by all processes of root.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_inotify_the_node_is_healed_each_second_and_inotify_is_tried_again() {
+async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_retried() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::with_inotify(&node, &api.url(), 0);
@@ -119,10 +119,10 @@ async fn without_inotify_the_node_is_healed_each_second_and_inotify_is_tried_aga
     };
     watched(0);
     daemon.line("no directory can be watched: ");
-    // Twice: the first look may be due just then.
+    // Twice, because the first pass may be due just then.
     for _ in 0..2 {
         let lost = std::time::Instant::now();
-        node.overwrite();
+        node.remove_entry();
         until("the entry", || match node.installed() {
             all if all.len() == 5 => Ok(()),
             some => Err(format!("{some:?}")),
@@ -135,7 +135,7 @@ async fn without_inotify_the_node_is_healed_each_second_and_inotify_is_tried_aga
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_by_which_no_removal_is_told_from_an_upgrade_is_named_at_once() {
+async fn a_role_that_cannot_read_the_daemon_set_is_reported_at_the_start() {
     let api = cluster().await;
     api.fault(Fault::on("GET", "/daemonsets/").status(403));
     let node = Node::new();
@@ -147,10 +147,10 @@ async fn a_role_by_which_no_removal_is_told_from_an_upgrade_is_named_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_is_a_name_is_resolved_for_the_plugin() {
+async fn the_api_servers_name_is_resolved_for_the_plugin() {
     let api = cluster().await;
     let node = Node::new();
-    let named = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
+    let named = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
     named.ready();
     let text = std::fs::read_to_string(node.path("run/istio-cni-kubeconfig")).unwrap();
     let server = text.lines().find_map(|line| line.trim().strip_prefix("server: https://")).unwrap();
@@ -159,10 +159,10 @@ async fn an_api_server_that_is_a_name_is_resolved_for_the_plugin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_api_servers_address_it_is_not_ready_and_says_why() {
+async fn without_the_api_servers_address_the_agent_is_not_ready() {
     let api = cluster().await;
     let node = Node::new();
-    let lost = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
+    let lost = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
     lost.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
     lost.line("the API server's name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
     assert_eq!(node.installed(), ["agent.sock", "log.sock"], "the next look takes no plugin for one that was at work");
@@ -172,14 +172,14 @@ async fn without_the_api_servers_address_it_is_not_ready_and_says_why() {
 
 /// After a reboot the run directory is empty, while the pods of the node start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_entry_is_put_back_while_the_plugins_kubeconfig_is_awaited() {
+async fn a_missing_entry_is_restored_while_the_kubeconfig_is_awaited() {
     let api = cluster().await;
     let node = Node::new();
     std::fs::copy(node.path("image/istio-cni"), node.path("bin/istio-cni")).unwrap();
-    let rebooted = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
+    let rebooted = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
     until("the entry", || match node.installed() {
         some if some == ["chain entry", "plugin", "agent.sock", "log.sock"] => Ok(()),
-        some => Err(format!("{some:?} {}", rebooted.said())),
+        some => Err(format!("{some:?} {}", rebooted.log_text())),
     });
     rebooted.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST)");
 }
@@ -190,17 +190,17 @@ fn uninstall(node: &Node) -> Output {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_by_hand_is_refused_while_an_agent_runs_and_is_complete_after_it() {
+async fn uninstall_is_refused_while_an_agent_runs() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     let refused = uninstall(&node);
-    let said = String::from_utf8_lossy(&refused.stdout);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("it would put everything back"), "{said}");
+    let log = String::from_utf8_lossy(&refused.stdout);
+    assert_eq!(refused.status.code(), Some(1), "{log}");
+    assert!(log.contains("it would put everything back"), "{log}");
     assert_eq!(node.installed().len(), 5);
-    // Killed, it cannot take anything with it.
+    // A killed agent removes no files.
     drop(daemon);
     let removed = uninstall(&node);
     assert_eq!(removed.status.code(), Some(0), "{}", String::from_utf8_lossy(&removed.stdout));
@@ -212,7 +212,7 @@ async fn a_removal_by_hand_is_refused_while_an_agent_runs_and_is_complete_after_
 }
 
 #[test]
-fn what_cannot_be_followed_ends_it_with_the_reason() {
+fn invalid_flags_end_the_daemon_with_the_reason() {
     for (variables, reason) in [
         (vec![], "KUBERNETES_SERVICE_HOST is not set"),
         (
@@ -222,8 +222,8 @@ fn what_cannot_be_followed_ends_it_with_the_reason() {
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
         let output = command.env_clear().envs(variables).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(reason), "{said}");
+        let log = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{log}");
+        assert!(log.contains(reason), "{log}");
     }
 }

@@ -1,11 +1,11 @@
-//! An agent whose successor mounts other directories of the node: what is left in the former ones.
+//! An agent whose successor mounts other directories of the node: the files that remain in the former ones.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
 use test_support::api::Api;
-use test_support::daemon::{Daemon, KEPT, LIST, Node, STANDS_BY, cluster, daemon_set, own_pod};
+use test_support::daemon::{Daemon, KEPT, LIST, Node, STANDBY, cluster, daemon_set, own_pod};
 
 /// The files in a directory of the node.
 fn names(node: &Node, dir: &str) -> Vec<String> {
@@ -26,7 +26,7 @@ fn node() -> Node {
     node
 }
 
-/// An agent that stands by, and its successor with these directories; both with or without a copy of the network.
+/// A superseded agent and its successor with these directories, both with or without a copy of the network.
 async fn moved(node: &Node, owned: bool, net: &str, bin: &str) -> (Api, Daemon, Daemon) {
     let api = cluster().await;
     let owned = format!("--istio-owned-cni-config={owned}");
@@ -35,35 +35,35 @@ async fn moved(node: &Node, owned: bool, net: &str, bin: &str) -> (Api, Daemon, 
     let dir = |flag: &str, dir: &str| format!("--mounted-cni-{flag}-dir={}", node.path(dir).display());
     let new = Daemon::with_flags(node, &api.url(), &[owned, dir("net", net), dir("bin", bin)]);
     new.ready();
-    old.line(STANDS_BY);
+    old.line(STANDBY);
     (api, old, new)
 }
 
-/// Ends an agent without a failure; its log.
+/// Ends an agent and asserts success; returns its log.
 #[track_caller]
 fn end(daemon: Daemon) -> String {
-    let (code, said) = daemon.end();
-    assert_eq!(code, Some(0), "{said}");
-    said
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
+    log
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn former_directories_are_cleaned_up_once_a_successor_has_the_plugin_in_others() {
+async fn files_in_former_directories_are_removed_once_a_successor_has_installed_the_plugin() {
     for (owned, bin) in [(true, "bin"), (false, "bin"), (true, "bin2"), (false, "bin2")] {
         let node = node();
         let (_api, old, new) = moved(&node, owned, "net2", bin).await;
         assert!(names(&node, "net").len() > 1 || fs::read_to_string(node.path("net/10-net.conflist")).unwrap() != LIST);
-        let said = end(old);
-        assert!(said.contains("removed from former directories"), "{said}");
-        assert_eq!(names(&node, "net"), ["10-net.conflist"], "{said}");
-        assert_eq!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap(), LIST, "{said}");
+        let log = end(old);
+        assert!(log.contains("removed from former directories"), "{log}");
+        assert_eq!(names(&node, "net"), ["10-net.conflist"], "{log}");
+        assert_eq!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap(), LIST, "{log}");
         let former = if bin == "bin" { &["istio-cni", "ptp"][..] } else { &["ptp"] };
-        assert_eq!(names(&node, "bin"), former, "{said}");
-        // What the successor has installed is untouched.
+        assert_eq!(names(&node, "bin"), former, "{log}");
+        // The successor's files are not changed.
         let file = if owned { "net2/02-istio-cni.conflist" } else { "net2/10-net.conflist" };
-        assert!(fs::read_to_string(node.path(file)).unwrap().contains("istio-cni"), "{said}");
-        assert_eq!(names(&node, bin), ["istio-cni", "ptp"], "{said}");
-        assert!(node.path("run/istio-cni-kubeconfig").exists(), "{said}");
+        assert!(fs::read_to_string(node.path(file)).unwrap().contains("istio-cni"), "{log}");
+        assert_eq!(names(&node, bin), ["istio-cni", "ptp"], "{log}");
+        assert!(node.path("run/istio-cni-kubeconfig").exists(), "{log}");
         new.ready();
         let page = new.get("/metrics").1;
         assert!(!page.contains("istio_cni_self_heals_total{"), "nothing had to be healed: {page}");
@@ -71,7 +71,7 @@ async fn former_directories_are_cleaned_up_once_a_successor_has_the_plugin_in_ot
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_former_configuration_directory_stays_where_the_new_one_holds_another_network() {
+async fn files_in_a_former_configuration_directory_stay_if_the_new_one_has_another_network() {
     for owned in [false, true] {
         let node = node();
         fs::remove_file(node.path("net2/10-net.conflist")).unwrap();
@@ -80,58 +80,58 @@ async fn a_former_configuration_directory_stays_where_the_new_one_holds_another_
         let (api, old, new) = moved(&node, owned, "net2", "bin2").await;
         mounts(&api, &node);
         let before = (names(&node, "net"), fs::read_to_string(node.path("net/10-net.conflist")).unwrap());
-        let said = end(old);
+        let log = end(old);
         let warning =
-            said.lines().find(|line| line.contains("kept: another agent has chained into")).unwrap_or_default();
+            log.lines().find(|line| line.contains("kept: another agent has chained into")).unwrap_or_default();
         for part in ["podman".to_owned(), "net\\\"".to_owned(), node.path("net2").display().to_string()] {
-            assert!(warning.contains(&part) && warning.to_lowercase().contains("warn"), "{part}: {said}");
+            assert!(warning.contains(&part) && warning.to_lowercase().contains("warn"), "{part}: {log}");
         }
-        warns(&node, &said);
+        warns(&node, &log);
         let after = (names(&node, "net"), fs::read_to_string(node.path("net/10-net.conflist")).unwrap());
-        assert_eq!(after, before, "{said}");
-        assert_eq!(names(&node, "bin"), ["istio-cni", "ptp"], "{said}");
+        assert_eq!(after, before, "{log}");
+        assert_eq!(names(&node, "bin"), ["istio-cni", "ptp"], "{log}");
         new.ready();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plugin_in_a_former_directory_stays_where_the_runtime_may_search_that_one_alone() {
+async fn a_plugin_in_a_former_directory_stays_if_the_runtime_may_search_only_that_one() {
     for (list, stays) in [(LIST.to_owned(), true), (LIST.replace("]", ", {\"type\": \"elsewhere\"}]"), false)] {
         let node = node();
         fs::write(node.path("net/10-net.conflist"), &list).unwrap();
         fs::write(node.path("bin2/elsewhere"), "").unwrap();
         let (_api, old, new) = moved(&node, false, "net", "bin2").await;
-        let said = end(old);
-        assert_eq!(said.contains("the runtime may search no other directory"), stays, "{said}");
-        assert_eq!(node.path("bin/istio-cni").exists(), stays, "{said}");
-        assert!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap().contains("istio-cni"), "{said}");
-        assert!(node.path("bin2/istio-cni").exists(), "{said}");
+        let log = end(old);
+        assert_eq!(log.contains("the runtime may search no other directory"), stays, "{log}");
+        assert_eq!(node.path("bin/istio-cni").exists(), stays, "{log}");
+        assert!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap().contains("istio-cni"), "{log}");
+        assert!(node.path("bin2/istio-cni").exists(), "{log}");
         new.ready();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_directories_under_other_paths_are_not_former_ones() {
+async fn the_same_directories_under_other_paths_are_recognized() {
     let node = node();
     std::os::unix::fs::symlink(node.path("net"), node.path("net3")).unwrap();
     std::os::unix::fs::symlink(node.path("bin"), node.path("bin3")).unwrap();
     let (_api, old, _new) = moved(&node, false, "net3", "bin3").await;
-    let said = old.end_superseded();
-    assert!(!said.contains("has not said"), "{said}");
-    assert_eq!(node.installed().len(), 5, "{said}");
+    let log = old.end_superseded();
+    assert!(!log.contains("has not log"), "{log}");
+    assert_eq!(node.installed().len(), 5, "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn under_a_successor_that_has_lost_its_network_nothing_is_removed() {
+async fn no_file_is_removed_if_the_successor_has_lost_its_network() {
     let node = node();
     let (api, old, new) = moved(&node, false, "net2", "bin2").await;
     fs::remove_file(node.path("net2/10-net.conflist")).unwrap();
     new.readyz(503, "has no network configuration yet");
     mounts(&api, &node);
-    let said = old.end_superseded();
-    assert!(said.contains("it has not installed the plugin yet"), "{said}");
-    assert_eq!(node.installed().len(), 5, "{said}");
-    warns(&node, &said);
+    let log = old.end_superseded();
+    assert!(log.contains("it has not installed the plugin yet"), "{log}");
+    assert_eq!(node.installed().len(), 5, "{log}");
+    warns(&node, &log);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,13 +140,13 @@ async fn without_a_successor_files_in_former_directories_stay_and_are_named() {
     let old = Daemon::start(&node, &api.url());
     old.ready();
     mounts(&api, &node);
-    let said = end(old);
-    assert!(said.contains("kept: the DaemonSet is there, and another agent will follow"), "{said}");
-    assert_eq!(node.installed(), KEPT, "{said}");
-    warns(&node, &said);
+    let log = end(old);
+    assert!(log.contains("kept: the DaemonSet is there, and another agent will follow"), "{log}");
+    assert_eq!(node.installed(), KEPT, "{log}");
+    warns(&node, &log);
 }
 
-/// The daemon's pod mounts the node's directories, and the DaemonSet's template by now others.
+/// The daemon's pod mounts the node's directories; the DaemonSet's template mounts other ones.
 fn mounts(api: &Api, node: &Node) {
     let volumes = |net: &str, bin: &str| -> Value {
         let volume = |name: &str, dir: &str| json!({ "name": name, "hostPath": { "path": node.path(dir) } });
@@ -160,10 +160,10 @@ fn mounts(api: &Api, node: &Node) {
 }
 
 #[track_caller]
-fn warns(node: &Node, said: &str) {
+fn warns(node: &Node, log: &str) {
     for dir in ["net", "bin"] {
         let path = node.path(dir).display().to_string();
-        let warning = said.lines().find(|line| line.contains("that agents no longer mount") && line.contains(&path));
-        assert!(warning.is_some_and(|line| line.contains("install-cni uninstall")), "{dir}: {said}");
+        let warning = log.lines().find(|line| line.contains("that agents no longer mount") && line.contains(&path));
+        assert!(warning.is_some_and(|line| line.contains("install-cni uninstall")), "{dir}: {log}");
     }
 }

@@ -1,4 +1,4 @@
-//! Repair inside `install-cni`: on the agent's own watch, and not before the node is ready.
+//! Repair in `install-cni`: it shares the agent's watch and starts once the node is ready.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ async fn one_list_and_one_watch_of_pods_serve_the_plugin_and_repair() {
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         until_evicted(&api, &["listed"]);
-        // A pod that is never restarted fails as a whole: repair's concern, and no longer the plugin's.
+        // A pod that is never restarted fails: repair handles it, and the plugin looks it up no more.
         let mut failed = broken("failed");
         failed["status"]["phase"] = json!("Failed");
         api.put(failed);
@@ -73,17 +73,17 @@ async fn no_pod_is_evicted_before_the_node_is_ready() {
     daemon.line("NodeNotReady");
     daemon.readyz(503, "no network configuration");
     assert_eq!(evicted(&api), Vec::<String>::new());
-    node.overwrite();
+    node.remove_entry();
     daemon.ready();
     until_evicted(&api, &["web"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn selectors_of_repair_narrow_what_the_shared_watch_shows() {
+async fn repairs_selectors_filter_the_shared_watch() {
     let api = cluster().await;
     let node = Node::new();
     let variables = [("REPAIR_LABEL_SELECTORS", "app in (a, b)"), ("REPAIR_FIELD_SELECTORS", "metadata.name!=b")];
-    let daemon = Daemon::with(&node, &api.url(), &variables);
+    let daemon = Daemon::with_variables(&node, &api.url(), &variables);
     daemon.ready();
     for name in ["c", "b", "a"] {
         api.put(broken(name));

@@ -1,4 +1,4 @@
-//! SIGTERM: what is left on the node, by what the API server says of the DaemonSet.
+//! The state of the node after SIGTERM, for each state of the DaemonSet.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use test_support::daemon::{Daemon, KEPT, Node, cluster, daemon_set, own_pod, unt
 /// A pod's grace period is 30 s.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// What happens to the cluster before the daemon is to end.
+/// A change of the cluster before SIGTERM.
 type Change = Box<dyn FnOnce(&Api) + Send>;
 
-/// Installs, changes the cluster, ends the daemon: what is left, and what it said.
-async fn left(change: Change) -> (Vec<&'static str>, String) {
+/// Installs, changes the cluster and ends the daemon; returns the remaining parts and the log.
+async fn remaining_after(change: Change) -> (Vec<&'static str>, String) {
     let api = cluster().await;
     api.put(own_pod());
     let ended = tokio::task::spawn_blocking(move || {
@@ -24,69 +24,70 @@ async fn left(change: Change) -> (Vec<&'static str>, String) {
         daemon.ready();
         assert_eq!(node.installed().len(), 5);
         change(&api);
-        // What the watch has told of the change.
+        // The watch delivers the change.
         let later = u16::from(api.get("pods", "shop", "later").is_some()) * 200;
         until("the change", || match node.ask("later", "u2").0 {
             status if status == later || later == 0 => Ok(()),
             status => Err(status.to_string()),
         });
         let begin = Instant::now();
-        let (code, said) = daemon.end();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(begin.elapsed() < WITHIN, "{:?}: {said}", begin.elapsed());
-        (node.installed(), said)
+        let (code, log) = daemon.end();
+        assert_eq!(code, Some(0), "{log}");
+        assert!(begin.elapsed() < WITHIN, "{:?}: {log}", begin.elapsed());
+        (node.installed(), log)
     });
     ended.await.unwrap()
 }
 
-/// Requests for what has this in its path fail.
+/// Requests whose path contains `part` fail.
 fn failing(part: &'static str, fault: impl FnOnce(Fault) -> Fault + Send + 'static) -> Change {
     Box::new(move |api| api.fault(fault(Fault::on("GET", part))))
 }
 
-/// Nothing may be asked for any more.
+/// All rights are withdrawn with this status.
 fn withdrawn(code: u16) -> Change {
     Box::new(move |api| {
         ["/daemonsets/", "/pods/agent"].iter().for_each(|part| api.fault(Fault::on("GET", part).status(code)));
     })
 }
 
-/// The own pod is deleted by force, and its token with it.
+/// The daemon's pod is deleted by force, which invalidates its token.
 fn forced(api: &Api) {
     api.remove("pods", "istio-system", "agent");
     api.put(test_support::daemon::pod("later", "u2"));
     withdrawn(401)(api);
 }
 
-/// The DaemonSet is another one.
+/// The DaemonSet is changed.
 fn changed(change: impl FnOnce(&mut Value)) -> Change {
     let mut daemon_set = daemon_set();
     change(&mut daemon_set);
     Box::new(move |api| drop(api.put(daemon_set)))
 }
 
-fn going(daemon_set: &mut Value) {
+fn deleting(daemon_set: &mut Value) {
     daemon_set["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
 }
 
-fn elsewhere(daemon_set: &mut Value) {
+fn not_selecting(daemon_set: &mut Value) {
     daemon_set["spec"]["template"]["spec"]["nodeSelector"] = json!({ "os": "windows" });
 }
 
-/// None waits for another: most of their time is the daemon's patience.
-async fn each_leaves(expected: &[&str], cases: Vec<(&'static str, Change)>) {
-    let ends: Vec<_> = cases.into_iter().map(|(reason, change)| (reason, tokio::spawn(left(change)))).collect();
+/// The cases run concurrently, because the daemon mostly waits in them.
+async fn assert_each_leaves(expected: &[&str], cases: Vec<(&'static str, Change)>) {
+    let ends: Vec<_> =
+        cases.into_iter().map(|(reason, change)| (reason, tokio::spawn(remaining_after(change)))).collect();
     for (reason, end) in ends {
-        let (left, said) = end.await.unwrap();
-        assert!(said.contains(reason), "no {reason:?} in {said}");
-        assert_eq!(left, expected, "{reason}: {said}");
+        let (left, log) = end.await.unwrap();
+        assert!(log.contains(reason), "no {reason:?} in {log}");
+        assert_eq!(left, expected, "{reason}: {log}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgrade_and_an_api_server_that_cannot_tell_leave_the_plugin() {
+async fn the_plugin_stays_after_an_upgrade_or_an_unknown_state() {
     const UNKNOWN: &str = "kept: nobody can say whether it is to go";
-    each_leaves(
+    assert_each_leaves(
         &KEPT,
         vec![
             ("kept: the DaemonSet is there", Box::new(|_| {})),
@@ -95,11 +96,11 @@ async fn an_upgrade_and_an_api_server_that_cannot_tell_leave_the_plugin() {
             ("kept: nobody can say whether it is to go (no answer within", failing("/daemonsets/", Fault::silence)),
             (UNKNOWN, failing("/daemonsets/", Fault::cut)),
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(503))),
-            // As while Helm replaces these roles by those of Istio's chart.
+            // As while Helm replaces the roles by those of Istio's chart.
             ("kept: the DaemonSet may not be asked for (status 403)", failing("/daemonsets/", |f| f.status(403))),
             ("kept: the DaemonSet may not be asked for (status 401)", failing("/daemonsets/", |f| f.status(401))),
             ("its token with it", Box::new(forced)),
-            // A path that nobody serves is not found, either.
+            // A 404 for a path that the API server does not serve.
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(404))),
         ],
     )
@@ -107,16 +108,16 @@ async fn an_upgrade_and_an_api_server_that_cannot_tell_leave_the_plugin() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_set_that_no_longer_wants_the_node_takes_all_with_it() {
-    each_leaves(
+async fn the_plugin_is_removed_if_the_daemon_set_no_longer_covers_the_node() {
+    assert_each_leaves(
         &[],
         vec![
             (
                 "removed: the DaemonSet is deleted",
                 Box::new(|api| api.remove("daemonsets", "istio-system", "istio-cni-node")),
             ),
-            ("removed: the DaemonSet is being deleted", changed(going)),
-            ("removed: the DaemonSet no longer selects this node", changed(elsewhere)),
+            ("removed: the DaemonSet is being deleted", changed(deleting)),
+            ("removed: the DaemonSet no longer selects this node", changed(not_selecting)),
             ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 403)", withdrawn(403)),
             ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 401)", withdrawn(401)),
         ],
@@ -125,27 +126,27 @@ async fn a_daemon_set_that_no_longer_wants_the_node_takes_all_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_removal_that_cannot_be_complete_is_told_and_leaves_nothing_that_names_what_is_gone() {
+async fn an_incomplete_removal_is_an_error_and_no_chain_names_a_missing_plugin() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     api.remove("daemonsets", "istio-system", "istio-cni-node");
-    // Stopped, it cannot look before it is to end.
+    // A stopped process makes no further pass before SIGTERM.
     daemon.signal(Signal::SIGSTOP);
-    std::fs::rename(node.path("net"), node.path("elsewhere")).unwrap();
+    std::fs::rename(node.path("net"), node.path("not_selecting")).unwrap();
     std::fs::write(node.path("net"), "no directory").unwrap();
     daemon.signal(Signal::SIGTERM);
     daemon.signal(Signal::SIGCONT);
-    let (code, said) = daemon.end();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("not removed") && said.contains("still names it"), "{said}");
-    assert!(said.contains("the removal is incomplete (errors logged above: 3)"), "{said}");
-    assert_eq!(node.installed(), ["kubeconfig", "plugin"], "{said}");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("not removed") && log.contains("still names it"), "{log}");
+    assert!(log.contains("the removal is incomplete (errors logged above: 3)"), "{log}");
+    assert_eq!(node.installed(), ["kubeconfig", "plugin"], "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pods_are_answered_while_the_end_is_being_decided() {
+async fn lookups_are_answered_during_the_shutdown_decision() {
     let api = cluster().await;
     api.put(test_support::daemon::pod("web", "u1"));
     let node = Node::new();
@@ -156,6 +157,6 @@ async fn pods_are_answered_while_the_end_is_being_decided() {
     daemon.readyz(503, "daemon: ending");
     assert_eq!(node.ask("web", "u1").0, 200);
     assert_eq!(node.installed().len(), 5);
-    let (code, said) = daemon.end();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0), "{log}");
 }

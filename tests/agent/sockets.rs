@@ -1,4 +1,4 @@
-//! What the plugin is answered, to whom, and within which limits.
+//! The agent's sockets: answers, permissions and limits.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use test_support::daemon::{Daemon, Node, answer, cluster, exchange_on, pod, unti
 use test_support::plugin;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {
+async fn a_lookup_is_answered_by_200_404_or_before_the_list_503() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let mut elsewhere = pod("far", "u2");
@@ -34,7 +34,7 @@ async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {
     for unknown in ["db", "far"] {
         assert_eq!(node.ask(unknown, ""), (404, "no such pod on this node\n".to_owned()), "{unknown}");
     }
-    // Its UID tells the plugin that this is another pod of that name.
+    // By the UID the plugin detects another pod of that name.
     let (status, namesake) = node.ask("web", "u9");
     assert!(status == 200 && namesake.contains("\"uid\":\"u1\""), "{status} {namesake}");
     let socket = node.path("run/agent.sock");
@@ -44,7 +44,7 @@ async fn a_pod_is_known_or_not_and_before_the_list_nobody_can_tell() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_that_the_watch_shows_late_is_waited_for() {
+async fn a_lookup_waits_for_a_pod_that_the_watch_delivers_late() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let node = Node::new();
@@ -54,7 +54,7 @@ async fn a_pod_that_the_watch_shows_late_is_waited_for() {
     asking
         .write_all(b"GET /pod?namespace=shop&name=late&uid=u1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();
-    // Whoever connects later is answered later: by then, the first one waits.
+    // Connections are answered in order, so the first lookup is waiting by then.
     for _ in 0..3 {
         assert_eq!(node.ask("web", "u1").0, 200);
     }
@@ -69,7 +69,7 @@ async fn a_pod_that_the_watch_shows_late_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_are_roots_alone() {
+async fn sockets_are_accessible_to_root_only() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
@@ -81,7 +81,7 @@ async fn sockets_are_roots_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_that_somebody_removes_come_back() {
+async fn removed_sockets_are_restored() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let node = Node::new();
@@ -93,7 +93,7 @@ async fn sockets_that_somebody_removes_come_back() {
     };
     std::fs::remove_file(node.path("run/log.sock")).unwrap();
     until("one socket", answered);
-    // Faster than whoever empties the directory, it would be filled again meanwhile.
+    //
     std::fs::rename(node.path("run"), node.path("gone")).unwrap();
     until("sockets and kubeconfig", answered);
     let mode = |path: &str| std::fs::metadata(node.path(path)).unwrap().permissions().mode() & 0o7777;
@@ -101,7 +101,7 @@ async fn sockets_that_somebody_removes_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_real_plugins_skip_arrives_with_pod_and_reason() {
+async fn a_skip_of_the_real_plugin_is_logged_with_pod_and_reason() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
@@ -119,14 +119,14 @@ async fn the_real_plugins_skip_arrives_with_pod_and_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_too_much_or_too_slowly_is_cut_off_and_others_are_answered() {
+async fn too_large_and_too_slow_requests_do_not_affect_others() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     let (agent, log) = (node.path("run/agent.sock"), node.path("run/log.sock"));
-    // One who never ends the request's head, and one who never sends the promised body.
+    // A peer that never ends the head, and one that never sends the announced body.
     let begin = Instant::now();
     let mut slow = [(); 2].map(|()| UnixStream::connect(&agent).unwrap());
     slow[0].write_all(b"GET /pod?namespace=shop").unwrap();
@@ -141,7 +141,7 @@ async fn who_sends_too_much_or_too_slowly_is_cut_off_and_others_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_plugins_lines_appear_with_pod_and_reason_and_its_adds_are_measured() {
+async fn the_plugins_lines_are_logged_and_its_adds_are_measured() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
@@ -175,14 +175,14 @@ async fn the_plugins_lines_appear_with_pod_and_reason_and_its_adds_are_measured(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_log_socket_that_cannot_be_bound_leaves_the_agents_socket_alone() {
+async fn if_log_sock_cannot_be_bound_agent_sock_is_not_replaced() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
     let log = node.path("run/log.sock");
-    // Another program's directory, moved there at once.
+    // Another program's directory, moved there atomically.
     std::fs::create_dir(node.path("run/other")).unwrap();
     std::fs::remove_file(&log).unwrap();
     if std::fs::rename(node.path("run/other"), &log).is_err() {
@@ -191,7 +191,7 @@ async fn a_log_socket_that_cannot_be_bound_leaves_the_agents_socket_alone() {
         std::fs::rename(node.path("run/other"), &log).unwrap();
     }
     daemon.line("the plugin cannot reach the agent; trying again");
-    assert_eq!(node.ask("web", "u1").0, 200, "{}", daemon.said());
+    assert_eq!(node.ask("web", "u1").0, 200, "{}", daemon.log_text());
     std::fs::remove_dir(&log).unwrap();
     until("the log's socket", || match node.log(&[json!({ "level": "info", "msg": "again" })]) {
         200 => Ok(()),
@@ -200,7 +200,7 @@ async fn a_log_socket_that_cannot_be_bound_leaves_the_agents_socket_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_that_are_taken_anew_leave_none_behind() {
+async fn replaced_sockets_are_closed() {
     let api = cluster().await;
     api.put(pod("web", "u1"));
     let node = Node::new();
@@ -233,30 +233,30 @@ async fn sockets_that_are_taken_anew_leave_none_behind() {
 
 /// After a reboot the run directory is a new file system, which other programs may have filled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_cannot_make_its_sockets_puts_the_entry_back_all_the_same() {
+async fn an_agent_that_cannot_bind_its_sockets_restores_the_entry() {
     let api = cluster().await;
     let node = Node::new();
     Daemon::start(&node, &api.url()).ready();
     let Some(run) = RunDir::without_inodes(&node) else { return };
-    node.overwrite();
+    node.remove_entry();
     let begin = Instant::now();
     let daemon = Daemon::start(&node, &api.url());
     daemon.readyz(503, "sockets: cannot listen on ");
     until("the entry", || match node.installed() {
         some if some == ["chain entry", "plugin"] => Ok(()),
-        other => Err(format!("{other:?} {}", daemon.said())),
+        other => Err(format!("{other:?} {}", daemon.log_text())),
     });
-    // Each attempt changes the directory, which must not be the reason for the next one.
-    let tried = || daemon.said().matches("the plugin cannot reach the agent").count() as u64;
+    // Each attempt changes the directory, which must not cause the next one.
+    let tried = || daemon.log_text().matches("the plugin cannot reach the agent").count() as u64;
     until("further attempts", || if tried() > 2 { Ok(()) } else { Err(format!("{} attempts", tried())) });
     let (tried, most) = (tried(), begin.elapsed().as_secs() + 2);
     assert!(tried <= most, "{tried} attempts where one a second makes {most}");
-    run.make_room();
+    run.free_inodes();
     daemon.ready();
-    node.complete();
+    node.until_installed();
 }
 
-/// A run directory in which no file can be made, for want of inodes.
+/// A run directory without free inodes.
 struct RunDir(PathBuf);
 
 impl RunDir {
@@ -269,7 +269,7 @@ impl RunDir {
         }
     }
 
-    fn make_room(&self) {
+    fn free_inodes(&self) {
         mount(None::<&str>, &self.0, None::<&str>, MsFlags::MS_REMOUNT, Some("nr_inodes=100")).unwrap();
     }
 }

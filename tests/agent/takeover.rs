@@ -1,4 +1,4 @@
-//! Two agents on one node, as in an upgrade: which one serves it, and what becomes of the other.
+//! Two agents on one node, as in an upgrade: takeover, standby and takeover after a crash.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use test_support::api::{Api, Fault};
-use test_support::daemon::{Daemon, KEPT, Node, STANDS_BY, cluster, daemon_set, pod, until};
+use test_support::daemon::{Daemon, KEPT, Node, STANDBY, cluster, daemon_set, pod, until};
 
 const ANOTHER: &str = "turn: another agent serves this node";
 
-/// A node with an agent at work that knows the pod `web`.
+/// A node with a ready agent that has the pod `web` in its cache.
 async fn served() -> (Api, Node, Daemon) {
     let api = cluster().await;
     api.put(pod("web", "u1"));
@@ -20,7 +20,7 @@ async fn served() -> (Api, Node, Daemon) {
     (api, node, old)
 }
 
-/// Asks for the pod again and again while something is done; all answers that were not 200, and how many came.
+/// Looks the pod up repeatedly during `work`; returns all answers but 200, and the number of lookups.
 fn refused_during(node: &Node, work: impl FnOnce()) -> (Vec<(u16, String)>, usize) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -35,7 +35,7 @@ fn refused_during(node: &Node, work: impl FnOnce()) -> (Vec<(u16, String)>, usiz
             }
             (refused, asked)
         });
-        // An assertion that fails ends the questions, too.
+        // A failed assertion also ends the lookups.
         let ended = End(&over);
         work();
         drop(ended);
@@ -52,61 +52,65 @@ impl Drop for End<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_old_agent_leaves_all_to_a_new_one_and_nobody_is_refused() {
+async fn an_upgrade_keeps_the_installation_and_refuses_no_lookup() {
     let (api, node, old) = served().await;
     let (refused, asked) = refused_during(&node, || {
         let new = Daemon::start(&node, &api.url());
         new.ready();
-        old.line(STANDS_BY);
+        old.line(STANDBY);
         assert_eq!(old.get("/readyz"), (200, "ok\n".to_owned()), "a superseded agent stays ready");
         api.remove("daemonsets", "istio-system", "istio-cni-node");
-        let said = old.end_superseded();
-        assert_eq!(node.installed().len(), 5, "{said}");
+        let log = old.end_superseded();
+        assert_eq!(node.installed().len(), 5, "{log}");
         assert_eq!(node.ask("web", "u1").0, 200);
         api.put(daemon_set());
-        let (_, said) = new.end();
+        let (_, log) = new.end();
         until("what an upgrade leaves", || match node.installed() {
             left if left == KEPT => Ok(()),
-            left => Err(format!("{left:?} {said}")),
+            left => Err(format!("{left:?} {log}")),
         });
     });
     let none = refused.iter().filter(|(status, _)| *status != 0).count();
     assert!(asked > 10 && none == 0, "{refused:?}");
 }
 
-/// A second agent that never gets ready: the first one stays ready, keeps the sockets and answers, and outlives the other.
-async fn stays(variables: &[(&'static str, &'static str)], spoil: impl FnOnce(&Api, &Node), reason: &str) {
+/// Starts a second agent that never becomes ready: the first one stays active and ready.
+async fn assert_first_stays(
+    variables: &[(&'static str, &'static str)],
+    corrupt: impl FnOnce(&Api, &Node),
+    reason: &str,
+) {
     let (api, node, old) = served().await;
-    spoil(&api, &node);
+    corrupt(&api, &node);
     let (refused, asked) = refused_during(&node, || {
-        let new = Daemon::with(&node, &api.url(), variables);
+        let new = Daemon::with_variables(&node, &api.url(), variables);
         new.readyz(503, reason);
         new.readyz(503, ANOTHER);
-        // What the first one keeps is still kept by it.
-        node.overwrite();
-        node.complete();
+        // The first agent still restores the entry.
+        node.remove_entry();
+        node.until_installed();
         old.ready();
         new.end_superseded();
     });
     assert!(asked > 10 && refused.is_empty(), "{refused:?}");
-    assert!(!old.said().contains("another agent serves"), "{}", old.said());
+    assert!(!old.log_text().contains("another agent serves"), "{}", old.log_text());
     assert_eq!((node.installed().len(), old.get("/readyz").0), (5, 200));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_may_not_list_pods_does_not_take_over() {
     let reason = "agent: this node's pods have not been listed yet";
-    stays(&[], |api, _| api.fault(Fault::on("GET", "/pods").status(403)), reason).await;
+    assert_first_stays(&[], |api, _| api.fault(Fault::on("GET", "/pods").status(403)), reason).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_with_a_wrong_conf_name_does_not_take_over() {
-    stays(&[("CNI_CONF_NAME", "no-such.conflist")], |_, _| {}, "no-such.conflist is not there yet").await;
+    assert_first_stays(&[("CNI_CONF_NAME", "no-such.conflist")], |_, _| {}, "no-such.conflist is not there yet").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_whose_image_holds_no_plugin_does_not_take_over() {
-    // The first agent's image is another directory by now.
+    // The second agent has another image directory.
     let (api, node, old) = served().await;
     let empty = node.path("empty");
     std::fs::create_dir(&empty).unwrap();
@@ -123,20 +127,20 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
     let (api, node, old) = served().await;
     let new = Daemon::start(&node, &api.url());
     new.ready();
-    old.line(STANDS_BY);
+    old.line(STANDBY);
     let killed = Instant::now();
     drop(new);
     until("an answer", || match node.ask("web", "u1") {
         (200, _) => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    // A poll would take a second, and more where the connection is held that long.
+    // Polling would take a second or more.
     assert!(killed.elapsed() < Duration::from_millis(900), "{:?}", killed.elapsed());
     old.line("the other agent is gone: this one takes over again");
-    node.overwrite();
-    node.complete();
+    node.remove_entry();
+    node.until_installed();
     old.ready();
-    // By then the DaemonSet wants another successor, which takes over in its turn.
+    // The DaemonSet then starts another successor, which takes over.
     let new = Daemon::start(&node, &api.url());
     new.ready();
     old.end_superseded();
@@ -144,16 +148,16 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_waits_serves_at_once_where_the_other_one_dies() {
+async fn a_standby_agent_takes_over_at_once_when_the_other_one_dies() {
     let (api, node, old) = served().await;
     api.fault(Fault::on("GET", "/pods").status(403));
     let new = Daemon::start(&node, &api.url());
     new.readyz(503, ANOTHER);
     drop(old);
     new.line("the other agent has ended before this one was ready");
-    // Nobody else would put the entry back.
-    node.overwrite();
-    node.complete();
+    // No other agent would restore the entry.
+    node.remove_entry();
+    node.until_installed();
     assert_eq!(node.ask("web", "u1").0, 503);
     api.heal();
     new.ready();
@@ -161,11 +165,11 @@ async fn an_agent_that_waits_serves_at_once_where_the_other_one_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopped_successor_is_not_taken_for_dead() {
+async fn a_stopped_successor_stays_active() {
     let (api, node, old) = served().await;
     let new = Daemon::start(&node, &api.url());
     new.ready();
-    old.line(STANDS_BY);
+    old.line(STANDBY);
     new.signal(Signal::SIGSTOP);
     old.end_superseded();
     new.signal(Signal::SIGCONT);
@@ -173,32 +177,32 @@ async fn a_stopped_successor_is_not_taken_for_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_knows_the_api_server_by_name_takes_over() {
+async fn an_agent_with_an_api_server_by_name_takes_over() {
     let (api, node, old) = served().await;
-    let new = Daemon::with(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
+    let new = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "localhost")]);
     new.ready();
-    old.line(STANDS_BY);
+    old.line(STANDBY);
     assert_eq!(node.ask("web", "u1").0, 200);
 }
 
-/// An agent that has taken over abandoned sockets with a wrong setting is superseded: it does not become ready by that.
+/// An agent with a wrong setting takes over abandoned sockets and is superseded, which does not make it ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_agent_that_was_never_ready_stays_so() {
     let (api, node, first) = served().await;
     let reason = "no-such.conflist is not there yet";
-    let wrong = Daemon::with(&node, &api.url(), &[("CNI_CONF_NAME", "no-such.conflist")]);
+    let wrong = Daemon::with_variables(&node, &api.url(), &[("CNI_CONF_NAME", "no-such.conflist")]);
     wrong.readyz(503, ANOTHER);
     drop(first);
     wrong.line("the other agent has ended before this one was ready");
     wrong.line("waiting: ");
     let again = Daemon::start(&node, &api.url());
     again.ready();
-    wrong.line(STANDS_BY);
-    // Its tasks have ended once it answers with the other agent's sockets in place.
+    wrong.line(STANDBY);
+    // Its tasks have ended once it reports the standby.
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(1) {
-        let (status, said) = wrong.get("/readyz");
-        assert!(status == 503 && said.contains(reason), "{status} {said}");
+        let (status, log) = wrong.get("/readyz");
+        assert!(status == 503 && log.contains(reason), "{status} {log}");
     }
     assert_eq!((again.get("/readyz").0, node.ask("web", "u1").0), (200, 200));
 }

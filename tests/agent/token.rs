@@ -1,5 +1,5 @@
-//! The token in the plugin's kubeconfig: that of the plugin's own service account, requested, renewed, and never replaced by
-//! the daemon's.
+//! The token of the plugin's service account in its kubeconfig: requested, renewed, and never replaced by the
+//! daemon's.
 
 use serde_json::{Value, json};
 
@@ -38,23 +38,23 @@ fn bound_kinds(api: &Api) -> Vec<Value> {
     requests(api).iter().map(|seen| seen.body["spec"]["boundObjectRef"]["kind"].clone()).collect()
 }
 
-/// A daemon whose plugin has an account of its own: the API server grants tokens of this lifetime in seconds, after these
+/// Starts a daemon whose plugin has its own account. The API server grants tokens of this lifetime in seconds after these
 /// faults.
 async fn started(lifetime: u32, faults: impl IntoIterator<Item = Fault>) -> (Api, Node, Daemon) {
     let api = cluster().await;
     api.put(account(lifetime));
     faults.into_iter().for_each(|fault| api.fault(fault));
     let node = Node::new();
-    let daemon = Daemon::with(&node, &api.url(), &VARIABLES);
+    let daemon = Daemon::with_variables(&node, &api.url(), &VARIABLES);
     (api, node, daemon)
 }
 
-/// A request of a token that fails.
+/// A failing request for a token.
 fn failing() -> Fault {
     Fault::on("POST", PATH)
 }
 
-/// The times between requests, in milliseconds.
+/// The intervals between requests in milliseconds.
 fn pauses(seen: &[Seen]) -> Vec<u128> {
     seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect()
 }
@@ -80,7 +80,7 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
     assert_eq!(spec["expirationSeconds"], 3600);
     let pauses = pauses(&seen);
     assert!(pauses.iter().all(|pause| *pause >= 1000), "renewed at half of 2 s, not before: {pauses:?}");
-    // While it cannot be renewed, the former one stays until it expires.
+    // The former token stays until it expires.
     api.fault(failing().cut());
     daemon.line("no token for the plugin");
     until_counted(&daemon, "unanswered");
@@ -88,8 +88,8 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
     daemon.readyz(503, "no token for the plugin's kubeconfig");
     api.heal();
     daemon.ready();
-    let said = daemon.said();
-    assert!(!said.contains("issued-"), "no log shows a token: {said}");
+    let log = daemon.log_text();
+    assert!(!log.contains("issued-"), "no log shows a token: {log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,14 +117,14 @@ async fn a_token_that_is_refused_both_bound_and_not_bound_names_both_reasons() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_a_policy_refuses_is_not_requested_in_another_way() {
+async fn a_refusal_by_a_policy_is_final() {
     let (api, _node, daemon) = started(3600, [failing().status(422).times(2)]).await;
     daemon.line("an admission policy must allow it");
     daemon.ready();
     assert_eq!(bound_kinds(&api), [json!("Node"), json!("Node"), json!("Node")]);
 }
 
-/// The pauses would be 1, 2, 4 and 8 s.
+/// Without the limit the pauses would be 1, 2, 4 and 8 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_valid_token_no_pause_is_longer_than_five_seconds() {
     let (api, _node, daemon) = started(3600, [failing().times(4)]).await;
@@ -134,7 +134,7 @@ async fn without_a_valid_token_no_pause_is_longer_than_five_seconds() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_is_refused_keeps_the_node_from_being_ready_and_says_what_is_missing() {
+async fn without_a_token_the_node_is_not_ready_and_the_missing_right_is_named() {
     for (status, reason, remedy) in [
         (403, "forbidden", "must allow `create` of `serviceaccounts/token` for plugin"),
         (404, "not_found", "the manifests create the service account plugin in istio-system"),
@@ -150,7 +150,7 @@ async fn a_token_that_is_refused_keeps_the_node_from_being_ready_and_says_what_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_an_account_for_the_plugin_it_has_the_daemons_token_and_the_log_says_so() {
+async fn without_an_account_the_plugin_has_the_daemons_token_with_a_warning() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());

@@ -1,11 +1,11 @@
-//! The watch of this node's pods: breaks, expiry, outages, and what is kept of a pod.
+//! The watch of this node's pods: interruptions, expiry, outages, and memory per pod.
 
 use test_support::api::Fault;
 use test_support::daemon::{Daemon, Node, cluster, pod, until};
 
-/// Waits until the agent knows the pod, or no longer does.
+/// Waits until a lookup of the pod has this status.
 #[track_caller]
-fn knows(node: &Node, pod: &str, status: u16) {
+fn until_status(node: &Node, pod: &str, status: u16) {
     until(&format!("{status} for {pod}"), || match node.ask(pod, "") {
         (found, _) if found == status => Ok(()),
         other => Err(format!("{other:?}")),
@@ -13,7 +13,7 @@ fn knows(node: &Node, pod: &str, status: u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn breaks_expiry_and_an_outage_are_outlived() {
+async fn the_watch_survives_interruptions_expiry_and_an_outage() {
     let api = cluster().await;
     api.put(pod("a", "u1"));
     let node = Node::new();
@@ -21,14 +21,14 @@ async fn breaks_expiry_and_an_outage_are_outlived() {
     daemon.ready();
     api.break_watches();
     api.put(pod("b", "u2"));
-    knows(&node, "b", 200);
+    until_status(&node, "b", 200);
     api.bookmark();
     api.expire_watches();
     api.remove("pods", "shop", "a");
     api.put(pod("c", "u3"));
-    knows(&node, "c", 200);
-    knows(&node, "a", 404);
-    // What was known last is served while nobody can be asked.
+    until_status(&node, "c", 200);
+    until_status(&node, "a", 404);
+    // The last known pods are served during the outage.
     api.fault(Fault::on("GET", "/pods").cut());
     api.break_watches();
     api.remove("pods", "shop", "b");
@@ -37,12 +37,12 @@ async fn breaks_expiry_and_an_outage_are_outlived() {
     assert_eq!((node.ask("b", "u2").0, node.ask("c", "u3").0), (200, 200));
     assert_eq!(daemon.get("/readyz").0, 200);
     api.heal();
-    knows(&node, "d", 200);
-    knows(&node, "b", 404);
+    until_status(&node, "d", 200);
+    until_status(&node, "b", 404);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_this_nodes_pods_are_asked_for() {
+async fn only_this_nodes_pods_are_requested() {
     let api = cluster().await;
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
@@ -55,7 +55,7 @@ async fn only_this_nodes_pods_are_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_does_not_stream_lists_is_listed() {
+async fn an_api_server_without_streaming_lists_is_supported() {
     let api = cluster().await;
     api.put(pod("a", "u1"));
     api.fault(Fault::on("GET", "sendInitialEvents").status(422));
@@ -66,7 +66,7 @@ async fn an_api_server_that_does_not_stream_lists_is_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_heavy_pod_little_is_kept() {
+async fn little_of_a_large_pod_is_stored() {
     const PODS: usize = 300;
     const WEIGHT: usize = 100_000;
     let api = cluster().await;
@@ -81,8 +81,8 @@ async fn of_a_heavy_pod_little_is_kept() {
         api.put(pod);
     }
     api.put(pod("last", "u"));
-    knows(&node, "last", 200);
-    knows(&node, "web-0", 200);
+    until_status(&node, "last", 200);
+    until_status(&node, "web-0", 200);
     let (grown, sent) = (daemon.peak() - calm, (PODS * WEIGHT * 2 / 1024) as u64);
     assert!(grown < sent / 8, "{grown} KiB more than before, of {sent} KiB that were sent");
 }

@@ -1,4 +1,4 @@
-//! A node of directories with the real `install-cni` on it, and an API server that knows its DaemonSet.
+//! A node of temporary directories with the real `install-cni`, and an API server with its DaemonSet.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,34 +16,34 @@ use crate::api::Api;
 use crate::program::built;
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
-/// How many inotify instances root may have in a user namespace, as seen from inside.
+/// The limit on inotify instances of root in a user namespace, seen from inside.
 const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
-/// How long a test waits for what it expects.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The deadline of each expected condition.
+const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Waits until `look` finds it; where it does not, panics with what was seen last.
+/// Waits until `check` succeeds; panics with its last error after a deadline.
 #[track_caller]
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + DEADLINE;
     loop {
-        match look() {
+        match check() {
             Ok(found) => return found,
             Err(last) => {
-                assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for {what}; last seen: {last}");
+                assert!(Instant::now() < deadline, "no {what} within {DEADLINE:?}; last: {last}");
             }
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// What an agent leaves on the node where another one follows, or has followed.
+/// The parts of an installation that stay if another agent follows or has followed.
 pub const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
-/// An agent that another one has superseded says so.
-pub const STANDS_BY: &str = "this one takes over again if that one dies";
-/// The end of an agent that another one has superseded.
-pub const LEFT_TO_ANOTHER: &str = "kept: another agent serves this node already";
+/// Part of the log of an agent that has been superseded.
+pub const STANDBY: &str = "this one takes over again if that one dies";
+/// Part of the last log line of a superseded agent.
+pub const SUPERSEDED: &str = "kept: another agent serves this node already";
 
-/// What a node has before the daemon comes.
+/// A node without an installation.
 pub struct Node {
     root: TempDir,
 }
@@ -62,7 +62,7 @@ impl Node {
         fs::write(node.path("image/istio-cni"), [0x7f; 1000]).unwrap();
         fs::write(node.path("account/token"), "token-1").unwrap();
         fs::write(node.path("account/ca.crt"), "-----BEGIN CERTIFICATE-----\n").unwrap();
-        node.overwrite();
+        node.remove_entry();
         node
     }
 
@@ -70,15 +70,15 @@ impl Node {
         self.root.path().join(relative)
     }
 
-    /// Another writer's configuration, which has been there for a while.
-    pub fn overwrite(&self) {
+    /// Writes the network without the entry, last changed a minute ago.
+    pub fn remove_entry(&self) {
         let path = self.path("net/10-net.conflist");
         fs::write(&path, LIST).unwrap();
         let file = File::options().write(true).open(path).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     }
 
-    /// What of the plugin is on the node.
+    /// The installed parts.
     pub fn installed(&self) -> Vec<&'static str> {
         let chain = fs::read_to_string(self.path("net/10-net.conflist")).unwrap_or_default();
         let parts = [
@@ -91,28 +91,28 @@ impl Node {
         parts.into_iter().filter_map(|(part, there)| there.then_some(part)).collect()
     }
 
-    /// Waits until all of the plugin is on the node, and both sockets.
+    /// Waits until all parts are installed, and both sockets exist.
     #[track_caller]
-    pub fn complete(&self) {
+    pub fn until_installed(&self) {
         until("a complete installation", || match self.installed() {
             all if all.len() == 5 => Ok(()),
             some => Err(format!("{some:?}")),
         });
     }
 
-    /// One answer of the agent: status and body.
+    /// Looks a pod up; returns status and body.
     pub fn ask(&self, pod: &str, uid: &str) -> (u16, String) {
         exchange_on(&self.path("run/agent.sock"), &format!("GET /pod?namespace=shop&name={pod}&uid={uid}"), "")
     }
 
-    /// Lines of the plugin, and the status that it gets.
+    /// Posts log lines of the plugin; returns the status.
     pub fn log(&self, lines: &[Value]) -> u16 {
         let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
         exchange_on(&self.path("run/log.sock"), "POST /log", &serde_json::to_string(&lines).unwrap()).0
     }
 }
 
-/// Status and body of one request on a Unix socket; 0 while nobody listens.
+/// Sends a request to a Unix socket; returns status and body, and status 0 without a listener.
 pub fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
     match UnixStream::connect(path) {
         Ok(stream) => exchange(stream, request, body),
@@ -120,16 +120,16 @@ pub fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
     }
 }
 
-/// Status and body of one request on a connection.
+/// Sends a request on a connection; returns status and body.
 pub fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let head = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    // The other end may answer, and close, before all of it is written.
+    // The peer may answer and close before the whole request is written.
     let _ = stream.write_all(format!("{head}{body}").as_bytes());
     answer(&mut stream)
 }
 
-/// Status and body of an answer up to its end; 0 where none comes.
+/// Reads an answer to its end; returns status and body, and status 0 without an answer.
 pub fn answer(stream: &mut impl std::io::Read) -> (u16, String) {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -141,7 +141,7 @@ pub fn answer(stream: &mut impl std::io::Read) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// A running `install-cni`; it is killed with the value.
+/// A running `install-cni`, killed on drop.
 pub struct Daemon {
     child: Child,
     health: u16,
@@ -151,14 +151,14 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(node: &Node, api: &str) -> Self {
-        Self::with(node, api, &[])
+        Self::with_variables(node, api, &[])
     }
 
-    pub fn with(node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
-        Self::on(free_ports(), node, api, variables)
+    pub fn with_variables(node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+        Self::with_ports(free_ports(), node, api, variables)
     }
 
-    /// In a user namespace of its own, in which root can have so many inotify instances.
+    /// Starts the daemon in a user namespace in which root can have this number of inotify instances.
     pub fn with_inotify(node: &Node, api: &str, instances: u32) -> Self {
         let enter = format!("echo {instances} > {INSTANCES} && exec \"$@\"");
         let inside = ["--user", "--map-root-user", "sh", "-c", &enter, "sh"];
@@ -171,7 +171,7 @@ impl Daemon {
         })
     }
 
-    /// Lets the daemon's user namespace have so many inotify instances.
+    /// Changes the limit of the daemon's user namespace.
     pub fn allow_inotify(&self, instances: u32) {
         let pid = self.child.id().to_string();
         let write = format!("echo {instances} > {INSTANCES}");
@@ -179,15 +179,15 @@ impl Daemon {
         assert!(done.unwrap().success());
     }
 
-    /// With flags that come after those of the node.
+    /// Starts the daemon with additional flags after those of the node.
     pub fn with_flags(node: &Node, api: &str, flags: &[String]) -> Self {
         Self::command(free_ports(), node, api, |command| {
             command.args(flags);
         })
     }
 
-    /// On these ports, of health and of metrics.
-    pub fn on(ports: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
+    /// Starts the daemon with these ports of health and metrics.
+    pub fn with_ports(ports: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
         Self::command(ports, node, api, |command| {
             command.envs(variables.iter().copied());
         })
@@ -208,7 +208,7 @@ impl Daemon {
         Self { child, health, metrics, log }
     }
 
-    /// Status and body; 0 while nobody listens.
+    /// Requests a path from the daemon; status 0 without a listener.
     pub fn get(&self, path: &str) -> (u16, String) {
         let port = if path == "/metrics" { self.metrics } else { self.health };
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
@@ -217,12 +217,12 @@ impl Daemon {
         }
     }
 
-    /// Waits until probes say so.
+    /// Waits until `/readyz` has this status and contains `part`.
     #[track_caller]
     pub fn readyz(&self, status: u16, part: &str) {
         until(&format!("{status} {part} of /readyz"), || match self.get("/readyz") {
             (found, text) if found == status && text.contains(part) => Ok(()),
-            (found, text) => Err(format!("{found} {text}; log: {}", self.said())),
+            (found, text) => Err(format!("{found} {text}; log: {}", self.log_text())),
         });
     }
 
@@ -231,34 +231,34 @@ impl Daemon {
         self.readyz(200, "ok");
     }
 
-    /// Its log so far.
-    pub fn said(&self) -> String {
+    /// The log so far.
+    pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// The line of the log with these words.
+    /// Waits for the log line that contains `words`.
     #[track_caller]
     pub fn line(&self, words: &str) -> Value {
         until(words, || {
-            let said = self.said();
-            let line = said.lines().find(|line| line.contains(words)).ok_or_else(|| said.clone())?;
-            serde_json::from_str(line).map_err(|_| said.clone())
+            let log = self.log_text();
+            let line = log.lines().find(|line| line.contains(words)).ok_or_else(|| log.clone())?;
+            serde_json::from_str(line).map_err(|_| log.clone())
         })
     }
 
-    /// The most memory that it has had, in KiB.
+    /// The peak resident memory in KiB.
     pub fn peak(&self) -> u64 {
         self.memory("VmHWM:")
     }
 
-    /// A line of its memory, in KiB.
+    /// A value of `/proc/PID/status` in KiB.
     pub fn memory(&self, line: &str) -> u64 {
         let status = fs::read_to_string(self.process().join("status")).unwrap();
         let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// What the kernel tells of it.
+    /// The process's directory in `/proc`.
     pub fn process(&self) -> PathBuf {
         format!("/proc/{}", self.child.id()).into()
     }
@@ -267,31 +267,31 @@ impl Daemon {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
-    /// Exit code and log of an end that was asked for.
+    /// Ends the daemon by SIGTERM; returns exit code and log.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String) {
         self.signal(Signal::SIGTERM);
         self.ended()
     }
 
-    /// The log of an end that leaves the node to the agent that has taken over.
+    /// Ends a superseded daemon, which keeps the installation; returns the log.
     #[track_caller]
     pub fn end_superseded(self) -> String {
-        let (code, said) = self.end();
-        assert!(code == Some(0) && said.contains(LEFT_TO_ANOTHER), "{code:?} {said}");
-        said
+        let (code, log) = self.end();
+        assert!(code == Some(0) && log.contains(SUPERSEDED), "{code:?} {log}");
+        log
     }
 
     #[track_caller]
     fn ended(&mut self) -> (Option<i32>, String) {
-        let said = self.log.clone();
+        let log = self.log.clone();
         let status = until("the daemon's end", || {
             let ended = self.child.try_wait().unwrap();
-            ended.ok_or_else(|| fs::read_to_string(&said).unwrap())
+            ended.ok_or_else(|| fs::read_to_string(&log).unwrap())
         });
-        let said = self.said();
-        assert!(!said.contains("token-1"), "a log has no token: {said}");
-        (status.code(), said)
+        let log = self.log_text();
+        assert!(!log.contains("token-1"), "the log contains a token: {log}");
+        (status.code(), log)
     }
 }
 
@@ -302,7 +302,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Cargo's build for tests; the bench names the one that is shipped.
+/// The daemon: Cargo's build for tests, or the one that the bench names.
 fn program() -> PathBuf {
     std::env::var_os("INSTALL_CNI").map_or_else(|| built("install-cni"), PathBuf::from)
 }
@@ -320,13 +320,13 @@ pub fn directories(node: &Node) -> Vec<String> {
     .to_vec()
 }
 
-/// Both at once, lest they be the same.
+/// Two free ports, reserved at the same time so that they differ.
 pub fn free_ports() -> [u16; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// An API server that knows the node and its DaemonSet.
+/// An API server with the node and its DaemonSet.
 pub async fn cluster() -> Api {
     let api = Api::start().await;
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "os": "linux" } }, "spec": {} }));

@@ -48,7 +48,7 @@ async fn one_list_and_one_watch_of_pods_serve_the_plugin_and_repair() {
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         until_evicted(&api, &["listed"]);
-        // A pod that is never restarted fails: repair handles it, and the plugin looks it up no more.
+        // A pod that is never restarted fails: repair handles it, and the plugin no longer looks it up.
         let mut failed = broken("failed");
         failed["status"]["phase"] = json!("Failed");
         api.put(failed);

@@ -41,10 +41,10 @@ fn all_programs_of_the_image_are_copied() {
 fn an_older_program_is_replaced_and_others_stay() {
     let node = installed(|node| {
         fs::write(node.path("bin/istio-cni"), "an older one").unwrap();
-        fs::write(node.path("bin/bridge"), "somebody else's").unwrap();
+        fs::write(node.path("bin/bridge"), "another program").unwrap();
     });
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
-    assert_eq!(node.read("bin/bridge"), "somebody else's");
+    assert_eq!(node.read("bin/bridge"), "another program");
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn stale_temporaries_are_removed() {
 #[test]
 fn a_kubeconfig_needs_the_api_servers_host() {
     let error = settings(&["--kubernetes-service-host=", "--kubernetes-service-port=443"]).unwrap_err();
-    assert_eq!(error, "KUBERNETES_SERVICE_HOST is not set: is this not running in a pod?");
+    assert_eq!(error, "KUBERNETES_SERVICE_HOST is not set: is this process in a pod?");
 }
 
 #[test]
 fn a_kubeconfig_needs_the_api_servers_port() {
     let error = settings(&["--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port="]).unwrap_err();
-    assert_eq!(error, "KUBERNETES_SERVICE_PORT is not set: is this not running in a pod?");
+    assert_eq!(error, "KUBERNETES_SERVICE_PORT is not set: is this process in a pod?");
 }
 
 /// The `key: value` lines of a node's kubeconfig.

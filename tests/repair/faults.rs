@@ -25,10 +25,10 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
 }
 
 async fn events(api: &Api, count: usize) -> Vec<(Value, String)> {
-    let told = |event: Value| (event["reason"].clone(), event["message"].as_str().unwrap_or_default().to_owned());
+    let reported = |event: Value| (event["reason"].clone(), event["message"].as_str().unwrap_or_default().to_owned());
     let what = format!("{count} events");
     let events = api.until(&what, |api| Some(api.list("events")).filter(|events| events.len() >= count)).await;
-    events.into_iter().map(told).collect()
+    events.into_iter().map(reported).collect()
 }
 
 #[tokio::test]
@@ -44,10 +44,10 @@ async fn a_disruption_budgets_retry_delay_applies() {
     }
     until_counted(&api, &controller, "success", 1).await;
     assert!(controller.counts(&counted("fail", 2)).is_some(), "{}", controller.metrics());
-    let told = events(&api, 2).await;
-    assert_eq!(told.len(), 2, "the same refusal is told once: {told:?}");
-    assert!(told[0].1.contains("429") && told[0].1.contains("disruption budget"), "{told:?}");
-    assert_eq!(told[1].1, "pod detected as broken, evicted");
+    let reported = events(&api, 2).await;
+    assert_eq!(reported.len(), 2, "the same refusal is reported once: {reported:?}");
+    assert!(reported[0].1.contains("429") && reported[0].1.contains("disruption budget"), "{reported:?}");
+    assert_eq!(reported[1].1, "pod detected as broken, evicted");
 }
 
 #[tokio::test]
@@ -71,9 +71,9 @@ async fn a_missing_permission_is_logged_with_its_name() {
     api.fault(Fault::on("POST", EVICTION).status(403));
     let _controller = Controller::start(&api, "");
     evictions(&api, 2).await;
-    let told = events(&api, 1).await;
-    assert_eq!(told[0].0, "EvictBrokenPod");
-    assert!(told[0].1.contains("its role must allow `create pods/eviction`"), "{told:?}");
+    let reported = events(&api, 1).await;
+    assert_eq!(reported[0].0, "EvictBrokenPod");
+    assert!(reported[0].1.contains("its role must allow `create pods/eviction`"), "{reported:?}");
     assert_eq!(api.list("events").len(), 1);
 }
 
@@ -216,7 +216,7 @@ async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     let controller =
         Controller::start(&api, "--repair-mode repair --repair-proc /nowhere --repair-netns-dirs /nowhere");
     let count = |result: &str| format!(r#"istio_cni_repair_pods_repaired_total{{type="repair",result="{result}"}} 1"#);
-    api.until("a look at the pod", |api| api.requests_to("GET", "/pods/web-0").into_iter().next()).await;
+    api.until("a read of the pod", |api| api.requests_to("GET", "/pods/web-0").into_iter().next()).await;
     api.remove("pods", "shop", "web-0");
     let mut namesake = broken("web-0", 1);
     namesake["metadata"]["uid"] = json!("another");
@@ -224,7 +224,7 @@ async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
     // The other pod is broken, too, and handled separately: no netns is found for it.
     api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;
-    let told = events(&api, 1).await;
-    assert!(told[0].1.contains("none of 0 network namespaces"), "{told:?}");
+    let reported = events(&api, 1).await;
+    assert!(reported[0].1.contains("none of 0 network namespaces"), "{reported:?}");
     assert_eq!(api.list("events")[0]["involvedObject"]["uid"], "another");
 }

@@ -127,6 +127,6 @@ async fn events_are_limited_for_many_pods_without_an_action() {
     last["metadata"]["namespace"] = json!("quiet");
     api.put(last);
     event_message(&api, "last", "EvictBrokenPod").await;
-    let told = api.list("events").into_iter().filter(|event| event["reason"] == "BrokenPodLeft").count();
-    assert!((1..=BUDGET).contains(&told), "{told} events");
+    let reported = api.list("events").into_iter().filter(|event| event["reason"] == "BrokenPodLeft").count();
+    assert!((1..=BUDGET).contains(&reported), "{reported} events");
 }

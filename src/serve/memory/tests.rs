@@ -68,7 +68,7 @@ async fn only_the_slowest_body_is_evicted_for_another() {
     let after = |milliseconds| start + Duration::from_millis(milliseconds);
     memory.bodies().wait_for_peer(slow.number, after(100));
     memory.bodies().wait_for_peer(slower.number, start);
-    assert!(!grows(&mut late, 3, after(250)), "nobody has been slow yet");
+    assert!(!grows(&mut late, 3, after(250)), "no peer has been slow yet");
     assert_eq!(memory.bodies().unfinished.len(), 4);
     memory.bodies().end_wait_for_peer(slow.number, after(400));
     for _ in 0..2 {

@@ -45,10 +45,10 @@ pub enum Error {
     #[error("the node has no name: set NODE_NAME from spec.nodeName")]
     NoNode,
     /// No signal handler could be installed.
-    #[error("no signal can be waited for: {0}")]
+    #[error("signals cannot be handled: {0}")]
     Signals(io::Error),
     /// A running agent would restore the installation.
-    #[error("an agent listens on {}: it would put everything back; delete the DaemonSet, and it removes all by itself", .0.display())]
+    #[error("an agent listens on {} and would restore the installation; delete the DaemonSet instead, whose agents uninstall", .0.display())]
     AgentRuns(PathBuf),
     /// Files remain; the log has an error for each.
     #[error("the removal is incomplete (errors logged above: {0}); `install-cni uninstall` tries again")]

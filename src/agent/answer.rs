@@ -66,7 +66,7 @@ enum Invalid {
 impl Invalid {
     fn response(self) -> Response {
         match self {
-            Self::Path => text(StatusCode::NOT_FOUND, "there are /pod and /directories\n"),
+            Self::Path => text(StatusCode::NOT_FOUND, "paths are /pod and /directories\n"),
             Self::Method => text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n"),
             Self::Query => text(StatusCode::BAD_REQUEST, "expected /pod?namespace=…&name=…, and perhaps &uid=…\n"),
         }

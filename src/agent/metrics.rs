@@ -73,12 +73,12 @@ impl Metrics {
         };
         let plugin = registry.sub_registry_with_prefix("istio_cni_plugin");
         plugin.register("requests", "Requests of the plugin to the agent", metrics.requests.clone());
-        let help = "Time that ADD took, by what became of the pod";
+        let help = "Duration of ADD, by verdict and reason";
         plugin.register_with_unit("add_duration", help, Unit::Seconds, metrics.adds.clone());
-        plugin.register("log_lines", "Lines that the plugin has logged", metrics.lines.clone());
+        plugin.register("log_lines", "Log lines of the plugin", metrics.lines.clone());
         let agent = registry.sub_registry_with_prefix("istio_cni_agent");
-        agent.register("lookups", "Pods that the plugin has asked for", metrics.lookups.clone());
-        agent.register("pods", "Pods of this node whose facts are known", metrics.pods.clone());
+        agent.register("lookups", "Lookups of pods by the plugin, by result", metrics.lookups.clone());
+        agent.register("pods", "Pods of this node in the cache", metrics.pods.clone());
         agent.register("cache_filled", "1 once this node's pods have been listed", metrics.filled.clone());
         agent.register("watch_errors", "Errors of the watch of this node's pods", metrics.watch_errors.clone());
         let help = "Requests of a token for the plugin's kubeconfig that were not granted, by reason";

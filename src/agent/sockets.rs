@@ -113,7 +113,7 @@ pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
 /// Logs the lines of a `POST /log`.
 fn log_lines(request: &Request, log: &Log, metrics: &Metrics) -> Response {
     if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
-        return text(StatusCode::NOT_FOUND, "lines are taken by POST /log\n");
+        return text(StatusCode::NOT_FOUND, "lines require POST /log\n");
     }
     let records = match relay::records(request.body(), jiff::Timestamp::now()) {
         Ok(records) => records,

@@ -124,10 +124,10 @@ impl fmt::Display for Action {
         match self {
             Self::Keep(KeepReason::Superseded) => f.write_str("kept: another agent serves this node already"),
             Self::Keep(KeepReason::Unconfirmed(why)) => {
-                write!(f, "kept: another agent serves this node already, and has not said where the plugin is: {why}")
+                write!(f, "kept: another agent serves this node already, and its directories are unknown: {why}")
             }
             Self::Keep(KeepReason::Selected) => {
-                f.write_str("kept: the DaemonSet is there, and another agent will follow")
+                f.write_str("kept: the DaemonSet selects this node, and another agent will follow")
             }
             Self::Keep(KeepReason::OtherNetwork(Relocation { from, to, .. })) => write!(
                 f,
@@ -147,11 +147,11 @@ impl fmt::Display for Action {
             }
             Self::Keep(KeepReason::Forbidden(code)) => write!(
                 f,
-                "kept: the DaemonSet may not be asked for (status {code}), and the account is still there; \
+                "kept: the DaemonSet may not be read (status {code}), and the account exists; \
                  `install-cni uninstall` removes it"
             ),
             Self::Keep(KeepReason::Unknown(why)) => {
-                write!(f, "kept: nobody can say whether it is to go ({why}); `install-cni uninstall` removes it")
+                write!(f, "kept: the state of the DaemonSet is unknown ({why}); `install-cni uninstall` removes it")
             }
             Self::RemoveAll(RemoveReason::Deleted) => f.write_str("removed: the DaemonSet is deleted"),
             Self::RemoveAll(RemoveReason::Deleting) => f.write_str("removed: the DaemonSet is being deleted"),
@@ -159,7 +159,7 @@ impl fmt::Display for Action {
                 f.write_str("removed: the DaemonSet no longer selects this node")
             }
             Self::RemoveAll(RemoveReason::AccessWithdrawn(code)) => {
-                write!(f, "removed: neither the DaemonSet nor the own pod may be asked for any more (status {code})")
+                write!(f, "removed: neither the DaemonSet nor the own pod may be read any more (status {code})")
             }
         }
     }

@@ -25,13 +25,13 @@ pub(super) struct DaemonFlags {
     /// The node's name
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub(super) node_name: String,
-    /// The same, where the former is empty
+    /// The node's name if the former is empty
     #[arg(long, env, default_value = "", hide = true)]
     pub(super) kubernetes_node_name: String,
     /// The name of the daemon's own pod
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub(super) pod_name: String,
-    /// The same, where the former is empty: runtimes set it to the pod's name
+    /// The pod's name if the former is empty; runtimes set it
     #[arg(long, env, default_value = "", hide = true)]
     pub(super) hostname: String,
     /// Service account in this daemon's namespace whose token the plugin's kubeconfig gets; empty: this daemon's own
@@ -43,13 +43,13 @@ pub(super) struct DaemonFlags {
     /// Port of /healthz and /readyz
     #[arg(long, env, default_value = "8000", value_parser = health_port)]
     pub(super) health_port: u16,
-    /// Key of the taint to take off this node once pods can start, such as cni.istio.io/not-ready; empty: none
+    /// Key of the taint to remove from this node once pods can start, such as cni.istio.io/not-ready; empty: none
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub(super) startup_taint: String,
-    /// The daemon's own way to the API server, instead of its service account
+    /// Kubeconfig of the daemon; unset: its service account
     #[arg(long, env)]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Accepted for Istio's sake: there is no ControlZ
+    /// Accepted for compatibility with Istio; there is no ControlZ
     #[arg(long = "ctrlz_port", hide = true)]
     ctrlz_port: Option<String>,
     /// Likewise

@@ -4,7 +4,7 @@ use super::Flags;
 use crate::install;
 use crate::serve::log;
 
-/// Puts Istio's CNI plugin on this node, keeps it there and answers it
+/// Installs Istio's CNI plugin on this node, restores it after changes, and serves its requests
 #[derive(clap::Parser)]
 #[command(name = "install-cni", version, args_override_self = true, args_conflicts_with_subcommands = true)]
 pub struct Program {
@@ -16,7 +16,7 @@ pub struct Program {
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Takes plugin, chain entry and kubeconfig off this node, where no agent runs any more
+    /// Removes plugin, chain entry and kubeconfig from this node, on which no agent runs
     Uninstall(Box<Uninstall>),
 }
 

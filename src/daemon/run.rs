@@ -34,7 +34,7 @@ use crate::{install, repair};
 /// The part of readiness that is missing until the node's pods have been listed.
 const AGENT: &str = "agent";
 /// The part of readiness that is missing until the first takeover, if another agent serves the node at the start.
-const TAKEOVER: &str = "turn";
+const TAKEOVER: &str = "takeover";
 /// The part of readiness that is missing during shutdown.
 const DAEMON: &str = "daemon";
 

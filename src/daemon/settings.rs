@@ -33,7 +33,7 @@ impl Settings {
         let Flags { own, install, mut repair, log } = flags;
         let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
         if install.entry.pod_namespace.is_empty() {
-            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace, or a plugin that nobody answers \
+            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace, or the plugin, if no agent answers it, \
                            does not let this daemon's own pod start";
             warnings.push(warning.to_owned());
         }
@@ -42,7 +42,7 @@ impl Settings {
         // A daemon repairs only pods of its node, because it watches only those.
         if !repair.repair_node_name.is_empty() && repair.repair_node_name != node {
             let other = &repair.repair_node_name;
-            warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair looks at this one"));
+            warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair handles this one"));
         }
         repair.repair_node_name.clone_from(&node);
         if own.plugin_service_account.is_empty() {

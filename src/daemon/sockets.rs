@@ -110,7 +110,7 @@ impl AgentSockets {
         drop(self.shutdown);
         self.tasks.join_all().await;
         for error in self.names.iter().flat_map(Names::remove) {
-            tracing::warn!(%error, "a socket's name stays behind");
+            tracing::warn!(%error, "a socket cannot be removed");
         }
     }
 }

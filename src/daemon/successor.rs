@@ -28,7 +28,7 @@ pub(super) async fn query(settings: &Settings) -> Successor {
         Ok(Ok(successor)) => successor,
         Ok(Err(why)) => Successor::Unknown(why),
         // The process's hook reports a panic.
-        Err(_) => Successor::Unknown("asking has failed".to_owned()),
+        Err(_) => Successor::Unknown("the query has failed".to_owned()),
     }
 }
 

@@ -23,7 +23,7 @@ pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
     for name in [contract::AGENT_SOCKET, contract::LOG_SOCKET] {
         let path = settings.run_dir.join(name);
         if let Err(error) = listen::remove_dead(&path) {
-            tracing::warn!(%error, path = %path.display(), "a socket's name stays behind");
+            tracing::warn!(%error, path = %path.display(), "a socket cannot be removed");
         }
     }
     removed

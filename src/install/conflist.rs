@@ -21,7 +21,7 @@ const DEFAULT_VERSION: &str = "0.3.1";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The file is not UTF-8 or not a JSON object. It may be incomplete.
-    #[error("it is no JSON object: {0}")]
+    #[error("it is not a JSON object: {0}")]
     Json(String),
     /// A key's value has the wrong type.
     #[error("`{key}` is not {expected}")]
@@ -32,7 +32,7 @@ pub enum Invalid {
     #[error("plugin {0} has no `type`")]
     NoType(usize),
     /// All plugins are in files of a directory, which the runtime appends to the list's own.
-    #[error("its plugins are in a directory of their own; set `plugins` in the list")]
+    #[error("its plugins are in a separate directory; set `plugins` in the list")]
     DropInsOnly,
 }
 

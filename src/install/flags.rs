@@ -19,28 +19,28 @@ const STANDALONE: &str = "YYY-istio-cni.conf";
 #[command(next_help_heading = "Installing")]
 #[group(skip)]
 pub struct Flags {
-    /// Name of the CNI configuration file to chain into, or, not chained, to write. Empty: the one that the runtime uses.
+    /// The CNI configuration file to chain into, or to write if not chained. Empty: the file that the runtime uses.
     #[arg(long, env = "CNI_CONF_NAME", default_value = "", value_parser = file_name)]
     cni_conf_name: String,
-    /// Chain into the node's network instead of standing alone.
+    /// Add the plugin to the chain of the node's network; otherwise write a configuration of the plugin alone.
     #[arg(long, env = "CHAINED_CNI_PLUGIN", default_value = "true", value_parser = true_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     chained_cni_plugin: bool,
-    /// Chain into a copy of the node's network, a file of our own that sorts before it.
+    /// Chain into a copy of the node's network configuration, which sorts before the original.
     #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     istio_owned_cni_config: bool,
-    /// That copy's name.
+    /// The name of that copy.
     #[arg(long, env = "ISTIO_OWNED_CNI_CONFIG_FILENAME", default_value = "", value_parser = file_name)]
     istio_owned_cni_config_filename: String,
-    /// The same, as Istio's chart spells it.
+    /// The same, as spelt by Istio's chart.
     #[arg(long, env = "ISTIO_OWNED_CNI_CONF_FILENAME", default_value = "", hide = true, value_parser = file_name)]
     istio_owned_cni_conf_filename: String,
-    /// The node's CNI configuration directory, as mounted.
+    /// The node's CNI configuration directory, as mounted in this container.
     #[arg(long, env = "MOUNTED_CNI_NET_DIR", default_value = "/host/etc/cni/net.d")]
     mounted_cni_net_dir: PathBuf,
-    /// The node's plugin directory, as mounted.
+    /// The node's plugin directory, as mounted in this container.
     #[arg(long, env = "MOUNTED_CNI_BIN_DIR", default_value = "/host/opt/cni/bin", hide = true)]
     mounted_cni_bin_dir: PathBuf,
-    /// Where the image holds the plugin.
+    /// The directory of the plugin in the image.
     #[arg(long, env = "CNI_BIN_SOURCE_DIR", default_value = "/opt/cni/bin", hide = true)]
     cni_bin_source_dir: PathBuf,
     /// The service account's directory.
@@ -51,40 +51,40 @@ pub struct Flags {
         hide = true
     )]
     service_account_dir: PathBuf,
-    /// Directory of sockets, kubeconfig and log, the same on the node and here.
+    /// The directory of sockets, kubeconfig and log, which has the same path on the node and in this container.
     #[arg(long, env = "CNI_AGENT_RUN_DIR", default_value = contract::RUN_DIR)]
     cni_agent_run_dir: PathBuf,
-    /// Access mode of the kubeconfig.
+    /// The access mode of the plugin's kubeconfig.
     #[arg(long, env = "KUBECONFIG_MODE", default_value = "0600", value_parser = access_mode)]
     kubeconfig_mode: u32,
-    /// Let the group read CNI configuration files of our own: 0640 instead of 0600.
+    /// Let the group read CNI configuration files that this program creates: 0640 instead of 0600.
     #[arg(long, env = "CNI_CONF_GROUP_READ", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     cni_conf_group_read: bool,
-    /// CA of the API server. Empty: the service account's.
+    /// The CA file of the API server. Empty: the service account's.
     #[arg(long, env = "KUBE_CA_FILE", default_value = "")]
     kube_ca_file: String,
-    /// Let the plugin trust whoever answers for the API server.
+    /// Let the plugin accept any certificate of the API server.
     #[arg(long, env = "SKIP_TLS_VERIFY", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     skip_tls_verify: bool,
-    /// Namespaces whose pods are passed through, separated by commas.
+    /// Namespaces whose pods are not redirected, separated by commas.
     #[arg(long, env = "EXCLUDE_NAMESPACES", default_value = "")]
     exclude_namespaces: String,
-    /// The namespace of our own pods.
+    /// The namespace of this daemon's pods, which the plugin never redirects.
     #[arg(long, env = "POD_NAMESPACE", default_value = "")]
     pod_namespace: String,
-    /// Native nftables tables instead of iptables' ones.
+    /// Use native nftables tables instead of those of iptables.
     #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = false_by_default, num_args = 0..=1, default_missing_value = "true", require_equals = true, action = clap::ArgAction::Set)]
     native_nftables: bool,
-    /// `legacy` or `nft`, whatever a pod's namespace looks like.
+    /// The iptables implementation, `legacy` or `nft`. Empty: detected for each pod.
     #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", value_parser = ["", "legacy", "nft"])]
     force_iptables_binary: String,
-    /// Protocol of the API server.
+    /// The protocol of the API server.
     #[arg(long, env = "KUBERNETES_SERVICE_PROTOCOL", default_value = "https", hide = true)]
     kubernetes_service_protocol: String,
     /// The API server's host, which Kubernetes sets in each pod.
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", default_value = "", hide = true)]
     kubernetes_service_host: String,
-    /// The API server's port, likewise.
+    /// The API server's port, which Kubernetes sets in each pod.
     #[arg(long, env = "KUBERNETES_SERVICE_PORT", default_value = "", hide = true)]
     kubernetes_service_port: String,
     #[command(flatten)]
@@ -112,7 +112,7 @@ struct Ignored {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A variable is missing that Kubernetes sets in each pod.
-    #[error("{0} is not set: is this not running in a pod?")]
+    #[error("{0} is not set: is this process in a pod?")]
     NotInPod(&'static str),
     #[error("KUBERNETES_SERVICE_PORT is {0:?}, not a port from 1 to 65535")]
     Port(String),
@@ -244,7 +244,7 @@ fn access_mode(text: &str) -> Result<u32, String> {
         (_, Some(digits)) => u32::from_str_radix(digits, 8),
         (decimal, None) => decimal.parse(),
     };
-    mode.ok().filter(|mode| *mode <= 0o777).ok_or_else(|| format!("{text:?} is no access mode, such as 0600"))
+    mode.ok().filter(|mode| *mode <= 0o777).ok_or_else(|| format!("{text:?} is not an access mode such as 0600"))
 }
 
 #[cfg(test)]
@@ -307,8 +307,8 @@ mod tests {
         for (arg, reason) in [
             ("--cni-conf-name=../passwd", "not the name of a file"),
             ("--skip-tls-verify=perhaps", "neither true nor false"),
-            ("--kubeconfig-mode=rw", "no access mode"),
-            ("--kubeconfig-mode=07777", "no access mode"),
+            ("--kubeconfig-mode=rw", "not an access mode"),
+            ("--kubeconfig-mode=07777", "not an access mode"),
             ("--force-iptables-binary=ipchains", "possible values"),
         ] {
             let error = Cli::try_parse_from(["install-cni", arg]).err().unwrap().to_string();

@@ -49,7 +49,7 @@ impl Identity {
         let Self::Plugin(issued) = self else { return own };
         match &*issued.borrow() {
             Issued::Token(Token(token)) => own.map(|account| Account { token: token.clone(), ..account }),
-            Issued::Pending => Err(NoAccount::NotIssued("the API server has not been asked yet".to_owned())),
+            Issued::Pending => Err(NoAccount::NotIssued("no token has been requested yet".to_owned())),
             Issued::Refused(why) => Err(NoAccount::NotIssued(why.clone())),
         }
     }

@@ -38,13 +38,13 @@ impl Metrics {
         let metrics = Self::default();
         let of_cni = registry.sub_registry_with_prefix("istio_cni");
         of_cni.register("installs", "Installations of the plugin, by result", metrics.installs.clone());
-        of_cni.register("install_ready", "Whether the node has all that it needs", metrics.ready.clone());
+        of_cni.register("install_ready", "Whether the installation on the node is complete", metrics.ready.clone());
         of_cni.register(
             "install_watched",
-            "Whether the kernel tells of changes of the node's directories, or they are looked at each second",
+            "Whether inotify reports changes of the node's directories; otherwise they are checked each second",
             metrics.watched.clone(),
         );
-        of_cni.register("self_heals", "Changes after the node was ready, by reason", metrics.heals.clone());
+        of_cni.register("self_heals", "Repairs after the node was ready, by reason", metrics.heals.clone());
         metrics
     }
 

@@ -113,13 +113,13 @@ pub enum Obstacle {
         ignored: Vec<(String, String)>,
     },
     /// The file that the operator has named.
-    #[error("{} is not there yet, nor under the other extension; CNI_CONF_NAME names it", path.display())]
+    #[error("{} does not exist yet, with either extension; CNI_CONF_NAME names it", path.display())]
     NamedAbsent { path: PathBuf },
     /// The file was changed a moment ago and is not valid JSON: its writer may not have finished.
-    #[error("{} is not whole yet", path.display())]
+    #[error("{} is incomplete", path.display())]
     HalfWritten { path: PathBuf },
     /// No runtime would load the file, or it cannot hold the plugin's entry.
-    #[error("nothing can be chained into {}: {reason}", path.display())]
+    #[error("the plugin cannot be added to {}: {reason}", path.display())]
     Unusable { path: PathBuf, reason: String },
     /// All other plugins of the chain are in another directory, in which the runtime would look for this plugin, too.
     #[error(
@@ -133,13 +133,13 @@ pub enum Obstacle {
         missing: Vec<String>,
     },
     /// One network has a `.conf` and a `.conflist`, and the latter was not written by this program.
-    #[error("{} and {} are both there: remove the one that the node does not need", conf.display(), list.display())]
+    #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
     /// Another program's file has the name that this program would use.
-    #[error("{} is another program's: choose another name for ours", path.display())]
+    #[error("{} belongs to another program; choose another file name", path.display())]
     Foreign { path: PathBuf },
     /// The owned file is not the first in the runtime's order.
-    #[error("{} sorts before {}: the runtime uses the former, and pods pass us by; choose another name for ours", first.display(), owned.display())]
+    #[error("{} sorts before {}: the runtime uses the former, so pods are not redirected; choose another file name", first.display(), owned.display())]
     Preempted {
         /// The file that the runtime uses.
         first: PathBuf,

@@ -71,9 +71,9 @@ pub async fn run(
         let end = shutdown.clone();
         let failure = match tokio::task::spawn_blocking(move || reconciler.run(&end)).await {
             Ok(Ok(())) => continue,
-            Ok(Err(error)) => format!("installing cannot begin: {error}"),
+            Ok(Err(error)) => format!("the installer cannot start: {error}"),
             // The process's hook logs a panic.
-            Err(_) => "installing has failed; the log says how".to_owned(),
+            Err(_) => "the installer has failed; see the log".to_owned(),
         };
         status.send_replace(Status::NotReady(vec![failure]));
         metrics.ready(false);

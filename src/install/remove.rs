@@ -24,7 +24,7 @@ pub enum Error {
     #[error(transparent)]
     Obstacle(#[from] Obstacle),
     /// A program stays because a chain still names it.
-    #[error("{} stays, for a network configuration still names it: take the entry out, then run `install-cni uninstall`", .0.display())]
+    #[error("{} stays because a network configuration still names it; remove the entry, then run `install-cni uninstall`", .0.display())]
     StillNamed(PathBuf),
 }
 

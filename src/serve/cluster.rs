@@ -18,7 +18,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process is not in a pod, or the pod has no service account token.
-    #[error("no API server is known: {0}; mount the service account's token, or name a kubeconfig")]
+    #[error("the API server is unknown: {0}; mount the service account's token, or set a kubeconfig")]
     InCluster(kube::config::InClusterError),
     #[error("kubeconfig {} is invalid: {error}", path.display())]
     Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },
@@ -44,7 +44,7 @@ pub async fn client_at_last(kubeconfig: Option<&Path>) -> Client {
     loop {
         match client(kubeconfig).await {
             Ok(client) => return client,
-            Err(error) => tracing::warn!(%error, "the API server cannot be asked yet"),
+            Err(error) => tracing::warn!(%error, "no client for the API server yet"),
         }
         sleep(RETRY_INTERVAL).await;
     }

@@ -82,7 +82,7 @@ impl Liveness {
 
 pub fn answer(request: &Request, readiness: &Readiness, liveness: &Liveness) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "probes ask with GET\n");
+        return text(StatusCode::METHOD_NOT_ALLOWED, "probes require GET\n");
     }
     match request.uri().path() {
         "/healthz" => match liveness.report() {
@@ -93,7 +93,7 @@ pub fn answer(request: &Request, readiness: &Readiness, liveness: &Liveness) -> 
             None => text(StatusCode::OK, "ok\n"),
             Some(missing) => text(StatusCode::SERVICE_UNAVAILABLE, missing),
         },
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz and /readyz\n"),
+        _ => text(StatusCode::NOT_FOUND, "paths are /healthz and /readyz\n"),
     }
 }
 

@@ -24,7 +24,7 @@ pub enum Error {
     #[error("cannot listen on port {port}: {cause}; another process may have it")]
     Port { port: u16, cause: io::Error },
     /// The directory of the socket cannot be created, or its mode cannot be set.
-    #[error("directory {} cannot be made root's own: {cause}", path.display())]
+    #[error("directory {} cannot be restricted to root: {cause}", path.display())]
     Directory { path: PathBuf, cause: io::Error },
     #[error("cannot listen on {}: {cause}", path.display())]
     Socket { path: PathBuf, cause: io::Error },

@@ -30,10 +30,10 @@ pub fn register_build(registry: &mut Registry, component: &'static str) {
 
 pub fn answer(request: &Request, registry: &Registry) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "metrics are asked for with GET\n");
+        return text(StatusCode::METHOD_NOT_ALLOWED, "metrics require GET\n");
     }
     if request.uri().path() != "/metrics" {
-        return text(StatusCode::NOT_FOUND, "there is /metrics\n");
+        return text(StatusCode::NOT_FOUND, "the path is /metrics\n");
     }
     let mut page = String::new();
     match encode(&mut page, registry) {

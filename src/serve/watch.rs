@@ -52,7 +52,7 @@ impl Watch {
         let failure = self.try_renew().err();
         match &failure {
             Some(failure) if self.failure.as_ref() != Some(failure) => {
-                tracing::warn!("{failure}; changes are found by looking each second");
+                tracing::warn!("{failure}; checking for changes each second");
             }
             None if self.failure.is_some() => tracing::info!("all directories are watched"),
             _ => {}

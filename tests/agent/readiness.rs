@@ -141,7 +141,7 @@ async fn a_role_that_cannot_read_the_daemon_set_is_reported_at_the_start() {
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     let line = daemon.line("if this daemon ended now, the plugin would be kept");
-    assert!(line["msg"].as_str().unwrap().contains("may not be asked for (status 403)"), "{line}");
+    assert!(line["msg"].as_str().unwrap().contains("may not be read (status 403)"), "{line}");
     assert_eq!((line["level"].as_str(), line["scope"].as_str()), (Some("warn"), Some("cni-agent")));
     daemon.ready();
 }
@@ -162,10 +162,10 @@ async fn the_api_servers_name_is_resolved_for_the_plugin() {
 async fn without_the_api_servers_address_the_agent_is_not_ready() {
     let api = cluster().await;
     let node = Node::new();
-    let lost = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
-    lost.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
-    lost.line("the API server's name nobody.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
-    assert_eq!(node.installed(), ["agent.sock", "log.sock"], "the next look takes no plugin for one that was at work");
+    let lost = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "unknown.invalid")]);
+    lost.readyz(503, "name unknown.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
+    lost.line("the API server's name unknown.invalid (KUBERNETES_SERVICE_HOST) cannot be resolved");
+    assert_eq!(node.installed(), ["agent.sock", "log.sock"], "the next pass does not assume an earlier installation");
     let conf = std::fs::read_to_string(node.path("net/10-net.conflist")).unwrap();
     assert_eq!(conf.trim(), test_support::daemon::LIST.trim(), "no chain names a plugin that has no kubeconfig");
 }
@@ -176,12 +176,12 @@ async fn a_missing_entry_is_restored_while_the_kubeconfig_is_awaited() {
     let api = cluster().await;
     let node = Node::new();
     std::fs::copy(node.path("image/istio-cni"), node.path("bin/istio-cni")).unwrap();
-    let rebooted = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "nobody.invalid")]);
+    let rebooted = Daemon::with_variables(&node, &api.url(), &[("KUBERNETES_SERVICE_HOST", "unknown.invalid")]);
     until("the entry", || match node.installed() {
         some if some == ["chain entry", "plugin", "agent.sock", "log.sock"] => Ok(()),
         some => Err(format!("{some:?} {}", rebooted.log_text())),
     });
-    rebooted.readyz(503, "name nobody.invalid (KUBERNETES_SERVICE_HOST)");
+    rebooted.readyz(503, "name unknown.invalid (KUBERNETES_SERVICE_HOST)");
 }
 
 fn uninstall(node: &Node) -> Output {
@@ -198,7 +198,7 @@ async fn uninstall_is_refused_while_an_agent_runs() {
     let refused = uninstall(&node);
     let log = String::from_utf8_lossy(&refused.stdout);
     assert_eq!(refused.status.code(), Some(1), "{log}");
-    assert!(log.contains("it would put everything back"), "{log}");
+    assert!(log.contains("would restore the installation"), "{log}");
     assert_eq!(node.installed().len(), 5);
     // A killed agent removes no files.
     drop(daemon);

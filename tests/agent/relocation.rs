@@ -141,7 +141,7 @@ async fn without_a_successor_files_in_former_directories_stay_and_are_named() {
     old.ready();
     mounts(&api, &node);
     let log = end(old);
-    assert!(log.contains("kept: the DaemonSet is there, and another agent will follow"), "{log}");
+    assert!(log.contains("kept: the DaemonSet selects this node, and another agent will follow"), "{log}");
     assert_eq!(node.installed(), KEPT, "{log}");
     warns(&node, &log);
 }

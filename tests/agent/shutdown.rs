@@ -86,19 +86,19 @@ async fn assert_each_leaves(expected: &[&str], cases: Vec<(&'static str, Change)
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_plugin_stays_after_an_upgrade_or_an_unknown_state() {
-    const UNKNOWN: &str = "kept: nobody can say whether it is to go";
+    const UNKNOWN: &str = "kept: the state of the DaemonSet is unknown";
     assert_each_leaves(
         &KEPT,
         vec![
-            ("kept: the DaemonSet is there", Box::new(|_| {})),
-            ("kept: the DaemonSet is there", failing("/nodes/n1", |fault| fault.status(403))),
-            ("kept: the DaemonSet is there", failing("/daemonsets/", |fault| fault.status(401).times(2))),
-            ("kept: nobody can say whether it is to go (no answer within", failing("/daemonsets/", Fault::silence)),
+            ("kept: the DaemonSet selects this node", Box::new(|_| {})),
+            ("kept: the DaemonSet selects this node", failing("/nodes/n1", |fault| fault.status(403))),
+            ("kept: the DaemonSet selects this node", failing("/daemonsets/", |fault| fault.status(401).times(2))),
+            ("kept: the state of the DaemonSet is unknown (no answer within", failing("/daemonsets/", Fault::silence)),
             (UNKNOWN, failing("/daemonsets/", Fault::cut)),
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(503))),
             // As while Helm replaces the roles by those of Istio's chart.
-            ("kept: the DaemonSet may not be asked for (status 403)", failing("/daemonsets/", |f| f.status(403))),
-            ("kept: the DaemonSet may not be asked for (status 401)", failing("/daemonsets/", |f| f.status(401))),
+            ("kept: the DaemonSet may not be read (status 403)", failing("/daemonsets/", |f| f.status(403))),
+            ("kept: the DaemonSet may not be read (status 401)", failing("/daemonsets/", |f| f.status(401))),
             ("its token with it", Box::new(forced)),
             // A 404 for a path that the API server does not serve.
             (UNKNOWN, failing("/daemonsets/", |fault| fault.status(404))),
@@ -118,8 +118,8 @@ async fn the_plugin_is_removed_if_the_daemon_set_no_longer_covers_the_node() {
             ),
             ("removed: the DaemonSet is being deleted", changed(deleting)),
             ("removed: the DaemonSet no longer selects this node", changed(not_selecting)),
-            ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 403)", withdrawn(403)),
-            ("removed: neither the DaemonSet nor the own pod may be asked for any more (status 401)", withdrawn(401)),
+            ("removed: neither the DaemonSet nor the own pod may be read any more (status 403)", withdrawn(403)),
+            ("removed: neither the DaemonSet nor the own pod may be read any more (status 401)", withdrawn(401)),
         ],
     )
     .await;

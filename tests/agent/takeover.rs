@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, KEPT, Node, STANDBY, cluster, daemon_set, pod, until};
 
-const ANOTHER: &str = "turn: another agent serves this node";
+const ANOTHER: &str = "takeover: another agent serves this node";
 
 /// A node with a ready agent that has the pod `web` in its cache.
 async fn served() -> (Api, Node, Daemon) {
@@ -105,7 +105,8 @@ async fn an_agent_that_may_not_list_pods_does_not_take_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_with_a_wrong_conf_name_does_not_take_over() {
-    assert_first_stays(&[("CNI_CONF_NAME", "no-such.conflist")], |_, _| {}, "no-such.conflist is not there yet").await;
+    assert_first_stays(&[("CNI_CONF_NAME", "no-such.conflist")], |_, _| {}, "no-such.conflist does not exist yet")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,7 +190,7 @@ async fn an_agent_with_an_api_server_by_name_takes_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_superseded_agent_that_was_never_ready_stays_so() {
     let (api, node, first) = served().await;
-    let reason = "no-such.conflist is not there yet";
+    let reason = "no-such.conflist does not exist yet";
     let wrong = Daemon::with_variables(&node, &api.url(), &[("CNI_CONF_NAME", "no-such.conflist")]);
     wrong.readyz(503, ANOTHER);
     drop(first);

@@ -89,7 +89,7 @@ choices! {
     the_named_list: named("list.conflist"), BOTH => Expected::In("list.conflist");
     the_named_conf_that_is_a_conflist: named("list.conf"), BOTH => Expected::In("list.conflist");
     the_named_conflist_that_is_a_conf: named("bridge.conflist"), BOTH => Expected::In("bridge.conflist");
-    a_named_file_that_is_missing: named("never-created.conf"), BOTH => Expected::Waiting("never-created.conf is not there yet");
+    a_named_file_that_is_missing: named("never-created.conf"), BOTH => Expected::Waiting("never-created.conf does not exist yet");
     a_named_file_that_runtimes_do_not_read: named("undetectable.file"),
         &[("bridge.conf", MINIKUBE), ("undetectable.file", CALICO)] => Expected::In("undetectable.file");
     standalone_with_the_default_name: alone("YYY-istio-cni.conf"), BOTH => Expected::In("YYY-istio-cni.conf");
@@ -98,7 +98,7 @@ choices! {
     an_owned_copy_of_a_single_plugin: owned(None), BOTH => Expected::In(OWNED);
     an_owned_copy_of_a_list: owned(None), &[("list.conflist", CALICO)] => Expected::In(OWNED);
     an_owned_copy_of_the_named_list: owned(Some("list.conflist")), BOTH => Expected::In(OWNED);
-    an_owned_copy_is_not_copied: owned(Some(OWNED)), BOTH => Expected::Waiting("is not there yet");
+    an_owned_copy_is_not_copied: owned(Some(OWNED)), BOTH => Expected::Waiting("does not exist yet");
     an_owned_copy_of_a_file_that_runtimes_do_not_read: owned(Some("undetectable.file")),
         &[("undetectable.file", CALICO)] => Expected::In(OWNED);
     an_owned_copy_of_a_missing_network: owned(None), &[] => Expected::Waiting("no network configuration yet");

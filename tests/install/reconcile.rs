@@ -231,7 +231,7 @@ async fn an_incomplete_file_is_awaited() {
     node.network("99-loopback.conf", CONF);
     fs::write(node.path("net/05-cilium.conflist"), &LIST[..40]).unwrap();
     let mut installer = Installer::start(node.chained());
-    let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is not whole yet"));
+    let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is incomplete"));
     installer.until("half-written", half).await;
     fs::write(node.path("net/05-cilium.conflist"), LIST).unwrap();
     installer.ready().await;

@@ -112,7 +112,7 @@ fn the_owned_copy_of_the_named_network_is_missing() {
 fn the_network_is_missing() {
     let remove = |node: &Node| fs::remove_file(node.path("net").join(FILE)).unwrap();
     has_obstacle(any(), remove, "no network configuration yet");
-    has_obstacle(named(), remove, "is not there yet");
+    has_obstacle(named(), remove, "does not exist yet");
 }
 
 #[test]

@@ -61,10 +61,10 @@ fn a_single_plugin_keeps_the_networks_name_and_version() {
 fn an_invalid_file_has_a_reason() {
     for (text, reason) in [
         ("{}", "`name` is not a string"),
-        ("[]", "it is no JSON object"),
-        ("{\"name\": \"x\", \"plug", "it is no JSON object"),
+        ("[]", "it is not a JSON object"),
+        ("{\"name\": \"x\", \"plug", "it is not a JSON object"),
         (r#"{"name":"x","plugins":[]}"#, "it names no plugin"),
-        (r#"{"name":"x","pugins":[{"type":"a"}]}"#, "its plugins are in a directory of their own"),
+        (r#"{"name":"x","pugins":[{"type":"a"}]}"#, "its plugins are in a separate directory"),
         (r#"{"name":"x","loadOnlyInlinedPlugins":true}"#, "it names no plugin"),
         (r#"{"name":"x","plugins":[{"type":"a"},{"kind":"b"}]}"#, "plugin 1 has no `type`"),
         (r#"{"name":"x","cniVersion":1,"plugins":[{"type":"a"}]}"#, "`cniVersion` is not a string"),

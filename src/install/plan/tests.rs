@@ -188,11 +188,11 @@ fn each_obstacle_is_named() {
     let fresh = NetworkFile { is_recent: true, ..file("05-cilium.conflist", "{\"name\": \"ci") };
     for (files, primary, expected) in [
         (Vec::new(), None, "/net has no network configuration yet"),
-        (vec![file("a.conf", "{")], None, "/net has no network configuration yet; a.conf: it is no JSON object"),
-        (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is not whole yet"),
-        (vec![file("a.conflist", LIST)], Some("b.conf"), "/net/b.conf is not there yet"),
-        (vec![file("b.conflist", "{}")], Some("b.conf"), "nothing can be chained into /net/b.conflist: `name`"),
-        (vec![file("a.conf", CONF), file("a.conflist", LIST)], None, "/net/a.conf and /net/a.conflist are both there"),
+        (vec![file("a.conf", "{")], None, "/net has no network configuration yet; a.conf: it is not a JSON object"),
+        (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is incomplete"),
+        (vec![file("a.conflist", LIST)], Some("b.conf"), "/net/b.conf does not exist yet"),
+        (vec![file("b.conflist", "{}")], Some("b.conf"), "the plugin cannot be added to /net/b.conflist: `name`"),
+        (vec![file("a.conf", CONF), file("a.conflist", LIST)], None, "both /net/a.conf and /net/a.conflist exist"),
     ] {
         let settings = settings(Mode::Chained { primary: primary.map(str::to_owned) });
         let plan = install(&settings, &node(BinaryState::Same, files));
@@ -255,7 +255,7 @@ fn a_fresh_node_waits_for_the_kubeconfig() {
 #[test]
 fn an_entry_is_restored_without_a_kubeconfig_if_the_plugin_was_installed_before() {
     let settings = chained();
-    for reason in ["the API server has not been asked yet", "403"] {
+    for reason in ["no token has been requested yet", "403"] {
         let mut node = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
         node.account = Err(NoAccount::NotIssued(reason.to_owned()));
         let plan = install(&settings, &node);

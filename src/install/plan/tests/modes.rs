@@ -110,7 +110,7 @@ fn a_file_of_another_program_is_neither_overwritten_nor_removed() {
         let before = node(BinaryState::Same, vec![file(name, &theirs), file("60-a.conflist", LIST)]);
         let plan = install(&settings, &before);
         let texts: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
-        assert!(texts.len() == 1 && texts[0].contains(&format!("/net/{name} is another program's")), "{texts:?}");
+        assert!(texts.len() == 1 && texts[0].contains(&format!("/net/{name} belongs to another program")), "{texts:?}");
         let node = converge(&settings, before.clone(), |_| ());
         assert_eq!((&node.networks, &node.record), (&before.networks, &None), "{name}");
         let removal = removal(&settings, &node, Scope::ALL);

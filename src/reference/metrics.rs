@@ -4,6 +4,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use super::table::{code, head, sentence, table};
+use crate::serve::metrics::register_build;
 use crate::{agent, install, repair, webhook};
 
 pub(super) fn page() -> String {
@@ -13,9 +14,11 @@ pub(super) fn page() -> String {
          `_bucket`, `_sum` and `_count`.\n\n",
     );
     let (mut node, mut injector) = (Registry::default(), Registry::default());
+    register_build(&mut node, "cni");
     install::Metrics::new(&mut node).create_series();
     agent::Metrics::new(&mut node).create_series();
     repair::Metrics::new(&mut node).create_series();
+    register_build(&mut injector, "sidecar-injector");
     webhook::Metrics::new(&mut injector).create_series();
     repair::Metrics::of_dapr_watchdog(&mut injector).create_series();
     for (program, registry) in [("install-cni", node), ("sidecar-injector", injector)] {

@@ -212,7 +212,9 @@ pub(crate) fn every_value_has_an_effect() {
     let on =
         [r#"repair.mode="repair""#, "taint.enabled=true", "resourceQuotas.enabled=true", "istioOwnedCNIConfig=true"];
     let policy = "global.networkPolicy.enabled=true";
-    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"], &[policy]], other);
+    let monitoring = ["podMonitor", "rules", "dashboards"].map(|part| format!("monitoring.{part}.enabled=true"));
+    let monitoring = monitoring.each_ref().map(String::as_str);
+    values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"], &[policy], &monitoring], other);
 }
 
 /// An arbitrary value would be refused, or switch on what is off.

@@ -1,14 +1,12 @@
 //! The real helm, and what it makes of the charts.
 
-use std::env;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::Value;
 
 use crate::objects;
+use crate::tool::HELM;
 
 /// A chart of `install/helm`, and the plain manifest that it renders by default.
 #[derive(Clone, Copy)]
@@ -26,27 +24,6 @@ pub(crate) const INJECTOR: Chart = Chart { name: "sidecar-injector" };
 pub(crate) const NAMESPACE: &str = "kube-system";
 /// A build of helm by `go install` takes clusters for very old ones.
 const KUBERNETES: &str = "1.33.0";
-
-/// A trial that is ignored, with the reason, where there is no helm, unless `REQUIRE_TIERS` names `helm`.
-pub(crate) fn trial(name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
-    Trial::ignorable_test(name, move || {
-        if program().is_some() {
-            body();
-            return Ok(Completion::Completed);
-        }
-        let missing = "helm is neither named by HELM nor on the PATH";
-        let required = env::var("REQUIRE_TIERS").unwrap_or_default();
-        if required.split(',').any(|tier| tier == "helm") {
-            return Err(Failed::from(format!("REQUIRE_TIERS names helm, but {missing}")));
-        }
-        Ok(Completion::ignored_with(missing))
-    })
-}
-
-fn program() -> Option<PathBuf> {
-    let on_path = || env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join("helm")).find(|path| path.is_file());
-    env::var_os("HELM").map(PathBuf::from).filter(|path| path.is_file()).or_else(on_path)
-}
 
 impl Chart {
     /// Where it is.
@@ -75,7 +52,7 @@ impl Chart {
         namespace: &str,
         flags: impl IntoIterator<Item = &'a str>,
     ) -> Result<String, String> {
-        let mut command = Command::new(program().unwrap());
+        let mut command = Command::new(HELM.program().unwrap());
         command.args(["template", self.name, &self.directory(), "--namespace", namespace]);
         command.args(["--kube-version", KUBERNETES]);
         let output = command.args(flags).output().unwrap();

@@ -55,7 +55,9 @@ pub(crate) fn every_value_has_an_effect() {
         r#"global.networkPolicy.scrapers=[{"namespaceSelector": {}}]"#,
     ];
     let others = [DAPR.as_slice(), &[WATCHDOG, r#"certificate.secret="x""#, r#"injectConfigMapName="y""#]].concat();
-    values::have_effects(INJECTOR, "", &[&own, &others, &policy, &[]], |path| match path {
+    let monitoring = ["serviceMonitor", "rules", "dashboards"].map(|part| format!("monitoring.{part}.enabled=true"));
+    let monitoring = monitoring.each_ref().map(String::as_str);
+    values::have_effects(INJECTOR, "", &[&own, &others, &policy, &monitoring, &[]], |path| match path {
         "global.platform" => Some(json!("openshift")),
         "dapr.release" => Some(json!("1.4")),
         _ => None,

@@ -1,7 +1,8 @@
 //! The manifests and the charts: that they are the same, ask for no right without a reason, and say nothing that the
 //! programs do not understand; and the image that they name.
 //!
-//! The real helm renders the charts. Where it is missing, its trials are ignored with that reason.
+//! The real helm renders the charts, and the real promtool checks alerts. Where one is missing, its trials are ignored with that
+//! reason.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -12,12 +13,16 @@ mod chart;
 mod helm;
 mod injector;
 mod istio;
+mod monitoring;
 mod objects;
 mod rights;
 mod shipped;
+mod tool;
 mod values;
 
 use libtest_mimic::{Arguments, Trial};
+
+use crate::tool::HELM;
 
 fn main() {
     let always: [(&str, fn()); 11] = [
@@ -65,8 +70,9 @@ fn main() {
             Ok(())
         })
     });
-    let rendered = rendered.into_iter().map(|(name, body)| helm::trial(name, body));
-    libtest_mimic::run(&Arguments::from_args(), always.chain(rendered).chain(istios_cases()).collect()).exit();
+    let rendered = rendered.into_iter().map(|(name, body)| HELM.trial(name, body));
+    let trials = always.chain(rendered).chain(istios_cases()).chain(monitoring::trials()).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
 /// A trial for each case of the corpus, and two for the corpus as a whole.
@@ -75,10 +81,10 @@ fn istios_cases() -> Vec<Trial> {
         let name = "istio_chart [needs the corpus: no file chart.json]";
         return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
     };
-    let case = |name: &'static str| helm::trial(&format!("istio_chart/{name}"), move || corpus.check(name));
+    let case = |name: &'static str| HELM.trial(&format!("istio_chart/{name}"), move || corpus.check(name));
     let whole = [
-        helm::trial("istio_chart/every_key_is_known", || corpus.every_key_is_known()),
-        helm::trial("istio_chart/every_difference_is_needed", || corpus.every_difference_is_needed()),
+        HELM.trial("istio_chart/every_key_is_known", || corpus.every_key_is_known()),
+        HELM.trial("istio_chart/every_difference_is_needed", || corpus.every_difference_is_needed()),
     ];
     corpus.names().map(case).chain(whole).collect()
 }

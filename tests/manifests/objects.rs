@@ -54,8 +54,9 @@ pub(crate) fn is_known(object: &Value) {
         "ServiceAccount" => through::<ServiceAccount>(object),
         "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
         "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
-        // Of Multus and OpenShift.
+        // Of Multus, OpenShift and the Prometheus operator.
         "NetworkAttachmentDefinition" | "SecurityContextConstraints" => return,
+        "PodMonitor" | "PrometheusRule" | "ServiceMonitor" => return,
         kind => panic!("nobody knows kind {kind}"),
     };
     assert_eq!(&known, object);

@@ -92,7 +92,7 @@ fn the_named_network_is_invalid() {
         preempt(node);
         node.network(FILE, NOT_JSON);
     };
-    has_obstacle(named(), corrupt, "nothing can be chained into");
+    has_obstacle(named(), corrupt, "the plugin cannot be added to");
 }
 
 #[test]

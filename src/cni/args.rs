@@ -12,8 +12,6 @@ pub struct PodArgs {
     pub namespace: Option<String>,
     /// `K8S_POD_UID`
     pub uid: Option<String>,
-    /// `K8S_POD_INFRA_CONTAINER_ID`
-    pub infra_container_id: Option<String>,
     /// Unknown keys in their order, accepted because of `IgnoreUnknown=1`.
     pub unknown: Vec<String>,
 }
@@ -34,7 +32,8 @@ impl PodArgs {
                 "K8S_POD_NAME" => args.name = path_segment("K8S_POD_NAME", value)?,
                 "K8S_POD_NAMESPACE" => args.namespace = path_segment("K8S_POD_NAMESPACE", value)?,
                 "K8S_POD_UID" => args.uid = non_empty(value),
-                "K8S_POD_INFRA_CONTAINER_ID" => args.infra_container_id = non_empty(value),
+                // The sandbox, which `CNI_CONTAINERID` names, too.
+                "K8S_POD_INFRA_CONTAINER_ID" => {}
                 other => args.unknown.push(error_excerpt(other)),
             }
         }
@@ -93,7 +92,6 @@ mod tests {
             name: Some("web-0".into()),
             namespace: Some("shop".into()),
             uid: Some("f9e3".into()),
-            infra_container_id: Some("9dad".into()),
             unknown: vec![],
         };
         let mut pairs: Vec<_> = CONTAINERD.split(';').collect();

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
 use super::version::error_excerpt;
 use super::{Error, PodArgs, Version};
 
@@ -64,10 +62,9 @@ impl fmt::Display for Command {
 }
 
 /// A container's interface on a network.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Attachment {
     /// The runtime's sandbox id.
-    #[serde(rename = "containerID")]
     pub container_id: String,
     /// The interface's name in the container.
     pub ifname: String,

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use super::call::is_identifier;
 use super::object::Object;
 use super::version::error_excerpt;
-use super::{Attachment, Error, Version};
+use super::{Error, Version};
 use crate::contract::{self, config_key};
 use crate::diagnostics::Level;
 
@@ -60,8 +60,6 @@ pub struct NetConf<'a> {
     /// All annotations of the pod, if the chain entry declares [`contract::POD_ANNOTATIONS_CAPABILITY`] and the runtime
     /// supports it.
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// `cni.dev/valid-attachments`, sent with GC: the attachments that are still in use.
-    pub valid_attachments: Option<Vec<Attachment>>,
     pub settings: Settings,
 }
 
@@ -109,7 +107,6 @@ impl<'a> NetConf<'a> {
             name,
             prev_result: keys.get("prevResult")?,
             pod_annotations: keys.pod_annotations(),
-            valid_attachments: keys.get("cni.dev/valid-attachments")?,
             settings: Settings::from_keys(&keys)?,
         })
     }

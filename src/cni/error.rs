@@ -10,8 +10,6 @@ use super::{Command, Version, conf::MAX_STDIN};
 pub enum Code {
     /// The configuration's version is not supported, or does not have the verb.
     IncompatibleVersion = 1,
-    /// A field of the configuration requests an unsupported feature.
-    UnsupportedField = 2,
     /// The container is unknown or gone.
     UnknownContainer = 3,
     /// An environment variable is missing or malformed.
@@ -28,8 +26,6 @@ pub enum Code {
     TryAgainLater = 11,
     /// STATUS: the plugin cannot serve ADD.
     Unavailable = 50,
-    /// STATUS: the plugin cannot serve ADD, and existing pods have limited connectivity.
-    LimitedConnectivity = 51,
     /// Any other failure; Istio's plugin uses the same number.
     Plugin = 999,
 }

@@ -18,7 +18,7 @@ fn only_the_name_is_required() {
     let conf = parse(r#"{"name":"n"}"#);
     assert_eq!(conf.version, Version::V0_1_0);
     assert_eq!(conf.name, "n");
-    assert!(conf.prev_result.is_none() && conf.pod_annotations.is_none() && conf.valid_attachments.is_none());
+    assert!(conf.prev_result.is_none() && conf.pod_annotations.is_none());
     let defaults = Settings {
         log_level: Level::Info,
         run_dir: "/var/run/istio-cni".into(),
@@ -154,13 +154,6 @@ fn annotations_of_the_right_shape_come_from_the_runtime_config() {
     ] {
         assert_eq!(with(other), None, "{other}");
     }
-}
-
-#[test]
-fn gc_lists_the_attachments_in_use() {
-    let conf = parse(r#"{"name":"n","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}"#);
-    let eth0 = Attachment { container_id: "a".into(), ifname: "eth0".into() };
-    assert_eq!(conf.valid_attachments, Some(vec![eth0]));
 }
 
 #[test]

@@ -15,8 +15,12 @@ export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum 
 # A runtime and plugins that support STATUS, for the cluster tier: each module at a version, with its own requirements.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
-# Tests and the demo run the shipped binary.
+# Tests, benches and the demo run the shipped programs.
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
+export ISTIO_IPTABLES := $(CURDIR)/$(STATIC)/plugin/istio-iptables
+export INSTALL_CNI := $(CURDIR)/$(STATIC)/release/install-cni
+export SIDECAR_INJECTOR := $(CURDIR)/$(STATIC)/release/sidecar-injector
+export ISTIO_CNICTL := $(CURDIR)/$(STATIC)/release/istio-cnictl
 # The compiler of ring's C code for the static target.
 ifeq ($(MACHINE),$(shell uname -m))
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
@@ -59,6 +63,7 @@ demo: require-demo build pod-programs
 test: require-test build programs cnitool helm promtool kube containerd2
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib $(SUITES:%=--test %)
 	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib
+	$(PHASE) 'unit tests with the features of the plugin' cargo test --quiet --no-default-features --lib
 	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
 	@for suite in $(SUITES); do \
 	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite || exit 1; done
@@ -73,13 +78,12 @@ kernels: build programs
 
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) $(STATIC_TEST_PROGRAMS) --bin bench_floor --bin bench_peak
-	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo bench --quiet --bench add -- $(BENCH_ARGS)
-	INSTALL_CNI=$(CURDIR)/$(STATIC)/release/install-cni cargo bench --quiet --bench node
-	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector ISTIO_CNICTL=$(CURDIR)/$(STATIC)/release/istio-cnictl \
-		cargo bench --quiet --bench inject
+	cargo bench --quiet --bench add -- $(BENCH_ARGS)
+	cargo bench --quiet --bench node
+	cargo bench --quiet --bench inject
 	cargo bench --quiet --bench inject_allocations
 	cargo bench --quiet --bench inject_hostile
-	SIDECAR_INJECTOR=$(CURDIR)/$(STATIC)/release/sidecar-injector cargo bench --quiet --bench inject_healthz
+	cargo bench --quiet --bench inject_healthz
 	cargo test --quiet --test cluster repair_redirects_in_place
 
 # Programs for nodes are static, because the host may lack libraries.
@@ -114,6 +118,7 @@ reference:
 
 lint: fmt deny
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 
 fmt:
 	cargo fmt --all --check

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, until};
+use test_support::program::under_test;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readyz_names_missing_parts_and_the_installer_waits_for_none() {
@@ -185,7 +186,7 @@ async fn a_missing_entry_is_restored_while_the_kubeconfig_is_awaited() {
 }
 
 fn uninstall(node: &Node) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
+    let mut command = Command::new(under_test("install-cni"));
     command.env_clear().arg("uninstall").args(directories(node)).output().unwrap()
 }
 
@@ -220,7 +221,7 @@ fn invalid_flags_end_the_daemon_with_the_reason() {
             "set NODE_NAME from spec.nodeName",
         ),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_install-cni"));
+        let mut command = Command::new(under_test("install-cni"));
         let output = command.env_clear().envs(variables).output().unwrap();
         let log = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{log}");

@@ -7,10 +7,11 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use test_support::api::Api;
+use test_support::program::under_test;
 
 /// Runs it with this standard input, and no cluster but the one that `kubeconfig` names.
 pub(crate) fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cnictl"));
+    let mut command = Command::new(under_test("istio-cnictl"));
     command.args(args).env_clear().env("HOME", "/nowhere").envs(kubeconfig.map(|path| ("KUBECONFIG", path)));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Whoever refuses the command line does not read.

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
 use test_support::netns::{self as support, IPV6, LEGACY_TABLES, NFT_COMPAT, TestNetns, Users, by, trial};
+use test_support::program::under_test;
 
 pub(crate) fn trials() -> Vec<Trial> {
     const ALL: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft", "iptables-legacy-save"];
@@ -188,7 +189,7 @@ fn plain_programs() {
         }
         let run = netns.inside(|| {
             let mut command = Command::new(WITHOUT_SBIN[0]);
-            command.args(&WITHOUT_SBIN[1..]).arg(env!("CARGO_BIN_EXE_istio-iptables"));
+            command.args(&WITHOUT_SBIN[1..]).arg(under_test("istio-iptables"));
             command.args(["--force-iptables-binary", "legacy"]);
             command.env("PATH", format!("{}:/usr/bin:/bin", dir.path().display())).output().unwrap()
         });
@@ -222,9 +223,10 @@ fn legacy_tables_without_programs() {
 fn cleanup_without_programs() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
+    let program = under_test("istio-iptables").display().to_string();
     let run = |under: &[&str], args: &[&str]| {
         netns.inside(|| {
-            let words = [under, &[env!("CARGO_BIN_EXE_istio-iptables")], args].concat();
+            let words = [under, &[&*program], args].concat();
             let run = Command::new(words[0]).args(&words[1..]).env("PATH", "/usr/bin:/bin").output().unwrap();
             (run.status.code(), String::from_utf8_lossy(&run.stderr).into_owned())
         })

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
 use test_support::netns::{IPV6, Users, trial};
+use test_support::program::under_test;
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
@@ -96,7 +97,7 @@ fn ignored_variables() {
         assert!(answer.code == 0 && answer.stderr.contains(key), "{key}={value}: {answer:?}");
         assert_eq!(pod.call("CHECK", &json!({})).code, 0);
         let validated = pod.netns.inside(|| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+            let mut command = Command::new(under_test("istio-iptables"));
             command.args(["--run-validation", "--skip-rule-apply", "--probe-timeout", "2s"]);
             command.env_clear().uid(1337).gid(1337).output().unwrap()
         });

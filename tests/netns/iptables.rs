@@ -6,6 +6,7 @@ use std::process::Command;
 use libtest_mimic::Trial;
 
 use test_support::netns::{TestNetns, trial};
+use test_support::program::under_test;
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
@@ -34,7 +35,7 @@ struct Run {
 
 fn run(pod: &TestNetns, arguments: &[&[&str]], env: &[(&str, &str)]) -> Run {
     let output = pod.inside(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+        let mut command = Command::new(under_test("istio-iptables"));
         command
             .args(arguments.concat())
             .env_clear()

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::find::{Node, netns};
 use test_support::api::Api;
 use test_support::netns::{IPV6, TestNetns, trial};
+use test_support::program::under_test;
 use test_support::repair::{Controller, broken, settings};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -60,7 +61,7 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
 /// Runs validation as the pod's `istio-validation` does.
 fn validate(pod: &TestNetns) -> (Option<i32>, String) {
     let output = pod.inside(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+        let mut command = Command::new(under_test("istio-iptables"));
         command.args(["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", "500ms"]);
         command.uid(1337).gid(1337).output().unwrap()
     });

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::find::netns;
 use crate::truth::table::usual;
 use test_support::netns::{NFT_COMPAT, TestNetns, by, trial};
+use test_support::program::under_test;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -30,7 +31,7 @@ fn programmed() -> TestNetns {
 
 fn traced(pod: &TestNetns, args: &[&str]) -> Value {
     let netns = pod.path();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cnictl"));
+    let mut command = Command::new(under_test("istio-cnictl"));
     command.args(["trace", "-o", "json", "--netns"]).arg(&netns).args(args).env_clear();
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

@@ -11,6 +11,7 @@ use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 
 use test_support::netns::{IPV6, TestNetns, by, trial};
+use test_support::program::under_test;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -46,7 +47,7 @@ fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, dual_stack: bool
 fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {
     let arguments = ["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", timeout];
     pod.inside(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+        let mut command = Command::new(under_test("istio-iptables"));
         command.args(arguments).uid(user).gid(user).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     })

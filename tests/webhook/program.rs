@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{Connection, trusting};
+use test_support::program::under_test;
 
 /// A running program; it ends with the value.
 pub(crate) struct Program {
@@ -37,7 +38,7 @@ impl Program {
         let dir = tempfile::tempdir().unwrap();
         kubeconfig(&dir.path().join("kubeconfig"), &api.url());
         let (webhook, monitoring) = (free(), free());
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
+        let mut command = Command::new(under_test("sidecar-injector"));
         command.env_clear().env("KUBECONFIG", dir.path().join("kubeconfig"));
         command.arg(format!("--port={}", webhook.port())).arg(format!("--monitoringPort={}", monitoring.port()));
         command.args(["--selfSigned", "--linger=0"]).args(flags).envs(variables.iter().copied());

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::Api;
-use crate::program::built;
+use crate::program::under_test;
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
 /// The limit on inotify instances of root in a user namespace, seen from inside.
@@ -197,7 +197,7 @@ impl Daemon {
         let config = node.path("kubeconfig");
         crate::api::kubeconfig(&config, api);
         let log = node.path(&format!("log.{health}"));
-        let mut command = Command::new(program());
+        let mut command = Command::new(under_test("install-cni"));
         command.env_clear().args(directories(node)).arg("--kubeconfig").arg(&config);
         command.arg(format!("--health-port={health}")).arg(format!("--monitoring-port={metrics}"));
         command.args(["--node-name=n1", "--pod-namespace=istio-system", "--pod-name=agent", "--log_as_json"]);
@@ -300,11 +300,6 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// The daemon: Cargo's build for tests, or the one that the bench names.
-fn program() -> PathBuf {
-    std::env::var_os("INSTALL_CNI").map_or_else(|| built("install-cni"), PathBuf::from)
 }
 
 /// The flags of a node's directories.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::program::built;
+use crate::program::under_test;
 
 /// The result of a call.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Call {
 impl Call {
     /// Creates a call with containerd's variables for the pod `shop/web-0`.
     pub fn new(verb: &str, netns: &str, stdin: impl Into<Vec<u8>>) -> Self {
-        let program = vec![built("istio-cni").display().to_string()];
+        let program = vec![under_test("istio-cni").display().to_string()];
         let call = Self { program, env: Vec::new(), stdin: stdin.into() };
         call.env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", "0123456789abcdef")

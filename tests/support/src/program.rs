@@ -1,6 +1,19 @@
-//! Paths of programs that Cargo builds for tests.
+//! Paths of the programs that tests run.
 
 use std::path::PathBuf;
+
+/// Returns the path of a program under test: the one that the environment names, as `ISTIO_CNI` does for `istio-cni`, otherwise
+/// Cargo's build for the running test.
+///
+/// # Panics
+///
+/// If the program is not built.
+pub fn under_test(name: &str) -> PathBuf {
+    let variable = name.to_uppercase().replace('-', "_");
+    let Some(path) = std::env::var_os(&variable).map(PathBuf::from) else { return built(name) };
+    assert!(path.is_file(), "{variable} names {}, which is not built: make build", path.display());
+    path
+}
 
 /// Returns the path of a program that was built with the running test, bench or tool.
 ///

@@ -1,4 +1,4 @@
-//! A double of the node's agent that costs as little as one can: the answer lies ready.
+//! A double of the node agent with the least possible cost: its answer is precomputed.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use istio_cni::contract;
 use istio_cni::pod::PodFacts;
 
-/// Accepting threads: as many as there are agents' workers on a small node.
+/// The number of accepting threads, that of an agent's workers on a small node.
 const WORKERS: usize = 2;
 
 /// Answers each request on the run directory's socket with these facts, until the bench ends.
@@ -24,7 +24,7 @@ pub(crate) fn start(run_dir: &Path, facts: &PodFacts) -> Result<()> {
         let (listener, answer) = (listener.try_clone()?, answer.clone());
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                // A caller that breaks off has its own run fail.
+                // A caller that disconnects fails its own run.
                 let _ = serve(stream, answer.as_bytes());
             }
         });

@@ -1,4 +1,4 @@
-//! The two pods that are measured, and the rules that they get, as bytes and as text.
+//! The two measured pods and their rules, as a batch and as text.
 //!
 //! The bytes are those of iptables-nft, so that the floor does not move with the plugin's own encoder.
 
@@ -40,8 +40,8 @@ impl Case {
         }
     }
 
-    /// What Istio's plugin takes for the same, its look-up included, on two cores of a machine where its commands alone
-    /// take [`ISTIO_COMMANDS`] in the dual-stack pod; in milliseconds.
+    /// The time of Istio's plugin with its look-up, in milliseconds, on two cores of a machine where its commands alone take
+    /// [`ISTIO_COMMANDS`] for the dual-stack pod.
     pub(crate) fn istio(self) -> f64 {
         match self {
             Self::DualDns => 86.2,
@@ -49,7 +49,7 @@ impl Case {
         }
     }
 
-    /// What an ADD is to take on such a machine in milliseconds, and how many times faster than Istio's plugin that is.
+    /// The target for an ADD on such a machine in milliseconds, and its ratio to Istio's plugin.
     pub(crate) fn aim(self) -> (f64, f64) {
         match self {
             Self::DualDns => (1.5, 55.0),
@@ -68,7 +68,7 @@ impl Case {
         }
     }
 
-    /// Programs that iptables-restore is, a family each.
+    /// The restore programs, one for each family.
     pub(crate) fn families(self) -> &'static [&'static str] {
         match self {
             Self::DualDns => &["iptables", "ip6tables"],
@@ -77,17 +77,17 @@ impl Case {
     }
 }
 
-/// The rules of a case, to be replayed and restored.
+/// The recorded rules of a case.
 #[derive(Debug, Clone)]
 pub(crate) struct Recording {
-    /// One nf_tables batch that asks for one acknowledgement.
+    /// One nf_tables batch that requests one acknowledgement.
     pub(crate) batch: Vec<u8>,
-    /// Input of `iptables-restore`, a family each in the order of [`Case::families`].
+    /// The input of `iptables-restore` for each family, in the order of [`Case::families`].
     pub(crate) restore: Vec<Vec<u8>>,
 }
 
 impl Recording {
-    /// Reads what was recorded for a case.
+    /// Reads the recording of a case.
     pub(crate) fn read(dir: &Path, case: Case) -> Result<Self> {
         let (batch, restore) = match case {
             Case::DualDns => ("batch/std-real.v46", &["rules/std-real.v4", "rules/std-real.v6"][..]),

@@ -1,5 +1,5 @@
-//! The shipped `install-cni` as a process, with an API server that knows the measured pods: it answers the plugin and takes
-//! its log lines, as on a node.
+//! The shipped `install-cni` as a process, with an API server that has the measured pods. As on a node, it answers look-ups and
+//! receives log lines.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::pod;
 use test_support::api::Api;
 use test_support::daemon::{Daemon, Node, cluster, until};
 
-/// A running daemon. It ends with the value.
+/// A running daemon, stopped on drop.
 pub(crate) struct Agent {
     _daemon: Daemon,
     node: Node,
@@ -20,9 +20,9 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts it, and waits until it knows the pods.
+    /// Starts a daemon and waits until it has the pods.
     pub(crate) fn start() -> Result<Self> {
-        // It only serves the daemon's watches: a thread of its own is enough.
+        // One thread is enough for the daemon's watches.
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().context("the API server's runtime")?;
         let api = runtime.block_on(cluster());
@@ -42,7 +42,7 @@ impl Agent {
         Ok(Self { _daemon: daemon, node, _api: api, _runtime: runtime })
     }
 
-    /// Where its sockets are.
+    /// The directory of its sockets.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.node.path("run")
     }

@@ -1,8 +1,7 @@
 //! `make bench`: the plugin against its floor and against the commands that Istio's plugin runs.
 //!
-//! Whole processes are measured, from spawn to exit, interleaved in a random order, each in a netns of its own, while
-//! another programmed netns stays alive. No figure is printed of a subject that does not leave the expected rules. The
-//! bench never fails because of a figure.
+//! Measures whole processes from spawn to exit, interleaved in a random order, each in a new netns, while another programmed netns
+//! exists. A subject without the expected rules is an error; a missed target is not.
 
 #![expect(clippy::disallowed_methods, reason = "starts programs in namespaces, reads recordings, holds the clock")]
 #![expect(clippy::print_stdout, reason = "its report")]
@@ -54,7 +53,7 @@ fn main() -> Result<()> {
         })
         .collect();
 
-    // Rules somewhere on the node: the kernel's hooks are patched in, as they are wherever a second pod starts.
+    // With rules in another netns the kernel's hooks are patched in, as for each pod but a node's first.
     let other_pod = stages[0].prepare(Subject::Restore)?;
     other_pod.run().context("the pod that lives throughout")?;
     let peaks = verified(&stages)?;
@@ -81,14 +80,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// `PERF_DIR`, a directory of recordings beside the checkout, or the project's own.
+/// The directory of recordings: `PERF_DIR`, or one beside the checkout, or the repository's.
 fn recordings_dir() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let given = std::env::var_os("PERF_DIR").map_or_else(|| root.join("../shared/perf"), PathBuf::from);
     if given.join("batch").is_dir() { given } else { root.join("tests/data/bench") }
 }
 
-/// Lets each subject happen, fails where one leaves other rules than it should, and returns the peaks of their memory.
+/// Runs each subject once, fails if it programs other rules than expected, and returns the peaks of memory.
 fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
     let mut peaks = BTreeMap::new();
     for (at, stage) in stages.iter().enumerate() {
@@ -100,7 +99,7 @@ fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
     Ok(peaks)
 }
 
-/// The doubles that a case's plugin may ask. They serve until the bench ends.
+/// The agent's and the API server's doubles of a case, which serve until the bench ends.
 struct Surroundings {
     case: Case,
     agent: TempDir,

@@ -1,4 +1,4 @@
-//! All measurements of one invocation, interleaved in a random order so that whatever disturbs the machine disturbs all.
+//! All measurements of one invocation, interleaved in a random order so that other load affects all subjects alike.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use crate::run::Taken;
 use crate::subject::{Stage, Subject};
 use test_support::shuffle::Shuffle;
 
-/// Namespaces are dropped, and their end is waited for, after so many runs.
+/// The number of runs after which the removal of dropped namespaces is awaited.
 const BLOCK: usize = 32;
-/// A rate is measured in so many rounds, each with all subjects in a new order.
+/// The number of rounds of a rate, each with all subjects in a new order.
 const ROUNDS: usize = 3;
-/// So many a worker, at least.
+/// The minimum of runs of each worker.
 const EACH: usize = 6;
-/// How many at once.
+/// The numbers of concurrent runs.
 pub(crate) const WIDTHS: [usize; 3] = [1, 4, 16];
 
-/// Runs of one subject, one after the other, by the case's place among the stages.
+/// Sequential runs of each subject, by the index of its stage.
 pub(crate) type Alone = BTreeMap<(usize, Subject), Vec<Taken>>;
-/// Rounds of runs at once.
+/// Rounds of concurrent runs.
 pub(crate) type AtOnce = BTreeMap<(usize, Subject, usize), Vec<Round>>;
 
-/// Runs of one subject at once.
+/// Concurrent runs of one subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
     /// From the first start to the last end.
@@ -69,7 +69,7 @@ pub(crate) fn at_once(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) 
         }
         shuffle.order(&mut plan);
         for (at, subject, width) in plan {
-            // At least so many of each worker's, or the rate is that of a burst and of its end.
+            // With fewer runs of each worker the rate is that of a burst and of its end.
             let count = (runs / ROUNDS).max(EACH * width);
             rounds.entry((at, subject, width)).or_default().push(round(&stages[at], subject, width, count)?);
             netns::settle()?;

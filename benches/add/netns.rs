@@ -1,6 +1,6 @@
-//! Network namespaces as a runtime leaves them before the plugin is called: `lo` up, one interface, its addresses.
+//! Network namespaces in the state before a runtime calls the plugin: `lo` is up, one interface has addresses.
 //!
-//! The bench works in a network and a mount namespace of its own, so that nothing of the machine is touched.
+//! The bench has its own network and mount namespaces, so that the host's stay as they are.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -15,31 +15,31 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The other end of a pod's interface, in the bench's netns, is called so, with a number.
+/// The prefix of the names of the veths' ends in the bench's netns.
 const HOST_END: &str = "pod";
 static MADE: AtomicUsize = AtomicUsize::new(0);
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 
-/// Leaves the machine's network and mounts. To be called before any thread is started.
+/// Leaves the host's network and mount namespaces. Must be called before any thread is started.
 pub(crate) fn isolate() -> Result<()> {
     ensure!(nix::unistd::geteuid().is_root(), "namespaces are made by root");
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS)?;
     let nothing = None::<&Path>;
     mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
-    // iptables-legacy's lock file is there.
+    // The directory of iptables-legacy's lock file.
     mount(Some("tmpfs"), "/run", Some("tmpfs"), MsFlags::empty(), nothing).context("tmpfs on /run")?;
     ip("link set lo up\n")
 }
 
-/// Waits until the kernel has taken down all namespaces that were dropped: that is work on the same cores.
+/// Waits until the kernel has removed all dropped namespaces, which takes time of the same cores.
 pub(crate) fn settle() -> Result<()> {
     until_gone()?;
-    // The kernel takes them down one batch after the other: once this one is gone, so is what came before it.
+    // The kernel removes namespaces in batches, in order: once this one is removed, so are all earlier ones.
     drop(PodNetns::new(false)?);
     until_gone()
 }
 
-/// Waits until only the living have a veth that ends in the bench's netns.
+/// Waits until only existing namespaces have a veth that ends in the bench's netns.
 fn until_gone() -> Result<()> {
     const PATIENCE: Duration = Duration::from_secs(60);
     let clock = Instant::now();
@@ -55,13 +55,13 @@ fn until_gone() -> Result<()> {
     }
 }
 
-/// A pod's network namespace; it ends with the value.
+/// A pod's network namespace, removed after the drop.
 pub(crate) struct PodNetns {
     file: File,
 }
 
 impl PodNetns {
-    /// With an IPv4 address, and an IPv6 address where the pod is dual stack.
+    /// Creates a netns with an IPv4 address, and with an IPv6 address if `dual_stack`.
     pub(crate) fn new(dual_stack: bool) -> Result<Self> {
         let made = in_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -81,12 +81,12 @@ impl PodNetns {
         Ok(Self { file })
     }
 
-    /// `CNI_NETNS`; good as long as the value lives.
+    /// The path for `CNI_NETNS`, valid as long as the value exists.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// Runs `visit` inside; programs that it starts are inside too.
+    /// Runs `visit` in the netns, which programs that it starts inherit.
     pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_thread(|| {
             self.enter()?;
@@ -94,7 +94,7 @@ impl PodNetns {
         })
     }
 
-    /// Takes the calling thread into it.
+    /// Moves the calling thread into the netns.
     pub(crate) fn enter(&self) -> Result<()> {
         Ok(setns(&self.file, CloneFlags::CLONE_NEWNET)?)
     }
@@ -106,7 +106,7 @@ impl Drop for PodNetns {
     }
 }
 
-/// Runs `work` on a thread that ends with it, so that no namespace change outlives it.
+/// Runs `work` on a new thread, so that a change of its namespace ends with it.
 pub(crate) fn in_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("a thread of the bench panicked"))?
 }

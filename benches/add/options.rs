@@ -2,10 +2,10 @@
 
 use anyhow::{Result, bail};
 
-/// What is asked for.
+/// The parsed command line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Timed runs of each subject alone; of each rate four times as many.
+    /// The number of timed runs of each subject; rates have four times as many.
     pub(crate) runs: usize,
     /// Print JSON instead of tables.
     pub(crate) json: bool,

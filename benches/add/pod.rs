@@ -1,4 +1,4 @@
-//! The pods as cluster and runtime describe them: what the API server, the agent and the plugin's stdin hold.
+//! The pods as the API server returns them, as the agent answers them, and as the runtime passes them on stdin.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) fn name(case: Case) -> &'static str {
     }
 }
 
-/// A pod as the injector leaves it and the API server returns it.
+/// Returns an injected pod as the API server returns it.
 pub(crate) fn object(case: Case) -> Value {
     let mut env = vec![json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})];
     if case.dual_stack() {
@@ -62,12 +62,12 @@ fn annotations() -> Value {
     })
 }
 
-/// What the agent makes of it.
+/// Returns the agent's facts of the pod.
 pub(crate) fn facts(case: Case) -> Result<PodFacts> {
     Ok(PodFacts::from_pod_json(object(case).to_string().as_bytes())?)
 }
 
-/// The plugin called as containerd calls it, with what it hands over on stdin.
+/// Returns a call of the plugin as containerd makes it, with its standard input.
 pub(crate) fn call(plugin: &Path, verb: &str, case: Case, run_dir: &Path, netns: &PodNetns) -> Step {
     let sandbox = "3f2a".repeat(16);
     let args = format!(

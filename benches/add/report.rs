@@ -11,11 +11,11 @@ use crate::case::{Case, ISTIO_COMMANDS};
 use crate::measure::{Alone, AtOnce, WIDTHS};
 use crate::subject::Subject;
 
-/// What was measured.
+/// All measurements.
 pub(crate) struct Report {
-    /// Where the floor's batches were read.
+    /// The directory of the recorded batches.
     pub(crate) recordings: PathBuf,
-    /// By place, as in the keys of the figures.
+    /// The cases, by the index in the keys of the figures.
     pub(crate) cases: Vec<Case>,
     pub(crate) alone: BTreeMap<(usize, Subject), Figures>,
     pub(crate) rates: BTreeMap<(usize, Subject, usize), Rate>,
@@ -38,7 +38,7 @@ pub(crate) struct Figures {
 /// One subject, several at once.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    /// Runs a second, the median round's.
+    /// Runs per second of the median round.
     per_second: f64,
     /// Milliseconds, over all rounds.
     p50: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Rate {
     p99: f64,
 }
 
-/// A target and what was measured for it.
+/// A target and its measurement.
 struct Target {
     text: String,
     measured: f64,
@@ -91,7 +91,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The value below which the part `q` of the values lies; values are sorted.
+/// Returns the quantile `q` of sorted values.
 fn quantile(values: &[f64], q: f64) -> f64 {
     let last = values.len().saturating_sub(1);
     values.get((last as f64 * q).round() as usize).copied().unwrap_or(f64::NAN)
@@ -110,7 +110,7 @@ impl Report {
         let at_most = |text: String, measured, limit| Target { text, measured, met: measured <= limit };
         let at_least = |text: String, measured, limit| Target { text, measured, met: measured >= limit };
         let mut targets = Vec::new();
-        // What else runs on the machine slows Istio's commands as well.
+        // Other load of the machine slows Istio's commands as well.
         let dual = self.cases.iter().position(|case| *case == Case::DualDns).unwrap_or_default();
         let slowed = self.p50(dual, Subject::Commands) / ISTIO_COMMANDS;
         for (at, case) in self.cases.iter().enumerate() {
@@ -129,7 +129,7 @@ impl Report {
                 canned,
                 1.5,
             ));
-            // How much of this can be reached is the kernel's: no ADD is faster than the floor.
+            // The kernel limits this ratio: no ADD is faster than the floor.
             let text = format!(
                 "{name}: ADD is 45 times faster than Istio's commands (its floor is {:.1} times)",
                 commands / floor
@@ -146,7 +146,7 @@ impl Report {
         targets
     }
 
-    /// For people.
+    /// Formats the tables.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "Whole processes, from spawn to exit, interleaved in random order, each in a new netns.");
@@ -200,7 +200,7 @@ impl Report {
         out.push('\n');
     }
 
-    /// For programs; times are milliseconds, memory is KiB.
+    /// Returns the report as JSON; times are in milliseconds, memory in KiB.
     pub(crate) fn json(&self) -> Value {
         let case = |(at, case): (usize, &Case)| {
             let alone: Vec<Value> = (self.alone.range((at, Subject::Add)..=(at, Subject::Version)))

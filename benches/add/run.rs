@@ -1,7 +1,7 @@
 //! One run: programs started one after the other, from the first spawn to the last exit.
 //!
-//! All subjects are started by the same code. Alone, a run has a fresh thread, and what a program reads lies in its pipe
-//! before the clock starts, as do the pipes for what it writes. Among others it has files: see [`Laid`].
+//! All subjects are started by the same code. A sequential run has a new thread, and its pipes exist and hold the programs' input
+//! before the clock starts. A concurrent run has files instead, see [`Laid`].
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::netns::{PodNetns, in_thread};
 pub(crate) struct Step {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
-    /// The whole environment, where it is not the bench's own.
+    /// The whole environment, or `None` for that of the bench.
     pub(crate) env: Option<Vec<(String, OsString)>>,
     pub(crate) stdin: Vec<u8>,
 }
@@ -37,16 +37,16 @@ impl Step {
     }
 }
 
-/// Where a run's programs are started.
+/// The netns in which a run's programs are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// In the bench's netns; they enter the pod's by themselves.
+    /// The bench's; the programs enter the pod's netns.
     Outside,
-    /// In the pod's netns; entering it is not timed.
+    /// The pod's; entering it is not timed.
     Inside,
 }
 
-/// What a run alone took.
+/// The times of a sequential run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) wall: Duration,
@@ -54,7 +54,7 @@ pub(crate) struct Taken {
     pub(crate) cpu: Duration,
 }
 
-/// Runs `steps` and fails where one of them fails.
+/// Runs `steps` in order and fails if one of them fails.
 pub(crate) fn run(netns: &PodNetns, start: Start, steps: &[Step]) -> Result<Taken> {
     let timed = || {
         let mut ready = steps.iter().map(Ready::new).collect::<Result<Vec<_>>>()?;
@@ -74,7 +74,7 @@ pub(crate) fn run(netns: &PodNetns, start: Start, steps: &[Step]) -> Result<Take
     }
 }
 
-/// Standard output of one program in a netns, for looking at what a run has left.
+/// Returns the standard output of a program in a netns, to check the state after a run.
 pub(crate) fn output(netns: &PodNetns, step: &Step) -> Result<String> {
     netns.inside(|| {
         let mut ready = Ready::new(step)?;
@@ -88,7 +88,7 @@ pub(crate) fn output(netns: &PodNetns, step: &Step) -> Result<String> {
     })
 }
 
-/// A program about to be started. What it writes must fit into a pipe.
+/// A prepared program. Its output must fit into a pipe.
 struct Ready {
     command: Command,
     stdout: PipeReader,
@@ -109,7 +109,7 @@ impl Ready {
         self.command.spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
     }
 
-    /// Everything that it wrote.
+    /// The program's whole output.
     fn said(self) -> String {
         let Self { command, mut stdout, mut stderr } = self;
         drop(command);
@@ -120,15 +120,15 @@ impl Ready {
     }
 }
 
-/// A run among many at once. The bench is at work on the same cores, so its own part is small: what programs read lies in
-/// files, no thread is made for them, and of what they write only what has gone wrong is kept.
+/// A run among concurrent ones. The bench shares the cores, so its own part is small: input is in files, no thread is created, and
+/// only the output of failures is kept.
 pub(crate) struct Laid {
     steps: Vec<Step>,
     dir: PathBuf,
 }
 
 impl Laid {
-    /// Writes what its programs read into a new directory.
+    /// Writes the programs' input into a new directory.
     pub(crate) fn out(steps: Vec<Step>, dir: PathBuf) -> Result<Self> {
         fs::create_dir(&dir)?;
         for (at, step) in steps.iter().enumerate() {
@@ -137,7 +137,7 @@ impl Laid {
         Ok(Self { steps, dir })
     }
 
-    /// Starts its programs in the netns that the calling thread is in.
+    /// Starts the programs in the netns of the calling thread.
     pub(crate) fn run(&self) -> Result<()> {
         for (at, step) in self.steps.iter().enumerate() {
             let said = self.dir.join("said");
@@ -152,7 +152,7 @@ impl Laid {
     }
 }
 
-/// Peak resident memory of one program, in KiB, as `bench_peak` sees it.
+/// Returns the peak resident memory of a program in KiB, measured by `bench_peak`.
 pub(crate) fn peak(asker: &Path, netns: &PodNetns, start: Start, step: &Step) -> Result<u64> {
     let mut asked = Step { program: asker.to_owned(), args: vec![step.program.clone().into()], ..step.clone() };
     asked.args.extend(step.args.iter().cloned());

@@ -1,4 +1,4 @@
-//! What is measured, and the programs that each stands for.
+//! The measured subjects and their programs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,22 +9,22 @@ use crate::netns::PodNetns;
 use crate::run::{self, Laid, Start, Step, Taken};
 use crate::{commands, pod};
 
-/// Something that is timed.
+/// A measured operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// The plugin's ADD, answered by `install-cni`, which takes its log lines too.
+    /// The plugin's ADD with `install-cni`, which answers the look-up and receives the log lines.
     Add,
-    /// ADD, answered by a double whose answer lies ready; nobody takes the log lines.
+    /// ADD with a double whose answer is precomputed, without a log socket.
     AddCanned,
-    /// A process that only enters the netns and sends the same rules.
+    /// A process that only enters the netns and sends the recorded batch.
     Floor,
-    /// `iptables-nft-restore`, once a family.
+    /// `iptables-nft-restore`, once for each family.
     Restore,
     /// All commands that Istio's plugin runs.
     Commands,
-    /// ADD where no agent is and the API server answers.
+    /// ADD without an agent, with the API server as fallback.
     AddByApi,
-    /// ADD in a netns that has the rules already.
+    /// ADD in a netns that already has the rules.
     AddAgain,
     /// DEL.
     Del,
@@ -44,7 +44,7 @@ impl Subject {
         Self::Del,
         Self::Version,
     ];
-    /// Those whose rate is measured.
+    /// The subjects whose rate is measured.
     pub(crate) const PARALLEL: [Self; 5] = [Self::Add, Self::AddCanned, Self::Floor, Self::Restore, Self::Commands];
 
     pub(crate) fn name(self) -> &'static str {
@@ -76,7 +76,7 @@ impl Subject {
         }
     }
 
-    /// Whether it is to leave the case's rules in the netns.
+    /// Whether the subject programs the case's rules.
     fn programs_rules(self) -> bool {
         !matches!(self, Self::Del | Self::Version)
     }
@@ -114,7 +114,7 @@ impl Programs {
     }
 }
 
-/// A run about to happen.
+/// A prepared run.
 pub(crate) struct Prepared {
     netns: PodNetns,
     start: Start,
@@ -122,18 +122,18 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Lets it happen, once.
+    /// Executes the run.
     pub(crate) fn run(&self) -> Result<Taken> {
         run::run(&self.netns, self.start, &self.steps)
     }
 
-    /// The same as one of many at once, with a directory of its own.
+    /// Prepares the run as one of several concurrent ones, with its own directory.
     pub(crate) fn among_others(self, dir: PathBuf) -> Result<AmongOthers> {
         Ok(AmongOthers { netns: self.netns, start: self.start, steps: Laid::out(self.steps, dir)? })
     }
 }
 
-/// A run about to happen beside others.
+/// A prepared run among concurrent ones.
 pub(crate) struct AmongOthers {
     netns: PodNetns,
     start: Start,
@@ -141,7 +141,7 @@ pub(crate) struct AmongOthers {
 }
 
 impl AmongOthers {
-    /// Lets it happen, on a thread that is there for nothing else.
+    /// Executes the run on a thread that has no other work.
     pub(crate) fn run(&self) -> Result<()> {
         if self.start == Start::Inside {
             self.netns.enter()?;
@@ -150,22 +150,22 @@ impl AmongOthers {
     }
 }
 
-/// One pod's surroundings.
+/// The doubles and directories for one pod.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) case: Case,
     pub(crate) programs: &'a Programs,
     pub(crate) recording: &'a Recording,
-    /// Has the sockets of `install-cni`.
+    /// The run directory with the sockets of `install-cni`.
     pub(crate) agent_dir: &'a Path,
-    /// Has an agent's socket and no other.
+    /// A run directory with the socket of the agent's double only.
     pub(crate) canned_dir: &'a Path,
-    /// Has a kubeconfig and no socket.
+    /// A run directory with a kubeconfig and no socket.
     pub(crate) api_dir: &'a Path,
 }
 
 impl Stage<'_> {
-    /// A run about to happen, in a netns of its own.
+    /// Prepares a run in a new netns.
     pub(crate) fn prepare(&self, subject: Subject) -> Result<Prepared> {
         let netns = PodNetns::new(self.case.dual_stack())?;
         if subject == Subject::AddAgain {
@@ -174,7 +174,7 @@ impl Stage<'_> {
         Ok(Prepared { start: subject.start(), steps: self.steps(subject, &netns), netns })
     }
 
-    /// Runs it once and counts the rules that it leaves.
+    /// Runs the subject once and checks the number of its rules.
     pub(crate) fn verify(&self, subject: Subject) -> Result<()> {
         let prepared = self.prepare(subject)?;
         let verified = prepared

@@ -1,5 +1,5 @@
-//! `make bench`, the node's daemon and repair: the shipped `install-cni` as a process, with an API server that knows many
-//! pods. Prints medians and what they are to reach; it never fails because of a figure.
+//! Measures the node agent and repair: the shipped `install-cni` as a process, with an API server that has many pods. Prints
+//! medians with their targets; a missed target is not a failure.
 
 #![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
 #![expect(clippy::unwrap_used, reason = "what a bench does not expect ends it")]
@@ -17,12 +17,12 @@ use test_support::repair::{Controller, broken};
 
 const RUNS: usize = 21;
 const ON_THE_NODE: usize = 250;
-/// Bytes of the plugin that is installed, about those of the real one.
+/// The size of the installed plugin in bytes, approximately that of the real one.
 const PLUGIN: usize = 3_000_000;
 const IN_THE_CLUSTER: usize = 10_000;
-/// Broken pods, one after the other.
+/// The number of broken pods that are repaired one after the other.
 const MENDED: usize = 200;
-/// Broken pods at once.
+/// The number of pods that break at once.
 const STORM: usize = 500;
 
 #[tokio::main]
@@ -42,7 +42,7 @@ async fn main() {
     storm().await;
 }
 
-/// A pod as heavy as real ones.
+/// Returns a pod of the size of real pods.
 fn heavy(number: usize) -> Value {
     weighed(pod(&format!("web-{number}"), &format!("uid-{number}")))
 }
@@ -52,7 +52,7 @@ fn weighed(mut pod: Value) -> Value {
     pod
 }
 
-/// A daemon that is ready, and how long that took.
+/// Starts a daemon and returns it once it is ready, with the time that it took.
 fn start(api: &Api) -> ((Node, Daemon), f64) {
     let node = Node::new();
     fs::write(node.path("image/istio-cni"), vec![0x7f; PLUGIN]).unwrap();
@@ -66,8 +66,8 @@ fn start(api: &Api) -> ((Node, Daemon), f64) {
     ((node, daemon), took)
 }
 
-/// How long a daemon takes to be ready, and what of it is its own work and what the API server's. Nodes without pods and
-/// with many take turns, for what else runs on the machine changes with time.
+/// Measures the time until a daemon is ready, and the parts of it that the daemon and the API server take. Nodes without pods and
+/// with many alternate, because the load of the machine changes with time.
 fn starting(empty: &Api, full: &Api) {
     let mut nodes = [(0, empty, Vec::new(), Vec::new()), (ON_THE_NODE, full, Vec::new(), Vec::new())];
     let mut listed = Vec::new();
@@ -86,7 +86,7 @@ fn starting(empty: &Api, full: &Api) {
     println!("  {:<48} {:>8.1} ms", "  the API server's part: to list these pods", median(&mut listed));
 }
 
-/// The time that processors have given to its threads so far.
+/// The processor time of the process so far.
 fn worked_for(daemon: &Daemon) -> f64 {
     let threads = fs::read_dir(daemon.process().join("task")).unwrap();
     let nanoseconds = threads.map(|thread| -> f64 {
@@ -96,8 +96,7 @@ fn worked_for(daemon: &Daemon) -> f64 {
     nanoseconds.sum::<f64>() / 1e6
 }
 
-/// How long the node's pods take to come to somebody who only reads them. The daemon lists them twice: for its answers,
-/// and for repair.
+/// Measures the time to list the node's pods without processing them. The daemon lists them twice: for look-ups and for repair.
 fn list(api: &Api) -> f64 {
     let begin = Instant::now();
     let stream = TcpStream::connect(api.address()).unwrap();
@@ -106,14 +105,14 @@ fn list(api: &Api) -> f64 {
     ms(begin)
 }
 
-/// What a daemon that lives needs: to heal, and of memory.
+/// Measures a running daemon: the time until it restores a chain entry, and its memory.
 fn living(api: &Api) {
     let ((node, daemon), _) = start(api);
     let mut once = Vec::new();
     let mut twice = Vec::new();
     for number in 0..RUNS {
         once.push(heal(&node));
-        // At once again: what is throttled is a fight, not a coincidence.
+        // Only repeated changes are throttled, so the first is undone at once.
         twice.push(heal(&node));
         until(&format!("ready after {number}"), || {
             (daemon.get("/readyz").0 == 200).then_some(()).ok_or_else(|| daemon.log_text())
@@ -137,7 +136,7 @@ fn heal(node: &Node) -> f64 {
     ms(begin)
 }
 
-/// From the moment at which the API server shows a pod's 126 to the moment at which it is asked to evict the pod.
+/// Measures the time from a pod's exit code 126 in the API server to the request to evict the pod.
 async fn repairing() {
     let api = Api::start().await;
     let controller = Controller::start(&api, "--repair-budget 100000");
@@ -158,7 +157,7 @@ async fn repairing() {
     controller.end().await;
 }
 
-/// Many broken pods at once: how long the last one waits, and what it all costs the API server and the node.
+/// Measures many broken pods at once: the delay of the last, the requests to the API server, and the processor time on the node.
 async fn storm() {
     let (api, node) = (cluster().await, Node::new());
     let daemon = Daemon::with_variables(&node, &api.url(), &[("REPAIR_BUDGET", "100000")]);

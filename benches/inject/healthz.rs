@@ -7,6 +7,8 @@
 #![expect(clippy::print_stdout, reason = "its report")]
 
 mod drawn;
+#[allow(dead_code, reason = "the other program serves it")]
+mod echo;
 #[allow(dead_code, reason = "the other program uses the rest")]
 mod input;
 #[allow(dead_code, reason = "the other program uses the rest")]

@@ -56,17 +56,17 @@ fn of_hundred(values: &mut [f64], percent: usize) -> f64 {
 /// No two reviews of one invocation have the same number.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// One review, which gets its patch.
-pub(crate) async fn once(program: &Program, reviews: &Reviews) -> Result<()> {
+/// The answer to one review, which has a patch.
+pub(crate) async fn once(program: &Program, reviews: &Reviews) -> Result<String> {
     let mut connection = Connection::open(program.address, &program.trust).await?;
     ask(&mut connection, reviews).await
 }
 
-async fn ask(connection: &mut Connection, reviews: &Reviews) -> Result<()> {
+async fn ask(connection: &mut Connection, reviews: &Reviews) -> Result<String> {
     let text = reviews.text(NEXT.fetch_add(1, Ordering::Relaxed));
     let (status, body) = connection.post(reviews.mesh.path(), &text).await?;
     ensure!(status == 200 && body.contains("\"patch\":"), "{status}: {body}");
-    Ok(())
+    Ok(body)
 }
 
 /// One load of so many connections at once.

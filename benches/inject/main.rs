@@ -5,6 +5,7 @@
 #![expect(clippy::expect_used, reason = "what a bench does not expect ends it")]
 #![expect(clippy::print_stdout, reason = "its report")]
 
+mod echo;
 mod input;
 mod load;
 mod process;
@@ -16,7 +17,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-use input::Reviews;
+use input::{Mesh, Pods, Reviews};
 use load::Shown;
 use process::Profiles;
 use program::Program;
@@ -40,8 +41,14 @@ const ROUNDS: usize = 4;
 /// How often `kube-inject` runs.
 const RUNS: usize = 21;
 
+/// Connections at which reviews are compared with their floor.
+const COMPARED: usize = 16;
+
 #[tokio::main]
 async fn main() -> Result<()> {
+    if let Some(dir) = std::env::var_os(echo::DIRECTORY) {
+        return echo::serve(Path::new(&dir)).await;
+    }
     let input = input::directory();
     if !input.join("review.json").exists() {
         println!("injection: no input in {}; BENCH_INPUT names another directory", input.display());
@@ -57,18 +64,21 @@ async fn main() -> Result<()> {
     }
     let program = Program::start(&api, &input, [&all[0], &all[2]]).await?;
     println!("injection over HTTPS, generator on the same processors");
-    over_https(&program, &all).await?;
+    let floor = Program::echo(&load::once(&program, &all[1]).await?, &all[1]).await?;
+    over_https(&program, &floor, &all).await?;
     row("sidecar-injector, most memory under load", program.peak()?, "MiB", 40.0);
     row("istio-cnictl kube-inject, a Deployment", kube_inject(&input)?, "ms", 10.0);
     Ok(())
 }
 
 /// All loads in turn, each time in another order: no kind of pods has the machine at a better time than another.
-async fn over_https(program: &Program, all: &[Reviews; 4]) -> Result<()> {
+/// The floor of replicas is measured among them: equal requests, and answers of the same size, by a server that reviews nothing.
+async fn over_https(program: &Program, floor: &Program, all: &[Reviews; 4]) -> Result<()> {
     let aims = [UNSEEN, REPLICAS, DAPR, DAPR];
     let kinds = all.iter().zip(aims);
     let mut loads: Vec<_> =
         kinds.flat_map(|(reviews, aims)| aims.iter().map(move |aim| (reviews, *aim, Shown::default()))).collect();
+    let mut echoed = Shown::default();
     let (mut shuffle, mut order) = (Shuffle::new(), (0..loads.len()).collect::<Vec<_>>());
     for _ in 0..ROUNDS {
         shuffle.order(&mut order);
@@ -76,6 +86,7 @@ async fn over_https(program: &Program, all: &[Reviews; 4]) -> Result<()> {
             let (reviews, (connections, ..), shown) = &mut loads[at];
             load::run(program, reviews, *connections, shown).await?;
         }
+        load::run(floor, &all[1], COMPARED, &mut echoed).await?;
     }
     for (reviews, (connections, rate, p99), mut shown) in loads {
         let (got, late, (program, generator)) = (shown.rate(), shown.within(99), shown.cost());
@@ -86,8 +97,23 @@ async fn over_https(program: &Program, all: &[Reviews; 4]) -> Result<()> {
             shown.within(50),
             met(late <= p99),
         );
+        if reviews.mesh == Mesh::Istio && reviews.pods == Pods::Replicas && connections == COMPARED {
+            print_floor(got, program + generator, &mut echoed);
+        }
     }
     Ok(())
+}
+
+/// Prints the floor, and reviews as a share of it: their rate, and the processor time of server and generator for one, in
+/// milliseconds.
+fn print_floor(rate: f64, cost: f64, echoed: &mut Shown) {
+    let (floor, (server, generator)) = (echoed.rate(), echoed.cost());
+    println!(
+        "  {:<32} {COMPARED:>3} connections {floor:>8.0} answers/s, processor time {server:.3} ms + generator {generator:.3} ms: reviews reach {:.0} % of this rate, and take {:.1} times its processor time",
+        "floor: the same bytes, no review",
+        rate / floor * 100.0,
+        cost / (server + generator),
+    );
 }
 
 /// Milliseconds of the median run, from start to exit.

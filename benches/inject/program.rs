@@ -14,6 +14,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::UnixTime;
 use tempfile::TempDir;
 
+use crate::echo;
 use crate::input::Reviews;
 use crate::load;
 use crate::process::DAPR;
@@ -72,6 +73,26 @@ impl Program {
         for reviews in probes {
             program.until_injecting(reviews).await?;
         }
+        Ok(program)
+    }
+
+    /// Starts this program as an [`echo`] server, whose answers are those of an injector.
+    pub(crate) async fn echo(answer: &str, reviews: &Reviews) -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let issued = Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(86_400)), UnixTime::now(), None)?;
+        let address = free()?;
+        let files = [
+            ("cert.pem", &issued.certificate),
+            ("key.pem", &issued.key),
+            ("root.pem", &issued.authorities),
+            ("port", &address.port().to_string()),
+            ("answer", &answer.to_owned()),
+        ];
+        files.into_iter().try_for_each(|(name, text)| fs::write(dir.path().join(name), text))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        let child = command.env(echo::DIRECTORY, dir.path()).stdin(Stdio::null()).spawn()?;
+        let program = Self { child, dir, address, monitoring: address, trust: trusting(&issued.authorities) };
+        program.until_injecting(reviews).await?;
         Ok(program)
     }
 

@@ -1,0 +1,38 @@
+//! A server of the injector's HTTP and TLS that answers each request with the same text: the floor of reviews over HTTPS.
+//!
+//! The bench starts itself as this server, with the server's port, certificate and answer in a directory.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::header::HeaderValue;
+use istio_cni::serve::http::{self, Request};
+use istio_cni::serve::listen;
+use istio_cni::serve::shutdown::Shutdown;
+use istio_cni::serve::tls::Tls;
+use istio_cni::webhook::{Identity, Settings};
+
+/// The environment variable that names the directory.
+pub(crate) const DIRECTORY: &str = "BENCH_ECHO";
+
+/// Serves until the process is killed.
+pub(crate) async fn serve(dir: &Path) -> Result<()> {
+    let identity = Identity::parse(
+        &fs::read(dir.join("cert.pem"))?,
+        &fs::read(dir.join("key.pem"))?,
+        &fs::read(dir.join("root.pem"))?,
+    )?;
+    let (tls, answer) = (Tls::new()?, Bytes::from(fs::read(dir.join("answer"))?));
+    tls.present(identity.certified());
+    let listener = listen::port(fs::read_to_string(dir.join("port"))?.parse()?).await?;
+    let (_trigger, shutdown) = Shutdown::new();
+    let respond = move |_: Request| {
+        let answer = answer.clone();
+        async move { http::content(StatusCode::OK, HeaderValue::from_static("application/json"), answer) }
+    };
+    http::serve_over(listener, Settings::limits(), move |stream| tls.open(stream), respond, shutdown).await;
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! Builds the rules of a pod from its [`Redirect`](crate::redirect::Redirect) and the families of its netns.
+//! Builds the rules of a pod from its [`Redirect`] and the families of its netns.
 //!
 //! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. Rules and order
 //! are exactly Istio's.

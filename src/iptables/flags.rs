@@ -19,19 +19,19 @@ use crate::redirect::annotations;
 Exit codes: 0 done, 1 error, 126 validation failed, 255 unknown flag."
 )]
 pub struct Flags {
-    /// Port to which outbound TCP traffic is redirected [15001]
+    /// Port to which outbound TCP traffic is redirected [default: 15001]
     #[arg(long, short = 'p')]
     pub envoy_port: Option<String>,
-    /// Port to which inbound TCP traffic is redirected [15006]
+    /// Port to which inbound TCP traffic is redirected [default: 15006]
     #[arg(long, short = 'z')]
     pub inbound_capture_port: Option<String>,
-    /// Port of HBONE, never redirected [15008]
+    /// Port of HBONE, never redirected [default: 15008]
     #[arg(long, short = 'e')]
     pub inbound_tunnel_port: Option<String>,
-    /// Users whose traffic is the proxy's own, by id or name [user $ENVOY_USER, else 1337]
+    /// Users whose traffic is the proxy's own, by id or name [default: user $ENVOY_USER, else 1337]
     #[arg(long, short = 'u')]
     pub proxy_uid: Option<String>,
-    /// Groups whose traffic is the proxy's own, by id or name [as --proxy-uid]
+    /// Groups whose traffic is the proxy's own, by id or name [default: as --proxy-uid]
     #[arg(long, short = 'g')]
     pub proxy_gid: Option<String>,
     /// REDIRECT or TPROXY
@@ -61,19 +61,19 @@ pub struct Flags {
     /// Interfaces of virtual machines, whose inbound traffic is handled as outbound
     #[arg(long, short = 'k')]
     pub kube_virt_interfaces: Option<String>,
-    /// Packet mark of TPROXY [1337]
+    /// Packet mark of TPROXY [default: 1337]
     #[arg(long, short = 't')]
     pub istio_inbound_tproxy_mark: Option<String>,
-    /// Routing table of TPROXY [133]
+    /// Routing table of TPROXY [default: 133]
     #[arg(long, short = 'r')]
     pub istio_inbound_tproxy_route_table: Option<String>,
     /// Print the rules and change nothing
     #[arg(long, short = 'n', num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub dry_run: Option<bool>,
-    /// Port that validation connects to [15002]
+    /// Port that validation connects to [default: 15002]
     #[arg(long)]
     pub iptables_probe_port: Option<u16>,
-    /// Time limit of validation, such as 5s or 1m30s [5s]
+    /// Time limit of validation, such as 5s or 1m30s [default: 5s]
     #[arg(long, value_parser = duration::parse)]
     pub probe_timeout: Option<Duration>,
     /// Do not change the rules

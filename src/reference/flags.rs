@@ -99,7 +99,7 @@ fn value(flag: &Arg) -> String {
 /// The help and the default, which `istio-iptables` applies after its variables and names at the end of the help.
 pub(super) fn help(flag: &Arg) -> (String, String) {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
-    if let Some((text, default)) = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [")) {
+    if let Some((text, default)) = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: ")) {
         return (text.to_owned(), default.to_owned());
     }
     let defaults = flag.get_default_values().iter().filter_map(|value| value.to_str());

@@ -50,6 +50,20 @@ fn labels(series: &str) -> String {
     names.map(code).collect::<Vec<_>>().join(", ")
 }
 
+/// The files list what the running daemons export.
+#[test]
+fn each_metric_that_a_daemon_exports_is_listed() {
+    let page = page();
+    for program in ["install-cni", "sidecar-injector"] {
+        let exported = std::fs::read_to_string(format!("tests/data/metrics-{program}.txt")).unwrap();
+        let (_, section) = page.split_once(&format!("## {program}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        for name in exported.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split(' ').next()) {
+            assert!(section.contains(&format!("`{name}")), "{program} exports {name}, which the page does not list");
+        }
+    }
+}
+
 #[test]
 fn labels_are_those_of_the_series() {
     assert_eq!(labels("x_total{a=\"\",b=\"1\"} 0"), "`a`, `b`");

@@ -18,7 +18,7 @@ pub struct Flags {
     /// Look for broken pods at all
     #[arg(long, env, default_value = "true", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_enabled: Given<bool>,
-    /// `evict`, `delete`, `label`, `repair` (in place), `repair-or-evict`, or `observe` [evict, unless one of the next three is set]
+    /// `evict`, `delete`, `label`, `repair` (in place), `repair-or-evict`, or `observe` [default: evict, unless one of the next three is set]
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_mode: String,
     /// Istio's name for mode `repair`; goes before the next two

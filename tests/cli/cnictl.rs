@@ -114,46 +114,6 @@ fn a_cluster_that_cannot_be_reached_is_an_error_and_none_at_all_is_not() {
     assert_eq!(text(&done.stderr), "no cluster is known: using the configuration that is compiled in\n");
 }
 
-#[test]
-fn what_istio_injects_is_written_as_istio_writes_it() {
-    let corpus = PathBuf::from(std::env::var_os("CORPUS_DIR").unwrap_or_else(|| "../shared/corpus".into()));
-    let Ok(cases) = std::fs::read_dir(corpus.join("kube-inject")) else {
-        println!("{} has no cases: nothing is compared", corpus.display());
-        return;
-    };
-    for case in cases.map(|case| case.unwrap().path()).filter(|case| case.join("want.yaml").exists()) {
-        let known: Value = serde_json::from_slice(&std::fs::read(case.join("case.json")).unwrap()).unwrap();
-        let settings = corpus.join("settings").join(known["settings"].as_str().unwrap());
-        let files = [
-            case.join("input.yaml"),
-            settings.join("config.yaml"),
-            settings.join("values.json"),
-            case.join("mesh.yaml"),
-        ];
-        let [input, config, values, mesh] = files.each_ref().map(|path| path.to_str().unwrap());
-        let native = known["native_sidecars"].to_string();
-        let done = cnictl(
-            &[
-                "kube-inject",
-                "-f",
-                input,
-                "--injectConfigFile",
-                config,
-                "--valuesFile",
-                values,
-                "--meshConfigFile",
-                mesh,
-                "--nativeSidecars",
-                &native,
-            ],
-            "",
-            None,
-        );
-        let want = std::fs::read_to_string(case.join("want.yaml")).unwrap();
-        assert!(text(&done.stdout) == want, "{}: other bytes\n{}", case.display(), text(&done.stderr));
-    }
-}
-
 pub(crate) fn explained(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Value {
     let done = cnictl(&[&["explain", "-o", "json"], args].concat(), input, kubeconfig);
     assert!(done.status.success(), "{}", text(&done.stderr));

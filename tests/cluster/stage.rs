@@ -14,6 +14,7 @@ use crate::objects::{is_broken, uid};
 use test_support::runtime::outside;
 use test_support::runtime::pod::APP_PORT;
 use test_support::runtime::trace::Trace;
+use test_support::tier;
 
 /// What a trial states, the name of its namespace, and how it is shown.
 #[derive(Clone, Copy)]
@@ -60,17 +61,7 @@ impl std::error::Error for Missing {}
 
 /// The trial of a case where there is no cluster: ignored, unless `REQUIRE_TIERS` names `cluster`.
 pub(crate) fn absent(case: &Case, reason: &str) -> Trial {
-    let reason = reason.to_owned();
-    Trial::ignorable_test(case.states, move || {
-        if required() {
-            return Err(format!("REQUIRE_TIERS names cluster, but {reason}").into());
-        }
-        Ok(Completion::ignored_with(reason))
-    })
-}
-
-fn required() -> bool {
-    std::env::var("REQUIRE_TIERS").unwrap_or_default().split(',').any(|tier| tier == "cluster")
+    tier::trial("cluster", case.states, Some(reason.to_owned()), || Ok(()))
 }
 
 fn perform(case: &Case, cluster: &Cluster) -> Result<()> {

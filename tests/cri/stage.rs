@@ -9,6 +9,7 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
+use test_support::tier;
 
 /// A trial: the fact that it states, and how it is shown on a node on which nothing runs.
 pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
@@ -27,14 +28,16 @@ impl Stage {
         Trial::ignorable_test(name, move || {
             let programs = match Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))) {
                 Ok(programs) => programs,
-                Err(missing) if required() => return Err(format!("REQUIRE_TIERS names cri, but {missing}").into()),
+                Err(missing) if tier::required("cri") => {
+                    return Err(format!("REQUIRE_TIERS names cri, but {missing}").into());
+                }
                 Err(missing) => return Ok(Completion::ignored_with(missing)),
             };
             let mut slot = node.lock().unwrap_or_else(PoisonError::into_inner);
             let Err(e) = started(&mut slot, &programs).and_then(|node| perform(node, body)) else {
                 return Ok(Completion::Completed);
             };
-            if let (Some(missing), false) = (e.downcast_ref::<Missing>(), required()) {
+            if let (Some(missing), false) = (e.downcast_ref::<Missing>(), tier::required("cri")) {
                 return Ok(Completion::ignored_with(missing.to_string()));
             }
             let log = slot.as_ref().map(|node| plugin_log(node.dir())).unwrap_or_default();
@@ -68,10 +71,6 @@ fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
     let left = node.leftovers()?;
     ensure!(left.is_empty(), "left behind: {left:#?}");
     Ok(())
-}
-
-fn required() -> bool {
-    std::env::var("REQUIRE_TIERS").unwrap_or_default().split(',').any(|tier| tier == "cri")
 }
 
 /// What the plugin has written in the run directory that was made last.

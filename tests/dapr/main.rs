@@ -15,18 +15,14 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use test_support::go;
+use test_support::{go, tier};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomatch");
 
 fn main() {
     let args = Arguments::from_args();
     let missing = go::missing(MODULE);
-    let name = match &missing {
-        None => "globs_match_what_gos_match".to_owned(),
-        Some(reason) => format!("globs_match_what_gos_match ({reason})"),
-    };
-    let trial = Trial::test(name, globs).with_ignored_flag(missing.is_some());
+    let trial = tier::trial("go", "globs_match_what_gos_match", missing, globs);
     libtest_mimic::run(&args, vec![trial]).exit();
 }
 

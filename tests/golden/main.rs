@@ -3,7 +3,7 @@
 //! Enumerates the golden files under `CORPUS_DIR` (default `../shared/corpus`) and finds each case's configuration by
 //! its name. The same runner checks a larger corpus; a file without a known configuration fails.
 
-#![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
+#![expect(clippy::disallowed_methods, reason = "reads the corpus")]
 
 mod capture;
 mod own;
@@ -12,11 +12,27 @@ mod plugin;
 use std::path::{Path, PathBuf};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use test_support::tier;
+
+/// The entries of the corpus and the suites that read them.
+const READERS: [(&str, &str); 12] = [
+    ("iptables", "golden"),
+    ("nftables", "golden"),
+    ("plugin", "golden"),
+    ("conflist", "conflists"),
+    ("conflist-e2e", "conflists"),
+    ("settings", "inject"),
+    ("kube-inject", "inject"),
+    ("webhook", "inject"),
+    ("webhook-legacy", "inject"),
+    ("chart.json", "manifests"),
+    ("ambient-iptables", "none: ambient mode is not supported"),
+    ("ambient-nftables", "none: ambient mode is not supported"),
+];
 
 fn main() {
     let args = Arguments::from_args();
-    let corpus = std::env::var_os("CORPUS_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    let corpus = tier::corpus_directory();
     let mut trials = own::trials();
     for (folder, ending, check) in [
         ("iptables", ".golden", capture::iptables as Check),
@@ -25,29 +41,43 @@ fn main() {
     ] {
         trials.extend(folder_trials(&corpus, folder, ending, check));
     }
+    let missing = (!corpus.is_dir()).then(|| format!("{} does not exist", corpus.display()));
+    trials.push(tier::trial("corpus", "corpus/each_entry_has_a_reader", missing, move || has_readers(&corpus)));
     libtest_mimic::run(&args, trials).exit();
+}
+
+/// Fails for an entry that no suite reads.
+fn has_readers(corpus: &Path) -> Result<(), Failed> {
+    for entry in std::fs::read_dir(corpus)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !READERS.iter().any(|(known, _)| *known == name) {
+            return Err(format!("no suite reads {name} of the corpus: add it to READERS, with its suite").into());
+        }
+    }
+    Ok(())
 }
 
 /// Compares a case's output with its file.
 type Check = fn(name: &str, expected: &str) -> Result<(), Failed>;
 
-fn folder_trials(corpus: &Path, folder: &'static str, ending: &str, check: Check) -> Vec<Trial> {
+fn folder_trials(corpus: &Path, folder: &'static str, ending: &'static str, check: Check) -> Vec<Trial> {
     let dir = corpus.join(folder);
-    let Ok(entries) = std::fs::read_dir(&dir) else {
-        let name = format!("{folder} [needs the corpus: no directory {}]", dir.display());
-        return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
-    };
+    let Ok(entries) = std::fs::read_dir(&dir) else { return vec![tier::without_corpus(folder, &dir)] };
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     files.sort();
     let trial = |path: PathBuf| {
-        let name = path.file_name()?.to_str()?.strip_suffix(ending)?.to_owned();
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(ending).map(str::to_owned) else {
+            let failure = format!("{folder}/{file} is no {ending} file, so no case reads it");
+            return Trial::test(format!("{folder}/{file}"), || Err(failure.into()));
+        };
         if folder == "plugin" && name == plugin::ORPHAN {
             let title = format!("{folder}/{name} [no case of Istio's uses it: rules of an older shape]");
-            return Some(Trial::test(title, || Ok(())).with_ignored_flag(true));
+            return Trial::test(title, || Ok(())).with_ignored_flag(true);
         }
-        Some(Trial::test(format!("{folder}/{name}"), move || check(&name, &std::fs::read_to_string(&path)?)))
+        Trial::test(format!("{folder}/{name}"), move || check(&name, &std::fs::read_to_string(&path)?))
     };
-    files.into_iter().filter_map(trial).collect()
+    files.into_iter().map(trial).collect()
 }
 
 /// Fails with the first differing line and all lines that only one side has.

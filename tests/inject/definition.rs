@@ -6,15 +6,13 @@ use std::path::Path;
 
 use libtest_mimic::{Failed, Trial};
 
-use test_support::go;
+use test_support::{go, tier};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gomesh");
 const NAME: &str = "the table of the mesh's configuration is the published definition";
 
 pub(crate) fn trial() -> Trial {
-    let missing = go::missing(MODULE);
-    let name = missing.as_ref().map_or_else(|| NAME.to_owned(), |reason| format!("{NAME} [{reason}]"));
-    Trial::test(name, table).with_ignored_flag(missing.is_some())
+    tier::trial("go", NAME, go::missing(MODULE), table)
 }
 
 fn table() -> Result<(), Failed> {

@@ -3,9 +3,10 @@
 //! Enumerates the cases under `CORPUS_DIR` (default `../shared/corpus`): each names its settings, and brings mesh, pod or
 //! documents and what is expected. A larger corpus is checked by the same runner.
 
-#![expect(clippy::disallowed_methods, reason = "the corpus is a directory named by the environment")]
+#![expect(clippy::disallowed_methods, reason = "reads the corpus and runs Go")]
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
+mod bytes;
 mod case;
 mod dapr_seed;
 mod definition;
@@ -31,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use test_support::tier;
 
 /// Checks the case in this directory.
 type Check = fn(dir: &Path) -> Result<(), Failed>;
@@ -40,8 +42,7 @@ type Tally = Arc<Mutex<BTreeMap<&'static str, (usize, usize)>>>;
 
 fn main() {
     let args = Arguments::from_args();
-    let corpus = std::env::var_os("CORPUS_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
+    let corpus = tier::corpus_directory();
     let tally = Tally::default();
     let mut trials = property::trials();
     trials.extend(types::trials());
@@ -53,6 +54,7 @@ fn main() {
     trials.extend(settings::trials());
     trials.extend(differences::trials());
     trials.extend(templates::trials(&corpus));
+    trials.extend(bytes::trials(&corpus));
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {
@@ -67,8 +69,7 @@ fn main() {
 
 fn folder_trials(corpus: &Path, folder: &'static str, check: Check, tally: &Tally) -> Vec<Trial> {
     let Ok(entries) = std::fs::read_dir(corpus.join(folder)) else {
-        let name = format!("{folder} [needs the corpus: no directory {}]", corpus.join(folder).display());
-        return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
+        return vec![tier::without_corpus(folder, &corpus.join(folder))];
     };
     let mut dirs: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     dirs.sort();

@@ -6,6 +6,8 @@ use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;
 use serde_json::{Value, json};
 
+use test_support::tier;
+
 use super::kept::changes;
 use super::kube_inject::kube_inject;
 use super::kubernetes::{self, written};
@@ -40,9 +42,9 @@ const MAPS: [&str; 2] = ["annotations", "labels"];
 pub(crate) fn trials() -> Vec<Trial> {
     let checks: [(&str, Check); 2] =
         [("are written as Go writes them", written_as_go), ("keep all values outside of what injection adds", kept)];
-    let trial = |(name, check): (&str, Check)| match kubernetes::missing() {
-        Some(missing) => Trial::test(format!("manifests/{name} [{missing}]"), || Ok(())).with_ignored_flag(true),
-        None => Trial::test(format!("manifests/{name}"), move || all(check)),
+    let missing = kubernetes::missing();
+    let trial = |(name, check): (&str, Check)| {
+        tier::trial("go", format!("manifests/{name}"), missing.clone(), move || all(check))
     };
     checks.into_iter().map(trial).collect()
 }

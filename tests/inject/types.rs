@@ -6,6 +6,8 @@ use libtest_mimic::{Failed, Trial};
 use proptest::test_runner::{TestRng, TestRunner};
 use serde_json::Value;
 
+use test_support::tier;
+
 use super::kept::changes;
 use super::kubernetes::{self, written};
 use super::random::{TABLE, Types};
@@ -23,10 +25,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("no value of a random object of any type is lost", kept),
         ("scalars of YAML are read as Go reads them", scalars),
     ];
-    let trial = |(name, check): (&str, Check)| match kubernetes::missing() {
-        Some(missing) => Trial::test(format!("types/{name} [{missing}]"), || Ok(())).with_ignored_flag(true),
-        None => Trial::test(format!("types/{name}"), check),
-    };
+    let missing = kubernetes::missing();
+    let trial = |(name, check): (&str, Check)| tier::trial("go", format!("types/{name}"), missing.clone(), check);
     checks.into_iter().map(trial).collect()
 }
 

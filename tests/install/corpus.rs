@@ -1,24 +1,49 @@
 //! Comparison with Istio's expected files, as JSON values.
 
+#![expect(clippy::disallowed_methods, reason = "reads the corpus and the directories of a node")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+
+#[expect(dead_code, reason = "the suite install uses the rest")]
+mod node;
+
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use istio_cni::install::server::Server;
 use istio_cni::install::settings::{KubeconfigSettings, Mode};
 use istio_cni::install::{Scope, remove};
+use libtest_mimic::Arguments;
 use serde_json::{Value, json};
+use test_support::tier;
 
-use super::node::{LIST, Node, install};
+use node::{LIST, Node, install};
 
-fn corpus(file: &str) -> Option<String> {
-    let root = std::env::var_os("CORPUS_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
-    if !root.is_dir() {
-        eprintln!("ignored: no corpus in {}", root.display());
-        return None;
-    }
-    Some(fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}")))
+fn main() {
+    let trials: [(&str, fn()); 6] = [
+        ("entries_in_chains_are_istios", entries_in_chains_are_istios),
+        ("an_owned_copy_is_istios", an_owned_copy_is_istios),
+        ("standalone_configurations_are_istios", standalone_configurations_are_istios),
+        (
+            "a_single_plugin_of_minikube_is_converted_to_istios_list_and_stays_a_list",
+            a_single_plugin_of_minikube_is_converted_to_istios_list_and_stays_a_list,
+        ),
+        ("files_that_no_runtime_loads_are_ignored", files_that_no_runtime_loads_are_ignored),
+        ("kubeconfigs_are_istios", kubeconfigs_are_istios),
+    ];
+    let corpus = tier::corpus_directory();
+    let missing = (!corpus.is_dir()).then(|| format!("{} does not exist", corpus.display()));
+    let trial = |(name, body): (&'static str, fn())| {
+        tier::trial("corpus", name, missing.clone(), move || {
+            body();
+            Ok(())
+        })
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().map(trial).collect()).exit();
+}
+
+fn corpus(file: &str) -> String {
+    let path = tier::corpus_directory().join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 fn value(text: &str) -> Value {
@@ -42,29 +67,27 @@ fn primary(name: &str) -> Mode {
     Mode::Chained { primary: Some(name.to_owned()) }
 }
 
-#[test]
 fn entries_in_chains_are_istios() {
     for (file, target, golden) in [
         ("list.conflist", "list.conflist", "list.conflist.golden"),
         ("list-with-istio.conflist", "list-with-istio.conflist", "list-with-istio.conflist.golden"),
         ("bridge.conf", "bridge.conflist", "bridge.conf.golden"),
     ] {
-        let Some(content) = corpus(&format!("conflist/{file}")) else { return };
+        let content = corpus(&format!("conflist/{file}"));
         let node = Node::new();
         node.network(file, &content);
         let plan = install(&node.settings(primary(file)));
         assert!(plan.is_empty(), "{file}: {plan:?}");
         let installed =
             without_intended_differences(value(&node.read(&format!("net/{target}"))), file.ends_with(".conf"));
-        let expected = value(&corpus(&format!("conflist/{golden}")).unwrap());
+        let expected = value(&corpus(&format!("conflist/{golden}")));
         //
         assert_eq!(installed, expected, "{file}");
     }
 }
 
-#[test]
 fn an_owned_copy_is_istios() {
-    let Some(content) = corpus("conflist/bridge.conf") else { return };
+    let content = corpus("conflist/bridge.conf");
     let node = Node::new();
     node.network("bridge.conf", &content);
     let owned = "02-istio-conf.conflist";
@@ -72,14 +95,13 @@ fn an_owned_copy_is_istios() {
     settings.entry.ambient_enabled = true;
     assert!(install(&settings).is_empty());
     let installed = without_intended_differences(value(&node.read(&format!("net/{owned}"))), true);
-    assert_eq!(installed, value(&corpus("conflist/istio-owned-bridge.conflist.golden").unwrap()));
+    assert_eq!(installed, value(&corpus("conflist/istio-owned-bridge.conflist.golden")));
     assert_eq!(node.read("net/bridge.conf"), content);
     assert_eq!(node.mode(&format!("net/{owned}")), 0o600);
 }
 
-#[test]
 fn standalone_configurations_are_istios() {
-    let Some(expected) = corpus("conflist-e2e/expected/YYY-istio-cni.conf") else { return };
+    let expected = corpus("conflist-e2e/expected/YYY-istio-cni.conf");
     for file in ["YYY-istio-cni.conf", "user-defined.conf"] {
         let node = Node::new();
         let mut settings = node.settings(Mode::Standalone { file: file.to_owned() });
@@ -95,9 +117,8 @@ fn standalone_configurations_are_istios() {
     }
 }
 
-#[test]
 fn a_single_plugin_of_minikube_is_converted_to_istios_list_and_stays_a_list() {
-    let Some(clean) = corpus("conflist-e2e/expected/minikube_cni.conflist.clean") else { return };
+    let clean = corpus("conflist-e2e/expected/minikube_cni.conflist.clean");
     let mut single = value(&clean)["plugins"][0].clone();
     single["cniVersion"] = json!("0.3.0");
     let node = Node::new();
@@ -110,18 +131,17 @@ fn a_single_plugin_of_minikube_is_converted_to_istios_list_and_stays_a_list() {
     assert_eq!(node.names("net"), ["00-minikube_cni.conflist"]);
     let installed = value(&node.read("net/00-minikube_cni.conflist"));
     assert_eq!((&installed["name"], &installed["cniVersion"]), (&json!("rkt.kubernetes.io"), &json!("0.3.0")));
-    let expected = corpus("conflist-e2e/expected/minikube_cni.conflist.expected").unwrap();
+    let expected = corpus("conflist-e2e/expected/minikube_cni.conflist.expected");
     assert_eq!(without_intended_differences(installed, true), value(&expected));
     assert!(remove(&settings, Scope::ALL, Duration::ZERO).is_empty());
     assert_eq!(without_intended_differences(value(&node.read("net/00-minikube_cni.conflist")), true), value(&clean));
     assert_eq!((node.names("bin"), node.names("run")), (Vec::new(), Vec::new()));
 }
 
-#[test]
 fn files_that_no_runtime_loads_are_ignored() {
-    let Some(non_json) = corpus("conflist-e2e/pre/non_json.conf") else { return };
-    let noname = corpus("conflist-e2e/pre/noname_calico.conflist").unwrap();
-    let nover = corpus("conflist-e2e/pre/nover_calico.conflist").unwrap();
+    let non_json = corpus("conflist-e2e/pre/non_json.conf");
+    let noname = corpus("conflist-e2e/pre/noname_calico.conflist");
+    let nover = corpus("conflist-e2e/pre/nover_calico.conflist");
     let nameless_type = r#"{"cniVersion": "0.3.0", "name": "x"}"#;
     let typo = nover.replace("\"plugins\"", "\"pugins\"");
     for bad in [
@@ -147,10 +167,9 @@ fn files_that_no_runtime_loads_are_ignored() {
     }
 }
 
-#[test]
 fn kubeconfigs_are_istios() {
-    let Some(newhost) = corpus("conflist/kubeconfig-newhost") else { return };
-    let skip = corpus("conflist/kubeconfig-skip-tls").unwrap();
+    let newhost = corpus("conflist/kubeconfig-newhost");
+    let skip = corpus("conflist/kubeconfig-skip-tls");
     let ca = newhost.lines().find_map(|line| line.trim().strip_prefix("certificate-authority-data: ")).unwrap();
     for (expected, skip_verify) in [(newhost.as_str(), false), (skip.as_str(), true)] {
         let server = expected.lines().find_map(|line| line.trim().strip_prefix("server: ")).unwrap();

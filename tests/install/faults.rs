@@ -22,16 +22,11 @@ const DEADLINE: Duration = Duration::from_secs(10);
 struct SmallFilesystem(PathBuf);
 
 impl SmallFilesystem {
-    fn mount(path: PathBuf, size: &str) -> Option<Self> {
-        let done = mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(format!("size={size}").as_str()));
-        match done {
-            Ok(()) => Some(Self(path)),
-            Err(nix::errno::Errno::EPERM) if std::env::var_os("REQUIRE_TIERS").is_none() => {
-                eprintln!("ignored: mounting needs root");
-                None
-            }
-            Err(error) => panic!("cannot mount {}: {error}", path.display()),
-        }
+    fn mount(path: PathBuf, size: &str) -> Self {
+        let options = format!("size={size}");
+        mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+            .unwrap_or_else(|error| panic!("cannot mount {}: {error}", path.display()));
+        Self(path)
     }
 
     fn make_read_only(&self) {
@@ -52,10 +47,11 @@ fn first_failure(plan: &Plan) -> Error {
 }
 
 #[test]
+#[ignore = "mounts a file system, which requires root"]
 fn on_a_full_file_system_the_network_stays_and_no_incomplete_file() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let Some(_filesystem) = SmallFilesystem::mount(node.path("bin"), "16k") else { return };
+    let _filesystem = SmallFilesystem::mount(node.path("bin"), "16k");
     let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
     let error = first_failure(&plan).to_string();
     assert!(error.starts_with("cannot copy ") && error.contains("/bin/istio-cni"), "{error}");
@@ -65,10 +61,11 @@ fn on_a_full_file_system_the_network_stays_and_no_incomplete_file() {
 }
 
 #[test]
+#[ignore = "mounts a file system, which requires root"]
 fn the_error_of_a_read_only_directory_names_the_setting() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    let Some(filesystem) = SmallFilesystem::mount(node.path("bin"), "1m") else { return };
+    let filesystem = SmallFilesystem::mount(node.path("bin"), "1m");
     filesystem.make_read_only();
     let error = first_failure(&plan::install(&node.chained(), &Snapshot::take(&node.chained()))).to_string();
     assert!(error.contains("Set global.platform or cniBinDir"), "{error}");
@@ -103,9 +100,10 @@ fn the_error_of_a_denied_access_names_the_possible_causes() {
 }
 
 #[test]
+#[ignore = "mounts a file system, which requires root"]
 fn a_plugin_that_a_chain_still_names_stays() {
     let node = Node::new();
-    let Some(filesystem) = SmallFilesystem::mount(node.path("net"), "1m") else { return };
+    let filesystem = SmallFilesystem::mount(node.path("net"), "1m");
     node.network("10-net.conflist", LIST);
     assert!(install(&node.chained()).is_empty());
     filesystem.make_read_only();
@@ -160,6 +158,7 @@ fn with_concurrent_change(name: &str, content: &str, take: impl FnOnce(&Node)) -
 }
 
 #[test]
+#[ignore = "mounts a file system, which requires root"]
 fn a_network_that_its_owner_has_removed_or_renamed_is_not_created_again() {
     let remove = |name: &'static str| move |node: &Node| fs::remove_file(node.path("net").join(name)).unwrap();
     let (left, error) = with_concurrent_change("10-net.conflist", LIST, remove("10-net.conflist"));
@@ -180,7 +179,7 @@ fn a_network_that_its_owner_has_removed_or_renamed_is_not_created_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_is_restored_while_the_run_directory_is_full() {
     let node = Node::new();
-    let Some(_filesystem) = SmallFilesystem::mount(node.path("run"), "16k") else { return };
+    let _filesystem = SmallFilesystem::mount(node.path("run"), "16k");
     node.network("10-net.conflist", LIST);
     let mut installer = Installer::start(node.chained());
     installer.ready().await;
@@ -206,7 +205,7 @@ async fn an_entry_is_restored_after_a_reboot_while_the_run_directory_is_full() {
         node.network("10-net.conflist", LIST);
         let settings = node.settings(mode);
         assert!(install(&settings).is_empty());
-        let Some(_filesystem) = SmallFilesystem::mount(node.path("run"), "16k") else { return };
+        let _filesystem = SmallFilesystem::mount(node.path("run"), "16k");
         let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
         std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
         fs::remove_file(node.path("net").join(name)).unwrap();

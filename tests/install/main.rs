@@ -1,11 +1,9 @@
-//! Installing on directories of a real file system: Istio's own expected outputs, a crash before each step, full and
+//! Installing on directories of a real file system: a crash before each step, full and
 //! read-only file systems, other writers. README.md in this directory lists the intended differences from Istio.
 
 #![expect(clippy::disallowed_methods, reason = "tests read and write files and measure time")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
-#![expect(clippy::print_stderr, reason = "says why a test has nothing to do")]
 
-mod corpus;
 mod crashes;
 mod faults;
 mod lifecycle;

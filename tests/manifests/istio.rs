@@ -7,11 +7,10 @@ mod differences;
 mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use test_support::tier;
 
 use self::differences::{DIFFERENCES, Difference, REFUSALS};
 use self::shape::Shape;
@@ -29,9 +28,7 @@ pub(crate) struct Corpus {
 
 /// The file, or none where there is no corpus.
 pub(crate) fn corpus() -> Option<&'static Corpus> {
-    let root = env::var_os("CORPUS_DIR")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/corpus"), PathBuf::from);
-    let text = fs::read_to_string(root.join("chart.json")).ok()?;
+    let text = fs::read_to_string(tier::corpus_directory().join("chart.json")).ok()?;
     let mut file: Value = serde_json::from_str(&text).unwrap();
     let mut map = |key: &str| serde_json::from_value(file[key].take()).unwrap();
     Some(Box::leak(Box::new(Corpus { cases: map("cases"), values: map("values") })))

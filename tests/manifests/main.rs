@@ -21,6 +21,7 @@ mod tool;
 mod values;
 
 use libtest_mimic::{Arguments, Trial};
+use test_support::tier;
 
 use crate::tool::HELM;
 
@@ -78,8 +79,7 @@ fn main() {
 /// A trial for each case of the corpus, and two for the corpus as a whole.
 fn istios_cases() -> Vec<Trial> {
     let Some(corpus) = istio::corpus() else {
-        let name = "istio_chart [needs the corpus: no file chart.json]";
-        return vec![Trial::test(name, || Ok(())).with_ignored_flag(true)];
+        return vec![tier::without_corpus("istio_chart", &tier::corpus_directory().join("chart.json"))];
     };
     let case = |name: &'static str| HELM.trial(&format!("istio_chart/{name}"), move || corpus.check(name));
     let whole = [

@@ -3,7 +3,8 @@
 use std::env;
 use std::path::PathBuf;
 
-use libtest_mimic::{Completion, Failed, Trial};
+use libtest_mimic::Trial;
+use test_support::tier;
 
 /// A program of another project.
 #[derive(Clone, Copy)]
@@ -27,18 +28,11 @@ impl Tool {
 
     /// A trial that runs the program.
     pub(crate) fn trial(self, name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
-        Trial::ignorable_test(name, move || {
-            if self.program().is_some() {
-                body();
-                return Ok(Completion::Completed);
-            }
-            let Self { name, variable } = self;
-            let missing = format!("{name} is neither named by {variable} nor on the PATH");
-            let required = env::var("REQUIRE_TIERS").unwrap_or_default();
-            if required.split(',').any(|tier| tier == name) {
-                return Err(Failed::from(format!("REQUIRE_TIERS names {name}, but {missing}")));
-            }
-            Ok(Completion::ignored_with(missing))
+        let Self { name: tool, variable } = self;
+        let missing = self.program().is_none().then(|| format!("{tool} is neither named by {variable} nor on the PATH"));
+        tier::trial(tool, name, missing, || {
+            body();
+            Ok(())
         })
     }
 }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
+use crate::tier;
 use istio_cni::converge::{OnDifference, Options};
 use istio_cni::netfilter::{Backend, Forced};
 use istio_cni::netns::Netns;
@@ -157,8 +158,7 @@ pub fn trial(name: impl Into<String>, needs: &'static [&'static str], body: impl
             body();
             return Ok(Completion::Completed);
         };
-        let required = std::env::var("REQUIRE_TIERS").unwrap_or_default();
-        if required.split(',').any(|tier| tier == "netns") {
+        if tier::required("netns") {
             return Err(Failed::from(format!("REQUIRE_TIERS names netns, but {missing}")));
         }
         Ok(Completion::ignored_with(missing))

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value as Json;
 
+use test_support::tier;
+
 use crate::go::{self, Request};
 use crate::table;
 
@@ -13,7 +15,7 @@ pub(crate) const CASES: u32 = 1500;
 
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
-        return vec![Trial::test(format!("random [{missing}]"), || Ok(())).with_ignored_flag(true)];
+        return vec![tier::trial("go", "random", Some(missing), || Ok(()))];
     }
     vec![
         Trial::test("random templates", || run(template())),

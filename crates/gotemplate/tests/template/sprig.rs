@@ -4,6 +4,8 @@ use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
+use test_support::tier;
+
 use crate::go::{self, Request};
 use crate::table;
 
@@ -225,7 +227,7 @@ fn argument(kind: &str) -> &'static [&'static str] {
 
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
-        return vec![Trial::test(format!("each function of sprig [{missing}]"), || Ok(())).with_ignored_flag(true)];
+        return vec![tier::trial("go", "each function of sprig", Some(missing), || Ok(()))];
     }
     vec![Trial::test("each function of sprig", each)]
 }

@@ -4,6 +4,8 @@ use gotemplate::Delims;
 use libtest_mimic::{Failed, Trial};
 use serde_json::{Value as Json, json};
 
+use test_support::tier;
+
 use crate::go::{self, Request};
 
 /// One file of templates, separated by lines of `---`.
@@ -15,7 +17,7 @@ const SPRIG: &str = include_str!("sprig.txt");
 /// Trials, or one that is ignored with the reason.
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
-        return vec![Trial::test(format!("table [{missing}]"), || Ok(())).with_ignored_flag(true)];
+        return vec![tier::trial("go", "table", Some(missing), || Ok(()))];
     }
     let brackets = "a [[ if eq .n 1.5 ]]{{ .s }}[[ .s -]] b[[ end ]]";
     vec![

@@ -1,0 +1,38 @@
+//! Tiers: trials that need more than a compiler, and the corpus of Istio's expected outputs.
+//!
+//! A trial without its input is ignored with the reason, never passed; `REQUIRE_TIERS` makes it a failure.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libtest_mimic::{Completion, Failed, Trial};
+
+/// Whether `REQUIRE_TIERS` names a tier.
+pub fn required(tier: &str) -> bool {
+    env::var("REQUIRE_TIERS").unwrap_or_default().split(',').any(|required| required == tier)
+}
+
+/// A trial that is ignored if its input is missing, unless the tier is required. `missing`: the reason.
+pub fn trial(
+    tier: &'static str,
+    name: impl Into<String>,
+    missing: Option<String>,
+    body: impl FnOnce() -> Result<(), Failed> + Send + 'static,
+) -> Trial {
+    Trial::ignorable_test(name, move || match missing {
+        None => body().map(|()| Completion::Completed),
+        Some(reason) if required(tier) => Err(format!("REQUIRE_TIERS names {tier}, but {reason}").into()),
+        Some(reason) => Ok(Completion::ignored_with(reason)),
+    })
+}
+
+/// The directory of the corpus: `CORPUS_DIR`, by default `../shared/corpus` beside the repository.
+pub fn corpus_directory() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
+    env::var_os("CORPUS_DIR").map_or_else(beside, PathBuf::from)
+}
+
+/// A trial for a part of the corpus that is missing.
+pub fn without_corpus(name: &str, missing: &Path) -> Trial {
+    trial("corpus", name, Some(format!("{} does not exist", missing.display())), || Ok(()))
+}

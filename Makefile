@@ -36,22 +36,27 @@ export HELM := $(TOOLS)/bin/helm
 export PROMTOOL := $(TOOLS)/bin/promtool
 # Kernels of Debian releases, one directory for each version.
 export KERNELS := $(TOOLS)/kernels
-SUITES   := golden cli oracle manifests pod repair install agent template inject dapr webhook netns cri cluster
+# Each suite with the least number of its tests and further arguments.
+COUNTS   := tests/counts
+SUITES   := $(shell cut -d" " -f1 $(COUNTS))
+# The compiler of fuzz targets, which need unstable features; the programs' is in rust-toolchain.toml.
+export NIGHTLY := nightly-2026-05-20
 
 # Each phase is a line with its time; on a terminal cargo shows its progress, too.
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs pod-programs reference lint deny fmt setup packages target nightly cnitool helm promtool manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test kernels bench fuzz build image programs pod-programs reference lint deny fmt doc machete charts image-reproducible setup packages target nightly cnitool helm promtool manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=helm,promtool,netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make test    every test (REQUIRE_TIERS=corpus,go,helm,promtool,netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make kernels the netns tier on the kernels of Debian 11, 12 and 13, and without parts of one'
 	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
 	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (30)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make reference  the tables of docs/reference, from the definitions in the code'
-	@echo 'make lint    format, clippy, licences and bans'
+	@echo 'make image-reproducible  builds both images twice and compares their digests: an hour'
+	@echo 'make lint    format, clippy, documentation, licences and bans, unused dependencies, charts'
 
 require-demo require-test: require-%:
 	@tests/support/make/require $*
@@ -65,8 +70,9 @@ test: require-test build programs cnitool helm promtool kube containerd2
 	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib
 	$(PHASE) 'unit tests with the features of the plugin' cargo test --quiet --no-default-features --lib
 	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
-	@for suite in $(SUITES); do \
-	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite || exit 1; done
+	@while read -r suite least arguments <&3; do tests/support/make/count $$suite $$least && \
+	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite -- $$arguments || exit 1; \
+	done 3< $(COUNTS)
 
 # KERNELS_ARGS="'6.1 without IPv6'" boots one of them.
 kernels: build programs
@@ -100,6 +106,15 @@ image: build
 	cargo build --quiet --workspace --bin image
 	target/debug/image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
+# Two builds from nothing in the same directory, for each architecture.
+image-reproducible:
+	@for arch in amd64 arm64; do \
+	  for build in 1 2; do \
+	    rm -rf target/*-unknown-linux-musl/release target/*-unknown-linux-musl/plugin && $(MAKE) --no-print-directory image ARCH=$$arch && \
+	    sha256sum < target/image/install-cni-$$arch.tar > target/image/$$arch.$$build || exit 1; done; \
+	  cmp target/image/$$arch.1 target/image/$$arch.2 || { echo "✗ two builds for $$arch differ" >&2; exit 1; }; \
+	  echo "✓ $$arch: $$(cat target/image/$$arch.1)"; done
+
 # Built alone and without default features, so that they are small.
 STATIC_TEST_PROGRAMS := --package istio-cni-test-programs --no-default-features
 # Programs that tests run in namespaces and in pods, whose images contain only a static program. With the examples, which use
@@ -116,32 +131,45 @@ pod-programs: setup
 reference:
 	UPDATE=1 cargo test --quiet --lib reference::tables_are_current
 
-lint: fmt deny
+lint: fmt deny machete doc charts
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 
 fmt:
 	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path fuzz/Cargo.toml
+
+# Links and code blocks of the documentation; make test runs its examples.
+doc:
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
 
 deny: $(HOME)/.cargo/bin/cargo-deny
 	cargo deny --log-level error check licenses bans sources
+	@if cargo deny --log-level off fetch db >/dev/null 2>&1; \
+	  then cargo deny --log-level error check --disable-fetch advisories; \
+	  else echo '· advisories are not checked: their database cannot be fetched' >&2; fi
 
-$(HOME)/.cargo/bin/cargo-deny:
-	cargo install --quiet --locked cargo-deny
+# Dependencies that no source uses.
+machete: $(HOME)/.cargo/bin/cargo-machete
+	cargo machete
+
+charts: helm
+	@if [ -x $(HELM) ]; then $(HELM) lint --quiet --strict install/helm/*; \
+	  else echo '· charts are not linted: there is no helm' >&2; fi
+
+$(HOME)/.cargo/bin/cargo-%:
+	cargo install --quiet --locked cargo-$*
 
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 # As many targets at a time as there are processors. FUZZ_TARGETS=yaml runs one.
 fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
-	$(PHASE) 'build the fuzz targets' cargo +nightly fuzz build
+	$(PHASE) 'build the fuzz targets' cargo +$(NIGHTLY) fuzz build
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P "$$(nproc)" -I TARGET \
 	  tests/support/make/phase 'fuzz: TARGET' tests/support/make/fuzz $(FUZZ_SECONDS) TARGET
 
 nightly:
-	@rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
-
-$(HOME)/.cargo/bin/cargo-fuzz:
-	cargo install --quiet --locked cargo-fuzz
+	@rustup toolchain list | grep -q '^$(NIGHTLY)' || rustup toolchain install $(NIGHTLY) --profile minimal
 
 setup: packages target
 

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use istio_cni::inject::apply;
-use istio_cni::inject::istio::{BuiltIn, Injector, InjectionOutcome, Request};
+use istio_cni::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 

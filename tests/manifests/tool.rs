@@ -29,7 +29,8 @@ impl Tool {
     /// A trial that runs the program.
     pub(crate) fn trial(self, name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
         let Self { name: tool, variable } = self;
-        let missing = self.program().is_none().then(|| format!("{tool} is neither named by {variable} nor on the PATH"));
+        let missing =
+            self.program().is_none().then(|| format!("{tool} is neither named by {variable} nor on the PATH"));
         tier::trial(tool, name, missing, || {
             body();
             Ok(())

@@ -14,7 +14,7 @@ pub mod lookup;
 #[cfg(feature = "daemons")]
 pub mod watch;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "daemons"))]
 pub(crate) use extract::ANNOTATIONS;
 pub use extract::{ApiPod, Error as ExtractError};
 pub use facts::{PodFacts, PodName, ProxyContainer};

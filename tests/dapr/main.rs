@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use istio_cni::inject::dapr::Glob;
 use libtest_mimic::{Arguments, Failed, Trial};
 use proptest::prelude::{Strategy, any, prop_oneof};
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use test_support::{go, tier};
 
@@ -85,7 +85,9 @@ fn globs() -> Result<(), Failed> {
     let directory = tempfile::tempdir()?;
     let go = Mutex::new(Go::start(directory.path()).map_err(|error| format!("{error:#}"))?);
     let fail = |error: String| TestCaseError::fail(error);
-    let mut runner = TestRunner::new(Config { cases: 20_000, failure_persistence: None, ..Config::default() });
+    let kept = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/dapr.txt"));
+    let config = Config { cases: 20_000, failure_persistence: Some(Box::new(kept)), ..Config::default() };
+    let mut runner = TestRunner::new(config);
     let compare = |(pattern, name): (String, String)| {
         let mut go = go.lock().map_err(|_| fail("Go's answer was none".to_owned()))?;
         let theirs = go.ask(&pattern, &name).map_err(|error| fail(format!("{error:#}")))?;

@@ -7,7 +7,7 @@ use istio_cni::inject::istio::{
 use istio_cni::inject::{apply, diff};
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
-use proptest::test_runner::{Config as Runs, TestRunner};
+use proptest::test_runner::{Config as Runs, FileFailurePersistence, TestRunner};
 use serde_json::{Value, json};
 
 type Property = fn() -> Result<(), Failed>;
@@ -27,7 +27,9 @@ pub(crate) fn run<T: std::fmt::Debug>(
     strategy: &impl Strategy<Value = T>,
     check: impl Fn(T) -> Result<(), Failed>,
 ) -> Result<(), Failed> {
-    let mut runner = TestRunner::new(Runs { cases: 300, failure_persistence: None, ..Runs::default() });
+    let kept = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/inject.txt"));
+    let runs = Runs { cases: 300, failure_persistence: Some(Box::new(kept)), ..Runs::default() };
+    let mut runner = TestRunner::new(runs);
     let check = |value| {
         check(value).map_err(|failed| {
             proptest::test_runner::TestCaseError::fail(failed.message().unwrap_or_default().to_owned())

@@ -7,14 +7,15 @@ use istio_cni::rules::{self, RuleSet};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 
 /// Each case creates and programs namespaces: fewer than proptest's default.
 const CASES: u32 = 64;
 
 /// Runs a check, which panics on failure, on the rules of random redirections.
 pub(crate) fn check(check: impl Fn(&RuleSet)) {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let kept = FileFailurePersistence::Direct(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/netns.txt"));
+    let config = Config { cases: CASES, failure_persistence: Some(Box::new(kept)), ..Config::default() };
     let run = TestRunner::new(config).run(&rule_set(), |wanted| {
         check(&wanted);
         Ok(())

@@ -2,7 +2,7 @@
 
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 use serde_json::Value as Json;
 
 use test_support::tier;
@@ -12,6 +12,12 @@ use crate::table;
 
 /// How many templates each trial draws.
 pub(crate) const CASES: u32 = 1500;
+
+/// Failures are kept as cases beside the package, and tried first in every later run.
+pub(crate) fn config() -> Config {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/template.txt");
+    Config { failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))), ..Config::default() }
+}
 
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
@@ -30,7 +36,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn run(templates: impl Strategy<Value = String>) -> Result<(), Failed> {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: CASES, ..config() };
     let checked = TestRunner::new(config).run(&templates, |text| {
         let same = table::same(&Request::new(&text, table::data()));
         same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))
@@ -40,7 +46,7 @@ fn run(templates: impl Strategy<Value = String>) -> Result<(), Failed> {
 
 /// Kubernetes' YAML of any JSON whose characters YAML can read.
 fn yaml() -> Result<(), Failed> {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: CASES, ..config() };
     let checked = TestRunner::new(config).run(&any_json(), |data| {
         let same = table::same(&Request::with_sprig("{{ toYaml . }}", data));
         same.map_err(|failed| TestCaseError::fail(failed.message().unwrap_or_default().to_owned()))

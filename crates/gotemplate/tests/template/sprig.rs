@@ -7,6 +7,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use test_support::tier;
 
 use crate::go::{self, Request};
+use crate::random;
 use crate::table;
 
 /// How many calls of each function are drawn.
@@ -234,7 +235,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 /// Calls that differ, at most one for each function.
 fn each() -> Result<(), Failed> {
-    let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: 0, ..Config::default() };
+    let config = Config { cases: CASES, max_shrink_iters: 0, ..random::config() };
     let different: Vec<String> = CALLS
         .lines()
         .filter_map(|call| {

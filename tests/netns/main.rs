@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
 mod backends;
+mod by_hand;
 mod converge;
 mod encoder;
 mod families;
@@ -24,6 +25,7 @@ use libtest_mimic::Arguments;
 fn main() -> ExitCode {
     let trials = [
         backends::trials(),
+        by_hand::trials(),
         converge::trials(),
         encoder::trials(),
         families::trials(),

@@ -58,8 +58,8 @@ pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
 }
 
-/// Annotations that hold JSON, besides those that are checked.
-const READ: [&str; 2] = [annotation::OVERRIDES, annotation::STATUS];
+/// Annotations that hold JSON or lists, besides those that are checked.
+const READ: [&str; 4] = [annotation::OVERRIDES, annotation::STATUS, annotation::TEMPLATES, annotation::SCRAPE_TARGETS];
 /// One byte can be an element of a list in JSON or YAML.
 const STEPS_PER_BYTE: usize = 2;
 
@@ -199,6 +199,16 @@ mod tests {
             let Err(Error::Annotation { allowed, .. }) = check(&pod(longest + 1)) else { panic!("{name} is accepted") };
             assert_eq!(allowed, plugin.allowed, "{name}");
             check(&pod(longest)).unwrap();
+        }
+    }
+
+    #[test]
+    fn each_list_that_injection_reads_is_charged() {
+        for name in [annotation::TEMPLATES, annotation::SCRAPE_TARGETS, annotation::OVERRIDES, annotation::STATUS] {
+            let pod = json!({"metadata": {"annotations": {name: "1,".repeat(1000)}}});
+            let mut budget = Budget::default();
+            charge(&pod, &mut budget).unwrap();
+            assert_eq!(Budget::default().left().steps - budget.left().steps, 4000, "{name}");
         }
     }
 }

@@ -148,12 +148,12 @@ fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Ve
     let request = Request { native_sidecars, ..Request::new(pod, namespace) };
     match loaded.injector.review(&request) {
         Ok(InjectionOutcome::Skipped(decision)) => {
-            warnings.extend(decision.remark.iter().map(ToString::to_string));
-            (Injection::No { rule: decision.reason.word(), reason: decision.reason.to_string() }, pod.clone())
+            warnings.extend(decision.warning.iter().map(ToString::to_string));
+            (Injection::No { rule: decision.reason.label(), reason: decision.reason.to_string() }, pod.clone())
         }
         Ok(InjectionOutcome::Injected { decision, injected: Injected { pod: injected, warnings: ignored, .. } }) => {
-            warnings.extend(decision.remark.iter().map(ToString::to_string).chain(ignored));
-            let (rule, reason) = (decision.reason.word(), decision.reason.to_string());
+            warnings.extend(decision.warning.iter().map(ToString::to_string).chain(ignored));
+            let (rule, reason) = (decision.reason.label(), decision.reason.to_string());
             (Injection::Yes { rule, reason, added: added(pod, &injected) }, injected)
         }
         Err(error) => (Injection::Fails(error.to_string()), pod.clone()),

@@ -1,12 +1,12 @@
-//! Istio's injection: who gets a sidecar, and what becomes of the pod.
+//! Istio's injection: decides whether a pod gets a sidecar, and injects it.
 //!
 //! ```text
 //! config, values, mesh ─ parsed once ─▶ Injector
-//! pod ─ policy ─▶ Decision ─ yes ─ templates ─▶ overlay ─ merge ─▶ pod ─ what the pod says, probes, metrics, status ─▶ patch
+//! pod ─ policy ─▶ Decision ─ inject ─ templates ─▶ overlay ─ merge ─▶ pod ─ overrides, probes, metrics, status ─▶ patch
 //! ```
 //!
 //! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each document.
-//! Nothing here reads a file or asks a server. What is remembered from pod to pod is what a rendered text means.
+//! No function reads a file or calls a server. The only state shared by pods is the cache of parsed overlays.
 
 mod annotations;
 mod builtin;
@@ -47,7 +47,7 @@ pub use documents::{Document, Native, Skipped};
 pub use error::Error;
 pub use mesh::Mesh;
 pub use owner::Owner;
-pub use policy::{Decision, Era, Policy, Reason, Remark};
+pub use policy::{Decision, Era, Policy, Reason, Warning};
 pub use settings::Settings;
 pub use values::Values;
 
@@ -56,27 +56,27 @@ use overlay::Overlays;
 use settings::Program;
 use subject::Subject;
 
-/// What is asked about one pod.
+/// The pod of a review, with the facts on which its injection depends.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    /// The pod, as the API server sent it.
+    /// The pod in the API server's request.
     pub pod: &'a Value,
-    /// The namespace in which it will be, where it names none.
+    /// The namespace of the request, for pods that name none.
     pub namespace: &'a str,
-    /// The namespace's annotations; only OpenShift's ranges are read.
+    /// The namespace's annotations; only those of OpenShift's ID ranges are read.
     pub namespace_annotations: Option<&'a BTreeMap<String, String>>,
-    /// `ProxyConfig` resources of the root namespace and the pod's.
+    /// The `ProxyConfig` resources of the root namespace and the pod's namespace.
     pub proxy_configs: &'a [Value],
-    /// Variables for the sidecar, from the webhook's URL.
+    /// Environment variables for the sidecar, from the webhook's URL.
     pub env: BTreeMap<String, String>,
-    /// Whether the cluster's nodes have native sidecars.
+    /// Whether sidecars are native ones, unless the pod's annotation decides.
     pub native_sidecars: bool,
-    /// What the review may spend.
+    /// The budget of the review.
     pub budget: Budget,
 }
 
 impl<'a> Request<'a> {
-    /// A pod of which no more is known than where it will be.
+    /// A request without further facts.
     pub fn new(pod: &'a Value, namespace: &'a str) -> Self {
         Self {
             pod,
@@ -90,18 +90,13 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What becomes of a pod.
+/// The result of a review.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InjectionOutcome<'a> {
-    /// It stays as it is.
+    /// The pod stays unchanged.
     Skipped(Decision),
-    /// It gets a sidecar.
-    Injected {
-        /// Why.
-        decision: Decision,
-        /// What it becomes.
-        injected: Injected<'a>,
-    },
+    /// The pod gets a sidecar.
+    Injected { decision: Decision, injected: Injected<'a> },
 }
 
 /// A pod with its sidecar.
@@ -111,23 +106,23 @@ pub struct Injected<'a> {
     original: &'a Value,
     /// The pod with its sidecar.
     pub pod: Value,
-    /// What of the pod's annotations was passed over, for whoever made the pod.
+    /// Warnings about ignored annotations, for the pod's author.
     pub warnings: Vec<String>,
-    /// How it was made, where it was made step by step.
-    steps: Option<Vec<Operation>>,
+    /// The patch of a legacy template, which is part of its result.
+    operations: Option<Vec<Operation>>,
 }
 
 impl Injected<'_> {
-    /// What makes the pod of the one that came.
+    /// The patch from the original to the injected pod.
     pub fn patch(&self) -> Vec<Operation<&Value>> {
-        match &self.steps {
-            Some(steps) => steps.iter().map(Operation::borrowed).collect(),
+        match &self.operations {
+            Some(operations) => operations.iter().map(Operation::borrowed).collect(),
             None => patch::diff(self.original, &self.pod),
         }
     }
 }
 
-/// Injects sidecars by one configuration. Cheap to share; a new configuration is a new injector.
+/// Injects sidecars by one configuration. A new configuration requires a new injector.
 #[derive(Debug)]
 pub struct Injector {
     config: Config,
@@ -135,12 +130,10 @@ pub struct Injector {
 }
 
 impl Injector {
-    /// An injector for this configuration.
     pub fn new(config: Config) -> Self {
         Self { config, overlays: Overlays::default() }
     }
 
-    /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -153,7 +146,7 @@ impl Injector {
     /// Decides about a pod and injects it.
     ///
     /// # Errors
-    /// The pod should get a sidecar and cannot; the text is meant for whoever made the pod.
+    /// The pod cannot get the sidecar that the decision requires; the text is for the pod's author.
     pub fn review<'a>(&self, request: &Request<'a>) -> Result<InjectionOutcome<'a>, Error> {
         let pod = request.pod;
         let namespace = namespace_of(pod, request.namespace);
@@ -168,16 +161,17 @@ impl Injector {
         match &self.config.settings.program {
             Program::Legacy(program) => {
                 let subject = Subject::plain(pod, Owner::of_legacy_pod(pod, namespace), proxy_config);
-                let steps = legacy::inject(&self.config, program, &subject, budget)?;
-                let patched = legacy::patched(pod, &steps)?;
-                let injected = Injected { original: pod, pod: patched, warnings: Vec::new(), steps: Some(steps) };
+                let operations = legacy::inject(&self.config, program, &subject, budget)?;
+                let patched = legacy::patched(pod, &operations)?;
+                let injected =
+                    Injected { original: pod, pod: patched, warnings: Vec::new(), operations: Some(operations) };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {
                 let openshift = self.config.platform == Platform::OpenShift;
                 let mut original = std::borrow::Cow::Borrowed(pod);
                 if openshift {
-                    openshift::clear_stamped_user(original.to_mut());
+                    openshift::clear_default_user(original.to_mut());
                 }
                 let ids = request.namespace_annotations.filter(|_| openshift).map(openshift::ids);
                 let subject = Subject {
@@ -191,14 +185,14 @@ impl Injector {
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
                 let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;
-                let injected = Injected { original: pod, pod: merged, warnings, steps: None };
+                let injected = Injected { original: pod, pod: merged, warnings, operations: None };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }
         }
     }
 }
 
-/// The pod's own namespace, else the one in which it will be made.
+/// The namespace that the pod names, else that of the request.
 fn namespace_of<'a>(pod: &'a Value, namespace: &'a str) -> &'a str {
     match super::pod::text(super::pod::metadata(pod), "namespace") {
         "" => namespace,

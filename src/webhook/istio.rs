@@ -113,11 +113,11 @@ fn outcome_of(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
         istio::InjectionOutcome::Skipped(decision) => (decision, None),
         istio::InjectionOutcome::Injected { decision, injected } => (decision, Some(injected)),
     };
-    let (rule, mut reason) = (decision.reason.word(), decision.reason.to_string());
+    let (rule, mut reason) = (decision.reason.label(), decision.reason.to_string());
     let mut warnings: Vec<String> =
-        decision.remark.iter().map(|remark| format!("{remark}: {}", decision.sentence())).collect();
-    if let Some(remark) = &decision.remark {
-        reason += &format!("; {remark}");
+        decision.warning.iter().map(|warning| format!("{warning}: {}", decision.sentence())).collect();
+    if let Some(warning) = &decision.warning {
+        reason += &format!("; {warning}");
     }
     warnings.extend(injected.iter().flat_map(|injected| injected.warnings.iter().cloned()));
     let verdict = match injected.map(|injected| serde_json::to_vec(&injected.patch())) {

@@ -220,7 +220,7 @@ fn skipped_pods() -> Result<(), Failed> {
     run(&pod(), |mut pod| {
         pod["spec"]["hostNetwork"] = true.into();
         match review(&injector, &pod, true)? {
-            InjectionOutcome::Skipped(decision) if decision.reason.word() == "host_network" => Ok(()),
+            InjectionOutcome::Skipped(decision) if decision.reason.label() == "host_network" => Ok(()),
             outcome => Err(format!("{outcome:?}").into()),
         }
     })

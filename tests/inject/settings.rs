@@ -146,7 +146,7 @@ fn policy() -> Result<(), Failed> {
         let settings = Settings::parse(&format!("{policy}templates: {{sidecar: 'spec: {{}}'}}"), None)?;
         let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
         let decision = injector.decide(&asks, "shop");
-        let reason = decision.reason.word();
+        let reason = decision.reason.label();
         if decision.inject != injects || (reason == "invalid_policy") == injects {
             return Err(format!("{policy:?}: {decision:?}, {reason}").into());
         }

@@ -1,6 +1,6 @@
-//! Annotations that are checked before a template sees them.
+//! Checks of annotations before templates use them.
 //!
-//! What a template splices into YAML must not be able to become more than one scalar there.
+//! Templates insert annotations into YAML, where each must be a single scalar.
 
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
@@ -19,7 +19,7 @@ const INCLUDED: &str = "\"*\" or a comma-separated list of CIDRs such as 10.0.0.
 const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as excludeIPRanges of the values";
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
-/// What each annotation must be.
+/// The check of each annotation.
 const CHECKS: [(&str, Check); 29] = [
     (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
     (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
@@ -49,18 +49,18 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::CAP_NET_BIND_SERVICE, printable),
     (annotation::DISCOVERY_ADDRESS, printable),
     (annotation::NETWORKS, |v| no_control(v, "text without control characters other than line breaks", "\n\r\t")),
-    // `mesh` has read it by then.
+    // `mesh` has already parsed it.
     (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
 
-/// Whether an annotation is one of those that Istio knows and checks.
+/// Whether an annotation is one of Istio's that are checked.
 pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
 }
 
-/// Annotations that hold JSON or lists, besides those that are checked.
+/// Annotations with JSON or lists, in addition to those that are checked.
 const READ: [&str; 4] = [annotation::OVERRIDES, annotation::STATUS, annotation::TEMPLATES, annotation::SCRAPE_TARGETS];
-/// One byte can be an element of a list in JSON or YAML.
+/// The steps per byte, since a byte can be an element of a list in JSON or YAML.
 const STEPS_PER_BYTE: usize = 2;
 
 /// The values that an annotation may have, in words.
@@ -70,10 +70,10 @@ pub(crate) fn allowed(name: &str) -> Option<&'static str> {
     check("\0").err()
 }
 
-/// Charges the reading of all annotations that injection reads.
+/// Charges the reading of all annotations that the injection reads.
 ///
 /// # Errors
-/// They are too long.
+/// The annotations exceed the budget.
 pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
     let names = CHECKS.iter().map(|(name, _)| *name).chain(READ);
     let bytes: usize = names.filter_map(|name| pod::annotation(pod, name)).map(str::len).sum();
@@ -83,7 +83,7 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 /// Checks all annotations of a pod.
 ///
 /// # Errors
-/// The first that is not what it must be.
+/// The first invalid annotation.
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {
@@ -107,7 +107,7 @@ fn number(value: &str) -> Result<(), &'static str> {
     whole::<u32>(value, NUMBER)
 }
 
-/// Digits alone: Go's parser of unsigned numbers takes no sign, where Rust's takes a plus.
+/// Checks an unsigned number. Go's parser refuses a plus sign, which Rust's accepts.
 fn whole<T: std::str::FromStr>(value: &str, allowed: &'static str) -> Result<(), &'static str> {
     let parsed = value.starts_with(|c: char| c.is_ascii_digit()).then(|| value.parse::<T>().ok()).flatten();
     parsed.map(drop).ok_or(allowed)
@@ -151,7 +151,7 @@ mod tests {
     use crate::redirect::annotations::from_pod;
 
     #[test]
-    fn each_annotation_says_what_it_must_be() {
+    fn an_invalid_annotation_is_refused_with_its_valid_values() {
         let pod = |name: &str, value: &str| json!({"metadata": {"annotations": {name: value}}});
         let wrong = [
             (annotation::INTERCEPTION_MODE, "redirect"),

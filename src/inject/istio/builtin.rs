@@ -1,4 +1,4 @@
-//! A configuration of our own, compiled in: a proxy and its validation without any ConfigMap.
+//! The built-in configuration: a proxy and its validation, without a ConfigMap.
 
 use serde_json::json;
 
@@ -6,25 +6,25 @@ use super::config::{Config, Platform};
 use super::{Error, Mesh, Settings, Values};
 use crate::contract::port;
 
-/// The istiod of the default revision.
+/// The address of the default revision's istiod.
 const DISCOVERY: &str = "istiod.istio-system.svc:15012";
 
 const SETTINGS: &str = include_str!("builtin/config.yaml");
 
-/// What can be said about it.
+/// The settings of the built-in configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BuiltIn {
-    /// Image of the proxy.
+    /// The proxy's image.
     pub proxy_image: String,
-    /// Arguments of the proxy.
+    /// The proxy's arguments.
     pub proxy_args: Vec<String>,
-    /// Image that runs `istio-iptables --run-validation`.
+    /// The image for `istio-iptables --run-validation`.
     pub validation_image: String,
-    /// Where outbound traffic goes.
+    /// The proxy's port for outbound traffic.
     pub outbound_port: u16,
-    /// Where inbound traffic goes.
+    /// The proxy's port for inbound traffic.
     pub inbound_port: u16,
-    /// `host:port` of istiod, for discovery and as CA; empty: the proxy belongs to no mesh.
+    /// The address `host:port` of istiod, for discovery and as CA; empty: no mesh.
     pub discovery: String,
 }
 
@@ -43,10 +43,10 @@ impl Default for BuiltIn {
 }
 
 impl BuiltIn {
-    /// The configuration. Metrics and the probes of other containers stay the application's, for the proxy may be any.
+    /// Returns the configuration. Metrics are not merged and probes not rewritten, because the image may be any proxy.
     ///
     /// # Errors
-    /// None that an image or a port could cause; the types are those of a configuration that was read.
+    /// The built-in texts are invalid, which no setting causes.
     pub fn config(&self) -> Result<Config, Error> {
         let resources = json!({
             "limits": {"cpu": "2", "memory": "1Gi"},
@@ -120,7 +120,7 @@ mod tests {
         assert!(pod["metadata"]["annotations"].get("prometheus.io/port").is_none());
     }
 
-    /// The named one of a list.
+    /// Returns the item with this name.
     fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
         list.as_array().unwrap().iter().find(|item| item["name"] == name).unwrap_or_else(|| panic!("no {name}: {list}"))
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_without_a_mesh_waits_for_no_istiod() {
+    fn a_proxy_without_a_mesh_does_not_wait_for_istiod() {
         let alone = injected(&BuiltIn { discovery: String::new(), ..BuiltIn::default() }, true, &pod());
         let proxy = &alone["spec"]["initContainers"][1];
         assert_eq!((proxy.get("readinessProbe"), proxy.get("startupProbe")), (None, None));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_native_sidecar_stands_behind_its_validation() {
+    fn a_native_sidecar_follows_its_validation() {
         let pod = injected(&BuiltIn::default(), true, &pod());
         let names: Vec<_> = pod["spec"]["initContainers"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
         assert_eq!(names, ["istio-validation", "istio-proxy"]);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn transparent_proxying_needs_a_privileged_proxy_and_none_no_validation() {
+    fn tproxy_requires_a_privileged_proxy_and_none_omits_validation() {
         let mode = |mode: &str| {
             let mut pod = pod();
             pod["metadata"]["annotations"] = json!({"sidecar.istio.io/interceptionMode": mode});

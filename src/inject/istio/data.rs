@@ -1,4 +1,4 @@
-//! What templates are rendered with: the names of Istio's `SidecarTemplateData` over the pod and the configuration.
+//! The templates' data: Istio's `SidecarTemplateData`, with the pod and the configuration.
 
 use gotemplate::{Record, Value};
 use serde_json::Value as Json;
@@ -14,7 +14,7 @@ use crate::inject::pod;
 pub(super) struct Data<'a> {
     config: &'a Config,
     subject: &'a Subject<'a>,
-    /// The pod as templates see it.
+    /// The pod without the additions of an earlier injection.
     pod: &'a Json,
     proxy_image: String,
     init_image: String,
@@ -32,7 +32,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The data as the template engine takes it.
+    /// Returns the data as a value of the template engine.
     pub(super) fn value(&self) -> Value<'_> {
         let owner = &self.subject.owner;
         let text = |text| Value::from(text);

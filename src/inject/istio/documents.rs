@@ -1,6 +1,6 @@
-//! Workloads from files: their pods get a sidecar where they stand, in the document.
+//! Injection of workloads in documents, as `istioctl kube-inject` does.
 //!
-//! Of the policy only what the pod itself says is honoured, for whoever asks by hand wants it done.
+//! Of the policy only the pod's own label or annotation applies, because the user has requested the injection.
 
 use std::fmt;
 
@@ -14,34 +14,32 @@ use super::{Error, Injector, Owner, legacy, pipeline};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
-/// A workload that stays as it is, and why; for the person who asked.
+/// A workload that stays unchanged, with the reason for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// Its kind.
     pub kind: String,
     /// `namespace/name`, or the name where it has no namespace.
     pub name: String,
-    /// Why.
     pub decision: Decision,
 }
 
 /// What becomes of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
-    /// Nothing: it has no pod that injection knows of. Its text should be kept as it is.
+    /// The document is not a known workload. Its text should stay unchanged.
     Untouched,
-    /// It is a workload; each pod that got no sidecar is listed.
+    /// The document is a workload or a list.
     Workload {
-        /// The document with its sidecars.
+        /// The document with the sidecars.
         document: Value,
-        /// Workloads in it that stay as they are.
+        /// The workloads that stay unchanged.
         skipped: Vec<Skipped>,
-        /// What of its annotations was passed over, each with the workload's name.
+        /// Warnings about ignored annotations, each with the workload's name.
         warnings: Vec<String>,
     },
 }
 
-/// Whether pods have native sidecars: those of the named node, or those that no node is chosen for.
+/// Returns whether pods on this node, or without a node, get native sidecars.
 pub type Native<'a> = &'a dyn Fn(Option<&str>) -> bool;
 
 impl fmt::Display for Skipped {
@@ -58,16 +56,16 @@ impl fmt::Display for Skipped {
 }
 
 impl Injector {
-    /// Injects the workload that a document is, or those that it lists.
+    /// Injects a workload, or all workloads of a list.
     ///
     /// # Errors
-    /// A pod should get a sidecar and cannot, or a workload has none.
+    /// A pod cannot get its sidecar, or a workload has no pod.
     pub fn inject_document(&self, mut document: Value, native: Native<'_>) -> Result<Document, Error> {
-        let mut told = Told::default();
+        let mut messages = Messages::default();
         let is_workload = workload::for_each(&mut document, &mut |document: &mut Value, kind| {
-            self.inject_workload(document, kind, native, &mut told)
+            self.inject_workload(document, kind, native, &mut messages)
         })?;
-        let Told { skipped, warnings } = told;
+        let Messages { skipped, warnings } = messages;
         Ok(if is_workload { Document::Workload { document, skipped, warnings } } else { Document::Untouched })
     }
 
@@ -76,7 +74,7 @@ impl Injector {
         document: &mut Value,
         kind: Kind,
         native: Native<'_>,
-        told: &mut Told,
+        messages: &mut Messages,
     ) -> Result<(), Error> {
         let (metadata, spec) = kind.pointers();
         let Some(subject) = workload::pod(document, (metadata, spec)) else {
@@ -84,26 +82,26 @@ impl Injector {
             return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
         let namespace = pod::text(pod::metadata(&subject), "namespace");
-        let mut decision = by_hand(&self.config().settings.policy).decide(&subject, namespace);
-        if decision.inject && self.keeps_sidecars() && legacy::kube_inject::has_sidecar(&subject) {
-            decision = Decision { inject: false, reason: Reason::Injected, remark: None };
+        let mut decision = document_policy(&self.config().settings.policy).decide(&subject, namespace);
+        if decision.inject && self.skips_injected_pods() && legacy::kube_inject::has_sidecar(&subject) {
+            decision = Decision { inject: false, reason: Reason::Injected, warning: None };
         }
         let (title, name) = workload::kind_and_name(document);
         if !decision.inject {
-            told.skipped.push(Skipped { kind: title, name, decision });
+            messages.skipped.push(Skipped { kind: title, name, decision });
             return Ok(());
         }
         let owner = owner(document, kind);
         let native = native(pod::node_name(&subject));
         let (mut injected, warnings) = self.inject_pod(&subject, owner, native)?;
-        told.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
+        messages.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
         workload::put(document, spec, injected["spec"].take());
         workload::put(document, metadata, injected["metadata"].take());
         Ok(())
     }
 
-    /// Whether a pod that has its sidecar is left as it is: so did 1.2 to 1.7.
-    fn keeps_sidecars(&self) -> bool {
+    /// Whether pods with a sidecar stay unchanged, as in Istio 1.2 to 1.7.
+    fn skips_injected_pods(&self) -> bool {
         let config = self.config();
         match &config.settings.program {
             Program::Legacy(program) => (2..PATCHED_SINCE).contains(&program.release(&config.values)),
@@ -132,19 +130,19 @@ impl Injector {
 /// The first minor release of Istio 1 whose `kube-inject` applies the webhook's patch.
 const PATCHED_SINCE: u32 = 8;
 
-/// What people are told about the workloads of a document.
+/// The messages about the workloads of a document.
 #[derive(Debug, Default)]
-struct Told {
+struct Messages {
     skipped: Vec<Skipped>,
     warnings: Vec<String>,
 }
 
-/// The rules that hold for documents: everything gets a sidecar that does not decline.
-fn by_hand(policy: &Policy) -> Policy {
+/// Returns the policy for documents: pods get a sidecar unless they decline it.
+fn document_policy(policy: &Policy) -> Policy {
     Policy { era: policy.era, default: policy::Default::Enabled, never: Vec::new(), always: Vec::new() }
 }
 
-/// The workload itself; a pod may belong to another.
+/// Returns the owner of the pod: the workload, or for a pod that of its owner reference.
 fn owner(document: &Value, kind: Kind) -> Owner {
     let metadata = pod::metadata(document);
     let namespace = pod::text(metadata, "namespace");
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_pod_is_left_alone() {
+    fn other_documents_stay_unchanged() {
         for text in
             ["apiVersion: v1\nkind: Service", "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}"]
         {
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_declines_is_named_with_the_reason() {
+    fn a_skipped_workload_is_named_with_the_reason() {
         for (metadata, spec, line) in [
             ("{name: host, namespace: shop}", "{hostNetwork: true}", "Pod \"shop/host\" has host networking enabled"),
             (

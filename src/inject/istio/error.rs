@@ -1,20 +1,19 @@
-//! Why a configuration is refused, or a pod cannot get its sidecar.
+//! The error of an invalid configuration, or of a pod that cannot be injected.
 
 use super::proto::Mistyped;
 use crate::inject::{Mismatch, merge, patch, yaml};
 
-/// What goes wrong in injection. Texts about pods reach whoever made the pod, through the API server.
+/// An error of the injection. The API server shows texts about a pod to its author.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A part of the configuration cannot be read.
     #[error("the {what} configuration cannot be read: {error}")]
     Configuration {
-        /// Which part.
+        /// The part.
         what: &'static str,
-        /// Why.
         error: yaml::Error,
     },
-    /// A part of the configuration has the wrong shape.
+    /// A part of the configuration is not a map.
     #[error("{0} is no map")]
     NoMap(&'static str),
     /// A value of the mesh's configuration is not of its field's type.
@@ -26,15 +25,14 @@ pub enum Error {
     /// A container would have an image without a registry or a tag.
     #[error("the image of {container} would be {image:?}: the values have no global.hub or no global.tag")]
     NoImage {
-        /// The container.
         container: String,
         /// What the template makes of the values.
         image: String,
     },
-    /// The mesh's status port is none.
+    /// The mesh's status port is invalid.
     #[error("statusPort of the mesh's defaultConfig is {0}, which is no port")]
     StatusPort(String),
-    /// Nothing to inject is configured.
+    /// The configuration has no template.
     #[error("the injection configuration has neither templates nor a template")]
     NoTemplates,
     /// A template does not compile, or cannot be rendered for this pod.
@@ -43,73 +41,51 @@ pub enum Error {
     /// The review spends more than its budget; see [`gotemplate::Budget`].
     #[error("this pod cannot be injected: {0}")]
     Exceeded(gotemplate::Exceeded),
-    /// The pod asks for a template that there is not.
+    /// The pod requests an unknown template.
     #[error("requested template {name:?} not found; have {have}")]
     UnknownTemplate {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The names of the templates.
         have: String,
     },
-    /// What a template rendered is no YAML.
+    /// The output of a template is not YAML.
     #[error(
         "template {template} does not render YAML for this pod; values and template may be of different releases: {error}"
     )]
     Rendered {
-        /// The template.
         template: String,
-        /// What the parser says, with its line in the rendered text.
+        /// The parser's error, with the line in the output.
         error: yaml::Error,
     },
-    /// What a template rendered cannot be merged.
+    /// The output of a template cannot be merged.
     #[error("what template {template} renders cannot be merged into the pod: {error}")]
-    Merge {
-        /// The template.
-        template: String,
-        /// Why.
-        error: merge::Error,
-    },
-    /// What the pod says about an injected container cannot be merged.
+    Merge { template: String, error: merge::Error },
+    /// The pod's override of an injected container cannot be merged.
     #[error("the pod's own {container} cannot be merged over the injected one: {error}")]
-    Reapply {
-        /// The container.
-        container: String,
-        /// Why.
-        error: merge::Error,
-    },
-    /// An annotation has a value that it must not have.
+    Reapply { container: String, error: merge::Error },
+    /// An annotation has an invalid value.
     #[error("invalid value {value:?} for annotation {name:?}: must be {allowed}")]
     Annotation {
-        /// The annotation.
         name: &'static str,
-        /// Its value, cut to a length that a log can hold.
+        /// The beginning of its value.
         value: String,
-        /// What it must be.
+        /// The description of valid values.
         allowed: &'static str,
     },
-    /// What the pod says about a container of the templates is not of a container's type.
+    /// The pod's override of an injected container has a field of another type.
     #[error("container {container:?}: {error}")]
-    Container {
-        /// The container.
-        container: String,
-        /// Why.
-        error: Mismatch,
-    },
+    Container { container: String, error: Mismatch },
     /// An annotation that is JSON cannot be read.
     #[error("annotation {what:?} is no JSON: {error}")]
-    Json {
-        /// The annotation.
-        what: &'static str,
-        /// Why.
-        error: serde_json::Error,
-    },
-    /// What a legacy template rendered is not of the types of a pod.
+    Json { what: &'static str, error: serde_json::Error },
+    /// The output of a legacy template does not have the types of a pod.
     #[error("what the template renders is no pod's: {0}")]
     Type(String),
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),
-    /// A patch of our own does not fit the pod: the pod's own fields have wrong types.
+    /// The patch of a legacy template cannot be applied, because fields of the pod have other types.
     #[error("the pod is of no pod's shape: {0}")]
     Patch(patch::PatchError),
 }
@@ -127,7 +103,7 @@ impl From<patch::PatchError> for Error {
 }
 
 impl Error {
-    /// Whether the review has spent its budget, wherever it was by then.
+    /// Whether the review exceeded its budget, at any point.
     pub fn is_exceeded(&self) -> bool {
         match self {
             Self::Exceeded(_) => true,
@@ -139,7 +115,7 @@ impl Error {
         }
     }
 
-    /// Why the text of a template cannot be used.
+    /// The error of an unreadable output of a template.
     pub(super) fn rendered(template: &str, error: yaml::Error) -> Self {
         match error {
             yaml::Error::Exceeded(exceeded) => exceeded.into(),
@@ -147,7 +123,7 @@ impl Error {
         }
     }
 
-    /// The longest part of a value that an error repeats, in characters.
+    /// The longest part of a value in a message, in characters.
     const SHOWN: usize = 100;
 
     pub(super) fn annotation(name: &'static str, value: &str, allowed: &'static str) -> Self {

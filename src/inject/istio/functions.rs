@@ -1,7 +1,6 @@
 //! The functions of injection templates: Go's, sprig's and Istio's.
 //!
-//! `Settings` compiles templates with them. A function of Istio's replaces the one that sprig has under its name, such as
-//! `indent`.
+//! `settings` compiles templates with them. A function of Istio replaces sprig's function with the same name, such as `indent`.
 
 mod networks;
 mod ports;
@@ -16,7 +15,7 @@ use gotemplate::{ANY, Args, Budget, Functions, Kind, Map, Reason, Text, Value, s
 
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
-/// All functions. `environment` is what `env` reads: the injector's own.
+/// Returns all functions. `environment`: the injector's environment, for `env`.
 pub fn all(environment: BTreeMap<String, String>) -> Functions {
     let functions = with_istio(Functions::go().with_sprig());
     telemetry::register(functions).with("env", 2, 2, move |_, args| {
@@ -27,7 +26,7 @@ pub fn all(environment: BTreeMap<String, String>) -> Functions {
     })
 }
 
-/// With those of Istio's that need nothing but their arguments.
+/// Adds Istio's functions that depend only on their arguments.
 fn with_istio(functions: Functions) -> Functions {
     let functions = proxy_config::register(networks::register(ports::register(functions)));
     functions
@@ -65,7 +64,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<Option<&'s Map<'a>>,
     }
 }
 
-/// An annotation of the metadata, or what a default prints as.
+/// Returns an annotation of the metadata, or the default as text.
 fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let annotations = args.any(0).field("Annotations")?;
     let present = map(&annotations)?.map(|annotations| Ok::<_, Reason>(annotations.get(args.str(1)?))).transpose()?;
@@ -76,7 +75,7 @@ fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Zero and false are values.
+/// Returns the default for nil and empty text; zero and false are values.
 fn value_or_default<'a>(args: Args<'_, 'a>) -> Value<'a> {
     match args.any(0) {
         Value::Text(text) if text.as_str().is_empty() => args.any(1).clone(),
@@ -85,7 +84,7 @@ fn value_or_default<'a>(args: Args<'_, 'a>) -> Value<'a> {
     }
 }
 
-/// Spaces before every line but the first.
+/// Indents each line except the first.
 fn indent<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let (width, text) = (args.int(0)?, args.text(1)?);
     let width = usize::try_from(width).unwrap_or(0);
@@ -104,7 +103,7 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// What is no JSON is the text `{}`.
+/// Parses JSON; the result for an invalid text is the text `{}`.
 fn from_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     budget.step(args.str(0)?.len())?;
     match serde_json::from_str::<serde_json::Value>(args.str(0)?) {
@@ -121,7 +120,7 @@ fn directory<'a>(path: &Text<'a>) -> Value<'a> {
     }
 }
 
-/// Protobuf's `90.5s` as Go writes a duration: `1m30.5s`.
+/// Converts protobuf's `90.5s` to Go's format of a duration, `1m30.5s`.
 fn duration(text: &str) -> String {
     let Some(seconds) = text.strip_suffix('s').and_then(|digits| digits.parse::<f64>().ok()) else {
         return text.to_owned();
@@ -146,7 +145,7 @@ fn omit<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::Map(Map::made(entries, map.of())?))
 }
 
-/// A map from text to text of alternating keys and values.
+/// Makes a map of texts from alternating keys and values.
 fn strdict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut entries = BTreeMap::new();
     for pair in args.all().chunks(2) {
@@ -161,7 +160,7 @@ fn strdict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::Map(Map::made(entries, Kind::Text)?))
 }
 
-/// Later maps win.
+/// Merges maps; later ones take precedence.
 fn merged<'a>(args: Args<'_, 'a>) -> std::result::Result<Map<'a>, Reason> {
     let mut entries = BTreeMap::new();
     for value in args.all() {
@@ -172,7 +171,7 @@ fn merged<'a>(args: Args<'_, 'a>) -> std::result::Result<Map<'a>, Reason> {
     Map::made(entries, Kind::Text)
 }
 
-/// Without nulls, and null where nothing else was in a list or map that held some.
+/// Removes nulls at any depth. A list or map that contains nothing else becomes null.
 fn without_nil<'a>(budget: &mut Budget, value: &Value<'a>) -> Result<'a> {
     budget.step(1)?;
     match value {

@@ -1,5 +1,5 @@
-//! Injection as Istio did it up to 1.8: one template renders lists of containers and volumes, and operations written one by
-//! one, in the order of 1.8, put them into the pod.
+//! The injection of Istio up to 1.8: one template renders lists of containers and volumes, and a patch adds them, with its operations
+//! in the order of 1.8.
 
 pub(super) mod kube_inject;
 mod render;
@@ -22,25 +22,25 @@ use crate::redirect::annotations::parse_bool;
 use render::Parts;
 
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The group that may read the tokens which are mounted for the sidecar.
+/// The group that can read the tokens mounted for the sidecar.
 const GROUP: u32 = 1337;
-/// Elements of a list that are moved in the time of one step.
+/// The number of list elements that are moved in the time of one step.
 const ELEMENTS_MOVED_PER_STEP: usize = 16;
 
 /// A legacy template, compiled.
 #[derive(Debug)]
 pub(super) struct Program {
     template: Template,
-    /// What the status annotation calls the template's version: its SHA-256, in hexadecimal.
+    /// The template's version in the status annotation: its SHA-256 in hexadecimal.
     version: String,
-    /// It is of Istio 1.1 or before, which wrote its actions in brackets.
-    first: bool,
-    /// It renders what the CNI plugin reads, as those from Istio 1.4 on.
+    /// Whether actions are in brackets, as up to Istio 1.1.
+    brackets: bool,
+    /// Whether the template renders the CNI plugin's annotations, as since Istio 1.4.
     redirects: bool,
 }
 
 impl Program {
-    /// The functions that the template calls and nobody provides.
+    /// The names of undefined functions that the template calls.
     pub(super) fn undefined(&self) -> &[String] {
         self.template.undefined()
     }
@@ -48,24 +48,24 @@ impl Program {
     /// Compiles a template.
     ///
     /// # Errors
-    /// It cannot be.
+    /// The template is invalid.
     pub(super) fn parse(text: &str, functions: &Functions) -> Result<Self, Error> {
-        // Brackets did not clash with Helm's braces, through which the template went.
-        let first = text.contains("[[") && !text.contains("{{");
-        let delims = if first { Delims::BRACKETS } else { Delims::BRACES };
+        // The template used brackets because Helm, which rendered it first, uses braces.
+        let brackets = text.contains("[[") && !text.contains("{{");
+        let delims = if brackets { Delims::BRACKETS } else { Delims::BRACES };
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         Ok(Self {
             template: Template::parse("sidecar", text, delims, &functions.clone().with_render())?,
             version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
-            first,
+            brackets,
             redirects: text.contains("podRedirectAnnot"),
         })
     }
 
-    /// The minor release of Istio 1 that the configuration is of, as far as it tells: by the spelling of the template's actions,
-    /// the values' tag, and what the template renders. The last that had one template is 1.8.
+    /// Infers the minor release of Istio 1 of the configuration, from the template's delimiters, the values' tag and the rendered
+    /// annotations. The last release with one template is 1.8.
     pub(super) fn release(&self, values: &Values) -> u32 {
-        match (self.first, values.release(), self.redirects) {
+        match (self.brackets, values.release(), self.redirects) {
             (true, ..) => 1,
             (false, Some(minor), _) => minor.clamp(2, 8),
             (false, None, true) => 7,
@@ -73,13 +73,13 @@ impl Program {
         }
     }
 
-    /// Istio 1.2 was the first to have values beside its template.
+    /// Whether the template has values, as since Istio 1.2.
     pub(super) fn needs_values(&self) -> bool {
-        !self.first
+        !self.brackets
     }
 }
 
-/// The operations that inject a pod.
+/// Returns the patch that injects a pod.
 ///
 /// # Errors
 /// The pod's annotations or what the template renders; see [`Error`].
@@ -92,12 +92,12 @@ pub(super) fn inject(
     let pod = subject.pod;
     let (mut parts, rewritten) = rendered(config, program, subject, budget)?;
     let release = program.release(&config.values);
-    // 1.1 wrote them last.
+    // In 1.1 these operations are the last.
     let (mut operations, last) = if release > 1 { (rewritten, Vec::new()) } else { (Vec::new(), rewritten) };
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
     let merge = release >= 6 && merge.unwrap_or(config.mesh.prometheus_merge);
     if merge {
-        remember_scraping(pod, &mut parts);
+        record_scraping(pod, &mut parts);
     }
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
@@ -108,7 +108,7 @@ pub(super) fn inject(
     annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
     let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
     let removed = removed(pod, &previous);
-    // Taking one element out of a list moves those behind it.
+    // Removing an element of a list moves the elements after it.
     budget.step(removed.len().saturating_mul(longest(pod) / ELEMENTS_MOVED_PER_STEP))?;
     operations.extend(removed);
     operations.extend(added(pod, &mut parts));
@@ -125,7 +125,7 @@ pub(super) fn inject(
     Ok(operations)
 }
 
-/// What the template renders for a pod, and the operations that rewrite the pod's probes, which its sidecar remembers.
+/// Renders the template. Also returns the operations that rewrite the pod's probes, whose originals are recorded in the sidecar.
 ///
 /// # Errors
 /// The pod's annotations or what the template renders; see [`Error`].
@@ -144,19 +144,19 @@ fn rendered(
     Ok((parts, rewritten))
 }
 
-/// Whether the pod gets the group that may read mounted tokens; at first only meshes that mounted some gave it.
+/// Whether the pod gets the group of mounted tokens. Before 1.5 only meshes with token mounts set it.
 fn takes_group(config: &Config, release: u32) -> bool {
     release >= 5 || config.mesh.json.get("enableSdsTokenMount") == Some(&Value::Bool(true))
 }
 
-/// The pod after these operations. Every pod that an API server shows has metadata, so that none of them makes it.
+/// Applies the patch to a pod. No operation creates the metadata, which each pod of an API server has.
 pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::PatchError> {
     let mut patched = pod.clone();
     pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
     patch::apply(patched, operations)
 }
 
-/// The names by which the very first releases are known, which wrote no status.
+/// The names of the items that the first releases injected, which wrote no status.
 fn former_names() -> Status {
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     Status {
@@ -167,7 +167,7 @@ fn former_names() -> Status {
     }
 }
 
-/// Without a sidecar nobody would answer the rewritten probes.
+/// Returns the operations that rewrite probes. Without a sidecar, which answers rewritten probes, there are none.
 fn rewritten_probes(pod: &Value, parts: &mut Parts, status_port: u16) -> Vec<Operation> {
     let Some(sidecar) = parts.sidecar() else { return Vec::new() };
     let (probes, known) = probes::http_probes(pod, status_port);
@@ -177,7 +177,7 @@ fn rewritten_probes(pod: &Value, parts: &mut Parts, status_port: u16) -> Vec<Ope
     probes.into_iter().map(|(path, value)| Operation::Replace { path, value }).collect()
 }
 
-/// Takes away what an earlier injection added, from the end, so that no place moves before its turn.
+/// Removes the items of an earlier injection, from the end of each list, so that the indices of later operations stay valid.
 fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
     let lists = [
         (INIT_CONTAINERS, &previous.init_containers),
@@ -185,31 +185,31 @@ fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
         (VOLUMES, &previous.volumes),
         (IMAGE_PULL_SECRETS, &previous.image_pull_secrets),
     ];
-    let gone = |(which, names): (&'static str, &Vec<String>)| {
+    let removed = |(which, names): (&'static str, &Vec<String>)| {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
         let items = pod::list(pod::spec(pod), which).iter().enumerate().rev();
-        let gone = items.filter(|(_, item)| names.contains(pod::name(item)));
-        gone.map(|(at, _)| Operation::Remove { path: format!("/spec/{which}/{at}") }).collect::<Vec<_>>()
+        let removed = items.filter(|(_, item)| names.contains(pod::name(item)));
+        removed.map(|(at, _)| Operation::Remove { path: format!("/spec/{which}/{at}") }).collect::<Vec<_>>()
     };
-    lists.into_iter().flat_map(gone).collect()
+    lists.into_iter().flat_map(removed).collect()
 }
 
-/// How many elements the longest of the lists has.
+/// The length of the longest list.
 fn longest(pod: &Value) -> usize {
     let lists = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
     lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).max().unwrap_or_default()
 }
 
-/// Tells the agent what the application's annotations say, before they are overwritten.
-fn remember_scraping(pod: &Value, parts: &mut Parts) {
-    let said = ["scrape", "path", "port"].map(|what| {
+/// Records the application's Prometheus annotations for the agent, before they are overwritten.
+fn record_scraping(pod: &Value, parts: &mut Parts) {
+    let scraping = ["scrape", "path", "port"].map(|what| {
         let value = pod::annotation(pod, &format!("prometheus.io/{what}")).unwrap_or_default();
         (what.to_owned(), Value::from(value))
     });
-    if said.iter().all(|(_, value)| value == "") {
+    if scraping.iter().all(|(_, value)| value == "") {
         return;
     }
-    let text = crate::inject::gojson::encode(&Value::Object(said.into_iter().collect()));
+    let text = crate::inject::gojson::encode(&Value::Object(scraping.into_iter().collect()));
     if let Some(sidecar) = parts.sidecar() {
         pod::push_env(sidecar, prometheus::SCRAPING, &text);
     }
@@ -224,7 +224,7 @@ fn added(pod: &Value, parts: &mut Parts) -> Vec<Operation> {
         pod::list_mut(sidecar, "volumeMounts").push(mount.clone());
     }
     let hold = parts.hold;
-    let in_front = |item: &Value| match pod::name(item) {
+    let is_first = |item: &Value| match pod::name(item) {
         container::VALIDATION => true,
         container::PROXY => hold,
         _ => false,
@@ -235,7 +235,7 @@ fn added(pod: &Value, parts: &mut Parts) -> Vec<Operation> {
         let mut empty = pod::list(pod::spec(pod), which).is_empty();
         for item in items {
             let containers = which == CONTAINERS || which == INIT_CONTAINERS;
-            let (path, value) = match (empty, containers && in_front(item)) {
+            let (path, value) = match (empty, containers && is_first(item)) {
                 (true, _) => (path.clone(), json!([item])),
                 (false, true) => (format!("{path}/0"), item.clone()),
                 (false, false) => (format!("{path}/-"), item.clone()),

@@ -1,6 +1,6 @@
-//! The mesh's configuration and the proxy configuration of a pod: Istio's defaults, the mesh, resources, the annotation.
+//! The mesh configuration, and the proxy configuration of a pod: Istio's defaults, the mesh's, `ProxyConfig` resources, annotation.
 //!
-//! Both are JSON in protobuf's spelling, checked by their definition; what injection itself asks is read once.
+//! Both are protobuf's JSON, checked by their definition.
 
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
@@ -10,13 +10,13 @@ use super::{Error, proto, proxy_config};
 use crate::contract::{annotation, port};
 use crate::inject::{pod, yaml};
 
-/// The mesh's configuration over Istio's defaults.
+/// The mesh configuration, with Istio's defaults.
 #[derive(Debug, Clone)]
 pub struct Mesh {
     pub(super) json: Value,
-    /// Where the agent answers probes and serves metrics.
+    /// The agent's port for probes and metrics.
     pub(super) status_port: u16,
-    /// Whether the agent serves the application's metrics.
+    /// Whether the agent also serves the application's metrics.
     pub(super) prometheus_merge: bool,
 }
 
@@ -27,10 +27,10 @@ impl Default for Mesh {
 }
 
 impl Mesh {
-    /// Reads the mesh's configuration (YAML); nothing leaves Istio's defaults.
+    /// Parses the mesh configuration in YAML; an empty text gives Istio's defaults.
     ///
     /// # Errors
-    /// It is no map, or a part that injection needs is of another type.
+    /// The text is not a map, or a field is of another type.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mesh = yaml::value(text).map_err(|error| Error::Configuration { what: "mesh", error })?;
         let mut mesh = match mesh {
@@ -56,17 +56,17 @@ impl Mesh {
         Ok(Self { json, status_port, prometheus_merge: merge })
     }
 
-    /// The namespace whose resources hold for the whole mesh.
+    /// The namespace whose resources apply to the mesh.
     pub fn root_namespace(&self) -> &str {
         pod::text(&self.json, "rootNamespace")
     }
 
-    /// The proxy configuration of pods about which nothing else is said.
+    /// The default proxy configuration.
     pub(super) fn proxy(&self) -> &Value {
         &self.json["defaultConfig"]
     }
 
-    /// Which inbound addresses the proxy answers to, as templates are told.
+    /// The templates' `.InboundTrafficPolicyMode`.
     pub(super) fn inbound_policy(&self) -> &'static str {
         match self.json.pointer("/inboundTrafficPolicy/mode").and_then(Value::as_str) {
             Some("LOCALHOST") => "localhost",
@@ -74,10 +74,10 @@ impl Mesh {
         }
     }
 
-    /// The proxy configuration of a pod. `resources`: `ProxyConfig` objects of the root and the pod's namespace.
+    /// Returns the proxy configuration of a pod. `resources`: the `ProxyConfig` objects of the root and the pod's namespace.
     ///
     /// # Errors
-    /// The pod's annotation cannot be read, or makes a configuration with which no proxy starts; or reading it exceeds the budget.
+    /// The pod's annotation is not readable or makes the configuration invalid, or reading it exceeds the budget.
     pub(super) fn proxy_of(
         &self,
         subject: &Value,
@@ -88,7 +88,7 @@ impl Mesh {
         let mut config = self.proxy().clone();
         let labels = pod::map(pod::metadata(subject), "labels");
         let root = self.root_namespace();
-        let of = |place, selecting| ResourcesOf { resources, place, selecting, labels };
+        let of = |namespace, selecting| ResourcesOf { resources, namespace, selecting, labels };
         of(root, false).overlay(&mut config);
         if namespace != root {
             of(namespace, false).overlay(&mut config);
@@ -109,7 +109,7 @@ impl Mesh {
     }
 }
 
-/// Istio's own defaults.
+/// Returns Istio's defaults.
 fn defaults() -> Value {
     let of_proxy = PROXY_DEFAULTS.iter().map(|(field, value)| {
         let value = value.parse::<u64>().map_or_else(|_| Value::from(*value), Value::from);
@@ -128,8 +128,8 @@ fn defaults() -> Value {
     })
 }
 
-/// Puts fields over those of `config`; variables of the proxy, and what it does with headers, are put beside those that are
-/// there. A proxy has its name from one field or the other.
+/// Overlays `config` with fields. The maps `proxyMetadata` and `proxyHeaders` are merged, other fields renamespaced. `serviceCluster` and
+/// `tracingServiceName` exclude each other.
 fn overlay(config: &mut Value, fields: Map<String, Value>) {
     for (key, value) in fields {
         match value {
@@ -149,31 +149,31 @@ fn overlay(config: &mut Value, fields: Map<String, Value>) {
     }
 }
 
-/// Resources of one namespace: those for all of its pods, or those that select the pod by its labels.
+/// The resources of a namespace: those for all of its pods, or those (`selecting`) that select the pod by labels.
 struct ResourcesOf<'a> {
     resources: &'a [Value],
-    place: &'a str,
+    namespace: &'a str,
     selecting: bool,
     labels: &'a Map<String, Value>,
 }
 
 impl ResourcesOf<'_> {
     fn overlay(&self, config: &mut Value) {
-        for resource in self.resources.iter().filter(|resource| self.holds(resource)) {
+        for resource in self.resources.iter().filter(|resource| self.applies_to_pod(resource)) {
             overlay(config, from_resource(resource));
         }
     }
 
-    fn holds(&self, resource: &Value) -> bool {
+    fn applies_to_pod(&self, resource: &Value) -> bool {
         let wanted = resource.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
         let wanted = wanted.filter(|labels| !labels.is_empty());
-        pod::text(pod::metadata(resource), "namespace") == self.place
+        pod::text(pod::metadata(resource), "namespace") == self.namespace
             && self.selecting == wanted.is_some()
             && wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| self.labels.get(key) == Some(value)))
     }
 }
 
-/// A `ProxyConfig` resource says the same things under other names.
+/// Converts the fields of a `ProxyConfig` resource to those of a proxy configuration.
 fn from_resource(resource: &Value) -> Map<String, Value> {
     let spec = pod::spec(resource);
     let names = [("concurrency", "concurrency"), ("image", "image"), ("environmentVariables", "proxyMetadata")];
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearer_configuration_wins_and_variables_add_up() {
+    fn the_most_specific_configuration_wins_and_variables_are_merged() {
         let mesh =
             Mesh::parse("defaultConfig: {concurrency: 1, proxy_metadata: {A: m, B: m}, statusPort: 15020}").unwrap();
         let resource = |namespace: &str, selector: Value, spec: Value| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_is_no_map_is_refused() {
+    fn an_annotation_that_is_not_a_map_is_refused() {
         for text in ["a: [1", "- a", "x"] {
             let refused =
                 format!("invalid value {text:?} for annotation \"proxy.istio.io/config\": must be a map in YAML");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_has_one_name() {
+    fn a_proxy_has_one_field_for_its_name() {
         let config = annotated("tracingServiceName: CANONICAL_NAME_ONLY").unwrap();
         assert_eq!(
             (&config["tracingServiceName"], config.get("serviceCluster")),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mesh_is_read_by_type_and_keeps_what_other_releases_know() {
+    fn the_mesh_is_read_by_type_and_keeps_fields_of_other_releases() {
         let mesh = Mesh::parse("{sdsUdsPath: /x, default_config: {drain_duration: 1m}, enablePrometheusMerge: false}")
             .unwrap();
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_none_is_refused() {
+    fn an_invalid_port_is_refused() {
         let error = Mesh::parse("defaultConfig: {statusPort: 70000}").unwrap_err();
         assert_eq!(error.to_string(), "statusPort of the mesh's defaultConfig is 70000, which is no port");
     }

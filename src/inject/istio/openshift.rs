@@ -1,4 +1,4 @@
-//! User and group of the sidecar on OpenShift, where a namespace has ranges of them.
+//! User and group of the sidecar on OpenShift, from the namespace's ID ranges.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::inject::pod::{self, CONTAINERS};
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
 
-/// The highest user and group of the namespace: applications get the lowest.
+/// Returns the highest user and group of the namespace's ranges; applications get the lowest ones.
 pub(super) fn ids(annotations: &BTreeMap<String, String>) -> (Option<i64>, Option<i64>) {
     let last = |name: &str| annotations.get(name).and_then(|blocks| blocks.split(',').next()).and_then(last_of_block);
     let user = last(UID_RANGE);
     (user, last(GROUPS).or(user))
 }
 
-/// `start/size` or `first-last`.
+/// Returns the last ID of `start/size` or `first-last`.
 fn last_of_block(block: &str) -> Option<i64> {
     let number = |text: &str| text.trim().parse::<u32>().ok().map(i64::from);
     if let Some((start, size)) = block.split_once('/') {
@@ -27,9 +27,9 @@ fn last_of_block(block: &str) -> Option<i64> {
     number(last)
 }
 
-/// OpenShift stamps every container with the application's user before the webhook sees the pod; the sidecar's is not
-/// the user's wish then.
-pub(super) fn clear_stamped_user(pod: &mut Value) {
+/// Removes the sidecar's user and group if they are the application's: OpenShift sets the application's user in each container before
+/// it calls the webhook, so that the pod's author did not choose the sidecar's.
+pub(super) fn clear_default_user(pod: &mut Value) {
     let user = |container: &Value| container.pointer("/securityContext/runAsUser").cloned();
     let containers = pod::containers(pod, CONTAINERS);
     let application = containers.iter().rfind(|c| pod::name(c) != container::PROXY).and_then(user);

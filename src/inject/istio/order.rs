@@ -1,14 +1,14 @@
-//! The order of containers: who starts first and whom `kubectl exec` meets first.
+//! The order of containers, which decides their start and the default container of `kubectl exec`.
 
 use serde_json::Value;
 
 use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Puts the proxy last among the containers, or first where applications wait for it. Init containers that need the
-/// network come after a native sidecar; without one, the network is taken over at the very end.
+/// Moves the proxy to the end of the containers, or to the start if applications wait for it (`hold`). Other init containers follow a
+/// native sidecar; without one, they precede `istio-init`.
 pub(super) fn reorder(pod: &mut Value, hold: bool) {
-    to(pod, CONTAINERS, container::PROXY, if hold { End::First } else { End::Last });
+    move_to(pod, CONTAINERS, container::PROXY, if hold { End::First } else { End::Last });
     let native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
     let moves: &[(&str, End)] = if native {
         &[
@@ -21,7 +21,7 @@ pub(super) fn reorder(pod: &mut Value, hold: bool) {
         &[(container::VALIDATION, End::First), (container::INIT, End::Last), (container::CORE_DUMP, End::Last)]
     };
     for (name, end) in moves {
-        to(pod, INIT_CONTAINERS, name, *end);
+        move_to(pod, INIT_CONTAINERS, name, *end);
     }
 }
 
@@ -31,7 +31,7 @@ enum End {
     Last,
 }
 
-fn to(pod: &mut Value, which: &str, name: &str, end: End) {
+fn move_to(pod: &mut Value, which: &str, name: &str, end: End) {
     let containers = pod::containers_mut(pod, which);
     let Some(at) = containers.iter().position(|c| pod::name(c) == name) else { return };
     match end {

@@ -1,4 +1,4 @@
-//! Containers of a template that the pod itself speaks of: what the pod says wins, now and when it is injected again.
+//! A pod's overrides of a template's containers, which take precedence over the template in each injection.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::inject::gojson;
 use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// The image that means: the one of the template.
+/// The value of `image` that stands for the template's image.
 const AUTO: &str = "auto";
 
-/// What the pod's annotation remembers of an earlier injection.
+/// The overrides that the pod's annotation has from an earlier injection.
 #[derive(Debug, Default)]
 pub(super) struct Overrides(Value);
 
@@ -23,70 +23,70 @@ impl Overrides {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// It is no JSON.
+    /// The annotation is not JSON.
     pub(super) fn of(pod: &Value) -> Result<Self, Error> {
         let Some(text) = pod::annotation(pod, annotation::OVERRIDES) else { return Ok(Self::default()) };
         serde_json::from_str(text).map(Self).map_err(|error| Error::Json { what: annotation::OVERRIDES, error })
     }
 
-    /// The containers that it remembers, of one of the two lists.
+    /// The overrides of the containers in `which`.
     pub(super) fn containers(&self, which: &str) -> &[Value] {
         pod::list(&self.0, which)
     }
 }
 
-/// What a pod says about its containers, apart from what an earlier injection made of them.
+/// A pod's own containers, separated from those of an earlier injection.
 #[derive(Debug)]
-pub(super) struct Own<'a> {
-    /// The pod as it came.
+pub(super) struct OwnContainers<'a> {
+    /// The pod before the injection.
     pub(super) pod: &'a Value,
-    /// What it said the first time.
-    pub(super) remembered: &'a Overrides,
-    /// What was injected then.
+    /// The overrides before the first injection.
+    pub(super) recorded: &'a Overrides,
+    /// The status of the first injection.
     pub(super) status: Option<&'a Status>,
 }
 
-impl<'a> Own<'a> {
-    /// What the pod says about the containers of a list of the templates, by name. A native sidecar may stand among the
-    /// containers still.
+impl<'a> OwnContainers<'a> {
+    /// Returns the pod's own containers by name, for a list of the template. The pod may have a native sidecar in its containers.
     fn containers(&self, which: &str) -> HashMap<&'a str, &'a Value> {
         let lists: &[&str] = if which == INIT_CONTAINERS { &[INIT_CONTAINERS, CONTAINERS] } else { &[CONTAINERS] };
         let here = lists.iter().flat_map(|which| pod::containers(self.pod, which).iter().rev());
-        // Of those with one name the last insertion counts: the first of a list, and what is remembered before all.
-        let mut said: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
+        // The last insertion wins: the first container of a name in a list, and recorded overrides over all.
+        let mut overrides: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
         for name in self.status.map_or(&[][..], |status| status.containers_of(which)) {
-            said.remove(name.as_str());
+            overrides.remove(name.as_str());
         }
-        said.extend(self.remembered.containers(which).iter().rev().map(|container| (pod::name(container), container)));
-        said
+        overrides
+            .extend(self.recorded.containers(which).iter().rev().map(|container| (pod::name(container), container)));
+        overrides
     }
 
-    /// What the pod says about its sidecar.
+    /// Returns the pod's own sidecar.
     fn sidecar(&self) -> Option<&'a Value> {
         [CONTAINERS, INIT_CONTAINERS].iter().find_map(|which| self.containers(which).get(container::PROXY).copied())
     }
 }
 
-/// Puts what the pod says about the templates' containers over what they made of them, and remembers it.
+/// Merges the pod's overrides into the injected containers, and records them in the annotation.
 ///
 /// # Errors
-/// What the pod says cannot be merged, or the budget is spent.
+/// An override cannot be merged, or the budget is spent.
 pub(super) fn reapply(
     merged: &mut Value,
-    own: &Own<'_>,
+    own: &OwnContainers<'_>,
     template_pod: &Value,
     budget: &mut Budget,
 ) -> Result<(), Error> {
-    let mut said = Map::new();
+    let mut overrides = Map::new();
     for which in [CONTAINERS, INIT_CONTAINERS] {
-        let owns = own.containers(which);
+        let own_by_name = own.containers(which);
         let mut places = HashMap::new();
         for (at, container) in pod::containers(merged, which).iter().enumerate() {
             places.entry(pod::name(container).to_owned()).or_insert(at);
         }
         let mut containers = Vec::new();
         for name in pod::containers(template_pod, which).iter().map(pod::name) {
-            let Some(own) = owns.get(name).copied().cloned() else { continue };
+            let Some(own) = own_by_name.get(name).copied().cloned() else { continue };
             let named = |error| Error::Container { container: name.to_owned(), error };
             let mut own = gojson::container(own).map_err(named)?;
             if pod::text(&own, "image") == AUTO {
@@ -101,19 +101,19 @@ pub(super) fn reapply(
             merge.map_err(|error| Error::Reapply { container: name.to_owned(), error })?;
         }
         if !containers.is_empty() {
-            said.insert(which.to_owned(), containers.into());
+            overrides.insert(which.to_owned(), containers.into());
         }
     }
     let injected = pod::annotation(own.pod, annotation::STATUS).is_some();
-    if !injected && !said.is_empty() {
-        let text = gojson::encode(&Value::Object(said));
+    if !injected && !overrides.is_empty() {
+        let text = gojson::encode(&Value::Object(overrides));
         pod::annotations_mut(merged).insert(annotation::OVERRIDES.to_owned(), text.into());
     }
     Ok(())
 }
 
-/// Lets redirection follow a user and a group that the pod gives its sidecar.
-pub(super) fn follow_user(merged: &mut Value, own: &Own<'_>, tproxy: bool) {
+/// Passes the user and group of the pod's own sidecar to the redirection.
+pub(super) fn follow_user(merged: &mut Value, own: &OwnContainers<'_>, tproxy: bool) {
     let Some(own) = own.sidecar().and_then(|sidecar| sidecar.get("securityContext")) else { return };
     let (user, group) = (own.get("runAsUser").and_then(Value::as_i64), own.get("runAsGroup").and_then(Value::as_i64));
     if user.is_none() && group.is_none() {
@@ -126,7 +126,7 @@ pub(super) fn follow_user(merged: &mut Value, own: &Own<'_>, tproxy: bool) {
         && user.is_some()
         && let Some(sidecar) = pod::sidecar_mut(merged)
     {
-        // Marked packets are sent by root alone.
+        // Only root can send marked packets.
         pod::map_mut(sidecar, "securityContext").insert("runAsUser".to_owned(), 0.into());
     }
     let Some(init) = pod::containers_mut(merged, INIT_CONTAINERS).iter_mut().find(|c| pod::name(c) == name) else {

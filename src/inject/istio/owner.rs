@@ -1,24 +1,23 @@
-//! The workload that a pod belongs to, guessed from its owner reference as Istio guesses it.
+//! The workload of a pod, inferred from its owner reference as Istio does.
 
 use serde_json::Value;
 
 use crate::inject::pod;
 
-/// What made a pod: `.TypeMeta` and `.DeploymentMeta` of templates.
+/// The owner of a pod: the templates' `.TypeMeta` and `.DeploymentMeta`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// `apps/v1` and the like.
+    /// Such as `apps/v1`.
     pub api_version: String,
-    /// `Deployment` and the like.
+    /// Such as `Deployment`.
     pub kind: String,
-    /// Its name.
     pub name: String,
     /// Its namespace; may be empty on the command line.
     pub namespace: String,
 }
 
 impl Owner {
-    /// The owner of a pod that an API server is asked to make.
+    /// Infers the owner of a pod that is being created.
     pub(super) fn of_pod(pod: &Value, namespace: &str) -> Self {
         let metadata = pod::metadata(pod);
         let own = Self {
@@ -37,7 +36,7 @@ impl Owner {
         }
     }
 
-    /// The owner as releases up to 1.8 name it, whose cron jobs were not yet of `batch/v1`.
+    /// Infers the owner as releases up to 1.8 do, whose cron jobs are of `batch/v1beta1`.
     pub(super) fn of_legacy_pod(pod: &Value, namespace: &str) -> Self {
         let mut owner = Self::of_pod(pod, namespace);
         if (&*owner.api_version, &*owner.kind) == ("batch/v1", "CronJob") {
@@ -78,7 +77,7 @@ impl Owner {
     }
 }
 
-/// The cron job of a job whose name ends with a time.
+/// Returns the cron job's name of a job whose name ends with a time.
 fn scheduled(job: &str) -> Option<&str> {
     let (name, time) = job.rsplit_once('-')?;
     let digits = (8..=10).contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_guessed_from_the_controller() {
+    fn the_owner_is_inferred_from_the_controller() {
         let is = |api: &str, kind: &str, name: &str| (api.to_owned(), kind.to_owned(), name.to_owned());
         assert_eq!(
             owner("ReplicaSet", "web-5d", &json!({"pod-template-hash": "5d"})),
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn cron_jobs_of_legacy_releases_were_beta() {
+    fn cron_jobs_of_legacy_releases_are_v1beta1() {
         let pod = json!({"metadata": {"generateName": "x-", "ownerReferences": [
             {"apiVersion": "batch/v1", "kind": "Job", "name": "sweep-27512345", "controller": true}]}});
         let owner = Owner::of_legacy_pod(&pod, "shop");
@@ -127,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_a_name_of_its_own_is_its_own_owner() {
+    fn a_pod_without_a_generated_name_is_its_own_owner() {
         let owner = Owner::of_pod(&json!({"metadata": {"name": "one"}}), "shop");
         assert_eq!((owner.kind.as_str(), owner.name.as_str(), owner.namespace.as_str()), ("Pod", "one", "shop"));
     }

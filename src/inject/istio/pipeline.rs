@@ -1,4 +1,4 @@
-//! From a pod to the pod with its sidecar, by today's templates: render, merge, reapply what the pod says, finish.
+//! The injection by templates since Istio 1.9: render, merge, reapply the pod's overrides, finish.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::config::Config;
 use super::data::Data;
 use super::overlay::{Overlay, Overlays};
-use super::overrides::{self, Overrides, Own};
+use super::overrides::{self, Overrides, OwnContainers};
 use super::settings::Program;
 use super::status::{self, Status};
 use super::subject::Subject;
@@ -23,10 +23,10 @@ use crate::redirect::annotations::parse_bool;
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
 const NETWORK: &str = "ISTIO_META_NETWORK";
 
-/// Returns the injected pod, and what of its annotations was passed over, as warnings.
+/// Returns the injected pod, and warnings about ignored annotations.
 ///
 /// # Errors
-/// The pod's annotations, the templates or their merging; see [`Error`].
+/// An annotation is invalid, or a template cannot be rendered or merged; see [`Error`].
 pub(super) fn inject(
     config: &Config,
     overlays: &Overlays,
@@ -36,9 +36,9 @@ pub(super) fn inject(
     annotations::check(subject.pod)?;
     let env = cluster_env(config, subject);
     let status = Status::of(subject.pod);
-    let remembered = Overrides::of(subject.pod)?;
-    let (mut merged, template_pod) = render(config, overlays, subject, (&remembered, status.as_ref()), budget)?;
-    let own = Own { pod: subject.pod, remembered: &remembered, status: status.as_ref() };
+    let recorded = Overrides::of(subject.pod)?;
+    let (mut merged, template_pod) = render(config, overlays, subject, (&recorded, status.as_ref()), budget)?;
+    let own = OwnContainers { pod: subject.pod, recorded: &recorded, status: status.as_ref() };
     overrides::reapply(&mut merged, &own, &template_pod, budget)?;
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
@@ -52,14 +52,14 @@ pub(super) fn inject(
     Ok((merged, warnings))
 }
 
-/// Variables of the sidecar: the request's, over those that the values know; the pod's label knows its network best.
+/// Returns the sidecar's variables. The request's take precedence over the values', and the pod's label over both for the network.
 fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, String> {
     let mut env = subject.env.clone();
-    let asked = |name: &str| subject.env.get(name).filter(|value| !value.is_empty()).map(String::as_str);
-    // A label that is empty takes the values' network away; one that the request names stays.
+    let requested = |name: &str| subject.env.get(name).filter(|value| !value.is_empty()).map(String::as_str);
+    // An empty label removes the network of the values; the request's network stays.
     let label = pod::label(subject.pod, annotation::NETWORK);
-    let network = label.or(asked(NETWORK)).unwrap_or(&config.values.network);
-    for (name, value) in [(CLUSTER, asked(CLUSTER).unwrap_or(&config.values.cluster)), (NETWORK, network)] {
+    let network = label.or(requested(NETWORK)).unwrap_or(&config.values.network);
+    for (name, value) in [(CLUSTER, requested(CLUSTER).unwrap_or(&config.values.cluster)), (NETWORK, network)] {
         if !value.is_empty() {
             env.insert(name.to_owned(), value.to_owned());
         }
@@ -67,15 +67,16 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
     env
 }
 
-/// Renders the templates and merges them in turn, into the pod and, for the record, their names into nothing.
+/// Renders the templates and merges each overlay into the pod. Also returns the merged outlines: a pod with the names of all
+/// injected items.
 fn render(
     config: &Config,
     overlays: &Overlays,
     subject: &Subject<'_>,
-    (remembered, status): (&Overrides, Option<&Status>),
+    (recorded, status): (&Overrides, Option<&Status>),
     budget: &mut Budget,
 ) -> Result<(Value, Value), Error> {
-    let seen = stripped(config, subject, remembered, status);
+    let seen = stripped(config, subject, recorded, status);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let mut merged = subject.pod.clone();
@@ -87,20 +88,20 @@ fn render(
         let mut merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
-        let Overlay { whole, outline } = Arc::unwrap_or_clone(overlay);
+        let Overlay { pod: partial, outline } = Arc::unwrap_or_clone(overlay);
         merge(&mut template_pod, outline)?;
         make_native(subject, &template_pod, &mut merged);
-        merge(&mut merged, whole)?;
+        merge(&mut merged, partial)?;
     }
     Ok((merged, template_pod))
 }
 
-/// The templates that this pod gets, in their order. Of a name that stands there more often than twice, the first and the last
-/// place count: merging an overlay again, with others in between, brings its own values back and nothing else.
+/// Returns the pod's templates in their order. Of a name that occurs more than twice, the first and the last occurrence count: merging
+/// an overlay again, with others in between, restores only its own values.
 fn selected<'a>(config: &'a Config, subject: &Subject<'_>) -> Result<Vec<&'a Template>, Error> {
     let Program::Modern { templates, .. } = &config.settings.program else { return Err(Error::NoTemplates) };
-    let asked: Vec<&str> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
-        Some(names) => ends(names.split(',').map(str::trim)),
+    let requested: Vec<&str> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
+        Some(names) => first_and_last(names.split(',').map(str::trim)),
         None => subject.templates.iter().map(String::as_str).collect(),
     };
     let template = |name: &str| {
@@ -108,17 +109,17 @@ fn selected<'a>(config: &'a Config, subject: &Subject<'_>) -> Result<Vec<&'a Tem
         templates.get(name).ok_or_else(|| Error::UnknownTemplate { name: name.to_owned(), have: have() })
     };
     let mut expanded = Vec::new();
-    for name in asked {
+    for name in requested {
         match subject.aliases.get(name) {
             Some(names) => expanded.extend(names.iter().map(String::as_str)),
             None => expanded.push(template(name)?.name()),
         }
     }
-    ends(expanded.into_iter()).into_iter().map(template).collect()
+    first_and_last(expanded.into_iter()).into_iter().map(template).collect()
 }
 
-/// The names at their first and at their last place.
-fn ends<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
+/// Returns the first and the last occurrence of each name, in order.
+fn first_and_last<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     let names: Vec<&str> = names.collect();
     let mut places: HashMap<&str, (usize, usize)> = HashMap::new();
     for (at, name) in names.iter().enumerate() {
@@ -128,17 +129,17 @@ fn ends<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     names.iter().copied().enumerate().filter(is_end).map(|(_, name)| name).collect()
 }
 
-/// The pod as templates see it: without what an earlier injection added.
+/// Returns the pod for the templates' data, without the additions of an earlier injection.
 fn stripped<'a>(
     config: &Config,
     subject: &Subject<'a>,
-    remembered: &Overrides,
+    recorded: &Overrides,
     status: Option<&Status>,
 ) -> Cow<'a, Value> {
     let named = pod::text(pod::metadata(subject.pod), "namespace") == subject.namespace;
     let lists = [CONTAINERS, INIT_CONTAINERS];
-    let forgotten = lists.iter().all(|which| remembered.containers(which).is_empty());
-    if named && status.is_none() && forgotten {
+    let none_recorded = lists.iter().all(|which| recorded.containers(which).is_empty());
+    if named && status.is_none() && none_recorded {
         return Cow::Borrowed(subject.pod);
     }
     let mut seen = subject.pod.clone();
@@ -159,7 +160,7 @@ fn stripped<'a>(
         let present: HashSet<&str> = pod::containers(subject.pod, which).iter().map(pod::name).collect();
         let injected = status.map_or(&[][..], |status| status.containers_of(which));
         let stripped: HashSet<&str> = injected.iter().map(String::as_str).collect();
-        let missing: Vec<Value> = remembered
+        let missing: Vec<Value> = recorded
             .containers(which)
             .iter()
             .filter(|container| {
@@ -175,7 +176,7 @@ fn stripped<'a>(
     Cow::Owned(seen)
 }
 
-/// A sidecar that the pod has among its containers moves to where the template has its own.
+/// Moves the pod's own sidecar from the containers to the init containers, if the template's is native.
 fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) {
     let asked = pod::annotation(merged, annotation::NATIVE_SIDECAR).and_then(parse_bool);
     let is_native = |pod| pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
@@ -190,7 +191,8 @@ fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) 
     pod::list_mut(spec, INIT_CONTAINERS).push(sidecar);
 }
 
-/// Does what no template does: variables, metrics, probes, the status, the order. Returns what was passed over, as warnings.
+/// Applies all changes that are not templates: variables, metrics, probes, annotations, order. Returns warnings about ignored
+/// annotations.
 fn finish(
     config: &Config,
     subject: &Subject<'_>,
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
     use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Settings};
 
-    /// The labels of a pod that asks for these templates, within so many steps.
+    /// Returns the labels of a pod with these templates, within `steps`.
     fn labels(names: &str, steps: u64) -> Result<Value, Error> {
         let template = |name: &str| format!("{{metadata: {{labels: {{last: {name}, {name}: 'true'}}}}}}");
         let templates = json!({"a": template("a"), "b": template("b"), "c": template("c")});
@@ -246,16 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn names_that_stand_there_often_are_rendered_at_their_ends_alone() {
+    fn repeated_names_are_rendered_at_their_first_and_last_occurrence() {
         assert_eq!(labels("b,a", 1000).unwrap()["last"], "a");
         assert_eq!(labels("a,b,a", 1000).unwrap(), json!({"last": "a", "a": "true", "b": "true"}));
         let names = format!("b,{}", "both, a ,".repeat(10_000) + "c");
         assert_eq!(labels(&names, 1000).unwrap(), json!({"last": "c", "a": "true", "b": "true", "c": "true"}));
-        assert_eq!(ends("x y x z y x".split(' ')), ["x", "y", "z", "y", "x"]);
+        assert_eq!(first_and_last("x y x z y x".split(' ')), ["x", "y", "z", "y", "x"]);
     }
 
     #[test]
-    fn what_is_over_the_budget_is_refused_with_its_reason() {
+    fn a_pod_over_the_budget_is_refused_with_the_reason() {
         let error = labels("a,b,c", 10).unwrap_err();
         assert!(error.is_exceeded() && error.to_string().contains("takes more than 10 steps"), "{error}");
         let unknown = labels(&format!("a,{}", "x,".repeat(30_000)), 1000).unwrap_err().to_string();

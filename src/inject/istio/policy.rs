@@ -1,6 +1,6 @@
-//! Whether a pod gets a sidecar, and by which rule: the rules of each era of Istio's.
+//! The injection policy: decides whether a pod gets a sidecar, by the rules of each era of Istio.
 //!
-//! Pure; the reason is the log field, the metric label and what `explain` prints.
+//! Pure. Log, metric labels and `explain` use the reason of a decision.
 
 use std::fmt;
 
@@ -10,48 +10,46 @@ use crate::contract::annotation;
 use crate::inject::pod;
 use crate::inject::selector::Selector;
 
-/// Releases of Istio that decide alike.
+/// Releases of Istio with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Era {
     /// 0.8 to 1.0: no selectors.
     V0_8,
-    /// 1.1 to 1.8: selectors; the annotation alone is asked.
+    /// 1.1 to 1.8: selectors; only the annotation is read.
     V1_1,
     /// 1.9 to 1.11: four namespaces are ignored.
     V1_9,
-    /// 1.12 to 1.26: the label is asked before the annotation.
+    /// 1.12 to 1.26: the label takes precedence over the annotation.
     V1_12,
-    /// Since 1.27: only `true` and `false` mean something.
+    /// Since 1.27: values other than `true` and `false` are ignored.
     V1_27,
 }
 
-/// What happens to pods about which nothing else is said.
+/// The decision about pods to which no other rule applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Default {
-    /// They get a sidecar.
     Enabled,
-    /// They get none.
     Disabled,
     /// A word that Istio does not know: no pod gets a sidecar, whatever it asks for.
     Invalid(String),
 }
 
-/// The configured part of the decision.
+/// The configuration of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Whose rules hold.
+    /// The era whose rules apply.
     pub era: Era,
-    /// What happens to pods about which nothing else is said.
+    /// The decision about pods to which no other rule applies.
     pub default: Default,
-    /// Pods that get none unless they ask for it themselves.
+    /// Selects pods without a sidecar, unless the pod requests one.
     pub never: Vec<Selector>,
-    /// Pods that get one unless they decline or `never` selects them.
+    /// Selects pods with a sidecar, unless the pod declines it or `never` selects the pod.
     pub always: Vec<Selector>,
 }
 
-/// Where a pod says whether it wants a sidecar.
+/// The source of a pod's own request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Source {
     /// The label `sidecar.istio.io/inject`.
     Label,
     /// The annotation of the same name.
@@ -61,62 +59,63 @@ pub enum Place {
 /// The rule that decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// Redirection would be the node's.
+    /// The pod shares the node's network, whose traffic redirection would change.
     HostNetwork,
-    /// Namespaces of the system.
+    /// The pod's namespace is a system namespace.
     IgnoredNamespace(String),
-    /// The policy is a word that does not exist.
+    /// The default policy is invalid.
     InvalidPolicy(String),
-    /// The pod says so.
-    Asked(Place, String),
+    /// The pod requests or declines a sidecar.
+    Requested(Source, String),
     /// The first `neverInjectSelector` that matches, counted from 0.
     Never(usize),
     /// The first `alwaysInjectSelector` that matches, counted from 0.
     Always(usize),
-    /// Nothing else is said.
+    /// The default policy applies.
     Policy,
-    /// The pod of a document has its sidecar already.
+    /// The pod of a document already has a sidecar.
     Injected,
 }
 
-/// A decision, and why.
+/// A decision with its reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the pod gets a sidecar.
     pub inject: bool,
-    /// The rule.
     pub reason: Reason,
-    /// What whoever made the pod should hear.
-    pub remark: Option<Remark>,
+    /// A warning for the pod's author.
+    pub warning: Option<Warning>,
 }
 
-/// What is worth a warning about a decision.
+/// A warning about a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remark {
-    /// What the pod says is neither yes nor no, and was passed over.
+pub enum Warning {
+    /// The pod's label or annotation has an unknown value, which is ignored.
     Unrecognised(String),
-    /// The pod asks for a sidecar, and cannot have one.
+    /// The pod requests a sidecar, but another rule takes precedence.
     Overruled,
 }
 
 impl Policy {
     /// Decides about a pod in `namespace`.
     pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
-        let decide = |inject, reason| Decision { inject, reason, remark: None };
-        let asked = self.era.asked(pod);
+        let decide = |inject, reason| Decision { inject, reason, warning: None };
+        let request = self.era.request_of(pod);
         if let Some(reason) = self.forbids(pod, namespace) {
-            let remark = matches!(asked, Asked::Yes(..)).then_some(Remark::Overruled);
-            return Decision { remark, ..decide(false, reason) };
+            let warning = matches!(request, PodRequest::Yes(..)).then_some(Warning::Overruled);
+            return Decision { warning, ..decide(false, reason) };
         }
-        match asked {
-            Asked::Yes(place, value) => decide(true, Reason::Asked(place, value)),
-            Asked::No(place, value) => decide(false, Reason::Asked(place, value)),
-            Asked::Nothing => self.undecided(pod),
-            Asked::Unrecognised(value) => Decision { remark: Some(Remark::Unrecognised(value)), ..self.undecided(pod) },
+        match request {
+            PodRequest::Yes(source, value) => decide(true, Reason::Requested(source, value)),
+            PodRequest::No(source, value) => decide(false, Reason::Requested(source, value)),
+            PodRequest::Absent => self.undecided(pod),
+            PodRequest::Unrecognised(value) => {
+                Decision { warning: Some(Warning::Unrecognised(value)), ..self.undecided(pod) }
+            }
         }
     }
 
-    /// Why the pod gets no sidecar, whatever it asks for.
+    /// Returns the rule by which the pod gets no sidecar even on request.
     fn forbids(&self, pod: &Value, namespace: &str) -> Option<Reason> {
         if pod::spec(pod).get("hostNetwork") == Some(&Value::Bool(true)) {
             return Some(Reason::HostNetwork);
@@ -130,7 +129,7 @@ impl Policy {
         }
     }
 
-    /// The pod itself says nothing.
+    /// Decides about a pod without a request of its own.
     fn undecided(&self, pod: &Value) -> Decision {
         let labels = pod::map(pod::metadata(pod), "labels");
         let first = |selectors: &[Selector]| selectors.iter().position(|selector| selector.matches(labels));
@@ -139,15 +138,15 @@ impl Policy {
             never.or_else(|| first(&self.always).map(|at| (true, Reason::Always(at))))
         });
         let (inject, reason) = selected.flatten().unwrap_or((self.default == Default::Enabled, Reason::Policy));
-        Decision { inject, reason, remark: None }
+        Decision { inject, reason, warning: None }
     }
 }
 
-/// What a pod says about itself.
-enum Asked {
-    Yes(Place, String),
-    No(Place, String),
-    Nothing,
+/// A pod's own request.
+enum PodRequest {
+    Yes(Source, String),
+    No(Source, String),
+    Absent,
     Unrecognised(String),
 }
 
@@ -160,40 +159,40 @@ impl Era {
         }
     }
 
-    fn asked(self, pod: &Value) -> Asked {
+    fn request_of(self, pod: &Value) -> PodRequest {
         let label = (self >= Self::V1_12).then(|| pod::label(pod, annotation::INJECT)).flatten();
-        let (place, value) = match (label, pod::annotation(pod, annotation::INJECT)) {
-            (Some(value), _) => (Place::Label, value),
-            (None, Some(value)) => (Place::Annotation, value),
-            (None, None) => return Asked::Nothing,
+        let (source, value) = match (label, pod::annotation(pod, annotation::INJECT)) {
+            (Some(value), _) => (Source::Label, value),
+            (None, Some(value)) => (Source::Annotation, value),
+            (None, None) => return PodRequest::Absent,
         };
         let owned = value.to_owned();
         if value.is_empty() {
-            return Asked::Nothing;
+            return PodRequest::Absent;
         }
         if self >= Self::V1_27 {
             return match value {
-                "true" => Asked::Yes(place, owned),
-                "false" => Asked::No(place, owned),
-                _ => Asked::Unrecognised(owned),
+                "true" => PodRequest::Yes(source, owned),
+                "false" => PodRequest::No(source, owned),
+                _ => PodRequest::Unrecognised(owned),
             };
         }
         match value.to_lowercase().as_str() {
-            "y" | "yes" | "true" | "on" => Asked::Yes(place, owned),
-            _ => Asked::No(place, owned),
+            "y" | "yes" | "true" | "on" => PodRequest::Yes(source, owned),
+            _ => PodRequest::No(source, owned),
         }
     }
 }
 
 impl Reason {
-    /// The reason as a metric's label and an audit annotation: one word of a fixed set.
-    pub fn word(&self) -> &'static str {
+    /// The reason as a metric label, from a fixed set.
+    pub fn label(&self) -> &'static str {
         match self {
             Self::HostNetwork => "host_network",
             Self::IgnoredNamespace(_) => "ignored_namespace",
             Self::InvalidPolicy(_) => "invalid_policy",
-            Self::Asked(Place::Label, _) => "label",
-            Self::Asked(Place::Annotation, _) => "annotation",
+            Self::Requested(Source::Label, _) => "label",
+            Self::Requested(Source::Annotation, _) => "annotation",
             Self::Never(_) => "never_selector",
             Self::Always(_) => "always_selector",
             Self::Policy => "policy",
@@ -203,13 +202,13 @@ impl Reason {
 }
 
 impl Decision {
-    /// What becomes of the pod, and why.
+    /// The decision and its reason as a sentence.
     pub fn sentence(&self) -> String {
         format!("{} Istio sidecar, for {}", if self.inject { "an" } else { "no" }, self.reason)
     }
 }
 
-impl fmt::Display for Remark {
+impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unrecognised(value) => {
@@ -231,8 +230,10 @@ impl fmt::Display for Reason {
                     "the policy {word:?} is neither \"enabled\" nor \"disabled\"; nothing is injected until it is"
                 )
             }
-            Self::Asked(Place::Label, value) => write!(f, "its label {} is {value:?}", annotation::INJECT),
-            Self::Asked(Place::Annotation, value) => write!(f, "its annotation {} is {value:?}", annotation::INJECT),
+            Self::Requested(Source::Label, value) => write!(f, "its label {} is {value:?}", annotation::INJECT),
+            Self::Requested(Source::Annotation, value) => {
+                write!(f, "its annotation {} is {value:?}", annotation::INJECT)
+            }
             Self::Never(at) => write!(f, "neverInjectSelector {at} matches its labels"),
             Self::Always(at) => write!(f, "alwaysInjectSelector {at} matches its labels"),
             Self::Policy => f.write_str("the policy says so of pods that say nothing"),

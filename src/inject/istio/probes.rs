@@ -1,6 +1,6 @@
-//! Probes and lifecycle hooks that reach the application through the agent: the kubelet has no certificate for mTLS.
+//! Rewriting of probes and lifecycle hooks to the proxy's agent, because the kubelet has no certificate for mTLS.
 //!
-//! What they were goes into a variable of the sidecar; what they become is an HTTP request to the agent's status port.
+//! A rewritten probe is an HTTP request to the agent's status port. The originals are recorded in a variable of the sidecar.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +14,7 @@ use crate::redirect::annotations::parse_bool;
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
-/// Where a handler stands in a container, the path under which the agent answers for it, and whether it is a probe.
-/// Probes come before hooks.
+/// The handlers: JSON pointer in a container, path on the agent's port, and whether it is a probe. Probes precede hooks.
 const HANDLERS: [Handler; 5] = [
     Handler { pointer: "/readinessProbe", path: ("app-health", "readyz"), probe: true },
     Handler { pointer: "/livenessProbe", path: ("app-health", "livez"), probe: true },
@@ -35,21 +34,21 @@ impl Handler {
         format!("/{}/{container}/{}", self.path.0, self.path.1)
     }
 
-    /// Actions that the agent can carry out.
+    /// The actions that the agent supports.
     fn actions(&self) -> &'static [&'static str] {
         if self.probe { &["httpGet", "tcpSocket", "grpc"] } else { &["httpGet", "tcpSocket"] }
     }
 }
 
-/// Whether a pod's probes are rewritten: its annotation decides where it is a boolean, else the configuration.
+/// Whether a pod's probes are rewritten: a valid annotation takes precedence over the configuration.
 pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
     pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool).unwrap_or(configured)
 }
 
-/// Rewrites the probes of all containers but the sidecar. `status_port` is the mesh's; the pod may name its own.
-/// `injected`: the pod was injected before, so that what the sidecar knows already stays.
+/// Rewrites the probes of all containers except the sidecar. `status_port` is the mesh's; the pod may have its own. `injected`: the
+/// pod was injected before, so that the recorded originals stay.
 ///
-/// A probe stays as it is where the agent could not answer for it: its port has a name that no port of the container has.
+/// A probe stays unchanged if the container has no port with the name in the probe.
 pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
     if pod::sidecar(pod).is_none() {
         return;
@@ -67,12 +66,12 @@ pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
         }
     }
     if let (false, Some(sidecar)) = (originals.is_empty(), pod::sidecar_mut(pod)) {
-        remember(sidecar, originals.into_iter().collect(), injected);
+        record(sidecar, originals.into_iter().collect(), injected);
     }
 }
 
-/// What the HTTP probes of applications become and what they were, for pods that are patched step by step: JSON pointers
-/// below the pod with the new probes, and the text for the sidecar.
+/// Returns the rewritten HTTP probes of applications for the patch of a legacy template, by JSON pointer, and the record of the
+/// originals for the sidecar.
 pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)>, Option<String>) {
     let target = target(pod, status_port);
     let (mut found, mut known) = (Vec::new(), BTreeMap::new());
@@ -91,7 +90,7 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
             found.push((format!("/spec/containers/{at}{}", handler.pointer), probe));
         }
     }
-    for (path, original) in remembered(pod) {
+    for (path, original) in recorded(pod) {
         known.entry(path).or_insert(original);
     }
     let known: Map<String, Value> = known.into_iter().collect();
@@ -99,20 +98,20 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
     (found, text)
 }
 
-/// What an earlier injection told the sidecar that the pod has, and that will be another one: those probes are rewritten by now.
-fn remembered(pod: &Value) -> Map<String, Value> {
+/// Returns the originals that an earlier injection recorded in the pod's sidecar, which is going to be replaced.
+fn recorded(pod: &Value) -> Map<String, Value> {
     let sidecar = pod::sidecar(pod).filter(|_| pod::annotation(pod, annotation::STATUS).is_some());
     let variables = sidecar.map(|sidecar| pod::list(sidecar, "env")).unwrap_or_default();
     let variable = variables.iter().find(|variable| pod::name(variable) == PROBERS);
     variable.and_then(|variable| serde_json::from_str(pod::text(variable, "value")).ok()).unwrap_or_default()
 }
 
-/// The agent's port: the pod's own, else the mesh's.
+/// Returns the agent's port: the pod's own, else the mesh's.
 fn target(pod: &Value, status_port: u16) -> u16 {
     pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok()).unwrap_or(status_port)
 }
 
-/// One probe as the agent reads it; none where there is none, it is rewritten already, or its port has no number.
+/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or its port has no number.
 fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Value> {
     let probe = container.pointer(handler.pointer)?;
     let kind = *handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object))?;
@@ -134,7 +133,7 @@ fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Va
     Some(Value::Object(original))
 }
 
-/// The API's type of an action.
+/// Returns the API's type of an action.
 fn type_of(action: &str) -> &'static str {
     match action {
         "httpGet" => "core.HTTPGetAction",
@@ -148,8 +147,8 @@ fn numeric_port(container: &Value, port: &Value) -> Option<u64> {
     pod::list(container, "ports").iter().find(|p| pod::name(p) == name)?.get("containerPort")?.as_u64()
 }
 
-/// Tells the sidecar. What an earlier injection told it stays true: those probes are rewritten by now.
-fn remember(sidecar: &mut Value, mut originals: Map<String, Value>, injected: bool) {
+/// Records the originals in the sidecar. Originals of an earlier injection stay, since their probes are already rewritten.
+fn record(sidecar: &mut Value, mut originals: Map<String, Value>, injected: bool) {
     let env = pod::list_mut(sidecar, "env");
     let known = env.iter_mut().find(|variable| injected && pod::name(variable) == PROBERS);
     let Some(variable) = known else {
@@ -164,7 +163,7 @@ fn remember(sidecar: &mut Value, mut originals: Map<String, Value>, injected: bo
     variable["value"] = gojson::encode(&Value::Object(originals)).into();
 }
 
-/// Sends the kubelet to the agent.
+/// Rewrites a handler to the agent's port.
 fn redirect(container: &mut Value, handler: &Handler, port: u16) {
     let path = handler.path(pod::name(container));
     let Some(Value::Object(probe)) = container.pointer_mut(handler.pointer) else { return };
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_probe_goes_to_the_agent() {
+    fn each_kind_of_probe_is_rewritten_to_the_agent() {
         let mut pod = pod(&json!({"name": "a", "ports": [{"name": "web", "containerPort": 80}],
             "readinessProbe": {"httpGet": {"port": "web", "path": "/r", "scheme": "HTTPS"}, "timeoutSeconds": 3},
             "livenessProbe": {"tcpSocket": {"port": 81}}, "startupProbe": {"grpc": {"port": 82}},
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_that_the_agent_cannot_answer_stays() {
+    fn a_probe_of_an_unknown_port_stays() {
         let before = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": "nosuch"}}}));
         let mut after = before.clone();
         rewrite(&mut after, 15020, false);
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_injection_keeps_what_the_first_remembered() {
+    fn a_second_injection_keeps_the_recorded_originals() {
         let mut once = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
         rewrite(&mut once, 15020, false);
         let mut twice = once.clone();

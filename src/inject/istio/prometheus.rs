@@ -1,5 +1,5 @@
-//! Metrics of application and proxy behind one port: the agent serves both, and scrapes the application by what the
-//! pod's own Prometheus annotations said.
+//! Merged metrics of application and proxy: the proxy's agent serves both on one port, and scrapes the application as the pod's own
+//! Prometheus annotations specify.
 
 use serde_json::{Map, Value, json};
 
@@ -10,20 +10,19 @@ use crate::redirect::annotations::parse_bool;
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
-/// Ports on which the proxy itself answers: scraping them would end in a circle.
+/// The proxy's own ports, whose scraping would recurse.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
-/// The first port on which a program may listen without a privilege.
+/// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
 
-/// The port on which the agent serves merged metrics: the pod's own status port, else the mesh's. On a privileged port no agent
-/// can listen.
+/// Returns the port of merged metrics: the pod's own status port, else the mesh's. The agent cannot listen on a privileged port.
 pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
     let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
     own.filter(|port| *port >= UNPRIVILEGED).unwrap_or(status_port)
 }
 
-/// Points Prometheus at the agent and returns the scrape targets that were passed over, as warnings.
+/// Sets Prometheus' annotations to the agent's port. Returns warnings about ignored scrape targets.
 ///
 /// # Errors
 /// `prometheus.istio.io/scrape-targets` names a port that cannot be scraped.
@@ -46,34 +45,34 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<
     Ok(warnings)
 }
 
-/// Whether Prometheus is already sent to the agent: by an earlier injection, or by a user who knows what that means.
+/// Whether Prometheus' annotations already name the agent's port, by an earlier injection or by the pod's author.
 pub(super) fn is_merged(pod: &Value, status_port: u16) -> bool {
     annotated(pod, "port").is_some_and(|port| port == status_port.to_string())
 }
 
-/// Takes Prometheus' annotations away, however they are spelled.
+/// Removes Prometheus' annotations in all spellings.
 pub(super) fn clear(pod: &mut Value) {
-    let ours = ["scrape", "path", "port"];
-    pod::annotations_mut(pod).retain(|name, _| !ours.into_iter().any(|what| is_prometheus(name, what)));
+    let names = ["scrape", "path", "port"];
+    pod::annotations_mut(pod).retain(|name, _| !names.into_iter().any(|what| is_prometheus(name, what)));
 }
 
 fn annotated<'a>(pod: &'a Value, what: &'a str) -> Option<&'a str> {
     all_annotated(pod, what).next()
 }
 
-/// The values of all annotations that Prometheus takes for this one.
+/// Returns the values of all annotations that Prometheus reads as this one.
 fn all_annotated<'a>(pod: &'a Value, what: &'a str) -> impl Iterator<Item = &'a str> {
     let annotations = pod::map(pod::metadata(pod), "annotations").iter();
     annotations.filter(move |(name, _)| is_prometheus(name, what)).filter_map(|(_, value)| value.as_str())
 }
 
-/// Whether an annotation is this one of Prometheus', which takes what is no letter, digit or underscore for one.
+/// Whether Prometheus reads an annotation as `prometheus_io_<what>`: it replaces other characters than letters and digits with `_`.
 fn is_prometheus(name: &str, what: &str) -> bool {
     let sanitised = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     name.chars().map(sanitised).eq("prometheus_io_".chars().chain(what.chars()))
 }
 
-/// What the agent scrapes, empty where the pod says nothing; and the targets that were passed over, as warnings.
+/// Returns the agent's scrape settings, empty without annotations, and warnings about ignored targets.
 fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<String>), Error> {
     let [scrape, mut path, mut port] =
         ["scrape", "path", "port"].map(|what| annotated(pod, what).unwrap_or_default().to_owned());
@@ -83,24 +82,23 @@ fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<St
         port = if port.is_empty() { first_port.to_string() } else { port };
         path = if path.is_empty() { first_path.clone() } else { path };
     }
-    let mut said = Map::new();
+    let mut scraping = Map::new();
     if [&scrape, &path, &port].into_iter().all(String::is_empty) {
-        return Ok((said, warnings));
+        return Ok((scraping, warnings));
     }
-    said.insert("scrape".to_owned(), scrape.into());
-    said.insert("path".to_owned(), path.into());
-    said.insert("port".to_owned(), port.into());
+    scraping.insert("scrape".to_owned(), scrape.into());
+    scraping.insert("path".to_owned(), path.into());
+    scraping.insert("port".to_owned(), port.into());
     if !targets.is_empty() {
         let list = targets.iter().map(|(port, path)| json!({"port": port.to_string(), "path": path})).collect();
-        said.insert("targets".to_owned(), list);
+        scraping.insert("targets".to_owned(), list);
     }
-    Ok((said, warnings))
+    Ok((scraping, warnings))
 }
 
 type Targets = Vec<(u16, String)>;
 
-/// Reads `port:path,…`. An entry whose port is no number is passed over with a warning; a port that cannot be scraped is an
-/// error.
+/// Parses `port:path,…`. An entry whose port is not a number is ignored with a warning; a port that must not be scraped is an error.
 fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error> {
     let wrong = |allowed| Error::annotation(annotation::SCRAPE_TARGETS, text, allowed);
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
@@ -121,7 +119,7 @@ fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error
     Ok((targets, warnings))
 }
 
-/// Annotates the port of metrics over TLS, where the proxy has one; whether metrics are merged does not matter.
+/// Annotates the proxy's port of metrics over TLS, if any, whether or not metrics are merged.
 pub(super) fn secure_port(pod: &mut Value) {
     let Some(sidecar) = pod::sidecar(pod) else { return };
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
@@ -146,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pod_said_goes_to_the_agent() {
+    fn the_pods_annotations_are_passed_to_the_agent() {
         let pod = merged(&json!({"prometheus.io/port": "90", "prometheus_io_path": "/m", "other": "x"}));
         let annotations = json!({"other": "x", "prometheus.io/port": "15020",
             "prometheus.io/path": "/stats/prometheus", "prometheus.io/scrape": "true"});
@@ -156,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_pods_own_status_port() {
+    fn the_port_is_the_pods_status_port() {
         let port = |own: &str| port(&pod(&json!({annotation::STATUS_PORT: own})), 15020);
         assert_eq!((port("15099"), port("1024"), port("123"), port("0")), (15099, 1024, 15020, 15020));
     }
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_go_to_the_agent_and_leave_the_pod() {
+    fn targets_are_passed_to_the_agent_and_removed_from_the_pod() {
         let pod = merged(&json!({annotation::SCRAPE_TARGETS: "8080:/a, 9090"}));
         let env = &pod["spec"]["containers"][0]["env"][0];
         let targets = r#"[{"port":"8080","path":"/a"},{"port":"9090","path":"/metrics"}]"#;
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_may_not_be_the_proxys_and_unreadable_ones_are_passed_over() {
+    fn targets_on_the_proxys_ports_are_refused_and_invalid_ones_ignored() {
         let target = |text: &str| {
             let mut pod = pod(&json!({annotation::SCRAPE_TARGETS: text}));
             let warnings = merge(&mut pod, true, 15099)?;

@@ -1,8 +1,8 @@
-//! The mesh's and the proxies' configuration by their published definition: JSON, checked and in protobuf's own spelling.
+//! Decoding of mesh and proxy configuration by their protobuf definition, to protobuf's JSON.
 //!
-//! `mesh` decodes what users wrote. Field names are those of JSON or of the definition, durations are Go's or protobuf's; what
-//! comes out has JSON's names, in the definition's order, and durations in seconds. The definition is a table, which
-//! `tests/support/gomesh` prints from the module that Istio publishes.
+//! `mesh` decodes users' texts, whose field names are those of JSON or of the definition, and whose durations are Go's or
+//! protobuf's. The result has JSON's names, in the definition's order, and durations in seconds. `tests/support/gomesh` generates
+//! the table of the definition from Istio's published module.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -14,16 +14,16 @@ use serde_json::{Map, Number, Value};
 use crate::iptables::duration;
 
 const TABLE: &str = include_str!("proto/mesh.txt");
-/// Fields of former releases that their templates read and the published definition no longer has.
+/// Fields that templates of former releases read and the published definition lacks.
 const FORMER: &str = include_str!("proto/former.txt");
-/// Messages within each other; the definition has no more than six.
+/// The most levels of messages; the definition has six.
 const DEPTH: usize = 32;
 
 static DEFINITION: LazyLock<Definition> = LazyLock::new(Definition::parse);
 
-/// The message of a proxy's configuration.
+/// The message of a proxy configuration.
 pub(super) const PROXY_CONFIG: &str = "istio.mesh.v1alpha1.ProxyConfig";
-/// The message of the mesh's configuration.
+/// The message of the mesh configuration.
 pub(super) const MESH_CONFIG: &str = "istio.mesh.v1alpha1.MeshConfig";
 
 /// A value that is not of its field's type.
@@ -36,15 +36,15 @@ pub struct Mistyped {
     expected: String,
 }
 
-/// Decodes the fields of a message. Fields that the definition does not know stay as they are, behind those that it knows:
-/// templates of other releases may read them. So does an unknown word of an enum in the mesh's configuration, as Istio's own reader
-/// does not refuse the mesh for it; a proxy's configuration, which one pod's author writes, is refused.
+/// Decodes the fields of a message. Unknown fields stay unchanged, after the known ones, since templates of other releases may read
+/// them. An unknown enum name stays unchanged in the mesh configuration, which Istio accepts too; in a proxy configuration, which a
+/// pod's author writes, it is an error.
 ///
 /// # Errors
 /// A value is not of its field's type.
 pub(super) fn decode(message: &str, fields: Map<String, Value>) -> Result<Map<String, Value>, Mistyped> {
     let mut unknown = Map::new();
-    let mut decoded = Decoder { path: String::new(), depth: 0, keeps_words: message == MESH_CONFIG }.message(
+    let mut decoded = Decoder { path: String::new(), depth: 0, keeps_unknown_names: message == MESH_CONFIG }.message(
         message,
         fields,
         Some(&mut unknown),
@@ -60,14 +60,14 @@ struct Definition {
 
 struct Field {
     name: &'static str,
-    many: Many,
+    cardinality: Cardinality,
     kind: &'static str,
-    /// Its zero says something.
+    /// Whether the zero differs from an absent field.
     presence: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Many {
+enum Cardinality {
     One,
     List,
     Map,
@@ -101,24 +101,24 @@ fn constant(row: &'static str) -> Option<(&'static str, i64)> {
 
 fn field(row: &'static str) -> Option<Field> {
     let (name, kind) = row.split_once(' ')?;
-    let (many, kind) = match kind.split_once(' ') {
-        Some(("list", kind)) => (Many::List, kind),
-        Some((_, kind)) => (Many::Map, kind),
-        None => (Many::One, kind),
+    let (cardinality, kind) = match kind.split_once(' ') {
+        Some(("list", kind)) => (Cardinality::List, kind),
+        Some((_, kind)) => (Cardinality::Map, kind),
+        None => (Cardinality::One, kind),
     };
-    Some(Field { name, many, kind: kind.trim_end_matches('?'), presence: kind.ends_with('?') })
+    Some(Field { name, cardinality, kind: kind.trim_end_matches('?'), presence: kind.ends_with('?') })
 }
 
 struct Decoder {
     path: String,
     depth: usize,
-    /// Whether a word that an enum does not have stays as it is.
-    keeps_words: bool,
+    /// Whether an unknown name of an enum stays unchanged.
+    keeps_unknown_names: bool,
 }
 
 impl Decoder {
-    /// The fields of a message, in the definition's order. `unknown` receives those that it does not have; without it they are
-    /// dropped, and so are fields whose zero says nothing.
+    /// Decodes the fields of a message, in the definition's order. `unknown` receives unknown fields; without it they are dropped, and so
+    /// are zeroes of fields without presence.
     fn message(
         &mut self,
         message: &str,
@@ -144,22 +144,22 @@ impl Decoder {
     }
 
     fn field(&mut self, field: &Field, value: Value) -> Result<Value, Mistyped> {
-        match (field.many, value) {
-            (Many::One, value) => self.value(field.kind, value),
-            (Many::List, Value::Array(items)) => {
+        match (field.cardinality, value) {
+            (Cardinality::One, value) => self.value(field.kind, value),
+            (Cardinality::List, Value::Array(items)) => {
                 let items = items.into_iter().enumerate();
                 let items = items.map(|(at, item)| self.within(&at.to_string(), |d| d.value(field.kind, item)));
                 items.collect::<Result<Vec<_>, _>>().map(Value::Array)
             }
-            (Many::Map, Value::Object(members)) => {
+            (Cardinality::Map, Value::Object(members)) => {
                 let decode = |(key, value): (String, Value)| {
                     let value = self.within(&key, |decoder| decoder.value(field.kind, value))?;
                     Ok((key, value))
                 };
                 members.into_iter().map(decode).collect::<Result<Map<_, _>, _>>().map(Value::Object)
             }
-            (Many::List, other) => Err(self.wrong(&other, "a list")),
-            (Many::Map, other) => Err(self.wrong(&other, "a map")),
+            (Cardinality::List, other) => Err(self.wrong(&other, "a list")),
+            (Cardinality::Map, other) => Err(self.wrong(&other, "a map")),
         }
     }
 
@@ -193,9 +193,9 @@ impl Decoder {
         decoded.map(Value::Object)
     }
 
-    /// A whole number; protobuf reads it from text, too.
+    /// Decodes an integer, which protobuf also reads from text.
     fn integer(&self, value: &Value, least: i64, most: i64) -> Result<i64, Mistyped> {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and far from where floats are no more")]
+        #[expect(clippy::cast_possible_truncation, reason = "it is an integer below 2^53")]
         let whole = |number: f64| (number.fract() == 0.0 && number.abs() < 1e15).then_some(number as i64);
         let number = match value {
             Value::Number(number) => number.as_i64().or_else(|| number.as_f64().and_then(whole)),
@@ -226,7 +226,7 @@ impl Decoder {
         let by_number = |number: i64| names.iter().find(|(_, value)| *value == number);
         let known = match value {
             Value::String(text) => match names.iter().find(|(name, _)| name == text) {
-                None if self.keeps_words => return Ok(value.clone()),
+                None if self.keeps_unknown_names => return Ok(value.clone()),
                 known => known,
             },
             Value::Number(number) => number.as_i64().and_then(by_number),
@@ -246,7 +246,7 @@ impl Decoder {
     }
 
     fn wrong(&self, value: &Value, expected: &str) -> Mistyped {
-        /// The longest part of a value that an error repeats, in characters.
+        /// The longest part of a value in a message, in characters.
         const SHOWN: usize = 60;
         let found = match value {
             Value::Object(_) => "a map".to_owned(),
@@ -257,13 +257,13 @@ impl Decoder {
     }
 }
 
-/// Whether a field says what it says where it is absent.
+/// Whether a value is the zero of its field.
 fn is_zero(field: &Field, value: &Value) -> bool {
     match value {
         Value::Bool(value) => !value,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::Array(items) => items.is_empty(),
-        Value::Object(members) => matches!(field.many, Many::Map) && members.is_empty(),
+        Value::Object(members) => matches!(field.cardinality, Cardinality::Map) && members.is_empty(),
         Value::String(text) => match DEFINITION.enums.get(field.kind) {
             Some(names) => names.first().is_some_and(|(name, _)| name == text),
             None if field.kind == "duration" => false,
@@ -273,7 +273,7 @@ fn is_zero(field: &Field, value: &Value) -> bool {
     }
 }
 
-/// A duration in protobuf's spelling: seconds, and behind them nothing, thousandths, millionths or billionths.
+/// Formats a duration as protobuf does: seconds with 0, 3, 6 or 9 decimals.
 fn seconds(duration: Duration) -> String {
     let (mut text, nanos) = (duration.as_secs().to_string(), duration.subsec_nanos());
     let _ = match nanos {
@@ -286,7 +286,7 @@ fn seconds(duration: Duration) -> String {
     text
 }
 
-/// A field's name as protobuf's JSON spells it; the definition has underscores.
+/// Converts a field's name of the definition, with underscores, to that of protobuf's JSON.
 fn camel_cased(name: &str) -> String {
     let mut parts = name.split('_');
     let mut camel = parts.next().unwrap_or_default().to_owned();

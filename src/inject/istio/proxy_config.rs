@@ -1,7 +1,7 @@
-//! What a proxy's configuration must be for the proxy to start with it.
+//! Validation of a proxy configuration.
 //!
-//! `mesh` checks what a pod's annotation made of the configuration: whoever made the pod is told, instead of finding a proxy
-//! that never becomes ready.
+//! `mesh` checks the configuration with a pod's annotation, so that the pod's author gets an error instead of a proxy that never
+//! becomes ready.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ type Check = fn(&Value) -> bool;
 const PORT: &str = "a configuration whose ports are from 1 to 65535";
 const DRAIN: &str = "a configuration whose drainDuration is at least 1s, and whole seconds";
 
-/// What must hold of a field that is there, and the words for it.
+/// JSON pointer, check and description of the valid values of each field.
 const CHECKS: [(&str, Check, &str); 8] = [
     ("/statusPort", is_port, PORT),
     ("/proxyAdminPort", is_port, PORT),
@@ -23,8 +23,8 @@ const CHECKS: [(&str, Check, &str); 8] = [
         |value| value.as_i64().is_some_and(|number| number >= 0),
         "a configuration whose concurrency is not negative",
     ),
-    ("/configPath", is_said, "a configuration whose configPath is not empty"),
-    ("/binaryPath", is_said, "a configuration whose binaryPath is not empty"),
+    ("/configPath", is_nonempty, "a configuration whose configPath is not empty"),
+    ("/binaryPath", is_nonempty, "a configuration whose binaryPath is not empty"),
     ("/drainDuration", |value| whole_seconds(value).is_some_and(|seconds| seconds > 0), DRAIN),
     ("/discoveryAddress", is_address, "a configuration whose discoveryAddress is host:port"),
     (
@@ -34,14 +34,14 @@ const CHECKS: [(&str, Check, &str); 8] = [
     ),
 ];
 
-/// Checks a configuration in protobuf's spelling.
+/// Checks a configuration in protobuf's JSON.
 ///
 /// # Errors
-/// A field of it is wrong.
+/// A field is invalid.
 pub(super) fn check(config: &Value) -> Result<(), Error> {
     let wrong = |value: &Value, allowed| Err(Error::annotation(annotation::PROXY_CONFIG, &value.to_string(), allowed));
-    for (pointer, holds, allowed) in CHECKS {
-        if let Some(value) = config.pointer(pointer).filter(|value| !holds(value)) {
+    for (pointer, is_valid, allowed) in CHECKS {
+        if let Some(value) = config.pointer(pointer).filter(|value| !is_valid(value)) {
             return wrong(value, allowed);
         }
     }
@@ -59,7 +59,7 @@ fn is_port(value: &Value) -> bool {
     value.as_u64().is_some_and(|port| (1..=65535).contains(&port))
 }
 
-fn is_said(value: &Value) -> bool {
+fn is_nonempty(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.is_empty())
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_with_which_no_proxy_starts_is_refused() {
+    fn an_invalid_configuration_is_refused() {
         for config in [
             json!({"statusPort": 0}),
             json!({"proxyAdminPort": 70000}),

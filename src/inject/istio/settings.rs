@@ -1,6 +1,6 @@
-//! Istio's injection configuration, `config` of its ConfigMap, parsed once: templates are compiled, selectors read.
+//! Istio's injection configuration, the key `config` of its ConfigMap, with templates and selectors parsed.
 //!
-//! Both shapes are known: `templates` of today, and the one `template` of Istio up to 1.8.
+//! Both formats are supported: `templates`, and the single `template` of Istio up to 1.8.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,32 @@ use super::{Error, functions, legacy};
 use crate::inject::selector::Selector;
 use crate::inject::yaml;
 
-/// The template that is meant where nothing else is said.
+/// The default template.
 pub(super) const SIDECAR: &str = "sidecar";
 
-/// What the configuration says.
+/// The parsed configuration.
 #[derive(Debug)]
 pub struct Settings {
-    /// Who gets a sidecar.
+    /// The injection policy.
     pub policy: Policy,
-    /// Annotations for every injected pod.
+    /// The annotations that each injected pod gets.
     pub(super) injected_annotations: Map<String, Value>,
     pub(super) program: Program,
-    /// What is wrong with the configuration without making it useless; for the log.
+    /// Warnings about invalid parts that are ignored, for the log.
     pub warnings: Vec<String>,
 }
 
-/// What is rendered for a pod.
+/// The compiled templates.
 #[derive(Debug)]
 pub(super) enum Program {
-    /// Partial pods, merged one after another.
+    /// Templates of partial pods, which are merged one after another.
     Modern { templates: BTreeMap<String, Template>, default: Vec<String>, aliases: BTreeMap<String, Vec<String>> },
-    /// Lists of containers and volumes, appended.
+    /// The single template of lists, whose items are appended.
     Legacy(legacy::Program),
 }
 
 impl Program {
-    /// Names of templates, and of functions that they call and nobody provides.
+    /// Returns each undefined function with the name of the template that calls it.
     fn undefined(&self) -> Vec<(&str, &str)> {
         match self {
             Self::Modern { templates, .. } => {
@@ -74,15 +74,15 @@ struct Document {
 }
 
 impl Settings {
-    /// Reads the configuration. `era`: whose rules decide; by default those of the release that last read this shape.
+    /// Parses the configuration. `era`: the rules of the policy; by default those of the last release with this format.
     ///
     /// # Errors
-    /// It is no such configuration, or a template of it cannot be compiled.
+    /// The text is not a configuration, or a template is invalid.
     pub fn parse(text: &str, era: Option<Era>) -> Result<Self, Error> {
         Self::with_environment(text, era, BTreeMap::new())
     }
 
-    /// The same; `environment` is what the templates' function `env` reads.
+    /// Parses the configuration like [`Settings::parse`], with the variables for the templates' function `env`.
     ///
     /// # Errors
     /// See [`Settings::parse`].
@@ -95,14 +95,14 @@ impl Settings {
         Self::new(document, era, environment)
     }
 
-    /// A bare template: what `kube-inject` takes in place of a whole configuration.
+    /// Makes the settings for a single template, which `kube-inject` accepts instead of a configuration.
     ///
     /// # Errors
-    /// The template cannot be compiled.
+    /// The template is invalid.
     pub fn from_template(text: &str) -> Result<Self, Error> {
         let templates = Some(BTreeMap::from([(SIDECAR.to_owned(), text.to_owned())]));
         let none = Document {
-            // Whoever injects by hand has no policy.
+            // A template alone has no policy.
             policy: Some("enabled".to_owned()),
             template: None,
             templates,
@@ -115,7 +115,7 @@ impl Settings {
         Self::new(none, None, BTreeMap::new())
     }
 
-    /// Whether templates may read values: the first releases had none.
+    /// Whether templates have values, as in all but the first releases.
     pub fn needs_values(&self) -> bool {
         match &self.program {
             Program::Modern { .. } => true,
@@ -128,19 +128,19 @@ impl Settings {
         let mut warnings = Vec::new();
         let mut selectors = |name: &str, selectors: Option<Vec<Value>>| {
             let parse = |selector: &Value| Selector::parse(selector);
-            let mut right = Vec::new();
+            let mut valid = Vec::new();
             for (at, selector) in selectors.unwrap_or_default().iter().map(parse).enumerate() {
                 match selector {
-                    Ok(selector) => right.push(selector),
+                    Ok(selector) => valid.push(selector),
                     Err(error) => warnings.push(format!("{name} {at} is not used: {error}")),
                 }
             }
-            right
+            valid
         };
         let never = selectors("neverInjectSelector", document.never_inject_selector);
         let always = selectors("alwaysInjectSelector", document.always_inject_selector);
         let templates = document.templates.filter(|templates| !templates.is_empty());
-        let (program, by_shape) = match (templates, document.template.filter(|text| !text.is_empty())) {
+        let (program, default_era) = match (templates, document.template.filter(|text| !text.is_empty())) {
             (Some(templates), _) => (
                 modern(templates, document.default_templates, document.aliases.unwrap_or_default(), &functions)?,
                 Era::V1_27,
@@ -160,7 +160,7 @@ impl Settings {
             warnings.push(format!("policy {word:?} is neither \"enabled\" nor \"disabled\": nothing will be injected"));
         }
         Ok(Self {
-            policy: Policy { era: era.unwrap_or(by_shape), default, never, always },
+            policy: Policy { era: era.unwrap_or(default_era), default, never, always },
             injected_annotations: document.injected_annotations.unwrap_or_default(),
             program,
             warnings,
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shape_tells_the_era_and_a_flag_overrules_it() {
+    fn the_format_decides_the_era_unless_a_flag_does() {
         let era = |text: &str, era| Settings::parse(text, era).unwrap().policy.era;
         assert_eq!(era("templates: {sidecar: 'spec: {}'}", None), Era::V1_27);
         assert_eq!(era("template: 'containers: []'", None), Era::V1_1);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_refused_and_what_is_half_of_one_reported() {
+    fn an_invalid_configuration_is_refused_and_invalid_parts_are_warnings() {
         assert!(matches!(Settings::parse("policy: enabled", None), Err(Error::NoTemplates)));
         assert!(matches!(Settings::parse("templates: [", None), Err(Error::Configuration { .. })));
         assert!(matches!(Settings::parse("templates: {a: '{{ . }'}", None), Err(Error::Template(_))));

@@ -1,4 +1,4 @@
-//! Go's types of the data that injection templates are rendered with.
+//! Go's types of the templates' data.
 
 pub mod mesh;
 pub mod pod;

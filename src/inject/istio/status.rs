@@ -1,11 +1,11 @@
-//! The annotation by which a pod remembers what was injected.
+//! The status annotation, which lists the injected items.
 
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
-/// What an earlier injection added, by name.
+/// The names of the items that an earlier injection added.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) init_containers: Vec<String>,
@@ -15,7 +15,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    /// The status that a pod carries, if it can be read.
+    /// Parses the status of a pod; `None` if it is absent or invalid.
     pub(super) fn of(pod: &Value) -> Option<Self> {
         let status: Value = serde_json::from_str(pod::annotation(pod, annotation::STATUS)?).ok()?;
         let names =
@@ -28,40 +28,40 @@ impl Status {
         })
     }
 
-    /// The names under which one of the two lists of containers was filled.
+    /// The names of the injected containers in `which`.
     pub(super) fn containers_of(&self, which: &str) -> &[String] {
         if which == INIT_CONTAINERS { &self.init_containers } else { &self.containers }
     }
 
-    /// Whether nothing was added.
+    /// Whether the status has no names.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// The lists whose names the annotation holds.
+/// The lists in the annotation.
 const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
 
-/// What of an overlay tells names: merged in the overlay's place, it makes a pod in which [`LISTS`] have the same ones.
+/// Reduces an overlay to names and directives: merging it instead of the overlay gives [`LISTS`] the same names.
 pub(super) fn outline(overlay: &Value) -> Value {
-    let item = |item: &Value| kept(item, |key| key == "name", Value::clone);
+    let item = |item: &Value| filtered(item, |key| key == "name", Value::clone);
     let list = |list: &Value| match list {
         Value::Array(items) => items.iter().map(item).collect(),
         other => other.clone(),
     };
-    let spec = |spec: &Value| kept(spec, |key| LISTS.contains(&key), list);
-    kept(overlay, |key| key == "spec", spec)
+    let spec = |spec: &Value| filtered(spec, |key| LISTS.contains(&key), list);
+    filtered(overlay, |key| key == "spec", spec)
 }
 
-/// The members that are wanted, and those that direct the merging.
-fn kept(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) -> Value) -> Value {
+/// Returns the wanted members, converted by `part`, and the directives of the merge.
+fn filtered(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) -> Value) -> Value {
     let Value::Object(members) = value else { return value.clone() };
     let kept = members.iter().filter(|(key, _)| key.starts_with('$') || wanted(key));
     let parted = |(key, value): (&String, &Value)| (key.clone(), if wanted(key) { part(value) } else { value.clone() });
     Value::Object(kept.map(parted).collect())
 }
 
-/// The annotation's value for what the templates made.
+/// Returns the annotation's value for the items of `template_pod`.
 pub(super) fn describe(template_pod: &Value, revision: &str) -> String {
     let names = |key: &str| match pod::list(pod::spec(template_pod), key) {
         [] => Value::Null,

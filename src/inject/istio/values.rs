@@ -1,11 +1,11 @@
-//! Helm's values of the control plane, as injection reads them beside the templates.
+//! Helm's values of the control plane.
 
 use serde_json::Value;
 
 use super::Error;
 use crate::inject::{pod, yaml};
 
-/// The values: whole for templates, parsed for what injection itself asks.
+/// The values: as JSON for templates, and parsed as far as the injection uses them.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     pub(super) raw: Value,
@@ -25,10 +25,10 @@ pub struct Values {
 }
 
 impl Values {
-    /// Reads values, JSON or YAML; nothing is no values.
+    /// Parses values in JSON or YAML; an empty text has none.
     ///
     /// # Errors
-    /// They are no map.
+    /// The text is not a map.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let raw = yaml::value(text).map_err(|error| Error::Configuration { what: "values", error })?;
         match raw {
@@ -41,7 +41,7 @@ impl Values {
     fn new(raw: Value) -> Self {
         let at = |pointer: &str| raw.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let flag = |pointer: &str| raw.pointer(pointer).and_then(Value::as_bool).unwrap_or_default();
-        // A tag such as 1.20 without quotes is a number to YAML.
+        // YAML parses a tag such as 1.20 without quotes as a number.
         let tag = raw.pointer("/global/tag").filter(|tag| tag.is_number()).map(Value::to_string);
         Self {
             cluster: at("/global/multiCluster/clusterName"),
@@ -57,19 +57,19 @@ impl Values {
         }
     }
 
-    /// The image of the sidecar: the pod's annotation, even an empty one, wins over its proxy configuration, that over the
-    /// values.
+    /// Returns the sidecar's image. The type in the pod's annotation, even an empty one, takes precedence over the proxy configuration,
+    /// and that over the values.
     pub(super) fn image_of_proxy(&self, proxy_config: &Value, annotation: Option<&str>) -> String {
         let configured = proxy_config.get("image").map(|image| pod::text(image, "imageType"));
         self.image(&self.proxy_image, annotation.or(configured.filter(|kind| !kind.is_empty())))
     }
 
-    /// The image of `istio-init` and `istio-validation`.
+    /// Returns the image of `istio-init` and `istio-validation`.
     pub(super) fn image_of_init(&self, annotation: Option<&str>) -> String {
         self.image(&self.init_image, annotation)
     }
 
-    /// The minor release of Istio 1 that the images are of, where their tag tells (`1.6.0`, `release-1.4-latest-daily`).
+    /// Infers the minor release of Istio 1 from the images' tag (`1.6.0`, `release-1.4-latest-daily`).
     pub(super) fn release(&self) -> Option<u32> {
         let release = self.tag.strip_prefix("release-").unwrap_or(&self.tag).strip_prefix("1.")?;
         release.split(['.', '-']).next()?.parse().ok()
@@ -85,7 +85,7 @@ impl Values {
     }
 }
 
-/// Refuses an image of a template's container that has no registry or no tag: no node could pull it.
+/// Checks that a rendered image has a registry and a tag; otherwise no node can pull it.
 pub(super) fn check_image(container: &Value) -> Result<(), Error> {
     let image = pod::text(container, "image");
     if image.starts_with('/') || image.ends_with(':') {
@@ -95,7 +95,7 @@ pub(super) fn check_image(container: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// The tag with another variant than the one that it names.
+/// Returns the tag with its variant replaced.
 fn tag_of_variant(tag: &str, variant: &str) -> String {
     if variant.is_empty() {
         return tag.to_owned();

@@ -1,4 +1,4 @@
-//! The list of further networks in an annotation of Multus.
+//! The function for the list of networks in Multus' annotation.
 
 use gotemplate::{Args, Budget, Functions, Reason, Value};
 use serde_json::Value as Json;
@@ -7,7 +7,7 @@ pub(super) fn register(functions: Functions) -> Functions {
     functions.with("appendMultusNetwork", 2, 2, append)
 }
 
-/// One more network, in the form that the list has: names or JSON. What looks like JSON and is none stays as it is.
+/// Appends a network in the list's format, names or JSON. Invalid JSON stays unchanged.
 fn append<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let (existing, network) = (args.text(0)?, args.text(1)?);
     let unchanged = Value::Text(existing.clone());

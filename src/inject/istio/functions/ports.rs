@@ -1,8 +1,8 @@
-//! Lists of ports.
+//! Functions for lists of ports.
 
 use gotemplate::{Args, Budget, Functions, List, Reason, Value, sprint};
 
-/// The sidecar, whose ports are no application's.
+/// The sidecar's name.
 const PROXY: &str = "istio-proxy";
 
 pub(super) fn register(functions: Functions) -> Functions {
@@ -12,7 +12,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("applicationPorts", 1, 1, |budget, args| ports(budget, args, false))
 }
 
-/// A list with one more port, unless that is none or among them.
+/// Appends a port to a list, unless it is absent, zero or already in the list.
 fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let port = sprint(args.any(0), budget)?;
     let (port, list) = (port.trim(), args.text(1)?);
@@ -24,7 +24,7 @@ fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     Ok(Value::from(ports.collect::<Vec<_>>().join(",")))
 }
 
-/// What containers listen on with TCP.
+/// Returns the containers' TCP ports.
 fn ports<'a>(budget: &mut Budget, args: Args<'_, 'a>, proxy: bool) -> Result<Value<'a>, Reason> {
     let containers = list(args.any(0))?;
     let mut ports = Vec::new();

@@ -1,8 +1,8 @@
-//! The proxy's configuration as the proxy itself reads it: protobuf's JSON, without what it takes by default.
+//! The function for the proxy configuration that the proxy reads: protobuf's JSON without defaults.
 
 use gotemplate::{Args, Budget, Field, Functions, Reason, Record, Struct, Value, write_json};
 
-/// What Istio's own defaults say; a proxy needs not be told.
+/// Istio's defaults, which the proxy's configuration omits.
 pub(in crate::inject::istio) const DEFAULTS: &[(&str, &str)] = &[
     ("configPath", "./etc/istio/proxy"),
     ("binaryPath", "/usr/local/bin/envoy"),
@@ -24,7 +24,7 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     match args.any(0) {
         value if value.is_nil() => Ok(Value::from("{}")),
         Value::Struct(config) => {
-            let kept = config.fields().filter(|(field, value)| is_told(config, field, value));
+            let kept = config.fields().filter(|(field, value)| is_written(config, field, value));
             let kept =
                 Record::value("meshconfig.ProxyConfig", kept.map(|(field, value)| (field.json, value)).collect());
             Ok(Value::from(write_json(&kept, budget)?))
@@ -33,8 +33,8 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     }
 }
 
-/// A field that is there, is not zero, and is not what is taken by default.
-fn is_told(config: &Struct<'_>, field: &Field, value: &Value<'_>) -> bool {
+/// Whether a field is present and neither zero nor the default.
+fn is_written(config: &Struct<'_>, field: &Field, value: &Value<'_>) -> bool {
     let default = DEFAULTS.iter().find(|(key, _)| *key == field.json).map(|(_, default)| *default);
     let same = |default: &str| match value {
         Value::Text(text) => text.as_str() == default,

@@ -1,4 +1,4 @@
-//! OpenTelemetry's attributes of the sidecar's resource.
+//! The function for OpenTelemetry's resource attributes of the sidecar.
 
 use gotemplate::{Functions, Value};
 use serde_json::Value as Json;
@@ -16,7 +16,7 @@ pub(super) fn register(functions: Functions) -> Functions {
     })
 }
 
-/// Whether a tracing provider of the mesh asks for OpenTelemetry's conventions.
+/// Whether a tracing provider of the mesh uses OpenTelemetry's semantic conventions.
 fn enriched(mesh: &Value<'_>) -> bool {
     let Value::Struct(mesh) = mesh else { return false };
     let providers = mesh.json().and_then(|json| json.get("extensionProviders")).and_then(Json::as_array);
@@ -26,7 +26,7 @@ fn enriched(mesh: &Value<'_>) -> bool {
     })
 }
 
-/// Namespace, version and instance of the service, each from its annotation, else from what the pod tells.
+/// Returns namespace, version and instance of the service, each from its annotation, else from the pod's metadata.
 fn resource_attributes(annotations: &Value<'_>, labels: &Value<'_>, namespace: &str, containers: &Value<'_>) -> String {
     let entry = |map: &Value<'_>, key: &str| match map {
         Value::Map(map) => map.get(key).and_then(|value| value.as_str().map(str::to_owned)).filter(|v| !v.is_empty()),
@@ -44,8 +44,8 @@ fn resource_attributes(annotations: &Value<'_>, labels: &Value<'_>, namespace: &
                 .or_else(|| container.map(|name| format!("{namespace}.$(POD_NAME).{name}"))),
         ),
     ];
-    let said = attributes.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
-    said.collect::<Vec<_>>().join(",")
+    let present = attributes.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", value?)));
+    present.collect::<Vec<_>>().join(",")
 }
 
 fn first_container(containers: &Value<'_>) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What Istio's functions yield, and the types that their arguments have.
+//! Tests of Istio's functions and of their arguments' types.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn reason(text: &str, data: &Value<'_>) -> Reason {
 }
 
 #[test]
-fn a_pod_has_its_fields_at_zero_and_no_others() {
+fn absent_fields_of_a_pod_are_zero_and_unknown_ones_errors() {
     let pod = json!({ "spec": { "containers": [{ "name": "app", "ports": [{ "containerPort": 1_000_000 }] }] } });
     let spec = Value::shaped(&pod["spec"], &pod::POD_SPEC);
     let text = "{{ eq .ServiceAccountName `` }} {{ .HostNetwork }} {{ .SecurityContext }} {{ range .Containers }}{{ .Name }} {{ .Ports }}{{ end }}";
@@ -49,7 +49,7 @@ fn labels_that_are_absent_are_empty_text() {
 }
 
 #[test]
-fn messages_have_getters_that_nothing_stops() {
+fn getters_of_absent_messages_return_zeroes() {
     let config = json!({ "interceptionMode": "TPROXY", "drainDuration": "45s", "proxyMetadata": { "A": "<b>" }, "concurrency": 0 });
     let data = Value::shaped(&config, &mesh::PROXY_CONFIG);
     let text = "{{ .InterceptionMode }} {{ .InterceptionMode.String }} {{ .HoldApplicationUntilProxyStarts.GetValue }} \
@@ -94,7 +94,7 @@ fn istios_functions() {
 }
 
 #[test]
-fn a_network_is_appended_in_the_form_that_is_there() {
+fn a_network_is_appended_in_the_format_of_the_list() {
     let append = |existing: &str| render("{{ appendMultusNetwork . `default/istio-cni` }}", &json!(existing));
     assert_eq!(append(""), "default/istio-cni");
     assert_eq!(append("a, b"), "a, b, default/istio-cni");
@@ -108,7 +108,7 @@ fn a_network_is_appended_in_the_form_that_is_there() {
 }
 
 #[test]
-fn ports_of_containers_are_those_that_speak_tcp() {
+fn ports_of_containers_are_those_with_tcp() {
     let containers = json!({ "containers": [
         { "name": "app", "ports": [{ "containerPort": 80 }, { "containerPort": 53, "protocol": "UDP" }, { "containerPort": 81, "protocol": "TCP" }] },
         { "name": "istio-proxy", "ports": [{ "containerPort": 15090 }] },

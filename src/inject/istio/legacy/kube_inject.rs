@@ -1,7 +1,7 @@
-//! Documents by the one template of Istio 1.1 to 1.7: `kube-inject` had a way of its own then, without operations.
+//! The injection of documents by `kube-inject` of Istio 1.1 to 1.7, which did not apply the webhook's patch.
 //!
-//! Containers and volumes go behind those of the pod; secrets of the template do not reach it, nor do metrics' annotations. From
-//! 1.4 on what the CNI plugin reads at ADD (`podRedirectAnnot`) is written into the pod's annotations.
+//! Containers and volumes follow those of the pod. The template's secrets and the annotations of metrics are omitted. Since 1.4 the
+//! CNI plugin's annotations (`podRedirectAnnot`) are added to the pod.
 
 use gotemplate::Budget;
 use serde_json::Value;
@@ -14,13 +14,13 @@ use crate::inject::istio::{Error, annotations};
 use crate::inject::patch;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS};
 
-/// Whether a pod has a sidecar beside its own containers already.
+/// Whether a pod has a sidecar beside other containers.
 pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
     let containers = pod::containers(pod, CONTAINERS);
     containers.len() > 1 && pod::find(containers, container::PROXY).is_some()
 }
 
-/// The pod with its sidecar.
+/// Returns the pod with its sidecar.
 ///
 /// # Errors
 /// The pod's annotations or what the template renders; see [`Error`].

@@ -1,4 +1,4 @@
-//! What a legacy template renders, as the types that Go reads it into.
+//! The output of a legacy template, converted to Go's types.
 
 use gotemplate::{Budget, Template};
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use crate::inject::istio::{Error, values};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::yaml;
 
-/// Fields of a pod that hold numbers or booleans; anywhere else a number is text that YAML took for one.
+/// The fields of a pod with numbers or booleans. In other fields, a number is text.
 const SCALARS: [&str; 35] = [
     "allowPrivilegeEscalation",
     "containerPort",
@@ -50,7 +50,7 @@ const SCALARS: [&str; 35] = [
     "weight",
 ];
 
-/// Fields whose zero Go's types leave out, beside empty texts and lists.
+/// The fields whose zero Go's types omit. Empty texts and lists are omitted in all fields.
 const OMITTED: [&str; 10] = [
     "failureThreshold",
     "hostPort",
@@ -64,22 +64,22 @@ const OMITTED: [&str; 10] = [
     "tty",
 ];
 
-/// What goes into the pod.
+/// The items to add to the pod.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) rewrite_probes: bool,
-    /// Applications wait for the proxy.
+    /// Whether applications wait for the proxy.
     pub(super) hold: bool,
     init_containers: Vec<Value>,
     containers: Vec<Value>,
     volumes: Vec<Value>,
     pull_secrets: Vec<Value>,
     pub(super) dns_config: Option<Value>,
-    /// Annotations that the CNI plugin reads.
+    /// The CNI plugin's annotations.
     pub(super) redirect: Map<String, Value>,
 }
 
-/// Renders the template and reads what comes out.
+/// Renders the template and parses the output.
 pub(super) fn render(
     config: &Config,
     template: &Template,
@@ -122,12 +122,12 @@ pub(super) fn render(
 }
 
 impl Parts {
-    /// The proxy among the containers.
+    /// The container of the proxy.
     pub(super) fn sidecar(&mut self) -> Option<&mut Value> {
         self.containers.iter_mut().find(|c| pod::name(c) == container::PROXY)
     }
 
-    /// What is added, by the field of the pod's spec, in the order in which it is.
+    /// The items by their field of the pod's spec, in the order in which they are added.
     pub(super) fn lists(&self) -> [(&'static str, &[Value]); 4] {
         [
             (INIT_CONTAINERS, &self.init_containers),
@@ -156,7 +156,7 @@ fn take_list(rendered: &mut Map<String, Value>, key: &str) -> Result<Vec<Value>,
     }
 }
 
-/// The value as Go's types take it: no nulls, and text where text belongs.
+/// Converts a value to Go's types: without nulls, and with text in fields of text.
 fn typed(mut value: Value) -> Value {
     pod::strip_nulls(&mut value);
     coerce(&mut value);
@@ -171,7 +171,7 @@ fn coerce(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(coerce),
         Value::Number(_) | Value::Bool(_) => *value = value.to_string().into(),
-        // Only lists have nulls by now; in a list of texts they are empty.
+        // Only lists still have nulls; in a list of texts, null is the empty text.
         Value::Null => *value = String::new().into(),
         Value::String(_) => {}
     }
@@ -187,9 +187,9 @@ fn is_omitted(key: &str, field: &Value) -> bool {
     }
 }
 
-/// As many worker threads as the sidecar may use CPUs, where its arguments do not say how many.
+/// Sets the number of worker threads to the sidecar's CPUs, unless its arguments set it.
 fn limit_concurrency(sidecar: &mut Value) {
-    let said = pod::list(sidecar, "args")
+    let is_set = pod::list(sidecar, "args")
         .iter()
         .any(|arg| arg.as_str().is_some_and(|arg| arg == "--concurrency" || arg.starts_with("--concurrency=")));
     let cpus = |which: &str| {
@@ -197,7 +197,7 @@ fn limit_concurrency(sidecar: &mut Value) {
         let (number, unit) = quantity.strip_suffix('m').map_or((quantity, 1.0), |number| (number, 1000.0));
         number.parse::<f64>().ok().map(|number| (number / unit).ceil()).filter(|cpus| *cpus > 0.0)
     };
-    if let (false, Some(cpus)) = (said, cpus("limits").or_else(|| cpus("requests"))) {
+    if let (false, Some(cpus)) = (is_set, cpus("limits").or_else(|| cpus("requests"))) {
         pod::list_mut(sidecar, "args").extend(["--concurrency".into(), cpus.to_string().into()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Legacy templates of both spellings; Istio's own fixtures are in the golden tier.
+//! Tests of legacy templates with both delimiters; `tests/golden` has Istio's fixtures.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn brackets_are_istio_1_1_and_add_less() {
+fn brackets_select_istio_1_1_which_adds_less() {
     let template = "containers:\n- name: istio-proxy\n  args: [--app, [[ index .ObjectMeta.Labels \"app\" ]], 1337]\n";
     let pod = injected(template, "", &pod());
     assert_eq!(pod["spec"]["containers"][1]["args"], json!(["--app", "shop", "1337"]));
@@ -44,7 +44,7 @@ fn values_may_be_templates() {
 }
 
 #[test]
-fn threads_follow_the_cpus_of_the_sidecar() {
+fn worker_threads_are_the_cpus_of_the_sidecar() {
     let args = |resources: Value| {
         let template = json!({"containers": [{"name": "istio-proxy", "args": ["proxy"], "resources": resources}]});
         injected(&template.to_string(), "", &pod())["spec"]["containers"][1]["args"].clone()

@@ -1,4 +1,4 @@
-//! Every rule of every era, and the published table of them.
+//! Tests of each rule in each era, and of the table in Istio's documentation.
 
 use serde_json::{Value, json};
 
@@ -21,9 +21,9 @@ fn reason(era: Era, pod: &Value) -> (bool, Reason) {
     (decision.inject, decision.reason)
 }
 
-/// policy × never × always × annotation, in the order of the published table.
+/// policy × never × always × annotation, in the order of the documented table.
 #[test]
-fn the_published_table_holds_since_selectors_exist() {
+fn the_documented_table_applies_since_1_1() {
     let rows = [
         ("enabled", "true", ["yes", "yes", "yes", "yes"]),
         ("enabled", "false", ["no", "no", "no", "no"]),
@@ -53,58 +53,58 @@ fn the_published_table_holds_since_selectors_exist() {
 }
 
 #[test]
-fn host_network_and_the_systems_namespaces_come_first() {
+fn host_network_and_system_namespaces_take_precedence() {
     let mut pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
     let decide = |era, pod: &Value, namespace| policy(era, Default::Enabled).decide(pod, namespace).reason;
     for era in ERAS {
         assert_eq!(decide(era, &pod, "kube-system"), Reason::IgnoredNamespace("kube-system".to_owned()));
     }
-    assert_eq!(decide(Era::V1_1, &pod, "kube-node-lease").word(), "annotation");
-    assert_eq!(decide(Era::V1_9, &pod, "kube-node-lease").word(), "ignored_namespace");
+    assert_eq!(decide(Era::V1_1, &pod, "kube-node-lease").label(), "annotation");
+    assert_eq!(decide(Era::V1_9, &pod, "kube-node-lease").label(), "ignored_namespace");
     pod["spec"]["hostNetwork"] = json!(true);
     assert_eq!(decide(Era::V1_27, &pod, "kube-system"), Reason::HostNetwork);
 }
 
 #[test]
-fn who_asks_in_vain_is_told() {
+fn an_overruled_request_is_a_warning() {
     let mut pod = asking(&json!({annotation::INJECT: "true"}), &json!({}));
     pod["spec"]["hostNetwork"] = json!(true);
     let decide = |pod: &Value, namespace| policy(Era::V1_27, Default::Enabled).decide(pod, namespace);
-    let told = decide(&pod, "shop");
-    assert_eq!((told.inject, &told.remark), (false, &Some(Remark::Overruled)));
-    assert_eq!(told.sentence(), "no Istio sidecar, for it uses the host's network");
-    // Whoever does not ask is content.
+    let decision = decide(&pod, "shop");
+    assert_eq!((decision.inject, &decision.warning), (false, &Some(Warning::Overruled)));
+    assert_eq!(decision.sentence(), "no Istio sidecar, for it uses the host's network");
+    // Without a request there is no warning.
     pod["metadata"] = json!({});
-    assert_eq!(decide(&pod, "shop").remark, None);
-    assert_eq!(decide(&asking(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").remark, None);
+    assert_eq!(decide(&pod, "shop").warning, None);
+    assert_eq!(decide(&asking(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").warning, None);
 }
 
 #[test]
-fn a_policy_that_does_not_exist_injects_nothing() {
+fn an_invalid_policy_injects_nothing() {
     let pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
     let decision = policy(Era::V1_27, Default::Invalid("disable".to_owned())).decide(&pod, "shop");
     assert_eq!((decision.inject, decision.reason), (false, Reason::InvalidPolicy("disable".to_owned())));
 }
 
 #[test]
-fn the_label_counts_since_1_12_and_even_when_empty() {
+fn the_label_takes_precedence_since_1_12_even_if_empty() {
     let both = asking(&json!({annotation::INJECT: "true"}), &json!({annotation::INJECT: "false"}));
-    assert_eq!(reason(Era::V1_9, &both), (false, Reason::Asked(Place::Annotation, "false".to_owned())));
-    assert_eq!(reason(Era::V1_12, &both), (true, Reason::Asked(Place::Label, "true".to_owned())));
+    assert_eq!(reason(Era::V1_9, &both), (false, Reason::Requested(Source::Annotation, "false".to_owned())));
+    assert_eq!(reason(Era::V1_12, &both), (true, Reason::Requested(Source::Label, "true".to_owned())));
     let empty = asking(&json!({annotation::INJECT: ""}), &json!({annotation::INJECT: "true"}));
     assert_eq!(reason(Era::V1_12, &empty), (false, Reason::Policy));
 }
 
 #[test]
-fn other_values_are_a_no_until_1_27_and_nothing_since() {
+fn other_values_decline_before_1_27_and_are_ignored_since() {
     for value in ["banana", "1", "no", "disabled"] {
         let pod = asking(&json!({}), &json!({annotation::INJECT: value}));
         for era in &ERAS[..4] {
-            assert_eq!(reason(*era, &pod), (false, Reason::Asked(Place::Annotation, value.to_owned())));
+            assert_eq!(reason(*era, &pod), (false, Reason::Requested(Source::Annotation, value.to_owned())));
         }
         let decision = policy(Era::V1_27, Default::Enabled).decide(&pod, "shop");
         assert_eq!((decision.inject, decision.reason), (true, Reason::Policy));
-        assert_eq!(decision.remark, Some(Remark::Unrecognised(value.to_owned())));
+        assert_eq!(decision.warning, Some(Warning::Unrecognised(value.to_owned())));
     }
     for value in ["y", "YES", "On", "true"] {
         assert!(reason(Era::V1_1, &asking(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");
@@ -112,7 +112,7 @@ fn other_values_are_a_no_until_1_27_and_nothing_since() {
 }
 
 #[test]
-fn never_wins_over_always_and_neither_existed_in_the_beginning() {
+fn never_takes_precedence_over_always_and_0_8_has_neither() {
     let pod = asking(&json!({"never": "", "always": ""}), &json!({}));
     assert_eq!(reason(Era::V1_1, &pod), (false, Reason::Never(0)));
     assert_eq!(reason(Era::V1_1, &asking(&json!({"always": ""}), &json!({}))), (true, Reason::Always(0)));

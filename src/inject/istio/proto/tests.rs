@@ -1,4 +1,4 @@
-//! What of the definition is decoded, kept and refused.
+//! Tests of decoded, unknown and invalid fields.
 
 use gotemplate::{Kind, Shape};
 use serde_json::json;
@@ -12,7 +12,7 @@ fn proxy(fields: Value) -> Result<Value, String> {
 }
 
 #[test]
-fn durations_are_spelled_as_protobuf_spells_them() {
+fn durations_have_protobufs_format() {
     for (text, spelled) in [
         ("10ms", "0.010s"),
         ("0.01s", "0.010s"),
@@ -30,7 +30,7 @@ fn durations_are_spelled_as_protobuf_spells_them() {
 }
 
 #[test]
-fn names_of_the_definition_are_understood_at_any_depth() {
+fn names_of_the_definition_are_decoded_at_any_depth() {
     let decoded = proxy(json!({"private_key_provider": {"cryptomb": {"poll_delay": "1s", "fallback": false}},
         "tracing": {"tls_settings": {"ca_certificates": "/ca"}}, "proxy_metadata": {"A_B": "c"}}));
     let expected = json!({"tracing": {"tlsSettings": {"caCertificates": "/ca"}}, "proxyMetadata": {"A_B": "c"},
@@ -39,7 +39,7 @@ fn names_of_the_definition_are_understood_at_any_depth() {
 }
 
 #[test]
-fn a_value_of_another_type_is_refused_with_its_place() {
+fn a_value_of_another_type_is_refused_with_its_path() {
     for (fields, message) in [
         (
             json!({"concurrency": "two"}),
@@ -68,7 +68,7 @@ fn a_value_of_another_type_is_refused_with_its_place() {
 }
 
 #[test]
-fn an_unknown_word_is_kept_in_the_mesh_alone() {
+fn an_unknown_enum_name_stays_only_in_the_mesh_configuration() {
     let written = json!({"defaultConfig": {"interceptionMode": "FUTURE"}, "accessLogEncoding": "XML"});
     let Value::Object(fields) = written.clone() else { panic!("a map is decoded") };
     assert_eq!(
@@ -92,7 +92,7 @@ fn assert_defined(shape: &Shape, message: &str) {
 }
 
 #[test]
-fn what_templates_read_is_defined() {
+fn fields_that_templates_read_are_defined() {
     assert_defined(&mesh::MESH_CONFIG, MESH_CONFIG);
     let written = json!({"defaultConfig": {"tracing": {"lightstep": {"secure": true, "cacertPath": "/ca"}}}});
     let Value::Object(fields) = written.clone() else { panic!("a map is decoded") };
@@ -100,7 +100,7 @@ fn what_templates_read_is_defined() {
 }
 
 #[test]
-fn zeroes_count_at_the_top_and_where_they_say_something() {
+fn zeroes_stay_at_the_top_and_in_fields_with_presence() {
     let decoded = proxy(json!({"statNameLength": 0, "concurrency": "2", "interceptionMode": 1, "statusPort": null,
         "tracing": {"sampling": 0, "maxPathTagLength": 0, "enableIstioTags": false, "zipkin": {"address": ""}}}));
     let expected = json!({"statNameLength": 0, "concurrency": 2, "interceptionMode": "TPROXY",
@@ -109,7 +109,7 @@ fn zeroes_count_at_the_top_and_where_they_say_something() {
 }
 
 #[test]
-fn unknown_fields_are_kept_at_the_top_alone() {
+fn unknown_fields_stay_only_at_the_top() {
     let decoded = proxy(json!({"other": "1m", "image": {"other": 1}, "concurrency": 0}));
     let expected = json!({"concurrency": 0, "image": {}, "other": "1m"});
     assert_eq!(decoded.unwrap().to_string(), expected.to_string());

@@ -1,6 +1,6 @@
-//! Istio's mesh configuration and proxy configuration: their fields, under the names that templates of any release use.
+//! Go's structs of mesh and proxy configuration, with the field names that templates of any release use.
 //!
-//! The injector shows both to templates with them. Fields are in the order in which protobuf's JSON has them.
+//! Fields are in the order of protobuf's JSON.
 
 use gotemplate::{Field, Kind, Shape};
 
@@ -62,7 +62,7 @@ static TRACING: Shape = message(
 );
 static PROXY_IMAGE: Shape = message("networking.ProxyImage", &[f("ImageType", "imageType", Kind::Text)]);
 
-/// The configuration of one proxy, after all that changes it was merged.
+/// The merged configuration of a proxy.
 pub static PROXY_CONFIG: Shape = message(
     "meshconfig.ProxyConfig",
     &[
@@ -115,7 +115,7 @@ pub static PROXY_CONFIG: Shape = message(
     ],
 );
 
-/// The configuration of the mesh.
+/// The mesh configuration.
 pub static MESH_CONFIG: Shape = message(
     "meshconfig.MeshConfig",
     &[

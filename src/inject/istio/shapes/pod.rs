@@ -1,7 +1,6 @@
-//! Go's structs of a pod: their fields, under the names that templates use.
+//! Go's structs of a pod, with the field names that templates use.
 //!
-//! The injector shows pods to templates with them. What no template of Istio's has touched in any release, such as the
-//! sources of most volumes, is untyped: there the names are JSON's.
+//! Fields that no template of any Istio release uses, such as the sources of most volumes, are untyped and have JSON's names.
 
 use gotemplate::{Field, Kind, Shape};
 
@@ -13,7 +12,7 @@ const fn f(name: &'static str, json: &'static str, kind: Kind) -> Field {
     Field { name, json, kind }
 }
 
-/// The metadata of a pod, as templates see it.
+/// The metadata of a pod.
 pub static OBJECT_META: Shape = shape(
     "metav1.ObjectMeta",
     &[
@@ -35,7 +34,7 @@ pub static OBJECT_META: Shape = shape(
     ],
 );
 
-/// The spec of a pod, as templates see it.
+/// The spec of a pod.
 pub static POD_SPEC: Shape = shape(
     "v1.PodSpec",
     &[

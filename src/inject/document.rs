@@ -33,7 +33,7 @@ pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
 
 /// A separator of documents that is followed by text, which Kubernetes' reader refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: behind the separator \"---\" stands {text:?}; only a comment may stand there")]
+#[error("line {line}: the separator \"---\" is followed by {text:?}; only a comment may follow it")]
 pub struct Separator {
     line: usize,
     text: String,

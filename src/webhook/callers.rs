@@ -33,7 +33,7 @@ pub enum Error {
         cause: std::io::Error,
     },
     /// The file contains no certificate, or an invalid one.
-    #[error("the authorities of callers, {}, are of no use: {why}", path.display())]
+    #[error("the authorities of callers, {}, are invalid: {why}", path.display())]
     Authorities {
         /// The file.
         path: PathBuf,

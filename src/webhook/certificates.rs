@@ -54,7 +54,7 @@ pub(super) enum Error {
     Store(#[from] store::Error),
     #[error("no certificate can be made: {0}")]
     Issue(rcgen::Error),
-    #[error("the certificate that is kept is of no use: {0}")]
+    #[error("the stored certificate is invalid: {0}")]
     Identity(identity::Error),
 }
 

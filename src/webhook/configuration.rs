@@ -115,7 +115,7 @@ impl Loader {
                 let first = self.configured.0.load().is_none();
                 self.metrics.reloaded(Reload::Configuration, false);
                 tracing::error!(
-                    "the configuration is of no use{}: {why}",
+                    "the configuration is invalid{}: {why}",
                     if first { "" } else { " and the former is kept" }
                 );
                 if first {

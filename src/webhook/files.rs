@@ -35,7 +35,7 @@ pub enum Error {
         cause: io::Error,
     },
     /// The files do not match: while they change, some may be new and some old.
-    #[error("{}, its key and its authority are of no use: {cause}", path.display())]
+    #[error("{}, its key and its authority are invalid: {cause}", path.display())]
     Identity {
         /// The certificate's file.
         path: PathBuf,

@@ -26,7 +26,7 @@ pub fn variables(path: &str) -> BTreeMap<String, String> {
 fn pairs(rest: &str) -> Vec<(String, String)> {
     let segments: Vec<&str> = rest.split('/').collect();
     if segments.len() % 2 == 1 && segments != [""] {
-        tracing::warn!(path = rest, "the last key in the webhook's path has no value and is passed over");
+        tracing::warn!(path = rest, "the last key in the webhook's path has no value and is ignored");
     }
     let pair = |pair: &[&str]| (pair[0].to_owned(), pair[1].replace("--slash--", "/"));
     segments.chunks_exact(2).map(pair).collect()

@@ -86,7 +86,7 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
             1,
             "document 2 is not valid: Deployment \"web\": spec.replicas: expected an integer of 32 bits, got \"two\"",
         ),
-        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n--- c: d\n", 1, "line 2: behind the separator"),
+        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n--- c: d\n", 1, "line 2: the separator"),
         (
             &["kube-inject", "--builtIn", "-f", "-"],
             "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: x}",

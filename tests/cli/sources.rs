@@ -195,7 +195,7 @@ fn an_image_without_registry_is_refused_and_so_is_a_webhooks_name() {
 fn documents_that_kubernetes_would_not_tell_apart_are_refused() {
     let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &format!("{POD}--- text\n{POD}"), None);
     assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
-    assert!(text(&done.stderr).contains("line 5: behind the separator"), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("line 5: the separator"), "{}", text(&done.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

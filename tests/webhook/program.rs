@@ -119,14 +119,14 @@ pub(crate) fn names(pod: &Value, list: &str) -> Vec<String> {
 async fn warnings_of_istio(connection: &mut Connection) {
     let maybe = review(&json!({ "sidecar.istio.io/inject": "maybe" }));
     let answer = connection.review("/inject", &maybe).await.unwrap();
-    let passed_over = r#"sidecar.istio.io/inject is "maybe", neither "true" nor "false", and is passed over"#;
+    let ignored = r#"sidecar.istio.io/inject is "maybe", neither "true" nor "false", and is ignored"#;
     let because = "an Istio sidecar, for the policy says so of pods that say nothing";
-    assert_eq!(answer["response"]["warnings"], json!([format!("{passed_over}: {because}")]));
+    assert_eq!(answer["response"]["warnings"], json!([format!("{ignored}: {because}")]));
     let mut host = review(&json!({ "sidecar.istio.io/inject": "true" }));
     host["request"]["object"]["spec"]["hostNetwork"] = true.into();
     let answer = connection.review("/inject", &host).await.unwrap();
-    let vain = "sidecar.istio.io/inject asks for a sidecar in vain: no Istio sidecar, for it uses the host's network";
-    assert_eq!(answer["response"]["warnings"], json!([vain]));
+    let denied = "sidecar.istio.io/inject requests a sidecar, which another rule denies: no Istio sidecar, for it uses the host's network";
+    assert_eq!(answer["response"]["warnings"], json!([denied]));
     let mut bad = review(&json!({}));
     bad["request"]["object"]["metadata"]["annotations"] = json!({ "sidecar.istio.io/proxyCPU": "1 core" });
     let answer = connection.review("/inject", &bad).await.unwrap();

@@ -212,9 +212,9 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unrecognised(value) => {
-                write!(f, "{} is {value:?}, neither \"true\" nor \"false\", and is passed over", annotation::INJECT)
+                write!(f, "{} is {value:?}, neither \"true\" nor \"false\", and is ignored", annotation::INJECT)
             }
-            Self::Overruled => write!(f, "{} asks for a sidecar in vain", annotation::INJECT),
+            Self::Overruled => write!(f, "{} requests a sidecar, which another rule denies", annotation::INJECT),
         }
     }
 }

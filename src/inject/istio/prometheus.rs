@@ -105,7 +105,7 @@ fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
         let Ok(number) = port.trim().parse::<i64>() else {
-            warnings.push(format!("{}: {entry:?} is no port:path and is passed over", annotation::SCRAPE_TARGETS));
+            warnings.push(format!("{}: {entry:?} is not port:path and is ignored", annotation::SCRAPE_TARGETS));
             continue;
         };
         let port = u16::try_from(number).ok().filter(|port| *port != 0);
@@ -209,7 +209,7 @@ mod tests {
             assert!(error.contains("prometheus.istio.io/scrape-targets"), "{error}");
         }
         let (warnings, env) = target("x:/y, 8080:/a,").unwrap();
-        assert_eq!(warnings, [r#"prometheus.istio.io/scrape-targets: "x:/y" is no port:path and is passed over"#]);
+        assert_eq!(warnings, [r#"prometheus.istio.io/scrape-targets: "x:/y" is not port:path and is ignored"#]);
         assert!(env.unwrap().contains(r#""targets":[{"port":"8080","path":"/a"}]"#));
         let (warnings, env) = target("web").unwrap();
         assert_eq!((warnings.len(), env), (1, None));

@@ -67,8 +67,8 @@ demo: require-demo build pod-programs
 	@target/debug/demo
 
 test: require-test build programs cnitool helm promtool kube containerd2
-	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib $(SUITES:%=--test %)
-	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib
+	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --examples $(SUITES:%=--test %)
+	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib --examples
 	$(PHASE) 'unit tests with the features of the plugin' cargo test --quiet --no-default-features --lib
 	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
 	@while read -r suite least arguments <&3; do tests/support/make/count $$suite $$least && \

@@ -46,7 +46,7 @@ export NIGHTLY := nightly-2026-05-20
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test explore kernels bench fuzz build image programs pod-programs reference lint deny fmt doc machete charts image-reproducible setup packages target nightly cnitool helm promtool manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test explore kernels bench fuzz build image programs pod-programs reference lint deny fmt doc machete charts image-reproducible setup packages toolchain target nightly cnitool helm promtool manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    every test (REQUIRE_TIERS=corpus,go,helm,promtool,netns,cri,cluster fails where a tier cannot run)'
@@ -186,12 +186,16 @@ fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
 nightly:
 	@rustup toolchain list | grep -q '^$(NIGHTLY)' || rustup toolchain install $(NIGHTLY) --profile minimal
 
-setup: packages target
+setup: packages toolchain target
 
 packages:
 	@tests/support/make/packages target/packages.log $(PACKAGES)
 
-target:
+# rustup installs the toolchain of rust-toolchain.toml by itself only where RUSTUP_AUTO_INSTALL allows it.
+toolchain:
+	@rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
+
+target: toolchain
 	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
 
 cnitool: $(CNITOOL)

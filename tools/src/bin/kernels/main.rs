@@ -168,7 +168,15 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
     // shipped.
     let shipped = PathBuf::from(env::var_os("ISTIO_CNI").context("ISTIO_CNI does not name the plugin: `make build`")?);
     let built = shipped.ancestors().nth(2).context("the directory of static programs")?;
-    for (from, name) in [("plugin", "istio-cni"), ("plugin", "istio-iptables"), ("debug", "answer"), ("debug", "ask")] {
+    let [plugin, release, debug] = ["plugin", "release", "debug"];
+    let pairs = [
+        (plugin, "istio-cni"),
+        (plugin, "istio-iptables"),
+        (release, "istio-cnictl"),
+        (debug, "answer"),
+        (debug, "ask"),
+    ];
+    for (from, name) in pairs {
         tree.stripped(&built.join(from).join(name), &target.join(name))?;
     }
     let iptables = ["iptables", "ip6tables"].into_iter().flat_map(|family| {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use anyhow::{Context, Result};
 use istio_cni::inject::dapr::Glob;
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Failed};
 use proptest::prelude::{Strategy, any, prop_oneof};
 use proptest::test_runner::{Config, FileFailurePersistence, TestCaseError, TestRunner};
 use serde_json::{Value, json};

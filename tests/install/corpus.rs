@@ -1,7 +1,7 @@
 //! Comparison with Istio's expected files, as JSON values.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and the directories of a node")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
+#![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 #[expect(dead_code, reason = "the suite install uses the rest")]
 mod node;

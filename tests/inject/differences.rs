@@ -26,7 +26,7 @@ const DIFFERENCES: [(&str, Check); 8] = [
 const ELSEWHERE: [(&str, &str, &str); 4] = [
     ("request that is too large", "tests/webhook/hostile.rs", "six_mebibytes_are_taken_and_a_byte_more_is_not"),
     ("request by another method", "tests/webhook/reviews.rs", "what_is_no_review_is_told_what_is_wrong_with_it"),
-    ("review over its budget", "src/inject/istio/pipeline.rs", "what_is_over_the_budget_is_refused_with_its_reason"),
+    ("review over its budget", "src/inject/istio/pipeline.rs", "a_pod_over_the_budget_is_refused_with_the_reason"),
     ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_are_told_once"),
 ];
 

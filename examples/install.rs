@@ -31,7 +31,8 @@ fn a_node_without_a_network_is_an_obstacle() {
     let root = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
     let flags = ["mounted-cni-net-dir", "mounted-cni-bin-dir", "cni-bin-source-dir", "service-account-dir"];
     let flags = flags.map(|flag| format!("--{flag}={}", root.path().display()));
-    let plan = planned(Program::parse_from(["install".to_owned()].into_iter().chain(flags)));
+    let server = ["install", "--kubernetes-service-host=10.96.0.1", "--kubernetes-service-port=443"].map(str::to_owned);
+    let plan = planned(Program::parse_from(server.into_iter().chain(flags)));
     let plan = plan.unwrap_or_else(|error| panic!("{error}"));
     assert!(plan.contains("obstacle: "), "{plan}");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use istio_cni::inject::dapr::{Era, Settings};
 use istio_cni::webhook::dapr::{Mesh, route};
-use istio_cni::webhook::{Native, Profile, Review, ClusterState, Texts, Verdict, istio};
+use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, istio};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

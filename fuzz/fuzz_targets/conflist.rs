@@ -8,7 +8,7 @@ use serde_json::Value;
 const ENTRY: &str = "{\n  \"type\": \"istio-cni\",\n  \"name\": \"fuzz\"\n}";
 
 fn list(text: &str) -> List<'_> {
-    match Network::read(text.as_bytes()) {
+    match Network::parse(text.as_bytes()) {
         Ok(Network::List(list)) => list,
         other => panic!("{other:?} from {text:?}"),
     }
@@ -24,28 +24,28 @@ fn check_chained(text: &str, others: usize) {
     let parsed = value(text);
     let plugins = parsed["plugins"].as_array().expect("plugins");
     assert_eq!((plugins.len(), plugins.last()), (others + 1, Some(&value(ENTRY))), "{text}");
-    assert_eq!(list(text).with(ENTRY), text, "a second insertion changes nothing");
+    assert_eq!(list(text).with_entry(ENTRY), text, "a second insertion changes nothing");
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let network = match Network::read(bytes) {
+    let network = match Network::parse(bytes) {
         Ok(network) => network,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
     let text = std::str::from_utf8(bytes).expect("only text is read");
-    let others = network.others().len();
+    let others = network.other_plugins().len();
     match network {
         Network::Single(single) if others == 1 => check_chained(&single.chained(ENTRY), 1),
         Network::Single(_) => {}
         Network::List(own) => {
-            let with = own.with(ENTRY);
+            let with = own.with_entry(ENTRY);
             check_chained(&with, others);
-            let bare = own.without();
-            assert_eq!(list(&with).without(), bare, "a removal after an insertion is a removal");
+            let bare = own.without_entry();
+            assert_eq!(list(&with).without_entry(), bare, "a removal after an insertion is a removal");
             match bare {
                 Some(bare) if own.entries().next().is_none() => assert_eq!(bare, text),
                 Some(bare) => {
-                    assert_eq!((list(&bare).entries().count(), list(&bare).without()), (0, Some(bare.clone())));
+                    assert_eq!((list(&bare).entries().count(), list(&bare).without_entry()), (0, Some(bare.clone())));
                 }
                 None => assert_eq!(others, 0),
             }

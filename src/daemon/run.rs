@@ -51,7 +51,7 @@ const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes th
 /// A future client of the API server, shared by all tasks.
 type SharedClient = Shared<BoxFuture<'static, Client>>;
 
-/// Serves the node until SIGTERM, and then keeps or removes the plugin as [`decide`] says.
+/// Serves the node until SIGTERM, and then keeps or removes the plugin as `decide` says.
 pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();

@@ -225,4 +225,14 @@ mod tests {
         let nothing = Operation::<Value>::Remove { path: String::new() };
         assert_eq!(apply(json!(4), &[nothing]), Err(PatchError(String::new())));
     }
+
+    #[test]
+    fn a_number_is_the_same_after_it_was_written_and_read() {
+        for text in ["55555555555555555555555555555555555555555555", "14E-99", "0.1"] {
+            let number: Value = serde_json::from_str(text).unwrap();
+            let operations = serde_json::to_string(&diff(&json!(null), &number)).unwrap();
+            let read: Value = serde_json::from_str(&operations).unwrap();
+            assert_eq!(read[0]["value"], number, "{operations}");
+        }
+    }
 }

@@ -68,7 +68,7 @@ struct Plugin<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// Parses a file of either kind. Istio tells them apart by the key `type`, the runtime by the file's extension.
+    /// Parses a file of either kind. Istio distinguishes them by the key `type`, the runtime by the file's extension.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         let text = std::str::from_utf8(bytes).map_err(|error| Invalid::Json(error.to_string()))?;
         let fields: Fields<'a> = serde_json::from_str(text).map_err(|error| Invalid::Json(error.to_string()))?;

@@ -9,7 +9,6 @@ mod saved;
 mod target;
 mod walk;
 
-pub use condition::Packet;
 pub use saved::{Error, Ruleset};
 pub use walk::{Effect, Hop, Trace, Verdict, trace};
 

@@ -11,17 +11,17 @@ use crate::rules::Proto;
 
 /// The packet at a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Packet {
-    pub protocol: Proto,
-    pub source: SocketAddr,
-    pub destination: SocketAddr,
-    pub in_interface: Option<String>,
-    pub out_interface: Option<String>,
+pub(super) struct Packet {
+    pub(super) protocol: Proto,
+    pub(super) source: SocketAddr,
+    pub(super) destination: SocketAddr,
+    pub(super) in_interface: Option<String>,
+    pub(super) out_interface: Option<String>,
     /// User and group of the sending socket; none for a packet that arrived.
-    pub owner: Option<(u32, u32)>,
-    pub mark: u32,
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) mark: u32,
     /// The connection's mark.
-    pub ct_mark: u32,
+    pub(super) ct_mark: u32,
 }
 
 /// A condition, and whether `!` precedes it.

@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::program::Program;
-use crate::stage::{bundles, get, webhook_configuration, webhook_configuration_of_dapr};
+use crate::stage::{bundles, get};
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, trusting};
 use test_support::metrics::names;
@@ -16,18 +14,8 @@ const GOLDEN: &str = include_str!("../data/metrics-sidecar-injector.txt");
 async fn names_types_and_labels_are_those_of_the_file() {
     let api = Api::start().await;
     api.fault(Fault::on("PATCH", "/mutatingwebhookconfigurations/istio-sidecar-injector").status(503).times(4));
-    api.put(webhook_configuration(""));
-    let mut of_dapr = webhook_configuration_of_dapr("");
-    of_dapr["webhooks"][0]["clientConfig"]["service"]["name"] = "dapr-sidecar-injector".into();
-    api.put(of_dapr);
-    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
-        "spec": { "containers": [{ "name": "app" }] } }));
     let anchors = tempfile::NamedTempFile::new().unwrap();
-    let anchors = format!("--daprTrustAnchors={}", anchors.path().display());
-    let flags = ["--dapr", &*anchors, "--daprServiceName=dapr-sidecar-injector", "--watch-interval=2m"];
-    let mut program = Program::with(&api, &flags, &[("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")]);
-    program.until_ready().await;
+    let program = Program::of_both_injections(&api, anchors.path()).await;
     let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
     connection.review("/inject", &crate::stage::review("v1", "u", "false")).await.unwrap();
     // Each family has a sample by then, and with it labels.

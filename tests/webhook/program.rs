@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -45,6 +46,23 @@ impl Program {
         let log = File::create(dir.path().join("log")).unwrap();
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         Self { child, dir, webhook, monitoring }
+    }
+
+    /// Starts Istio's and Dapr's injection, with the configurations of both webhooks and a pod without a sidecar in the
+    /// cluster, and waits until it is ready.
+    pub(crate) async fn of_both_injections(api: &Api, anchors: &Path) -> Self {
+        api.put(webhook_configuration(""));
+        let mut of_dapr = webhook_configuration_of_dapr("");
+        of_dapr["webhooks"][0]["clientConfig"]["service"]["name"] = "dapr-sidecar-injector".into();
+        api.put(of_dapr);
+        api.put(json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
+            "spec": { "containers": [{ "name": "app" }] } }));
+        let anchors = format!("--daprTrustAnchors={}", anchors.display());
+        let flags = ["--dapr", &*anchors, "--daprServiceName=dapr-sidecar-injector", "--watch-interval=2m"];
+        let mut program = Self::with(api, &flags, &[("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")]);
+        program.until_ready().await;
+        program
     }
 
     /// The most memory that it has had, in MiB.
@@ -201,18 +219,8 @@ async fn the_release_that_tells_the_issuers_key_does_not_start_for_anyone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_injections_in_one_program_and_a_watchdog_beside_them() {
     let api = Api::start().await;
-    api.put(webhook_configuration(""));
-    let mut of_dapr = webhook_configuration_of_dapr("");
-    of_dapr["webhooks"][0]["clientConfig"]["service"]["name"] = "dapr-sidecar-injector".into();
-    api.put(of_dapr);
-    api.put(json!({ "apiVersion": "v1", "kind": "Pod",
-        "metadata": { "name": "bare", "namespace": "shop", "annotations": { "dapr.io/enabled": "true" } },
-        "spec": { "containers": [{ "name": "app" }] } }));
     let anchors = tempfile::NamedTempFile::new().unwrap();
-    let anchors = format!("--daprTrustAnchors={}", anchors.path().display());
-    let flags = ["--dapr", &*anchors, "--daprServiceName=dapr-sidecar-injector", "--watch-interval=2m"];
-    let mut program = Program::with(&api, &flags, &[("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")]);
-    program.until_ready().await;
+    let program = Program::of_both_injections(&api, anchors.path()).await;
     assert_eq!(bundles_of(&api, "dapr-sidecar-injector"), [bundles(&api)[0].as_str()]);
     let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
     let mut wanted = review(&json!({}));

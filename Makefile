@@ -1,18 +1,19 @@
 # `make demo` and `make test` install missing prerequisites first.
 
 ARCH     := $(shell uname -m)
-# The architecture's name in container images.
+# The architecture's name in the target triple.
 MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
 MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
-            procps musl-tools protobuf-compiler gcc g++
+            procps musl-tools protobuf-compiler gcc g++ strace
 TOOLS    := $(HOME)/.cache/istio-cni-tools
 export CNITOOL := $(TOOLS)/bin/cnitool
 # Kubernetes for the cluster tier, built once for all checkouts with the same sources.
 KUBE_DIR := tests/cluster/kube
 export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
-# A runtime and plugins that support STATUS, for the cluster tier: each module at a version, with its own requirements.
+# The Go modules of containerd 2 and of CNI plugins, which support STATUS, for the cluster tier. Each is built with the
+# requirements of its own go.mod.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
 # Tests, benches and the demo run the shipped programs.
@@ -25,37 +26,46 @@ export ISTIO_CNICTL := $(CURDIR)/$(STATIC)/release/istio-cnictl
 ifeq ($(MACHINE),$(shell uname -m))
 export CC_$(subst -,_,$(MUSL)) := musl-gcc
 else
-PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu
+PACKAGES += gcc-$(subst _,-,$(MACHINE))-linux-gnu libc6-dev-$(patsubst x86_64,amd64,$(patsubst aarch64,arm64,$(MACHINE)))-cross
 export CC_$(subst -,_,$(MUSL)) := $(MACHINE)-linux-gnu-gcc
 export CARGO_TARGET_$(shell echo $(MUSL) | tr a-z- A-Z_)_LINKER := $(MACHINE)-linux-gnu-gcc
 endif
-# The seed of random cases, fixed so that failures are reproducible.
+# The seeds of random cases and of the fuzz targets' mutations, fixed so that failures are reproducible.
 export PROPTEST_RNG_SEED ?= 1
+export FUZZ_SEED ?= 1
 DAEMONS  := install-cni sidecar-injector istio-cnictl
 export HELM := $(TOOLS)/bin/helm
 export PROMTOOL := $(TOOLS)/bin/promtool
+# The checks of accessibility in the suite browser: an npm package, with the digest of its archive.
+AXE_VERSION := 4.14.1
+AXE_SHA512  := 1477dafa598d8d065f273d6af302aa203c02e83131707b7fa648cd41bd3d6b734f8c22a0dab86ee6a6f64b8afbe804b214d36db85a2826965edfb3a0b9d546b5
+export AXE  := $(TOOLS)/axe-core-$(AXE_VERSION)/axe.min.js
 # Kernels of Debian releases, one directory for each version.
 export KERNELS := $(TOOLS)/kernels
-# Each suite with the least number of its tests and further arguments.
+# The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
 COUNTS   := tests/counts
 SUITES   := $(shell cut -d" " -f1 $(COUNTS))
-# The compiler of fuzz targets, which need unstable features; the programs' is in rust-toolchain.toml.
+# The compiler of the fuzz targets, which need unstable features. The programs' compiler is in rust-toolchain.toml.
 export NIGHTLY := nightly-2026-05-20
 
-# Each phase is a line with its time; on a terminal cargo shows its progress, too.
+# Prints a line with the duration of each phase; on a terminal cargo also shows its progress.
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test explore kernels bench fuzz build image programs pod-programs reference lint deny fmt doc machete charts image-reproducible setup packages toolchain target nightly cnitool helm promtool manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test explore kernels arm arm-tests sbom soak bench fuzz build image programs pod-programs reference man lint deny fmt doc machete charts image-reproducible setup packages toolchain target nightly browser axe cnitool helm promtool manifests types kube containerd2 clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=corpus,go,helm,promtool,netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make test    every test (REQUIRE_TIERS=corpus,go,helm,promtool,browser,netns,cri,cluster fails where a tier cannot run)'
 	@echo 'make explore random cases of another seed, which is printed'
 	@echo 'make kernels the netns tier on the kernels of Debian 11, 12 and 13, and without parts of one'
-	@echo 'make bench   figures of plugin, daemons and injection, against floors and aims'
-	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (30)'
+	@echo 'make soak    memory, descriptors, threads and files of the daemons under load for SOAK_SECONDS (3600)'
+	@echo 'make arm     unit and golden tests of the plugin on arm64, under qemu'
+	@echo 'make bench   measurements of plugin, daemons and injection, compared with floors and targets'
+	@echo 'make fuzz    each fuzz target for FUZZ_SECONDS (30), with the mutations of FUZZ_SEED (0 is random)'
 	@echo 'make image   the image as an OCI archive (ARCH=arm64 for the other architecture)'
 	@echo 'make reference  the tables of docs/reference, from the definitions in the code'
+	@echo 'make sbom    the crates of each program, as CycloneDX documents in target/sbom'
+	@echo 'make man     man pages and completions of all programs, in target/man'
 	@echo 'make image-reproducible  builds both images twice and compares their digests: an hour'
 	@echo 'make lint    format, clippy, documentation, licences and bans, unused dependencies, charts'
 
@@ -66,7 +76,7 @@ demo: require-demo build pod-programs
 	$(PHASE) 'build the demo' cargo build $(QUIET) --workspace --bin demo
 	@target/debug/demo
 
-test: require-test build programs cnitool helm promtool kube containerd2
+test: require-test build programs browser cnitool helm promtool kube containerd2
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --examples $(SUITES:%=--test %)
 	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib --examples
 	$(PHASE) 'unit tests with the features of the plugin' cargo test --quiet --no-default-features --lib
@@ -75,16 +85,25 @@ test: require-test build programs cnitool helm promtool kube containerd2
 	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite -- $$arguments || exit 1; \
 	done 3< $(COUNTS)
 
-# KERNELS_ARGS="'6.1 without IPv6'" boots one of them.
+# KERNELS_ARGS="'6.1 without IPv6'" selects one variant.
 kernels: build programs
 	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
 	@tests/support/make/packages target/packages.log qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
-	$(PHASE) 'build what boots kernels' cargo build $(QUIET) --workspace --bin kernels
+	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --bin kernels
 	@target/debug/kernels $(KERNELS_ARGS)
 
-# Random cases of another seed at each run, which is printed; EXPLORE_SEED=7 repeats one. A case that fails is written to
-# proptest-regressions, and tried first in every later run: commit it with the fix.
+# Runs the plugin's unit tests and the golden suite as arm64 programs, under qemu.
+arm:
+	@$(MAKE) --no-print-directory ARCH=arm64 arm-tests
+arm-tests: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER := qemu-aarch64
+arm-tests: setup
+	@tests/support/make/packages target/packages.log qemu-user
+	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --no-default-features --lib
+	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --test golden
+
+# Runs random cases with a new seed, which is printed; EXPLORE_SEED=7 repeats a run. A failing case is written to
+# proptest-regressions and is the first case of every later run: commit it with the fix.
 ifndef EXPLORE_SEED
 EXPLORE_SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 endif
@@ -97,15 +116,20 @@ explore: setup
 	$(PHASE) 'tests: template, inject, dapr' cargo test --quiet --workspace --test template --test inject --test dapr
 	$(PHASE) 'tests: netns, random rules' cargo test --quiet --test netns random
 
+# Runs the shipped programs under load for SOAK_SECONDS; fails if memory, descriptors, threads, watches, files or logs grow.
+SOAK_SECONDS ?= 3600
+soak: export SOAK_SECONDS := $(SOAK_SECONDS)
+soak: build programs
+	@cargo bench --quiet --bench soak
+
+# target/bench keeps each part's output and the load of the machine. If a part cannot run, the other parts run nevertheless,
+# and `make` fails and names the part.
+BENCHES := node inject inject_allocations inject_hostile inject_healthz
 bench: build programs helm kube
 	cargo build --quiet --profile plugin --target $(MUSL) $(STATIC_TEST_PROGRAMS) --bin bench_floor --bin bench_peak
-	cargo bench --quiet --bench add -- $(BENCH_ARGS)
-	cargo bench --quiet --bench node
-	cargo bench --quiet --bench inject
-	cargo bench --quiet --bench inject_allocations
-	cargo bench --quiet --bench inject_hostile
-	cargo bench --quiet --bench inject_healthz
-	cargo test --quiet --test cluster repair_redirects_in_place
+	@printf '%s\n' 'add cargo bench --quiet --bench add -- $(BENCH_ARGS)' \
+	  $(foreach bench,$(BENCHES),'$(bench) cargo bench --quiet --bench $(bench)') \
+	  'repair cargo test --quiet --test cluster repair_redirects_in_place' | tests/support/make/bench target/bench
 
 # Programs for nodes are static, because the host may lack libraries.
 build: setup
@@ -121,7 +145,11 @@ image: build
 	cargo build --quiet --workspace --bin image
 	target/debug/image target/image/install-cni-$(IMAGE_ARCH).tar $(IMAGE) $(IMAGE_TREE)
 
-# Two builds from nothing in the same directory, for each architecture.
+# Writes a CycloneDX document of each program's crates.
+sbom: toolchain
+	cargo run --quiet --package istio-cni-tools --bin sbom $(MUSL) target/sbom
+
+# Builds the image of each architecture twice from scratch in the same directory and compares the digests.
 image-reproducible:
 	@for arch in amd64 arm64; do \
 	  for build in 1 2; do \
@@ -130,21 +158,24 @@ image-reproducible:
 	  cmp target/image/$$arch.1 target/image/$$arch.2 || { echo "✗ two builds for $$arch differ" >&2; exit 1; }; \
 	  echo "✓ $$arch: $$(cat target/image/$$arch.1)"; done
 
-# Built alone and without default features, so that they are small.
+# The static test programs are a separate package, built without default features, so that they are small.
 STATIC_TEST_PROGRAMS := --package istio-cni-test-programs --no-default-features
-# Programs that tests run in namespaces and in pods, whose images contain only a static program. With the examples, which use
-# dev-dependencies, the library has the features that it has in tests, and is not built twice.
+# Programs that tests run in namespaces and in pods, whose images contain static programs only. The examples are built, too:
+# they use dev-dependencies, so the library is built with the features of tests and not a second time.
 programs: pod-programs
 	$(PHASE) 'build programs for tests' cargo build $(QUIET) --workspace --examples \
-	  --bin answer --bin ask --bin installer --bin repair
+	  --bin respond --bin connect --bin installer --bin repair --bin manuals
 
 pod-programs: setup
 	$(PHASE) 'build programs for pods' cargo build $(QUIET) --target $(MUSL) $(STATIC_TEST_PROGRAMS) \
-	  --bin pod_app --bin pod_proxy --bin istio_installer --bin answer --bin ask
+	  --bin pod_app --bin pod_proxy --bin istio_installer --bin respond --bin connect
 
-# The tables of flags, variables, values, metrics, annotations and errors; a unit test compares them.
+# Writes the tables of flags, variables, values, metrics, annotations and errors. A unit test fails if they are not current.
 reference:
 	UPDATE=1 cargo test --quiet --lib reference::tables_are_current
+
+man:
+	cargo run --quiet --package istio-cni-tools --bin manuals target/man
 
 lint: fmt deny machete doc charts
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -154,7 +185,7 @@ fmt:
 	cargo fmt --all --check
 	cargo fmt --all --check --manifest-path fuzz/Cargo.toml
 
-# Links and code blocks of the documentation; make test runs its examples.
+# Checks links and code blocks of the documentation; make test runs its examples.
 doc:
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
 
@@ -164,7 +195,7 @@ deny: $(HOME)/.cargo/bin/cargo-deny
 	  then cargo deny --log-level error check --disable-fetch advisories; \
 	  else echo '· advisories are not checked: their database cannot be fetched' >&2; fi
 
-# Dependencies that no source uses.
+# Fails if no source uses a dependency.
 machete: $(HOME)/.cargo/bin/cargo-machete
 	cargo machete
 
@@ -177,7 +208,7 @@ $(HOME)/.cargo/bin/cargo-%:
 
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
-# As many targets at a time as there are processors. FUZZ_TARGETS=yaml runs one.
+# Runs one target per processor at a time. FUZZ_TARGETS=yaml selects one.
 fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
 	$(PHASE) 'build the fuzz targets' cargo +$(NIGHTLY) fuzz build
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P "$$(nproc)" -I TARGET \
@@ -191,12 +222,22 @@ setup: packages toolchain target
 packages:
 	@tests/support/make/packages target/packages.log $(PACKAGES)
 
-# rustup installs the toolchain of rust-toolchain.toml by itself only where RUSTUP_AUTO_INSTALL allows it.
+# rustup only installs the toolchain of rust-toolchain.toml by itself if RUSTUP_AUTO_INSTALL is set.
 toolchain:
 	@rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
 
 target: toolchain
 	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
+
+browser: axe
+	@tests/support/make/packages target/packages.log chromium chromium-driver
+
+axe: $(AXE)
+$(AXE):
+	@if command -v npm >/dev/null; then mkdir -p $(@D) && cd $(@D) && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
+	  echo '$(AXE_SHA512)  axe-core-$(AXE_VERSION).tgz' | sha512sum --check --quiet && \
+	  tar -xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 --touch package/axe.min.js; \
+	else echo 'no npm: the trials in a browser are ignored'; fi
 
 cnitool: $(CNITOOL)
 $(CNITOOL):
@@ -208,8 +249,8 @@ $(HELM):
 	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
 	  else echo 'no go: the trials that render the chart are ignored'; fi
 
-# Takes about two minutes, of the module's own directory because its go.mod replaces a requirement. The tag leaves the clients of
-# cloud providers out, which discover targets.
+# The build takes about two minutes. It runs in the module's directory, because its go.mod has a `replace` directive, which `go
+# install` refuses. The tag remove_all_sd omits service discovery, which needs the clients of cloud providers.
 promtool: $(PROMTOOL)
 $(PROMTOOL):
 	@if command -v go >/dev/null; then echo '· build promtool, once: two minutes' && mkdir -p $(@D) && \
@@ -222,11 +263,11 @@ manifests: helm
 	for chart in istio-cni sidecar-injector; do \
 	  $(HELM) template $$chart install/helm/$$chart --namespace kube-system --kube-version 1.33.0 > manifests/$$chart.yaml || exit 1; done
 
-# The table of Kubernetes types by which documents are decoded. For another version of Kubernetes run `go get` there.
+# Writes the table of Kubernetes types for decoding documents. `go get` in that directory selects another version of Kubernetes.
 types:
 	cd tests/support/kubetypes && go run . table > $(CURDIR)/src/inject/typed/table.txt
 
-# Takes about five minutes. The version is the one that the API server and the kubelet report.
+# The build takes about five minutes. It sets the version that the API server and the kubelet report.
 kube: $(KUBE)
 $(KUBE):
 	@echo '· build Kubernetes for the cluster tier, once: five minutes'
@@ -235,7 +276,7 @@ $(KUBE):
 	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
 	else echo 'no go, or none of 1.26 or later: the trials in a cluster are ignored'; fi
 
-# Takes about two minutes. Each module is built in its own directory, so that its go.mod and go.sum apply.
+# The build takes about two minutes. Each module is built in its own directory, so that its go.mod and go.sum apply.
 unpacked = $$(go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')
 containerd2: $(CONTAINERD2)/bin/containerd
 $(CONTAINERD2)/bin/containerd:

@@ -4,6 +4,7 @@
 
 use clap::Parser as _;
 use istio_cni::cnictl::{self, Error, Program, Streams};
+use istio_cni::diagnostics::terminal::Style;
 
 const POD: &str = "
 kind: Pod
@@ -15,7 +16,8 @@ spec: { containers: [{ name: istio-proxy, args: [proxy, sidecar] }] }
 async fn explain(pod: &str) -> Result<String, Error> {
     let program = Program::parse_from(["istio-cnictl", "explain", "--filename=-"]);
     let (mut input, mut out, mut err) = (pod.as_bytes(), Vec::new(), Vec::new());
-    cnictl::run(&program.command, Streams { input: &mut input, out: &mut out, err: &mut err }).await?;
+    cnictl::run(&program.command, Streams { input: &mut input, out: &mut out, err: &mut err, style: Style::PLAIN })
+        .await?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 

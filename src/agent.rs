@@ -1,25 +1,29 @@
-//! The agent's sockets: serves facts of this node's pods to the plugin, and receives the plugin's log lines.
+//! The agent's sockets: serves the fields of this node's pods on which redirection depends (`PodFacts`) to the plugin,
+//! and receives the plugin's log lines.
 //!
 //! ```text
-//! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ answer ─▶ agent.sock ─ pod::agent in the plugin
+//! API server ─ watch ─▶ Change ─▶ Store ─ Cache::lookup ─▶ Lookup ─ response ─▶ agent.sock ─ pod::agent in the plugin
 //! API server ─ token ─▶ Issued ─ install ─▶ kubeconfig ─ pod::api in the plugin
-//! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics
+//! log.sock ─ relay ─▶ Record, Sample ─▶ the daemon's log, Metrics, Verdicts
 //! ```
 //!
-//! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No answer waits for the API server,
-//! and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down requests the
-//! directories of its successor's installation on `agent.sock`.
+//! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
+//! API server, and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down
+//! requests the directories of its successor's installation on `agent.sock`.
 
-mod answer;
 mod cache;
 mod metrics;
 pub mod relay;
+mod response;
 mod sockets;
 pub mod token;
+mod verdicts;
 mod watch;
 
-pub use answer::DIRECTORIES;
 pub use cache::{Cache, Change, Lookup, Store};
 pub use metrics::Metrics;
+pub use relay::Sample;
+pub use response::DIRECTORIES;
 pub use sockets::{Names, Sockets, Sources, serve};
+pub use verdicts::{Added, Problem, Verdicts};
 pub use watch::watch;

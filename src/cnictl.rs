@@ -1,32 +1,52 @@
-//! The commands of `istio-cnictl`: inject and explain pods from files or a cluster.
+//! The commands of `istio-cnictl`: inject and explain pods from files or a cluster, and check a cluster.
 //!
 //! Only the binary calls it. It applies the decisions of other modules and writes only the requested output file.
 
+mod add;
+mod check;
 mod configuration;
 mod dapr;
 mod dapr_inject;
+mod decision;
 mod describe;
 mod documents;
 mod explain;
+mod form;
 mod kube_inject;
+mod live;
+mod next;
+mod parameters;
+mod purpose;
+mod status;
 mod text;
 mod trace;
+mod validation;
+mod workload;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use crate::diagnostics::terminal::Style;
 use crate::inject;
 use crate::inject::istio;
 use crate::serve::cluster;
 
+pub use check::Flags as Check;
 pub use dapr_inject::Flags as DaprInject;
 pub use explain::Flags as Explain;
 pub use kube_inject::Flags as KubeInject;
+pub use status::Flags as Status;
 pub use trace::Flags as Trace;
 
-/// Injects sidecars into documents, and explains what becomes of pods.
+const EXAMPLES: &str = "Examples:
+    istio-cnictl check
+    istio-cnictl explain web-0 -n shop
+    istio-cnictl trace web-0 -n shop --outbound 198.51.100.7:80
+    istio-cnictl kube-inject -f web.yaml";
+
+/// Injects sidecars into documents, and explains the decisions about pods.
 #[derive(clap::Parser)]
-#[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true)]
+#[command(name = "istio-cnictl", args_override_self = true, arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Program {
     #[command(subcommand)]
     pub command: Command,
@@ -37,13 +57,17 @@ pub enum Command {
     /// Put the sidecar into the pods of YAML documents
     #[command(name = "kube-inject")]
     KubeInject(KubeInject),
-    /// Put Dapr's sidecar into the pods of YAML documents that ask for it
+    /// Inject Dapr's sidecar into the pods of YAML documents that request it
     #[command(name = "dapr-inject")]
     DaprInject(DaprInject),
     /// Say whether pods get a sidecar and are redirected, by which rule, and to which kernel rules
     Explain(Explain),
+    /// Show whether the agents of all nodes, or of one, are well, and what they have done; also as `kubectl istiocni status`
+    Status(Status),
     /// Say which rule takes a connection of a pod to which port
-    Trace(Trace),
+    Trace(Box<Trace>),
+    /// Say whether the cluster is ready for redirection, before and after the installation; fails if a check does
+    Check(Check),
 }
 
 /// The process's standard streams.
@@ -51,6 +75,8 @@ pub struct Streams<'a> {
     pub input: &'a mut dyn Read,
     pub out: &'a mut dyn Write,
     pub err: &'a mut dyn Write,
+    /// The style of `out`.
+    pub style: Style,
 }
 
 /// The command failed.
@@ -96,7 +122,10 @@ pub enum Error {
     #[error("the trust anchors of Dapr's mesh are not known: name their file (--daprTrustAnchors)")]
     NoTrustAnchors,
     /// Invalid settings of Dapr's injection.
-    #[error("{0} (--daprImage, --daprNamespace, --daprSet)")]
+    #[error(
+        "{}; --daprImage sets SIDECAR_IMAGE, --daprNamespace sets NAMESPACE, and --daprSet any variable",
+        crate::diagnostics::chain(.0)
+    )]
     DaprSettings(crate::inject::dapr::SettingsError),
     #[error(transparent)]
     Patch(#[from] inject::PatchError),
@@ -111,27 +140,38 @@ pub enum Error {
         cause: istio::Error,
     },
     /// A part of the configuration has neither a file nor a cluster.
-    #[error(
-        "{flags} must be set, or a cluster be named that has ConfigMap {map:?} (--kubeconfig): no cluster is known"
-    )]
+    #[error("ConfigMap {map:?} cannot be read, because no cluster is known: set {flags}, or --kubeconfig")]
     NotGiven {
         /// The flags that name its file.
         flags: &'static str,
         /// The ConfigMap that contains it.
         map: String,
     },
+    /// A ConfigMap is named whose parts are all in files.
+    #[error("{flag} names a ConfigMap that is not read, because {files} replace all of it: omit {flag} or these files")]
+    MapNotRead {
+        flag: &'static str,
+        /// The flags that name the files.
+        files: &'static str,
+    },
+    /// A ConfigMap is named and no cluster.
+    #[error("{flag} names ConfigMap {map:?}, but no cluster is known: set --kubeconfig")]
+    MapWithoutCluster { flag: &'static str, map: String },
     #[error(
-        "--webhookConfig is not supported, for no webhook is called for its templates: name them by --injectConfigFile, or \
-         their ConfigMap by --revision or --injectConfigMapName"
+        "--webhookConfig is not supported, because istio-cnictl reads no templates from a webhook: name them with \
+         --injectConfigFile, or their ConfigMap with --revision or --injectConfigMapName"
     )]
     WebhookConfig,
     #[error(transparent)]
     Cluster(#[from] cluster::Error),
+    /// The agents' state cannot be shown, or is not well.
+    #[error(transparent)]
+    Status(#[from] status::Error),
     /// An object cannot be read from the API server.
     #[error(
-        "could not read {what}: {reason}; name files instead (--injectConfigFile), or --kubeconfig another cluster"
+        "could not read {what}: {reason}; name files instead (--injectConfigFile), or another cluster (--kubeconfig)"
     )]
-    Ask {
+    Unread {
         /// The object, for messages.
         what: String,
         reason: String,
@@ -146,8 +186,16 @@ pub enum Error {
     /// The rules of a netns cannot be read.
     #[error(transparent)]
     Converge(#[from] crate::converge::Error),
-    #[error("the answer cannot be written: {0}")]
+    #[error("the output cannot be written: {0}")]
     Json(serde_json::Error),
+    /// A saved call of the plugin cannot be parsed.
+    #[error(transparent)]
+    Call(#[from] crate::cni::Error),
+    #[error("CNI_COMMAND of the saved environment is not ADD: save the environment of an ADD")]
+    NoAdd,
+    /// Checks failed; the report has their remedies.
+    #[error("checks failed: {0}")]
+    Checks(usize),
 }
 
 /// Runs a command.
@@ -159,6 +207,8 @@ pub async fn run(command: &Command, streams: Streams<'_>) -> Result<(), Error> {
         Command::KubeInject(flags) => kube_inject::run(flags, streams).await,
         Command::DaprInject(flags) => dapr_inject::run(flags, streams),
         Command::Explain(flags) => explain::run(flags, streams).await,
+        Command::Status(flags) => status::run(flags, streams).await,
         Command::Trace(flags) => trace::run(flags, streams).await,
+        Command::Check(flags) => check::run(flags, streams).await,
     }
 }

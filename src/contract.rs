@@ -1,13 +1,15 @@
 //! Names and numbers shared with other programs: annotations, labels, containers, ports, ids, exit codes, paths.
 //!
-//! Every module may use this one; it uses none. It holds no logic. A changed value breaks running clusters.
+//! Every module may import this one, which imports no other module and contains no logic. A changed value breaks
+//! running clusters.
 
-/// Defines constants, and `ALL`: each one's text with its documentation, from which the reference is generated.
+/// Defines string constants, and `ALL`, which lists the value and the doc comment of each. The reference is generated
+/// from `ALL`.
 macro_rules! documented {
     ($($(#[doc = $line:literal])+ pub const $name:ident = $text:literal;)+) => {
         $($(#[doc = $line])+ pub const $name: &str = $text;)+
 
-        /// Each constant's text with its documentation.
+        /// The value and the doc comment of each constant.
         pub const ALL: &[(&str, &str)] = &[$(($text, concat!($($line),+))),+];
     };
 }
@@ -114,6 +116,35 @@ pub mod config_key {
     }
 }
 
+/// Names of Istio's ambient mode.
+pub mod ambient {
+    /// Label of a pod or a namespace that enrols its pods: `ambient`, or `none`.
+    pub const DATAPLANE_MODE: &str = "istio.io/dataplane-mode";
+    /// Value of the label `app` of ztunnel's pods.
+    pub const ZTUNNEL: &str = "ztunnel";
+    /// Annotation that overrides whether the pod's DNS is captured; a boolean.
+    pub const DNS_CAPTURE: &str = "ambient.istio.io/dns-capture";
+    /// Annotation of a pod whose inbound traffic is not captured, such as a gateway; a boolean.
+    pub const BYPASS_INBOUND_CAPTURE: &str = "ambient.istio.io/bypass-inbound-capture";
+    /// Mark of the packets of ztunnel's sockets.
+    pub const PROXY_MARK: u32 = 0x539;
+    /// Mark of the connections that ztunnel opens to the application, and of the packets that reply to it.
+    pub const CONN_MARK: u32 = 0x111;
+    /// The bits of a mark that Istio uses.
+    pub const MARK_MASK: u32 = 0xfff;
+    /// Routing table by which replies to ztunnel stay in the pod.
+    pub const TABLE: u32 = 100;
+    /// Priority of the routing rule for that table.
+    pub const RULE_PRIORITY: u32 = 32764;
+    /// Chain of the table `nat` in the node's netns, in which Istio's agent changes the source of the kubelet's probes.
+    pub const NODE_CHAIN: &str = "ISTIO_POSTRT";
+    /// Source address of the kubelet's probes, which the node's rules assign.
+    pub const PROBE_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(169, 254, 7, 127);
+    /// Source address of the kubelet's probes over IPv6.
+    pub const PROBE_V6: std::net::Ipv6Addr =
+        std::net::Ipv6Addr::new(0xfd16, 0x9254, 0x7127, 0x1337, 0xffff, 0xffff, 0xffff, 0xffff);
+}
+
 /// Names that Dapr's injector uses in pods.
 pub mod dapr {
     /// Annotation that enables the sidecar.
@@ -130,7 +161,7 @@ pub mod dapr {
 pub mod container {
     /// The sidecar, as a container or as a native sidecar among the init containers.
     pub const PROXY: &str = "istio-proxy";
-    /// The init container that programs the rules itself; the plugin leaves such a pod alone.
+    /// The init container that programs the rules itself; the plugin skips pods with such a container.
     pub const INIT: &str = "istio-init";
     /// The init container that verifies redirection.
     pub const VALIDATION: &str = "istio-validation";
@@ -218,6 +249,9 @@ pub const RUN_DIR: &str = "/var/run/istio-cni";
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Socket that receives the plugin's log lines, in the run directory.
 pub const LOG_SOCKET: &str = "log.sock";
+/// Field of a log line that the plugin sends to the agent although the plugin's log level excludes it: the agent
+/// records the verdict in the line, and does not log it.
+pub const UNLOGGED: &str = "unlogged";
 /// The plugin's log file, in the run directory.
 pub const LOG_FILE: &str = "istio-cni.log";
 /// The plugin's kubeconfig, in the run directory.

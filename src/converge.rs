@@ -1,13 +1,15 @@
-//! Converges a netns with a [`Redirect`], compares them, and removes what was applied.
+//! Makes the rules, addresses and routes of a netns match the [`Desired`] redirection, reports how they differ from it,
+//! and removes them.
 //!
-//! Combines rules, kernel, addresses and routes. `plugin`, `iptables` and `repair` call it on a thread in the netns; it
-//! enters no namespace itself.
+//! `plugin`, `iptables` and `repair` call it on a thread in the netns; it enters no namespace itself.
 
 mod cleanup;
+mod desired;
 mod retry;
 mod view;
 
 pub use cleanup::{Cleanup, cleanup};
+pub use desired::Desired;
 pub use view::{View, saved};
 
 use std::fmt;
@@ -15,14 +17,14 @@ use std::net::Ipv6Addr;
 
 use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Plan, Session};
 use crate::netns;
-use crate::netns::routes::{Entry, Routes};
-use crate::redirect::Redirect;
+use crate::netns::routes::Entry;
 use crate::rules;
 use cleanup::remove;
+use desired::NetnsFacts;
 use retry::retry_on_contention;
-use view::{Comparison, NetnsFacts, Observation};
+use view::{Comparison, Observation};
 
-/// How to program the rules.
+/// The options of programming rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Use native nftables tables instead of iptables' tables.
@@ -65,7 +67,7 @@ pub enum Warning {
     /// A setting without effect on the rules.
     #[error(transparent)]
     Rules(#[from] rules::Warning),
-    /// The pod has both families, but not the setting for both.
+    /// The pod has IPv4 and IPv6 addresses, but its settings redirect only IPv4.
     #[error(
         "the pod has the IPv6 address {0}, but its IPv6 traffic is not redirected; to redirect it, set \
          ISTIO_DUAL_STACK=true in the environment of its proxy (proxyMetadata) and of istiod"
@@ -140,7 +142,7 @@ pub enum Error {
     /// The kernel refused an expression that it had reported as supported.
     #[error("the kernel lacks extensions that rules of {} need; load the modules nft_compat, xt_owner, xt_conntrack, xt_CT and xt_TPROXY", .0.as_str())]
     Unsupported(Backend),
-    /// Other rules exist, and [`OnDifference::Refuse`] was requested.
+    /// The netns has other rules of Istio, which are replaced only with `--reconcile`.
     #[error("other rules of Istio exist already; `--reconcile` replaces them: {}", list(.0))]
     Differs(Vec<Deviation>),
 }
@@ -151,6 +153,15 @@ impl Error {
         match self {
             Self::Netns(netns::Error::Netlink(error)) => error.is_temporary(),
             Self::Netfilter(error) => error.is_temporary(),
+            _ => false,
+        }
+    }
+
+    /// Whether the process lacks a privilege.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Netns(netns::Error::Netlink(error)) => error.is_denied(),
+            Self::Netfilter(error) => error.is_denied(),
             _ => false,
         }
     }
@@ -175,28 +186,29 @@ pub fn list(deviations: &[Deviation]) -> String {
 }
 
 /// Ensures that rules, addresses and routes exist in the calling thread's netns. A second call changes nothing.
-pub fn apply(redirect: &Redirect, options: Options) -> Result<Outcome, Error> {
-    View::take(options)?.apply(redirect)
+pub fn apply<'a>(desired: impl Into<Desired<'a>>, options: Options) -> Result<Outcome, Error> {
+    View::take(options)?.apply(desired)
 }
 
 impl View {
     /// Ensures that rules, addresses and routes exist.
     ///
-    /// A redirected family stays redirected: an address that the pod got since might imply otherwise for a fresh netns,
-    /// but must not remove redirection.
-    pub fn apply(self, redirect: &Redirect) -> Result<Outcome, Error> {
-        let Self { options, .. } = self;
-        let (netns, mut observed) = self.for_pod(redirect)?;
+    /// A family that the present rules redirect stays redirected, even if the pod's present addresses alone would not
+    /// require rules for it.
+    pub fn apply<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Outcome, Error> {
+        let (options, desired) = (self.options, desired.into());
+        let (netns, mut observed) = self.for_pod(desired)?;
+        let mut convergence = Convergence { desired, netns, options, added: Vec::new() };
         let presumed = observed.session.backend();
-        let mut failure = match converge_with(redirect, &netns, &mut observed, options.on_difference) {
-            Err(Error::Differs(found)) => return converge_with_earlier_fallback(redirect, &netns, options, found),
+        let mut failure = match convergence.run(&mut observed) {
+            Err(Error::Differs(found)) => return convergence.run_earlier_fallback(found),
             Err(error) if !error.is_backend_specific() => return Err(error),
             Ok(Some(outcome)) => return Ok(outcome),
             Ok(None) => Error::Unsupported(presumed),
             Err(error) => error,
         };
         for backend in fallbacks(&failure, presumed, options)? {
-            match converge_with(redirect, &netns, &mut Observation::new(backend), options.on_difference) {
+            match convergence.run(&mut Observation::new(backend)) {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => failure = Error::Unsupported(backend),
                 Err(error) if error.is_backend_specific() => failure = error,
@@ -207,63 +219,46 @@ impl View {
     }
 
     /// Returns the differences between the netns and its desired state.
-    pub fn check(self, redirect: &Redirect) -> Result<Vec<Deviation>, Error> {
-        let Self { options, .. } = self;
-        let (netns, mut observed) = self.for_pod(redirect)?;
-        retry_on_contention(|| examine(redirect, &netns, &mut observed, options))
+    pub fn check<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Vec<Deviation>, Error> {
+        let (options, desired) = (self.options, desired.into());
+        let (netns, mut observed) = self.for_pod(desired)?;
+        retry_on_contention(|| examine(desired, &netns, &mut observed, options))
     }
 }
 
 /// Compares the netns with the desired state, with the backend that [`View::apply`] would use.
 fn examine(
-    redirect: &Redirect,
+    desired: Desired<'_>,
     netns: &NetnsFacts,
     observed: &mut Observation,
     options: Options,
 ) -> Result<Vec<Deviation>, Error> {
     let presumed = observed.session.backend();
-    let mut found = match view::compare(redirect, netns, observed) {
+    let mut found = match view::compare(desired, netns, observed) {
         Err(error) if error.is_backend_specific() => fallbacks(&error, presumed, options)?
             .into_iter()
-            .map(|backend| view::compare(redirect, netns, &mut Observation::new(backend)))
+            .map(|backend| view::compare(desired, netns, &mut Observation::new(backend)))
             .find(|compared| !matches!(compared, Err(error) if error.is_backend_specific()))
             .unwrap_or(Err(error))?,
         compared => compared?,
     };
-    // Without rules of the presumed backend, compare with the one that `apply` fell back to.
+    // If the presumed backend has no rules, compare with those of the backend that `apply` fell back to.
     if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
-        found = view::compare(redirect, netns, &mut Observation::new(*fallback))?;
+        found = view::compare(desired, netns, &mut Observation::new(*fallback))?;
     }
     let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
     view::confirm(&found.live, &difference)?;
     let mut deviations = deviations(&difference, &found.former);
     let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
     deviations.extend(bypasses.into_iter().map(Deviation::Rule));
-    deviations.extend(Routes::of(redirect, found.ipv6).missing()?.into_iter().map(Deviation::Route));
+    deviations.extend(desired.routes(netns, found.ipv6).missing()?.into_iter().map(Deviation::Route));
     Ok(deviations)
 }
 
-/// Without rules of the presumed backend, which nobody required, converges with the one that an earlier call fell back
-/// to.
-fn converge_with_earlier_fallback(
-    redirect: &Redirect,
-    netns: &NetnsFacts,
-    options: Options,
-    found: Vec<Deviation>,
-) -> Result<Outcome, Error> {
-    match found[..] {
-        [Deviation::NoRules, Deviation::Former(backend), ..] if !options.is_chosen() => {
-            converge_with(redirect, netns, &mut Observation::new(backend), options.on_difference)?
-                .ok_or(Error::Unsupported(backend))
-        }
-        _ => Err(Error::Differs(found)),
-    }
-}
-
-/// Lists the remaining backends after the presumed one has proved unusable.
+/// Lists the backends to try after the presumed one has proved unusable.
 fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec<Backend>, Error> {
-    // nf_tables reads the ids of its native owner match in the netns's user namespace, whatever the writer's namespace
-    // is.
+    // The kernel refuses iptables' owner match in a netns of another user namespace. The native one works there:
+    // nf_tables reads its ids in the netns's user namespace, whichever namespace the writer is in.
     if matches!(failure, Error::Netfilter(netfilter::Error::OtherUserNamespace { .. })) {
         return Ok(options.forced.is_none().then_some(Backend::NativeFallback).into_iter().collect());
     }
@@ -272,42 +267,63 @@ fn fallbacks(failure: &Error, presumed: Backend, options: Options) -> Result<Vec
     Ok(left)
 }
 
-/// Converges with one backend: observes, compares and corrects. Returns none if the kernel lacks an expression that the
-/// rules need.
-fn converge_with(
-    redirect: &Redirect,
-    netns: &NetnsFacts,
-    observed: &mut Observation,
-    on_difference: OnDifference,
-) -> Result<Option<Outcome>, Error> {
-    let backend = observed.session.backend();
-    let converged = retry_on_contention(|| {
-        let Comparison { ipv6, built, live, former } = view::compare(redirect, netns, observed)?;
+/// The convergence of one netns, which may try several backends.
+struct Convergence<'a> {
+    desired: Desired<'a>,
+    netns: NetnsFacts,
+    options: Options,
+    /// The addresses, routing rules and routes that all attempts so far have added. The outcome names them, although a
+    /// later attempt finds them present.
+    added: Vec<Entry>,
+}
+
+impl Convergence<'_> {
+    /// Converges with one backend: observes, compares and corrects. Returns none if the kernel lacks an expression that
+    /// the rules need.
+    fn run(&mut self, observed: &mut Observation) -> Result<Option<Outcome>, Error> {
+        let Some((outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
+        // Rules of other backends are removed last, so that traffic is redirected at all times.
+        former.into_iter().try_for_each(|backend| remove(self.desired, backend))?;
+        Ok(Some(outcome))
+    }
+
+    /// Converges with the backend that an earlier call fell back to, if the operator requires no backend and the
+    /// presumed one has no rules.
+    fn run_earlier_fallback(&mut self, found: Vec<Deviation>) -> Result<Outcome, Error> {
+        match found[..] {
+            [Deviation::NoRules, Deviation::Former(backend), ..] if !self.options.is_chosen() => {
+                self.run(&mut Observation::new(backend))?.ok_or(Error::Unsupported(backend))
+            }
+            _ => Err(Error::Differs(found)),
+        }
+    }
+
+    /// Converges once, and returns the backends whose rules must be removed afterwards.
+    fn attempt(&mut self, observed: &mut Observation) -> Result<Option<(Outcome, Vec<Backend>)>, Error> {
+        let backend = observed.session.backend();
+        let Comparison { ipv6, built, live, former } = view::compare(self.desired, &self.netns, observed)?;
         let plan = netfilter::diff(&built.rules, &live)?;
         view::confirm(&live, &plan.difference)?;
         let mut deviations = deviations(&plan.difference, &former);
         let fresh = plan.difference == Difference::Absent && former.is_empty();
-        if on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {
+        if self.options.on_difference == OnDifference::Refuse && !fresh && !deviations.is_empty() {
             return Err(Error::Differs(deviations));
         }
-        // Before the rules: a packet marked by TPROXY must find its route.
-        deviations.extend(Routes::of(redirect, ipv6).apply()?.into_iter().map(Deviation::Route));
+        // Routes are added before the rules, because a packet that TPROXY marks must find its route.
+        self.added.extend(self.desired.routes(&self.netns, ipv6).apply()?);
         let is_done = |live: &Live| Ok(netfilter::diff(&built.rules, live)?.is_empty());
         if matches!(apply_plan(&mut observed.session, &plan, &live, is_done)?, netfilter::Outcome::Unsupported { .. }) {
             return Ok(None);
         }
+        deviations.extend(self.added.iter().cloned().map(Deviation::Route));
         let change = match deviations.is_empty() {
             _ if fresh => Change::Added,
             true => Change::None,
             false => Change::Reconciled(deviations),
         };
-        let warnings = netns.warnings(ipv6, built.warnings);
+        let warnings = self.netns.warnings(ipv6, built.warnings);
         Ok(Some((Outcome { backend, ipv6, change, warnings }, former)))
-    })?;
-    let Some((outcome, former)) = converged else { return Ok(None) };
-    // Afterwards, so that traffic is redirected at all times.
-    former.into_iter().try_for_each(|backend| remove(redirect, backend))?;
-    Ok(Some(outcome))
+    }
 }
 
 fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
@@ -322,8 +338,10 @@ fn deviations(difference: &Difference, former: &[Backend]) -> Vec<Deviation> {
 
 /// Applies a plan that was made for `live`.
 ///
-/// nf_tables refuses a plan if another writer was faster. iptables-legacy has no generations: its tables are read again
-/// afterwards. If a restore had no effect at all, the cause is not another writer but the programs.
+/// If another process changed the tables in the meantime, the result is [`netfilter::Error::Contended`]. nf_tables
+/// detects such a change by the ruleset's generation and refuses the plan. iptables-legacy has no generations, so its
+/// tables are read again after the restore. Tables that the restore left unchanged are not an error of contention: then
+/// the cause is the restore program, and a retry would not help.
 fn apply_plan(
     session: &mut Session,
     plan: &Plan<'_>,

@@ -4,14 +4,16 @@
 //! flags, environment ─ flags ─▶ Settings ─ run ─▶ tasks … SIGTERM ─ daemon_set ─▶ DaemonSetState ─ decide ─▶ Action
 //! ```
 //!
-//! Only the binary calls it. Its only decision of its own is whether a shutdown belongs to an upgrade or a removal; all others
-//! are made by the modules that it combines. The installer never waits for the API server.
+//! Only the binary calls this module. It decides only whether a shutdown belongs to an upgrade or a removal; the
+//! modules that it combines make all other decisions. The installer never waits for the API server.
 
 mod daemon_set;
 mod decide;
 mod flags;
+mod page;
 mod ports;
 mod program;
+pub mod report;
 mod run;
 mod scheduling;
 mod settings;
@@ -24,11 +26,13 @@ mod uninstall;
 use std::io;
 use std::path::PathBuf;
 
+use crate::diagnostics::Documented;
 use crate::{install, repair};
 
 pub use flags::Flags;
-pub use program::{Command, Program, Uninstall};
+pub use program::{Check, Command, Output, Program, Uninstall};
 pub use run::run;
+pub use scheduling::selects;
 pub use settings::Settings;
 pub use uninstall::uninstall;
 
@@ -42,7 +46,7 @@ pub enum Error {
     #[error(transparent)]
     Repair(#[from] repair::SettingsError),
     /// The node's name, by which pods are selected, is missing.
-    #[error("the node has no name: set NODE_NAME from spec.nodeName")]
+    #[error("the name of the node is not set, and the agent selects pods by it: set NODE_NAME from spec.nodeName")]
     NoNode,
     /// No signal handler could be installed.
     #[error("signals cannot be handled: {0}")]
@@ -53,4 +57,16 @@ pub enum Error {
     /// Files remain; the log has an error for each.
     #[error("the removal is incomplete (errors logged above: {0}); `install-cni uninstall` tries again")]
     Incomplete(usize),
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "daemon-error";
+
+    fn transparent(&self) -> Option<String> {
+        match self {
+            Self::Install(error) => Some(error.page()),
+            Self::Repair(error) => Some(error.page()),
+            _ => None,
+        }
+    }
 }

@@ -1,6 +1,9 @@
-//! Istio's log levels, and errors with their causes on one line.
+//! Istio's log levels, errors with their causes on one line, and the page that explains an error.
 //!
 //! `plugin`, `iptables`, `repair` and the daemons' logs share them. Pure.
+
+#[cfg(feature = "daemons")]
+pub mod terminal;
 
 use std::error::Error;
 
@@ -38,6 +41,42 @@ impl Level {
     }
 }
 
+/// The page that lists all errors.
+const ERRORS: &str = "docs/reference/errors.md";
+
+/// An enum of errors that all have an entry in the reference, to which log lines refer.
+pub trait Documented: Error {
+    /// The prefix of the anchors of the enum's entries: module and type. A test compares it with the reference.
+    const ENTRY: &'static str;
+
+    /// The page of the inner error if this variant is `#[error(transparent)]`, and `None` otherwise.
+    fn transparent(&self) -> Option<String> {
+        None
+    }
+
+    /// The page and the anchor of the error.
+    fn page(&self) -> String {
+        self.transparent().unwrap_or_else(|| {
+            // Derived formatting begins with the name of the variant.
+            let debug = format!("{self:?}");
+            let variant = debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+            page(&format!("{}-{}", Self::ENTRY, kebab(variant)))
+        })
+    }
+}
+
+/// The page of errors at this anchor.
+pub fn page(anchor: &str) -> String {
+    format!("{ERRORS}#{anchor}")
+}
+
+/// `MissingName` → `missing-name`.
+pub fn kebab(name: &str) -> String {
+    let hyphen =
+        |(at, c): (usize, char)| (at > 0 && c.is_uppercase()).then_some('-').into_iter().chain(c.to_lowercase());
+    name.char_indices().flat_map(hyphen).collect()
+}
+
 /// Formats an error and its causes on one line: `error: cause: cause of the cause`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     joined(Some(error))
@@ -59,6 +98,42 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("the outer")]
     struct Outer(#[source] std::fmt::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    enum Outside {
+        #[error("the port {0} is taken")]
+        PortTaken(u16),
+        #[error(transparent)]
+        Inside(#[from] Inside),
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    enum Inside {
+        #[error("no file {path:?}")]
+        NoFile { path: &'static str },
+    }
+
+    impl Documented for Outside {
+        const ENTRY: &'static str = "x-outside";
+
+        fn transparent(&self) -> Option<String> {
+            match self {
+                Self::Inside(error) => Some(error.page()),
+                Self::PortTaken(_) => None,
+            }
+        }
+    }
+
+    impl Documented for Inside {
+        const ENTRY: &'static str = "y-inside";
+    }
+
+    #[test]
+    fn an_error_names_the_entry_of_its_variant_or_of_the_transparent_one() {
+        assert_eq!(Outside::PortTaken(7).page(), page("x-outside-port-taken"));
+        let error = Outside::from(Inside::NoFile { path: "/x" });
+        assert_eq!(error.page(), page("y-inside-no-file"));
+    }
 
     #[test]
     fn an_error_is_followed_by_its_causes() {

@@ -1,7 +1,8 @@
-//! Sidecar injection: decision, template, merge, patch.
+//! Sidecar injection: decides whether a pod gets a sidecar, and creates the patch that adds it.
 //!
-//! `webhook` and `istio-cnictl` call it. It neither reads files nor calls an API server; pods stay JSON in their order.
-//! `istio` and `dapr` own their injection and share the other modules.
+//! `webhook` and `istio-cnictl` call this module, which neither reads files nor calls an API server. Pods stay JSON
+//! values whose members keep their order. `istio` and `dapr` each implement the injection of their sidecar, and share
+//! the other modules.
 
 pub mod yaml;
 
@@ -11,7 +12,6 @@ mod merge;
 mod patch;
 mod pod;
 mod quantity;
-mod selector;
 mod typed;
 mod workload;
 
@@ -22,6 +22,5 @@ pub use document::{ReadError, Separator, WriteError, documents, is_empty, read, 
 pub use merge::{Error as MergeError, merge_pod};
 pub use patch::{Operation, PatchError, apply, diff};
 pub(crate) use pod::{Record, or_default, record, records};
-pub use selector::Selector;
 pub use typed::{Mismatch, Struct};
 pub use workload::Invalid;

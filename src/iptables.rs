@@ -26,7 +26,7 @@ pub enum Error {
     #[error(transparent)]
     Redirect(#[from] redirect::Error),
     /// The value is not a number in the valid range.
-    #[error("{flag}: {given:?} is not allowed: {allowed}")]
+    #[error("{flag}: {given:?} is not allowed: expected {allowed}")]
     Number {
         flag: &'static str,
         given: String,
@@ -34,13 +34,13 @@ pub enum Error {
         allowed: &'static str,
     },
     /// Unknown implementation of iptables.
-    #[error("--force-iptables-binary: {given:?} is not allowed: `legacy`, `nft` or nothing")]
+    #[error("--force-iptables-binary: {given:?} is not allowed: expected `legacy`, `nft` or nothing")]
     Flavour { given: String },
-    /// DNS is to be captured by resolver, but the resolvers are unknown.
-    #[error("/etc/resolv.conf cannot be read; --capture-all-dns needs no list of servers")]
+    /// Only DNS to the servers in the file is captured, unless all DNS is.
+    #[error("/etc/resolv.conf cannot be read; without --capture-all-dns, only DNS to its servers is captured")]
     ResolvConf(#[source] io::Error),
     /// The image has no such user or group.
-    #[error("{name:?} is not in {file}; give its number")]
+    #[error("{name:?} is not in {file}; give its numeric id")]
     NoSuchOwner {
         name: String,
         /// The file that was searched.
@@ -52,12 +52,12 @@ pub enum Error {
     /// The rules could not be added or removed.
     #[error(transparent)]
     Converge(#[from] converge::Error),
-    /// Rules of TPROXY may be in tables that cannot be read.
+    /// The mangle table of iptables-legacy exists, but the programs that read it are not installed.
     #[error(
-        "only rules by nf_tables are removed: this netns has a mangle table of iptables-legacy, and neither iptables-legacy-save \
-         and iptables-legacy-restore nor their plain names are installed; rules of Istio in tables of iptables-legacy stay, and so \
-         do the routes of TPROXY; repeat the cleanup with these programs (ip6tables-legacy-save and ip6tables-legacy-restore for \
-         IPv6)"
+        "the cleanup is incomplete: rules of nf_tables are removed, but this netns also has a mangle table of iptables-legacy, \
+         which cannot be read without iptables-legacy-save and iptables-legacy-restore (IPv6: ip6tables-legacy-save and \
+         ip6tables-legacy-restore); rules of iptables-legacy and the routes of TPROXY remain; install these programs and repeat \
+         the cleanup"
     )]
     MangleUnread,
     #[error("{path}: the rules cannot be written there")]

@@ -29,6 +29,8 @@ pub mod netns;
 pub mod converge;
 pub mod validate;
 
+pub mod ambient;
+
 pub mod iptables;
 pub mod plugin;
 
@@ -43,6 +45,9 @@ pub mod agent;
 
 #[cfg(feature = "daemons")]
 pub mod repair;
+
+#[cfg(feature = "daemons")]
+pub mod check;
 
 #[cfg(feature = "daemons")]
 pub mod daemon;

@@ -1,8 +1,8 @@
 //! Reads and programs rule sets in the kernel.
 //!
 //! `converge` observes the rules of a netns, compares them with the desired ones and applies the difference with one of
-//! three backends. Decisions ([`choose`], [`diff`], [`removal`]) are pure; [`probe`] and a [`Session`] act on the
-//! calling thread's netns and never change it.
+//! three backends. Decisions ([`choose`], [`diff`], [`removal`]) are pure; [`probe`] and a [`Session`] act on the netns
+//! of the calling thread and never move the thread to another netns.
 
 mod batch;
 mod bypass;
@@ -105,8 +105,8 @@ pub enum Error {
     /// A rule matches a socket's owner in a netns of another user namespace (`xt_owner.c`, `owner_check`).
     #[error(
         "{change}: {refusal}: the network namespace belongs to another user namespace (a pod with hostUsers: false), \
-         and the kernel accepts owner matches of iptables only from that one; native nftables mode has no such limit; \
-         nothing has been changed"
+         and the kernel accepts owner matches of iptables only from that one; Istio's native nftables mode \
+         (global.nativeNftables) has no such limit; nothing has been changed"
     )]
     OtherUserNamespace {
         /// The change, for messages.
@@ -127,16 +127,16 @@ pub enum Error {
         retry: Retry,
     },
     /// A message exceeded its size limit.
-    #[error("writing netlink messages: {0}")]
+    #[error("a netlink message cannot be encoded: {0}")]
     Encoding(Malformed),
 }
 
-/// When a program that failed may succeed.
+/// The condition under which a failed program may succeed when it is run again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
     /// The program rejects its input, or the kernel lacks a table.
     Never,
-    /// The kernel rejected the change: another writer may have deleted a rule that it was to delete.
+    /// The kernel rejected the change: another writer may have deleted a rule that the change was to delete.
     AfterReading,
     /// A lock was held, or the time limit passed.
     Later,
@@ -153,6 +153,15 @@ impl Error {
             Self::Unencodable(_) | Self::OtherUserNamespace { .. } | Self::NoProgram { .. } | Self::Encoding(_) => {
                 false
             }
+        }
+    }
+
+    /// Whether the process lacks a privilege.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Netlink(error) => error.is_denied(),
+            Self::Refused { refusal, .. } => refusal.errno == nix::errno::Errno::EPERM,
+            _ => false,
         }
     }
 }
@@ -215,7 +224,8 @@ pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencoda
     Ok(bypass::find(&image(wanted, live.backend)?, live))
 }
 
-/// Plans the removal of our rules. `former` identifies our rules in built-in chains that do not jump to our chains.
+/// Plans the removal of our rules. A rule in a built-in chain is ours if it jumps to one of our chains, or if it is in
+/// `former`.
 pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let nothing = RuleSet::default();
     let changes = removal::changes(&image(former, live.backend)?, live);

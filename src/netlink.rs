@@ -11,6 +11,8 @@ pub use attr::{Attr, Attrs, nested};
 pub use message::{Kind, Message, Messages, Refusal, Writer, flag};
 pub use socket::{Dumped, Protocol, Socket};
 
+use crate::diagnostics::Documented;
+
 /// Bytes that violate the netlink format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -31,7 +33,7 @@ pub enum Error {
     /// The kernel lacks this protocol, or the process lacks the privilege.
     #[error("cannot open a {protocol} socket: {cause}")]
     Open { protocol: &'static str, cause: nix::errno::Errno },
-    /// The request was not sent, or no response came in time.
+    /// The request was not sent, or no response came in time; the cause `EAGAIN` means that the time limit passed.
     #[error("{request}: {step}: {cause}")]
     Io {
         request: &'static str,
@@ -45,12 +47,16 @@ pub enum Error {
     #[error("{request}: malformed netlink message: {cause}")]
     Malformed { request: &'static str, cause: Malformed },
     /// The request or its response exceeds the size limit.
-    #[error("{request}: more than {limit} bytes")]
+    #[error("{request}: the request or its response has more than {limit} bytes")]
     TooLong {
         request: &'static str,
-        /// In bytes.
+        /// The limit in bytes.
         limit: usize,
     },
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "netlink-error";
 }
 
 impl Error {
@@ -59,6 +65,15 @@ impl Error {
         match self {
             Self::Open { cause, .. } | Self::Io { cause, .. } => is_temporary(*cause),
             Self::Refused { refusal, .. } => refusal.is_temporary(),
+            Self::Malformed { .. } | Self::TooLong { .. } => false,
+        }
+    }
+
+    /// Whether the process lacks a privilege.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Open { cause, .. } | Self::Io { cause, .. } => *cause == nix::errno::Errno::EPERM,
+            Self::Refused { refusal, .. } => refusal.errno == nix::errno::Errno::EPERM,
             Self::Malformed { .. } | Self::TooLong { .. } => false,
         }
     }

@@ -1,17 +1,20 @@
 //! A pod's network namespace: entering it, and the addresses and routes in it.
 //!
 //! `plugin` and `repair` enter a [`Netns`], which `repair` must [`find`] first. `converge` reads [`addresses`] and
-//! applies [`routes`] in the calling thread's netns. `repair` enters on a separate thread, which ends afterwards, so it
-//! cannot forget to return; `plugin`, a process for one call, enters with its main thread.
+//! applies [`routes`] in the calling thread's netns. `repair`, which runs permanently, enters on a separate thread that
+//! ends afterwards, so that no thread of the daemon stays in a pod's netns. `plugin`, a process for one call, enters
+//! with its main thread.
 
 pub mod addresses;
 mod enter;
 pub mod find;
+mod ipv6;
 pub mod routes;
 mod rtnl;
 
 pub use addresses::HostAddresses;
-pub use enter::Netns;
+pub use enter::{Identity, Netns};
+pub use ipv6::loopback_has_ipv6;
 
 use std::io;
 use std::net::IpAddr;
@@ -19,6 +22,7 @@ use std::path::PathBuf;
 
 use nix::errno::Errno;
 
+use crate::diagnostics::Documented;
 use crate::netlink;
 
 /// A netns could not be entered, read or changed.
@@ -37,6 +41,9 @@ pub enum Error {
     /// netns.
     #[error("netns {}: cannot be entered", path.display())]
     Enter { path: PathBuf, source: Errno },
+    /// unshare(2) failed, which requires CAP_SYS_ADMIN.
+    #[error("a new network namespace cannot be created; this needs CAP_SYS_ADMIN, which root has on the node")]
+    Create(#[source] Errno),
     #[error("netns {}: cannot start a thread for it", path.display())]
     Thread { path: PathBuf, source: io::Error },
     /// The function run in the netns panicked. Only if panics unwind; the release profile aborts.
@@ -50,4 +57,15 @@ pub enum Error {
     /// The netns has only loopback and link-local addresses, or none.
     #[error("no valid local IP address found: the netns has only {seen:?}; is the pod's interface configured yet?")]
     NoAddress { seen: Vec<IpAddr> },
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "netns-error";
+
+    fn transparent(&self) -> Option<String> {
+        match self {
+            Self::Netlink(error) => Some(error.page()),
+            _ => None,
+        }
+    }
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use crate::cni::{self, Call, Code, NetConf, Version, reply};
 use crate::contract;
-use crate::diagnostics::{Level, causes, chain};
+use crate::diagnostics::{Documented, Level, causes, chain};
 use crate::{converge, netfilter, netns, pod, redirect};
 
 /// The outputs of the process.
@@ -63,6 +63,18 @@ pub enum Error {
     /// STATUS: the kernel did not respond.
     #[error("ADD cannot be served: {0}")]
     Kernel(netfilter::Error),
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "plugin-error";
+
+    fn transparent(&self) -> Option<String> {
+        match self {
+            Self::Request(error) => Some(error.page()),
+            Self::Netns(error) => Some(error.page()),
+            _ => None,
+        }
+    }
 }
 
 impl Error {
@@ -127,9 +139,10 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
                 ("verdict", "failed".into()),
                 ("reason", error.reason().into()),
                 ("code", failure.code.number().into()),
+                ("docs", error.page().into()),
                 log.elapsed(),
             ];
-            log.line(Level::Error, &failure.msg, &fields);
+            log.verdict(Level::Error, &failure.msg, &fields);
             (failure.to_json(version), false)
         }
     };
@@ -176,9 +189,9 @@ mod tests {
 
     #[test]
     fn a_panic_is_a_reply_that_a_runtime_can_read() {
-        let answer: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
-        assert_eq!(answer["code"], 999);
-        assert!(answer["msg"].as_str().unwrap().contains("panicked"), "{answer}");
+        let reply: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
+        assert_eq!(reply["code"], 999);
+        assert!(reply["msg"].as_str().unwrap().contains("panicked"), "{reply}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! A pod's facts and their sources: the agent's socket, else the API server.
+//! Looks up the fields of a pod that determine its redirection ([`PodFacts`]): from the agent's socket, else from the
+//! API server.
 //!
-//! `plugin` calls [`lookup`]; `redirect` and `plugin` read the facts. This module makes no decision about the pod. It
-//! never resolves a host name: a static binary would load the host's NSS modules for that.
+//! `plugin` calls [`lookup`]; `redirect` and `plugin` read the [`PodFacts`]. This module makes no decision about the
+//! pod. It never resolves a host name: a static binary would load the host's NSS modules for that.
 
 pub mod agent;
 pub mod api;
@@ -11,6 +12,7 @@ mod facts;
 pub mod http;
 pub mod kubeconfig;
 pub mod lookup;
+pub mod selector;
 #[cfg(feature = "daemons")]
 pub mod watch;
 

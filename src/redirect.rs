@@ -1,11 +1,15 @@
-//! A pod's redirection settings as types: the one value that determines its rules.
+//! A pod's redirection settings as types: one [`Redirect`] determines all rules of a pod, apart from its netns.
 //!
-//! `annotations` builds a [`Redirect`] from pod facts (for the plugin), `iptables` from command line and environment;
-//! `rules` reads it. All parsing happens before: every [`Redirect`] can be expressed as rules.
+//! `annotations` builds a [`Redirect`] from the pod's fields (for the plugin), `iptables` from command line and
+//! environment; both parse and check all values, so that every [`Redirect`] can be expressed as rules. `rules` builds
+//! the rules from it.
 
+pub mod ambient;
 pub mod annotations;
 mod cidr;
 mod interface;
+#[cfg(feature = "daemons")]
+pub mod origin;
 mod owner;
 mod ports;
 
@@ -20,7 +24,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use crate::contract;
 
-/// How inbound connections reach the proxy.
+/// The way in which inbound connections reach the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InterceptionMode {
     /// NAT: the proxy sees 127.0.0.6 as the source address.
@@ -113,9 +117,9 @@ impl Default for Redirect {
     }
 }
 
-/// A value that no [`Redirect`] can hold.
+/// An annotation, a flag or a variable has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: {value:?} is not allowed: {allowed}")]
+#[error("{key}: {value:?} is not allowed: expected {allowed}")]
 pub struct Error {
     /// Annotation key, flag or environment variable.
     pub key: String,

@@ -9,6 +9,7 @@ mod charts;
 mod environment;
 mod errors;
 mod flags;
+mod guides;
 mod metrics;
 mod table;
 

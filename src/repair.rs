@@ -1,4 +1,4 @@
-//! Finds pods that started without redirection and repairs, evicts, deletes or labels them. Also finds pods that
+//! Finds pods that started without redirection, and repairs, evicts, deletes or labels them. Also finds pods that
 //! request Dapr's sidecar but lack it, and reports or deletes them.
 //!
 //! ```text
@@ -31,7 +31,7 @@ pub use broken::{Broken, Evidence, NotBroken, Owner, detect};
 pub use decide::{Acted, Action, Decision, History, Reason, decide};
 pub use flags::Flags;
 pub use lineage::Lineage;
-pub use metrics::Metrics;
+pub use metrics::{Metrics, RepairAction};
 pub use pod::Pod;
 pub use run::{follow, run};
 pub use selector::{Error as SelectorError, Selector};

@@ -1,28 +1,24 @@
 //! Builds the rules of a pod from its [`Redirect`] and the families of its netns.
 //!
-//! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. Rules and order
-//! are exactly Istio's.
+//! Pure. `converge` and the dry run of `istio-iptables` call [`build`]; `netfilter` encodes the result. [`ambient`]
+//! builds the rules of a pod without a sidecar. Rules and order are exactly Istio's.
 
+pub mod ambient;
 mod chains;
 mod dns;
 mod frame;
 mod inbound;
 mod outbound;
+mod parts;
 mod ruleset;
 mod tproxy;
 
 pub use chains::Chains;
-pub use ruleset::{At, Chain, CtStates, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};
+pub use ruleset::{At, Chain, CtStates, DataplaneMode, Families, Family, Match, Proto, Rule, RuleSet, Table, Target};
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use crate::redirect::{DnsCapture, InterceptionMode, Redirect};
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-
-use crate::redirect::{DnsCapture, InterceptionMode, Owner, Port, Redirect};
-
-const DNS_PORT: Port = Port(53);
-
-/// Rules, with warnings about settings that have none.
+/// The rules, with warnings about settings that have no effect on them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Built {
     pub rules: RuleSet,
@@ -32,8 +28,10 @@ pub struct Built {
 /// A setting without effect on the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// DNS capture by resolver, but no resolver.
-    #[error("DNS is not captured: /etc/resolv.conf names no resolver (capture all DNS to be independent of it)")]
+    /// Only DNS to the servers in `/etc/resolv.conf` was to be captured, and the file names none.
+    #[error(
+        "DNS is not captured: /etc/resolv.conf names no server; with --capture-all-dns, DNS to any server is captured"
+    )]
     NoResolver,
 }
 
@@ -55,63 +53,18 @@ pub fn build(redirect: &Redirect, ipv6: bool) -> Built {
         rules.extend(tproxy::marks(redirect));
     }
     let warnings = if no_resolver { vec![Warning::NoResolver] } else { Vec::new() };
-    Built { rules: RuleSet { ipv6, rules }, warnings }
-}
-
-/// A user or group of the proxy.
-enum ProxyOwner<'a> {
-    User(&'a Owner),
-    Group(&'a Owner),
-}
-
-impl ProxyOwner<'_> {
-    fn is(&self) -> Match {
-        self.matching(false)
-    }
-
-    fn is_not(&self) -> Match {
-        self.matching(true)
-    }
-
-    fn matching(&self, negated: bool) -> Match {
-        match *self {
-            Self::User(owner) => Match::Uid { owner: owner.clone(), negated },
-            Self::Group(owner) => Match::Gid { owner: owner.clone(), negated },
-        }
-    }
-}
-
-/// Returns users, then groups.
-fn proxy_owners(redirect: &Redirect) -> impl Iterator<Item = ProxyOwner<'_>> {
-    let users = redirect.proxy_uids.iter().map(ProxyOwner::User);
-    users.chain(redirect.proxy_gids.iter().map(ProxyOwner::Group))
-}
-
-/// Builds a rule that contains an address once for each family.
-fn per_family(rule: impl Fn(Family) -> Rule) -> [Rule; 2] {
-    [rule(Family::V4).only(Families::V4), rule(Family::V6).only(Families::V6)]
-}
-
-/// The loopback destinations of a family.
-fn loopback(redirect: &Redirect, family: Family) -> IpNet {
-    match family {
-        Family::V4 => redirect.loopback_v4.into(),
-        Family::V6 => Ipv6Net::from(Ipv6Addr::LOCALHOST).into(),
-    }
-}
-
-/// The proxy's source address for connections to the application.
-fn passthrough(family: Family) -> IpNet {
-    match family {
-        Family::V4 => Ipv4Net::from(Ipv4Addr::new(127, 0, 0, 6)).into(),
-        Family::V6 => Ipv6Net::from(Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6)).into(),
-    }
+    Built { rules: RuleSet { ipv6, mode: DataplaneMode::Sidecar, rules }, warnings }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use ipnet::IpNet;
+
+    use super::parts::DNS_PORT;
     use super::*;
-    use crate::redirect::{CidrSelector, OwnerGroups, PortSelector, parse_cidrs};
+    use crate::redirect::{CidrSelector, OwnerGroups, Port, PortSelector, parse_cidrs};
 
     fn base() -> Redirect {
         Redirect { outbound_cidrs: CidrSelector::All, ..Redirect::default() }

@@ -1,15 +1,18 @@
 //! Simulates the netfilter traversal of a connection's first packet: which rule redirects, drops or passes it.
 //!
 //! Pure. The input is the text of `iptables-save` or `iptables-restore`, of a file or of a netns
-//! ([`converge::saved`](crate::converge::saved)); `cnictl` formats the result. Conditions that cannot be evaluated without
-//! the kernel (sets, rates) make the verdict undetermined and are never guessed.
+//! ([`converge::saved`](crate::converge::saved)); `cnictl` formats the result. Conditions that cannot be evaluated
+//! without the kernel (sets, rates) make the verdict undetermined and are never guessed.
 
 mod condition;
+mod error;
 mod saved;
 mod target;
 mod walk;
+mod words;
 
-pub use saved::{Error, Ruleset};
+pub use error::Error;
+pub use saved::Ruleset;
 pub use walk::{Effect, Hop, Trace, Verdict, trace};
 
 use std::net::SocketAddr;

@@ -51,8 +51,8 @@ pub fn run(probe: &Probe, families: &[Family]) -> Report {
 }
 
 impl Probe {
-    /// The address without listener: the source of the proxy's own inbound connections. It is never redirected as a
-    /// source, and always as a destination of the proxy.
+    /// The address without listener. It is the source of the proxy's own inbound connections: packets from it are never
+    /// redirected, and packets of the proxy to it always are.
     fn target(&self, family: Family) -> SocketAddr {
         let ip: IpAddr = match family {
             Family::V4 => Ipv4Addr::new(127, 0, 0, 6).into(),

@@ -1,7 +1,9 @@
 //! The admission server: HTTPS, certificates, watched configuration, the caBundle.
 //!
-//! The binary `sidecar-injector` starts it. A [`Profile`] decides about each review; other modules do not know sidecars.
+//! The binary `sidecar-injector` starts this server. A [`Profile`] decides about each review; the modules that serve
+//! requests do not depend on the kind of sidecar.
 
+mod activity;
 mod body;
 mod bundle;
 mod callers;
@@ -16,10 +18,13 @@ mod identity;
 mod issue;
 pub mod istio;
 mod metrics;
+mod page;
+mod patch;
 mod path;
 mod present;
 mod presentation;
 mod program;
+mod report;
 mod review;
 mod server;
 mod store;
@@ -35,11 +40,12 @@ pub use configuration::{Build, Source, Texts};
 pub use endpoint::{Endpoint, Route};
 pub use files::CertificateFiles;
 pub use flags::Flags;
-pub use identity::Identity;
+pub use identity::{Identity, bundle_ends};
 pub use issue::{Issued, Lifetime};
 pub use metrics::Metrics;
 pub use path::variables;
 pub use program::Program;
+pub use report::StatusPage;
 pub use review::{AdmissionOutcome, Profile, Review, Verdict};
 pub use server::{Error, Settings, run};
 pub use store::CertificateStore;

@@ -1,6 +1,7 @@
-//! The two measured pods and their rules, as a batch and as text.
+//! The two measured pods and their recorded rules, as a netlink batch and as input of `iptables-restore`.
 //!
-//! The bytes are those of iptables-nft, so that the floor does not move with the plugin's own encoder.
+//! The batch was recorded from iptables-nft, so that the time of [`Subject::Floor`](crate::subject::Subject::Floor)
+//! does not change when the plugin's own encoder does.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +11,16 @@ use anyhow::{Context as _, Result, ensure};
 use crate::netns::PodNetns;
 use crate::run::{self, Step};
 
-/// See [`Case::istio`].
+/// The time of Istio's commands for the dual-stack pod, in milliseconds, on the machine on which the times of
+/// [`Case::istio`] were measured.
 pub(crate) const ISTIO_COMMANDS: f64 = 51.1;
 
-/// A pod.
+/// A measured pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// Dual stack, DNS capture: 31 rules a family.
+    /// A dual-stack pod with DNS capture: 31 rules for each family.
     DualDns,
-    /// IPv4, Istio's defaults: 20 rules.
+    /// An IPv4 pod with Istio's default settings: 20 rules.
     V4,
 }
 
@@ -32,7 +34,7 @@ impl Case {
         }
     }
 
-    /// Key in the machine-readable report.
+    /// Returns the case's key in the JSON report.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::DualDns => "dual_dns",
@@ -40,8 +42,8 @@ impl Case {
         }
     }
 
-    /// The time of Istio's plugin with its look-up, in milliseconds, on two cores of a machine where its commands alone take
-    /// [`ISTIO_COMMANDS`] for the dual-stack pod.
+    /// Returns the time of an ADD by Istio's plugin, including its lookup of the pod, in milliseconds. It was measured
+    /// on two cores of a machine on which Istio's commands alone take [`ISTIO_COMMANDS`] for the dual-stack pod.
     pub(crate) fn istio(self) -> f64 {
         match self {
             Self::DualDns => 86.2,
@@ -49,7 +51,8 @@ impl Case {
         }
     }
 
-    /// The target for an ADD on such a machine in milliseconds, and its ratio to Istio's plugin.
+    /// Returns two targets for our ADD: its time in milliseconds on the machine of [`Self::istio`], and the factor by
+    /// which it is faster than Istio's plugin.
     pub(crate) fn aim(self) -> (f64, f64) {
         match self {
             Self::DualDns => (1.5, 55.0),
@@ -68,7 +71,7 @@ impl Case {
         }
     }
 
-    /// The restore programs, one for each family.
+    /// Returns the prefixes of the restore programs' names, one for each family of the pod.
     pub(crate) fn families(self) -> &'static [&'static str] {
         match self {
             Self::DualDns => &["iptables", "ip6tables"],
@@ -77,7 +80,7 @@ impl Case {
     }
 }
 
-/// The recorded rules of a case.
+/// The recorded rules of a measured pod.
 #[derive(Debug, Clone)]
 pub(crate) struct Recording {
     /// One nf_tables batch that requests one acknowledgement.

@@ -1,7 +1,8 @@
-//! The commands that Istio's plugin runs in a pod, and the restore programs alone.
+//! The iptables commands that Istio's plugin runs for a pod.
 //!
-//! Detection tries each backend for each family, on an IPv4 pod too: save, its version, add and delete a rule that
-//! matches nothing. The rules of both families are saved before the restore, those of the pod's families after it.
+//! Istio's plugin first detects the backend: for each family (also for an IPv4 pod) and each backend it saves the
+//! rules, reads the version, and adds and deletes a rule that matches nothing. It then saves the rules of both
+//! families, restores the new rules, and saves the rules of the pod's families.
 
 use crate::case::{Case, Recording};
 use crate::run::Step;
@@ -14,12 +15,12 @@ fn restore(family: &str, rules: &[u8]) -> Step {
     Step { stdin: rules.to_vec(), ..step(format!("{family}-nft-restore"), &["--noflush"]) }
 }
 
-/// Returns the commands for the rules alone: one `iptables-nft-restore` for each family.
+/// Returns only the commands that program the rules: one `iptables-nft-restore` for each family.
 pub(crate) fn restores(case: Case, recording: &Recording) -> Vec<Step> {
     case.families().iter().zip(&recording.restore).map(|(family, rules)| restore(family, rules)).collect()
 }
 
-/// Returns all commands: 22 for a dual-stack pod, 20 for an IPv4 pod.
+/// Returns all commands of Istio's plugin: 22 for a dual-stack pod, 20 for an IPv4 pod.
 pub(crate) fn istio(case: Case, recording: &Recording) -> Vec<Step> {
     let mut steps = Vec::new();
     for family in ["iptables", "ip6tables"] {

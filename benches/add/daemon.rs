@@ -1,5 +1,5 @@
-//! The shipped `install-cni` as a process, with an API server that has the measured pods. As on a node, it answers look-ups and
-//! receives log lines.
+//! The shipped `install-cni` as a process, with an API server double that has the measured pods. As on a node, the
+//! daemon serves the plugin's lookups and receives its log lines.
 
 use std::path::PathBuf;
 
@@ -20,21 +20,21 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts a daemon and waits until it has the pods.
+    /// Starts a daemon and waits until it serves lookups of the measured pods.
     pub(crate) fn start() -> Result<Self> {
-        // One thread is enough for the daemon's watches.
+        // One thread of the API server double is enough for the daemon's watches.
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().context("the API server's runtime")?;
         let api = runtime.block_on(cluster());
         for case in Case::ALL {
             api.put(pod::object(case));
         }
-        // A run directory is on a tmpfs, as /var/run is.
+        // The run directory is on a tmpfs, as `/var/run` is on a node.
         let node = Node::within(tempfile::tempdir_in("/run")?);
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         for case in Case::ALL {
-            until("the agent to know the pods", || match node.ask(pod::name(case), pod::UID) {
+            until("the agent to know the pods", || match node.request(pod::name(case), pod::UID) {
                 (200, _) => Ok(()),
                 (status, body) => Err(format!("{status} {body}; log: {}", daemon.log_text())),
             });
@@ -42,7 +42,7 @@ impl Agent {
         Ok(Self { _daemon: daemon, node, _api: api, _runtime: runtime })
     }
 
-    /// The directory of its sockets.
+    /// Returns the directory of the daemon's sockets.
     pub(crate) fn run_dir(&self) -> PathBuf {
         self.node.path("run")
     }

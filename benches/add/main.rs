@@ -1,7 +1,8 @@
-//! `make bench`: the plugin against its floor and against the commands that Istio's plugin runs.
+//! `make bench`: compares the plugin with a minimal process that only enters the netns and sends the same rules
+//! (`Floor`), and with the commands that Istio's plugin runs.
 //!
-//! Measures whole processes from spawn to exit, interleaved in a random order, each in a new netns, while another programmed netns
-//! exists. A subject without the expected rules is an error; a missed target is not.
+//! Measures whole processes from spawn to exit, interleaved in a random order, each in a new netns, while another
+//! programmed netns exists. A subject without the expected rules is an error; a missed target is not.
 
 #![expect(clippy::disallowed_methods, reason = "starts programs in namespaces, reads recordings, holds the clock")]
 #![expect(clippy::print_stdout, reason = "its report")]
@@ -53,7 +54,8 @@ fn main() -> Result<()> {
         })
         .collect();
 
-    // With rules in another netns the kernel's hooks are patched in, as for each pod but a node's first.
+    // The kernel patches the calls of netfilter hooks into its code (static keys) once any netns has rules. Another
+    // netns with rules keeps this out of the measured runs, as for every pod of a node but the first.
     let other_pod = stages[0].prepare(Subject::Restore)?;
     other_pod.run().context("the pod that lives throughout")?;
     let peaks = verified(&stages)?;
@@ -80,7 +82,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The directory of recordings: `PERF_DIR`, or one beside the checkout, or the repository's.
+/// Returns the directory of the recorded rules: `PERF_DIR`, by default `../shared/perf`; if it has no recordings, the
+/// repository's `tests/data/bench`.
 fn recordings_dir() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let given = std::env::var_os("PERF_DIR").map_or_else(|| root.join("../shared/perf"), PathBuf::from);
@@ -99,7 +102,7 @@ fn verified(stages: &[Stage<'_>]) -> Result<BTreeMap<(usize, Subject), u64>> {
     Ok(peaks)
 }
 
-/// The agent's and the API server's doubles of a case, which serve until the bench ends.
+/// The doubles of the agent and of the API server for one case, which serve until the bench ends.
 struct Surroundings {
     case: Case,
     agent: TempDir,
@@ -109,11 +112,11 @@ struct Surroundings {
 
 impl Surroundings {
     fn new(case: Case) -> Result<Self> {
-        // A run directory is on a tmpfs, as /var/run is.
+        // The run directory is on a tmpfs, as `/var/run` is on a node.
         let agent = tempfile::tempdir_in("/run")?;
         agent::start(agent.path(), &pod::facts(case)?)?;
         let authority = Authority::new();
-        let server = Api::start(&authority, vec![Script::answer(200, pod::object(case).to_string())]);
+        let server = Api::start(&authority, vec![Script::respond(200, pod::object(case).to_string())]);
         let api = servers::run_dir(server.address, Some(&authority.pem));
         Ok(Self { case, agent, api, _server: server })
     }

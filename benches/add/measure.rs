@@ -1,4 +1,5 @@
-//! All measurements of one invocation, interleaved in a random order so that other load affects all subjects alike.
+//! Takes all measurements of one invocation, interleaved in a random order so that other load of the machine affects
+//! all subjects alike.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,26 +14,26 @@ use crate::run::Taken;
 use crate::subject::{Stage, Subject};
 use test_support::shuffle::Shuffle;
 
-/// The number of runs after which the removal of dropped namespaces is awaited.
+/// The number of runs after which the bench drops their namespaces and waits until the kernel has removed them.
 const BLOCK: usize = 32;
-/// The number of rounds of a rate, each with all subjects in a new order.
+/// The number of rounds in which rates are measured. Each round runs all subjects in a new order.
 const ROUNDS: usize = 3;
-/// The minimum of runs of each worker.
+/// The minimum number of runs for each thread of a rate measurement.
 const EACH: usize = 6;
-/// The numbers of concurrent runs.
+/// The numbers of threads for which rates are measured.
 pub(crate) const WIDTHS: [usize; 3] = [1, 4, 16];
 
-/// Sequential runs of each subject, by the index of its stage.
+/// The times of sequential runs, by the stage's index and the subject.
 pub(crate) type Alone = BTreeMap<(usize, Subject), Vec<Taken>>;
-/// Rounds of concurrent runs.
+/// The rounds of concurrent runs, by the stage's index, the subject and the number of threads.
 pub(crate) type AtOnce = BTreeMap<(usize, Subject, usize), Vec<Round>>;
 
-/// Concurrent runs of one subject.
+/// The times of one round of concurrent runs of a subject.
 #[derive(Debug, Clone)]
 pub(crate) struct Round {
-    /// From the first start to the last end.
+    /// The time from the start of the first run to the end of the last one.
     pub(crate) wall: Duration,
-    /// Each run.
+    /// The duration of each run.
     pub(crate) runs: Vec<Duration>,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Round {
 pub(crate) fn alone(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) -> Result<Alone> {
     let mut plan = Vec::new();
     for at in 0..stages.len() {
-        // DEL and VERSION do not depend on the pod.
+        // DEL and VERSION do not depend on the pod, so they are measured for the first stage only.
         let subjects = Subject::ALL.iter().filter(|s| at == 0 || !matches!(s, Subject::Del | Subject::Version));
         plan.extend(subjects.flat_map(|subject| std::iter::repeat_n((at, *subject), runs)));
     }
@@ -59,7 +60,8 @@ pub(crate) fn alone(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) ->
     Ok(taken)
 }
 
-/// Times `runs` of each parallel subject, so many at once, split into rounds.
+/// Times about `runs` runs of each subject in [`Subject::PARALLEL`] for each number of threads in [`WIDTHS`], split
+/// into [`ROUNDS`] rounds.
 pub(crate) fn at_once(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) -> Result<AtOnce> {
     let mut rounds = AtOnce::new();
     for _ in 0..ROUNDS {
@@ -69,7 +71,8 @@ pub(crate) fn at_once(stages: &[Stage<'_>], runs: usize, shuffle: &mut Shuffle) 
         }
         shuffle.order(&mut plan);
         for (at, subject, width) in plan {
-            // With fewer runs of each worker the rate is that of a burst and of its end.
+            // With fewer runs for each thread, the start and the end of the round, when some threads are idle, would
+            // determine the rate.
             let count = (runs / ROUNDS).max(EACH * width);
             rounds.entry((at, subject, width)).or_default().push(round(&stages[at], subject, width, count)?);
             netns::settle()?;

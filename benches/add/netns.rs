@@ -31,17 +31,19 @@ pub(crate) fn isolate() -> Result<()> {
     ip("link set lo up\n")
 }
 
-/// Waits until the kernel has removed all dropped namespaces, which takes time of the same cores.
+/// Waits until the kernel has removed all dropped namespaces: the removal uses the cores on which the next runs are
+/// measured.
 pub(crate) fn settle() -> Result<()> {
     until_gone()?;
-    // The kernel removes namespaces in batches, in order: once this one is removed, so are all earlier ones.
+    // The kernel removes namespaces in batches and in the order in which they were dropped. Once the namespace that is
+    // dropped here is removed, all earlier namespaces are, too.
     drop(PodNetns::new(false)?);
     until_gone()
 }
 
-/// Waits until only existing namespaces have a veth that ends in the bench's netns.
+/// Waits until the kernel has removed the veths of deleted namespaces from the bench's netns.
 fn until_gone() -> Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let clock = Instant::now();
     loop {
         let devices = fs::read_to_string("/proc/self/net/dev")?;
@@ -50,7 +52,7 @@ fn until_gone() -> Result<()> {
         if left == 0 {
             return Ok(());
         }
-        ensure!(clock.elapsed() < PATIENCE, "{left} namespaces are still being taken down after {PATIENCE:?}");
+        ensure!(clock.elapsed() < TIMEOUT, "{left} namespaces still exist after {TIMEOUT:?}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -86,7 +88,7 @@ impl PodNetns {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
     }
 
-    /// Runs `visit` in the netns, which programs that it starts inherit.
+    /// Runs `visit` on a new thread in the netns. Programs that `visit` starts are in this netns, too.
     pub(crate) fn inside<T: Send>(&self, visit: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_thread(|| {
             self.enter()?;

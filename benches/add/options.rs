@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 pub(crate) struct Options {
     /// The number of timed runs of each subject; rates have four times as many.
     pub(crate) runs: usize,
-    /// Print JSON instead of tables.
+    /// Whether to print JSON instead of tables.
     pub(crate) json: bool,
 }
 

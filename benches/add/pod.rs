@@ -1,4 +1,5 @@
-//! The pods as the API server returns them, as the agent answers them, and as the runtime passes them on stdin.
+//! The measured pods in three forms: as the API server returns them, as the agent returns them, and as the runtime
+//! passes them to the plugin.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -62,7 +63,7 @@ fn annotations() -> Value {
     })
 }
 
-/// Returns the agent's facts of the pod.
+/// Returns the pod's fields that the agent sends to the plugin.
 pub(crate) fn facts(case: Case) -> Result<PodFacts> {
     Ok(PodFacts::from_pod_json(object(case).to_string().as_bytes())?)
 }

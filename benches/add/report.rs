@@ -1,4 +1,4 @@
-//! The figures, as tables for people or as JSON for programs, and which targets they meet.
+//! Formats the measurements as tables or as JSON, and compares them with the targets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,17 +15,17 @@ use crate::subject::Subject;
 pub(crate) struct Report {
     /// The directory of the recorded batches.
     pub(crate) recordings: PathBuf,
-    /// The cases, by the index in the keys of the figures.
+    /// The measured cases. The first element of the keys below is an index into this list.
     pub(crate) cases: Vec<Case>,
     pub(crate) alone: BTreeMap<(usize, Subject), Figures>,
     pub(crate) rates: BTreeMap<(usize, Subject, usize), Rate>,
-    /// KiB.
+    /// The peak resident memory of each subject, in KiB.
     pub(crate) peaks: BTreeMap<(usize, Subject), u64>,
     /// Size of the plugin's binary, in bytes.
     pub(crate) binary: u64,
 }
 
-/// One subject alone, in milliseconds.
+/// Sequential runs of one subject, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     p50: f64,
@@ -35,14 +35,14 @@ pub(crate) struct Figures {
     runs: usize,
 }
 
-/// One subject, several at once.
+/// Concurrent runs of one subject: their rate and durations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
     /// Runs per second of the median round.
     per_second: f64,
-    /// Milliseconds, over all rounds.
+    /// A percentile of the durations of all rounds' runs, in milliseconds.
     p50: f64,
-    /// Milliseconds, over all rounds.
+    /// A percentile of the durations of all rounds' runs, in milliseconds.
     p99: f64,
 }
 
@@ -110,7 +110,8 @@ impl Report {
         let at_most = |text: String, measured, limit| Target { text, measured, met: measured <= limit };
         let at_least = |text: String, measured, limit| Target { text, measured, met: measured >= limit };
         let mut targets = Vec::new();
-        // Other load of the machine slows Istio's commands as well.
+        // Istio's times were measured on another machine. This machine's speed and load affect Istio's commands and the
+        // plugin alike, so the measured time of the commands scales Istio's times.
         let dual = self.cases.iter().position(|case| *case == Case::DualDns).unwrap_or_default();
         let slowed = self.p50(dual, Subject::Commands) / ISTIO_COMMANDS;
         for (at, case) in self.cases.iter().enumerate() {
@@ -129,7 +130,8 @@ impl Report {
                 canned,
                 1.5,
             ));
-            // The kernel limits this ratio: no ADD is faster than the floor.
+            // An ADD cannot be faster than the floor, whose time the kernel determines. The text therefore also
+            // contains the floor's own ratio.
             let text = format!(
                 "{name}: ADD is 45 times faster than Istio's commands (its floor is {:.1} times)",
                 commands / floor

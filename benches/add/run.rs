@@ -1,7 +1,8 @@
-//! One run: programs started one after the other, from the first spawn to the last exit.
+//! Runs the programs of a subject one after the other and times them from the first spawn to the last exit.
 //!
-//! All subjects are started by the same code. A sequential run has a new thread, and its pipes exist and hold the programs' input
-//! before the clock starts. A concurrent run has files instead, see [`Laid`].
+//! All subjects are started by the same code. In a sequential run, a new thread starts the programs, and pipes that
+//! hold the programs' input are created before the clock starts. In a concurrent run, files replace the pipes, see
+//! [`Laid`].
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -21,7 +22,7 @@ use crate::netns::{PodNetns, in_thread};
 pub(crate) struct Step {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<OsString>,
-    /// The whole environment, or `None` for that of the bench.
+    /// All environment variables of the program; `None` if the program inherits the bench's variables.
     pub(crate) env: Option<Vec<(String, OsString)>>,
     pub(crate) stdin: Vec<u8>,
 }
@@ -40,9 +41,9 @@ impl Step {
 /// The netns in which a run's programs are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// The bench's; the programs enter the pod's netns.
+    /// In the bench's netns; the programs enter the pod's netns themselves.
     Outside,
-    /// The pod's; entering it is not timed.
+    /// In the pod's netns; entering it is not timed.
     Inside,
 }
 
@@ -50,7 +51,7 @@ pub(crate) enum Start {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
     pub(crate) wall: Duration,
-    /// User and system time of all programs.
+    /// The sum of the user and system times of all programs.
     pub(crate) cpu: Duration,
 }
 
@@ -88,7 +89,8 @@ pub(crate) fn output(netns: &PodNetns, step: &Step) -> Result<String> {
     })
 }
 
-/// A prepared program. Its output must fit into a pipe.
+/// A program whose standard streams are pipes. Its input is already written; its output must fit into a pipe, because
+/// it is read after the exit.
 struct Ready {
     command: Command,
     stdout: PipeReader,
@@ -109,7 +111,7 @@ impl Ready {
         self.command.spawn().and_then(|mut child| child.wait()).is_ok_and(|status| status.success())
     }
 
-    /// The program's whole output.
+    /// Returns the program's standard output followed by its standard error.
     fn said(self) -> String {
         let Self { command, mut stdout, mut stderr } = self;
         drop(command);
@@ -120,8 +122,9 @@ impl Ready {
     }
 }
 
-/// A run among concurrent ones. The bench shares the cores, so its own part is small: input is in files, no thread is created, and
-/// only the output of failures is kept.
+/// The programs of one concurrent run, with their input in files of a directory. The bench runs on the same cores as
+/// the programs, so it does as little as possible: it creates no thread, and reads a program's output only if the
+/// program fails.
 pub(crate) struct Laid {
     steps: Vec<Step>,
     dir: PathBuf,
@@ -153,22 +156,22 @@ impl Laid {
 }
 
 /// Returns the peak resident memory of a program in KiB, measured by `bench_peak`.
-pub(crate) fn peak(asker: &Path, netns: &PodNetns, start: Start, step: &Step) -> Result<u64> {
-    let mut asked = Step { program: asker.to_owned(), args: vec![step.program.clone().into()], ..step.clone() };
-    asked.args.extend(step.args.iter().cloned());
-    let ask = || {
-        let mut ready = Ready::new(&asked)?;
+pub(crate) fn peak(parent: &Path, netns: &PodNetns, start: Start, step: &Step) -> Result<u64> {
+    let mut measured = Step { program: parent.to_owned(), args: vec![step.program.clone().into()], ..step.clone() };
+    measured.args.extend(step.args.iter().cloned());
+    let measure = || {
+        let mut ready = Ready::new(&measured)?;
         ready.command.stdout(Stdio::null());
         let well = ready.run();
         let said = ready.said();
         match said.trim().parse() {
             Ok(peak) if well => Ok(peak),
-            _ => bail!("{asked:?} failed: {said}"),
+            _ => bail!("{measured:?} failed: {said}"),
         }
     };
     match start {
-        Start::Outside => in_thread(ask),
-        Start::Inside => netns.inside(ask),
+        Start::Outside => in_thread(measure),
+        Start::Inside => netns.inside(measure),
     }
 }
 

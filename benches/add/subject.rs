@@ -12,15 +12,15 @@ use crate::{commands, pod};
 /// A measured operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// The plugin's ADD with `install-cni`, which answers the look-up and receives the log lines.
+    /// The plugin's ADD with `install-cni`, which serves the lookup and receives the log lines.
     Add,
-    /// ADD with a double whose answer is precomputed, without a log socket.
+    /// ADD with a double of the agent that sends a precomputed response and has no log socket.
     AddCanned,
     /// A process that only enters the netns and sends the recorded batch.
     Floor,
     /// `iptables-nft-restore`, once for each family.
     Restore,
-    /// All commands that Istio's plugin runs.
+    /// All commands that Istio's plugin runs for a pod, without its lookup.
     Commands,
     /// ADD without an agent, with the API server as fallback.
     AddByApi,
@@ -50,7 +50,7 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Add => "ADD, install-cni and its log",
-            Self::AddCanned => "ADD, canned answer, no log",
+            Self::AddCanned => "ADD, precomputed response, no log",
             Self::Floor => "floor: start, setns, batch",
             Self::Restore => "iptables-nft-restore alone",
             Self::Commands => "Istio's commands, no lookup",
@@ -61,7 +61,7 @@ impl Subject {
         }
     }
 
-    /// Key in the machine-readable report.
+    /// Returns the subject's key in the JSON report.
     pub(crate) fn key(self) -> &'static str {
         match self {
             Self::Add => "add",
@@ -89,7 +89,7 @@ impl Subject {
     }
 }
 
-/// The static programs.
+/// The paths of the static programs: the plugin, `bench_floor` and `bench_peak`.
 #[derive(Debug, Clone)]
 pub(crate) struct Programs {
     pub(crate) plugin: PathBuf,
@@ -98,8 +98,9 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Copies them from the target directory that the bench itself was built into, as an installer copies the plugin: a
-    /// linker's output lies in the page cache in single pages, and each costs a fault that an installed file does not.
+    /// Copies the programs from the target directory that the bench itself was built into, as an installer copies the
+    /// plugin. Without the copy, runs would take longer: the page cache has a file that the linker has written as
+    /// single pages, and each of them costs a page fault.
     pub(crate) fn installed(to: &Path) -> Result<Self> {
         let own = std::env::current_exe()?;
         let target = own.ancestors().nth(3).context("the bench is not in a target directory")?;
@@ -114,7 +115,7 @@ impl Programs {
     }
 }
 
-/// A prepared run.
+/// A run of a subject that is ready to start: its netns and its programs.
 pub(crate) struct Prepared {
     netns: PodNetns,
     start: Start,
@@ -127,13 +128,13 @@ impl Prepared {
         run::run(&self.netns, self.start, &self.steps)
     }
 
-    /// Prepares the run as one of several concurrent ones, with its own directory.
+    /// Converts the run to one of several concurrent runs, whose input is in the new directory `dir`.
     pub(crate) fn among_others(self, dir: PathBuf) -> Result<AmongOthers> {
         Ok(AmongOthers { netns: self.netns, start: self.start, steps: Laid::out(self.steps, dir)? })
     }
 }
 
-/// A prepared run among concurrent ones.
+/// One of several concurrent runs, ready to start.
 pub(crate) struct AmongOthers {
     netns: PodNetns,
     start: Start,
@@ -141,7 +142,7 @@ pub(crate) struct AmongOthers {
 }
 
 impl AmongOthers {
-    /// Executes the run on a thread that has no other work.
+    /// Executes the run on the calling thread, which may stay in the pod's netns.
     pub(crate) fn run(&self) -> Result<()> {
         if self.start == Start::Inside {
             self.netns.enter()?;
@@ -150,7 +151,7 @@ impl AmongOthers {
     }
 }
 
-/// The doubles and directories for one pod.
+/// The inputs of all runs for one pod: programs, recorded rules and run directories.
 #[derive(Debug)]
 pub(crate) struct Stage<'a> {
     pub(crate) case: Case,
@@ -183,7 +184,7 @@ impl Stage<'_> {
         verified.with_context(|| format!("{} ({})", subject.name(), self.case.name()))
     }
 
-    /// The largest of its programs' peak memories, in KiB.
+    /// Runs the subject's programs and returns the largest of their peak resident memories, in KiB.
     pub(crate) fn peak(&self, subject: Subject) -> Result<u64> {
         let Prepared { netns, start, steps } = self.prepare(subject)?;
         let peaks = steps.iter().map(|step| run::peak(&self.programs.peak, &netns, start, step));

@@ -1,5 +1,6 @@
-//! `make bench`, injection: how often one review allocates, and how many bytes. A program of its own, for counting takes the
-//! place of the allocator that is shipped.
+//! `make bench`, injection: counts the allocations of one review and their bytes.
+//!
+//! A separate program, because counting replaces the shipped allocator.
 
 #![expect(clippy::disallowed_methods, reason = "reads files, holds the clock")]
 #![expect(clippy::expect_used, reason = "what a bench does not expect ends it")]
@@ -16,7 +17,7 @@ use input::Reviews;
 use process::Profiles;
 use test_support::api::Api;
 
-/// The first ones of a process make what lasts.
+/// The number of reviews before counting starts. The first reviews also allocate data that later ones reuse.
 const BEFORE: usize = 50;
 const COUNTED: usize = 200;
 

@@ -1,10 +1,10 @@
-//! Hostile pods by number: the same number draws the same pod.
+//! Generates hostile pods from seeds; the same seed gives the same pod.
 
 use serde_json::Value;
 
 use test_support::hostile::{self, Numbers};
 
-/// xorshift64
+/// A xorshift64 random number generator.
 struct Random(u64);
 
 impl Numbers for Random {
@@ -16,10 +16,11 @@ impl Numbers for Random {
     }
 }
 
-/// The pod of this seed, and the names of its shapes.
+/// Returns the hostile pod that this seed generates, and the names of the shapes (see [`hostile::SHAPES`]) that were
+/// applied to it.
 pub(crate) fn pod(seed: u64) -> (Value, Vec<&'static str>) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    // The first numbers of neighbouring seeds are alike.
+    // The first numbers of neighbouring seeds are similar and are skipped.
     for _ in 0..4 {
         let _ = random.next();
     }

@@ -1,6 +1,8 @@
-//! A server of the injector's HTTP and TLS that answers each request with the same text: the floor of reviews over HTTPS.
+//! A server with the injector's HTTP and TLS code that sends a fixed response. Its rate is the upper limit for reviews
+//! over HTTPS.
 //!
-//! The bench starts itself as this server, with the server's port, certificate and answer in a directory.
+//! The bench starts itself as this server. The directory that [`DIRECTORY`] names contains the port, the certificate
+//! and the response.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +17,7 @@ use istio_cni::serve::shutdown::Shutdown;
 use istio_cni::serve::tls::Tls;
 use istio_cni::webhook::{Identity, Settings};
 
-/// The environment variable that names the directory.
+/// The environment variable that names the server's directory. The bench runs as the server if the variable is set.
 pub(crate) const DIRECTORY: &str = "BENCH_ECHO";
 
 /// Serves until the process is killed.
@@ -25,13 +27,13 @@ pub(crate) async fn serve(dir: &Path) -> Result<()> {
         &fs::read(dir.join("key.pem"))?,
         &fs::read(dir.join("root.pem"))?,
     )?;
-    let (tls, answer) = (Tls::new()?, Bytes::from(fs::read(dir.join("answer"))?));
+    let (tls, response) = (Tls::new()?, Bytes::from(fs::read(dir.join("response"))?));
     tls.present(identity.certified());
     let listener = listen::port(fs::read_to_string(dir.join("port"))?.parse()?).await?;
     let (_trigger, shutdown) = Shutdown::new();
     let respond = move |_: Request| {
-        let answer = answer.clone();
-        async move { http::content(StatusCode::OK, HeaderValue::from_static("application/json"), answer) }
+        let response = response.clone();
+        async move { http::content(StatusCode::OK, HeaderValue::from_static("application/json"), response) }
     };
     http::serve_over(listener, Settings::limits(), move |stream| tls.open(stream), respond, shutdown).await;
     Ok(())

@@ -1,6 +1,8 @@
-//! The time of `/healthz` while hostile pods keep all processors busy: probes of the shipped `sidecar-injector` as kubelets
-//! send them, each over a connection of its own, beside twice as many connections with hostile reviews as there are
-//! processors. `HEALTHZ_PROBES` of them (500), of which the slowest counts.
+//! Measures how long `/healthz` of the shipped `sidecar-injector` takes while reviews of hostile pods use all
+//! processors.
+//!
+//! Sends `HEALTHZ_PROBES` probes (500 by default), each on a new connection as kubelets do. Meanwhile twice as many
+//! connections as there are processors send reviews of hostile pods. The slowest probe is compared with the target.
 
 #![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
 #![expect(clippy::expect_used, reason = "what a bench does not expect ends it")]
@@ -34,11 +36,11 @@ use test_support::api::Api;
 use test_support::client::Connection;
 use test_support::hostile;
 
-/// No probe takes longer, in milliseconds.
+/// The target for the slowest probe, in milliseconds.
 const AIM: f64 = 50.0;
-/// Between two probes.
+/// The pause between two probes.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Pods that are drawn; their reviews are sent in turn.
+/// The number of generated pods, whose reviews are sent in turn.
 const PODS: u64 = 64;
 
 #[tokio::main]
@@ -52,10 +54,10 @@ async fn main() -> Result<()> {
     let (all, api) = (Reviews::all(&input)?, Api::start().await);
     let program = Arc::new(Program::start(&api, &input, [&all[0], &all[2]]).await?);
     let texts: Arc<[String]> = (1..=PODS).map(|seed| hostile::review(&drawn::pod(seed).0)).collect();
-    let answered = Arc::new(AtomicUsize::new(0));
+    let responses = Arc::new(AtomicUsize::new(0));
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let reviewing: Vec<_> = (0..2 * processors)
-        .map(|first| tokio::spawn(review(Arc::clone(&program), Arc::clone(&texts), first * 7, Arc::clone(&answered))))
+        .map(|first| tokio::spawn(review(Arc::clone(&program), Arc::clone(&texts), first * 7, Arc::clone(&responses))))
         .collect();
     let mut took = Vec::new();
     for _ in 0..probes {
@@ -68,24 +70,24 @@ async fn main() -> Result<()> {
     let met = if worst <= AIM { "reached" } else { "missed" };
     println!(
         "sidecar-injector, the slowest of {probes} /healthz beside {} hostile reviews {worst:>6.1} ms  (aim {AIM} ms: {met}; median {median:.1} ms)",
-        answered.load(Ordering::Relaxed)
+        responses.load(Ordering::Relaxed)
     );
     Ok(())
 }
 
-/// Reviews without end, over one connection as long as it is kept.
-async fn review(program: Arc<Program>, texts: Arc<[String]>, first: usize, answered: Arc<AtomicUsize>) -> Result<()> {
+/// Sends reviews endlessly, on one connection until the server closes it, then on a new one.
+async fn review(program: Arc<Program>, texts: Arc<[String]>, first: usize, responses: Arc<AtomicUsize>) -> Result<()> {
     let mut next = first;
     loop {
         let mut connection = Connection::open(program.address, &program.trust).await?;
         while connection.post("/inject", &texts[next % texts.len()]).await.is_ok() {
-            answered.fetch_add(1, Ordering::Relaxed);
+            responses.fetch_add(1, Ordering::Relaxed);
             next += 1;
         }
     }
 }
 
-/// Milliseconds from the connection to the whole answer.
+/// Sends one probe and returns the time from connecting to the complete response, in milliseconds.
 async fn probe(address: SocketAddr) -> Result<f64> {
     let begin = Instant::now();
     let mut stream = TcpStream::connect(address).await?;

@@ -1,6 +1,9 @@
-//! The processor time of reviews of hostile pods, from a review's text to its answer: `HOSTILE_PODS` of them (1000) by each profile.
-//! It is the time of the thread alone, so that other programs change it only by way of the caches; a slow review is repeated, and
-//! its shortest time counts. Prints percentiles, the slowest reviews, and the slowest review of each shape.
+//! Measures the processor time of reviews of hostile pods. The environment variable `HOSTILE_PODS` is their number for
+//! each profile (1000 by default).
+//!
+//! Measures the thread's processor time, which other programs affect only through the caches. A slow review is
+//! repeated, and its shortest time counts. Prints percentiles, the slowest reviews, and the slowest review of each
+//! shape (see [`hostile::SHAPES`]).
 
 #![expect(clippy::disallowed_methods, reason = "reads files, holds the clock")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "what a bench does not expect ends it")]
@@ -20,24 +23,24 @@ use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, istio};
 use nix::time::{ClockId, clock_gettime};
 use test_support::hostile;
 
-/// The shipped program's.
+/// The allocator of the shipped program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The aim for every review, in milliseconds.
+/// The target for every review, in milliseconds.
 const AIM: f64 = 100.0;
-/// Slower reviews are repeated, in milliseconds.
+/// The time in milliseconds above which a review is repeated.
 const SLOW: f64 = AIM / 2.0;
-/// How often.
+/// The number of repetitions.
 const REPEATED: usize = 4;
-/// The number of slowest reviews that are shown.
+/// The number of printed slowest reviews.
 const SHOWN: usize = 8;
 
-/// The times of all reviews.
+/// The processor times of all reviews, in milliseconds.
 #[derive(Default)]
 struct Times {
     all: Vec<f64>,
-    /// The slowest, with descriptions.
+    /// The slowest reviews with their descriptions, the slowest first.
     slowest: Vec<(f64, String)>,
     by_shape: BTreeMap<&'static str, f64>,
 }
@@ -47,7 +50,7 @@ fn main() {
     let (count, seed) = (number("HOSTILE_PODS", 1000), number("HOSTILE_SEED", 1));
     let (profiles, mut times, begin) = (profiles(), Times::default(), cpu());
     for seed in seed..seed + count {
-        // Each pod has numbers of its own, so that it can be drawn again alone.
+        // Each pod has a seed of its own, so that a single pod can be generated again.
         let (pod, shapes) = drawn::pod(seed);
         let text = hostile::review(&pod);
         drop(pod);
@@ -95,26 +98,28 @@ impl Times {
     }
 }
 
-/// Milliseconds of a processor, and what was answered.
+/// Reviews a pod; returns the processor time in milliseconds and the text of [`response`].
 fn timed(profile: &dyn Profile, text: &str) -> (f64, String) {
     let before = cpu();
-    let said = answer(profile, text);
+    let said = response(profile, text);
     (cpu() - before, said)
 }
 
-/// The rule that decided, and its reason.
-fn answer(profile: &dyn Profile, text: &str) -> String {
+/// Reviews a pod and returns the rule that decided about injection, with the reason, or the error if the review cannot
+/// be parsed.
+fn response(profile: &dyn Profile, text: &str) -> String {
     match Review::parse(text.as_bytes(), BTreeMap::new()) {
         Ok(review) => {
             let outcome = review.decided_by(profile);
-            drop(review.answer(&outcome));
+            drop(review.response(&outcome));
             format!("{}: {}", outcome.rule, outcome.reason)
         }
         Err(unreadable) => unreadable.error.to_string(),
     }
 }
 
-/// Istio's injection by the configuration in the bench's input, by the one that is compiled in and by a legacy one; and Dapr's.
+/// Returns the measured profiles with their names: Istio's injection with the built-in configuration, with that in the
+/// bench's input directory and with a legacy one, and Dapr's injection.
 fn profiles() -> Vec<(Arc<dyn Profile>, &'static str)> {
     let istio = |texts: &Texts| -> Arc<dyn Profile> {
         istio::build(istio::Options::default(), ClusterState::new(Native::Off))(texts).unwrap().into()
@@ -134,7 +139,7 @@ fn profiles() -> Vec<(Arc<dyn Profile>, &'static str)> {
     profiles
 }
 
-/// Milliseconds that this thread has had of processors.
+/// The processor time of this thread in milliseconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("the kernel has a clock for each thread");
     Duration::from(time).as_secs_f64() * 1e3

@@ -1,28 +1,30 @@
-//! Reviews: those of pods that were never seen, and those of replicas of one workload.
+//! Generates the AdmissionReviews that the injection benches send: for pods that no earlier review resembles, and for
+//! replicas of one workload.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-/// Where the input is: a review, and the configuration by which it is answered.
+/// Returns the directory with a recorded review and the injection's configuration: `BENCH_INPUT`, by default
+/// `../shared/perf/inject`.
 pub(crate) fn directory() -> PathBuf {
     std::env::var_os("BENCH_INPUT").map_or_else(|| PathBuf::from("../shared/perf/inject"), PathBuf::from)
 }
 
-/// Stands for a number in the text of a review.
+/// The placeholder for a number in the text of a review.
 const MARK: &str = "@@";
 
-/// Whose pods are reviewed.
+/// The kind of reviewed pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pods {
-    /// Names, labels and annotations differ from review to review.
+    /// Names, labels and annotations differ between reviews.
     Unseen,
-    /// Only what the API server makes differs.
+    /// Only generated names and UIDs differ.
     Replicas,
 }
 
-/// Which sidecar they are reviewed for.
+/// The mesh whose injection reviews the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mesh {
     Istio,
@@ -38,7 +40,7 @@ impl Mesh {
     }
 }
 
-/// As many reviews as are asked for, no two alike.
+/// An endless source of reviews, all different.
 #[derive(Debug, Clone)]
 pub(crate) struct Reviews {
     pub(crate) mesh: Mesh,
@@ -47,7 +49,8 @@ pub(crate) struct Reviews {
 }
 
 impl Reviews {
-    /// Both meshes' in turn, of the review in `dir`: pods that were never seen, and replicas.
+    /// Returns four sources, all based on the review in `dir`: for Istio and for Dapr, each with unseen pods and with
+    /// replicas.
     pub(crate) fn all(dir: &Path) -> Result<[Self; 4]> {
         let read = |mesh, pods| Self::read(dir, mesh, pods);
         Ok([
@@ -79,7 +82,7 @@ impl Reviews {
                 metadata["annotations"]["dapr.io/app-id"] = format!("reviews-v{MARK}").into();
             }
         }
-        // The API server mounts a token by a name of its own in each pod.
+        // The API server gives the volume of the service account token another name in each pod.
         let text = serde_json::to_string(&review)?.replace("kube-api-access-x7k2p", &format!("kube-api-access-{MARK}"));
         Ok(Self { mesh, pods, text })
     }
@@ -88,7 +91,7 @@ impl Reviews {
         self.text.replace(MARK, &number.to_string())
     }
 
-    /// So many, from this number on.
+    /// Returns `count` reviews, numbered from `first`.
     pub(crate) fn texts(&self, first: usize, count: usize) -> Vec<String> {
         (first..first + count).map(|number| self.text(number)).collect()
     }

@@ -1,4 +1,5 @@
-//! Reviews over HTTPS, on connections that stay open, each with one review at a time.
+//! Sends reviews over HTTPS on several persistent connections, one review at a time on each, and measures rate and
+//! durations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,35 +13,35 @@ use crate::process;
 use crate::program::Program;
 use test_support::client::Connection;
 
-/// How long a load lasts.
+/// The time for which one load sends reviews.
 const LASTS: Duration = Duration::from_secs(1);
 
-/// What loads of one kind have shown.
+/// The measurements of all repetitions of a load: the same reviews on the same number of connections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shown {
-    /// Reviews in a second, of each load.
+    /// The reviews per second of each repetition.
     rates: Vec<f64>,
-    /// Milliseconds of each review of all loads.
+    /// The durations of all reviews, in milliseconds.
     took: Vec<f64>,
-    /// Milliseconds of a processor that the program has had.
+    /// The server's processor time for all reviews, in milliseconds.
     program: f64,
-    /// The same of the generator, which is this process.
+    /// The processor time of this process, which generates the load, for all reviews, in milliseconds.
     generator: f64,
 }
 
 impl Shown {
-    /// Reviews in a second: the median load's.
+    /// Returns the reviews per second of the median repetition.
     pub(crate) fn rate(&mut self) -> f64 {
         of_hundred(&mut self.rates, 50)
     }
 
-    /// Milliseconds within which so many of a hundred reviews were answered.
+    /// Returns a percentile of the reviews' durations, in milliseconds.
     pub(crate) fn within(&mut self, percent: usize) -> f64 {
         of_hundred(&mut self.took, percent)
     }
 
-    /// Milliseconds of a processor for one review: the program's and the generator's. Others that use the machine change these
-    /// less than the rate.
+    /// Returns the processor times of one review in milliseconds: that of the server and that of the generator. Other
+    /// load of the machine affects them less than the rate.
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]
     pub(crate) fn cost(&self) -> (f64, f64) {
         let reviews = self.took.len() as f64;
@@ -53,23 +54,23 @@ fn of_hundred(values: &mut [f64], percent: usize) -> f64 {
     values[values.len() * percent / 100]
 }
 
-/// No two reviews of one invocation have the same number.
+/// The number of the next review, unique within an invocation.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// The answer to one review, which has a patch.
+/// Sends one review and returns the response; fails if the response has no patch.
 pub(crate) async fn once(program: &Program, reviews: &Reviews) -> Result<String> {
     let mut connection = Connection::open(program.address, &program.trust).await?;
-    ask(&mut connection, reviews).await
+    send(&mut connection, reviews).await
 }
 
-async fn ask(connection: &mut Connection, reviews: &Reviews) -> Result<String> {
+async fn send(connection: &mut Connection, reviews: &Reviews) -> Result<String> {
     let text = reviews.text(NEXT.fetch_add(1, Ordering::Relaxed));
     let (status, body) = connection.post(reviews.mesh.path(), &text).await?;
     ensure!(status == 200 && body.contains("\"patch\":"), "{status}: {body}");
     Ok(body)
 }
 
-/// One load of so many connections at once.
+/// Runs one load with this number of connections.
 pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize, shown: &mut Shown) -> Result<()> {
     let mut opened = Vec::new();
     for _ in 0..connections {
@@ -85,7 +86,7 @@ pub(crate) async fn run(program: &Program, reviews: &Reviews, connections: usize
                 let mut took = Vec::new();
                 while begin.elapsed() < LASTS {
                     let start = Instant::now();
-                    ask(&mut connection, &reviews).await?;
+                    send(&mut connection, &reviews).await?;
                     took.push(start.elapsed().as_secs_f64() * 1e3);
                 }
                 anyhow::Ok(took)

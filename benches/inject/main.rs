@@ -1,5 +1,5 @@
-//! `make bench`, injection: a review within the process, reviews over HTTPS against the shipped `sidecar-injector`, and
-//! `kube-inject` of one Deployment as a process. Prints figures and aims; it never fails because of a figure.
+//! `make bench`, injection: reviews within the process, reviews over HTTPS by the shipped `sidecar-injector`, and
+//! `kube-inject` of one Deployment as a process. Prints measurements and targets; a missed target is not a failure.
 
 #![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
 #![expect(clippy::expect_used, reason = "what a bench does not expect ends it")]
@@ -24,24 +24,25 @@ use program::Program;
 use test_support::api::Api;
 use test_support::shuffle::Shuffle;
 
-/// The shipped program's.
+/// The allocator of the shipped program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Aims: connections, reviews in a second, milliseconds of the 99th percentile.
+/// Targets of loads: for a number of connections, the reviews per second and the 99th percentile of a review's duration
+/// in milliseconds.
 type Aims = &'static [(usize, f64, f64)];
 
 const UNSEEN: Aims = &[(1, 1000.0, 3.0), (16, 2500.0, 30.0), (64, 2500.0, 100.0)];
 const REPLICAS: Aims = &[(1, 1500.0, 2.0), (16, 5000.0, 20.0), (64, 5000.0, 60.0)];
 const DAPR: Aims = &[(1, 4000.0, 10.0), (16, 10_000.0, 10.0)];
 
-/// Each load is repeated so often.
+/// The number of repetitions of each load.
 const ROUNDS: usize = 4;
 
-/// How often `kube-inject` runs.
+/// The number of runs of `kube-inject`.
 const RUNS: usize = 21;
 
-/// Connections at which reviews are compared with their floor.
+/// The number of connections of the load that is compared with the [`echo`] server.
 const COMPARED: usize = 16;
 
 #[tokio::main]
@@ -71,8 +72,9 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// All loads in turn, each time in another order: no kind of pods has the machine at a better time than another.
-/// The floor of replicas is measured among them: equal requests, and answers of the same size, by a server that reviews nothing.
+/// Runs all loads in rounds of random order, so that other load of the machine affects all of them alike. Each round
+/// also loads `floor`, the [`echo`] server, with the reviews of Istio's replicas: it sends responses of the same size
+/// without reviewing.
 async fn over_https(program: &Program, floor: &Program, all: &[Reviews; 4]) -> Result<()> {
     let aims = [UNSEEN, REPLICAS, DAPR, DAPR];
     let kinds = all.iter().zip(aims);
@@ -104,19 +106,20 @@ async fn over_https(program: &Program, floor: &Program, all: &[Reviews; 4]) -> R
     Ok(())
 }
 
-/// Prints the floor, and reviews as a share of it: their rate, and the processor time of server and generator for one, in
+/// Prints the rate and the processor time of the [`echo`] server, and the injector's relative to them. `rate` and
+/// `cost` are the injector's reviews per second and the processor time of server and generator for one review, in
 /// milliseconds.
 fn print_floor(rate: f64, cost: f64, echoed: &mut Shown) {
     let (floor, (server, generator)) = (echoed.rate(), echoed.cost());
     println!(
-        "  {:<32} {COMPARED:>3} connections {floor:>8.0} answers/s, processor time {server:.3} ms + generator {generator:.3} ms: reviews reach {:.0} % of this rate, and take {:.1} times its processor time",
+        "  {:<32} {COMPARED:>3} connections {floor:>8.0} responses/s, processor time {server:.3} ms + generator {generator:.3} ms: reviews reach {:.0} % of this rate, and take {:.1} times its processor time",
         "floor: the same bytes, no review",
         rate / floor * 100.0,
         cost / (server + generator),
     );
 }
 
-/// Milliseconds of the median run, from start to exit.
+/// Runs `kube-inject` for a Deployment repeatedly and returns the median duration from start to exit, in milliseconds.
 fn kube_inject(input: &Path) -> Result<f64> {
     let binary = std::env::var_os("ISTIO_CNICTL").context("ISTIO_CNICTL names the program; see `make bench`")?;
     let review: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(input.join("review.json"))?)?;

@@ -1,4 +1,4 @@
-//! A review within this process, from its text to its answer's.
+//! Reviews pods within this process, without HTTP: from the text of a review to the text of its response.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,28 +14,29 @@ use nix::sys::time::TimeValLike as _;
 use crate::input::{Mesh, Reviews};
 use test_support::api::Api;
 
-/// Rounds of so many reviews; the median round counts.
+/// The numbers of rounds and of reviews in each round. The median round counts.
 const ROUNDS: usize = 15;
 const REVIEWS: usize = 1000;
 
-/// What Dapr's chart sets.
+/// The environment variables that Dapr's chart sets.
 pub(crate) const DAPR: [(&str, &str); 2] = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
 
-/// Who answers reviews of either mesh.
+/// The injection profiles of both meshes, Istio and Dapr.
 pub(crate) struct Profiles {
     istio: Arc<dyn Profile>,
     dapr: Arc<dyn Profile>,
 }
 
 impl Profiles {
-    /// Both, Istio's by the configuration in `dir`; `probe` is a review of Dapr's.
+    /// Creates both profiles. Istio's has the configuration in `dir`; Dapr's is ready once it injects the pod of
+    /// `probe`.
     pub(crate) async fn new(dir: &Path, api: &Api, probe: &Reviews) -> Result<Self> {
         let anchors = tempfile::NamedTempFile::new()?;
         std::fs::write(anchors.path(), "ANCHORS")?;
         Ok(Self { istio: istio(dir)?, dapr: dapr(api, anchors.path(), probe).await? })
     }
 
-    /// The one for these.
+    /// Returns the profile of the mesh of these reviews.
     pub(crate) fn of(&self, reviews: &Reviews) -> &dyn Profile {
         match reviews.mesh {
             Mesh::Istio => &*self.istio,
@@ -44,7 +45,7 @@ impl Profiles {
     }
 }
 
-/// Istio's injection by the configuration in `dir`.
+/// Returns Istio's injection with the configuration in `dir`.
 fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).with_context(|| format!("{name} is needed"));
     let texts = Texts {
@@ -56,7 +57,7 @@ fn istio(dir: &Path) -> Result<Arc<dyn Profile>> {
     Ok(build(&texts).map_err(anyhow::Error::msg)?.into())
 }
 
-/// Dapr's injection with what it has learnt of a cluster.
+/// Returns Dapr's injection after it has read the mesh's state from the API server double.
 async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Profile>> {
     let env = DAPR.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let settings = Arc::new(Settings::from_env(&env, "", Era::Current)?);
@@ -65,7 +66,7 @@ async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Prof
     let client = api.client();
     let keeping = tokio::spawn(async move { watch_mesh(client, &settings, &trust_files, &mesh).await });
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-    while let Err(error) = answer(&*profile, &probe.text(0)) {
+    while let Err(error) = response(&*profile, &probe.text(0)) {
         ensure!(tokio::time::Instant::now() < deadline, "Dapr's injection does not begin: {error}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -73,20 +74,20 @@ async fn dapr(api: &Api, anchors: &Path, probe: &Reviews) -> Result<Arc<dyn Prof
     Ok(profile)
 }
 
-fn answer(profile: &dyn Profile, text: &str) -> Result<String> {
+fn response(profile: &dyn Profile, text: &str) -> Result<String> {
     let review =
         Review::parse(text.as_bytes(), std::collections::BTreeMap::new()).map_err(|unreadable| unreadable.error)?;
     let outcome = review.decided_by(profile);
     ensure!(matches!(outcome.verdict, Verdict::Patch(_)), "no patch: {}", outcome.reason);
-    Ok(review.answer(&outcome))
+    Ok(review.response(&outcome))
 }
 
-/// Answers so many reviews, from their texts on.
+/// Parses and answers each review; fails if one gets no patch.
 pub(crate) fn answer_all(profile: &dyn Profile, texts: &[String]) -> Result<()> {
-    texts.iter().try_for_each(|text| answer(profile, text).map(drop))
+    texts.iter().try_for_each(|text| response(profile, text).map(drop))
 }
 
-/// Milliseconds of a processor for one review, with this program's allocator.
+/// Measures the processor time of one review in milliseconds, with this program's allocator.
 pub(crate) fn measure(profile: &dyn Profile, reviews: &Reviews) -> Result<f64> {
     let mut costs = Vec::new();
     for round in 0..ROUNDS {
@@ -100,7 +101,7 @@ pub(crate) fn measure(profile: &dyn Profile, reviews: &Reviews) -> Result<f64> {
     Ok(costs[costs.len() / 2])
 }
 
-/// Milliseconds that this thread or process has had of processors.
+/// Returns the processor time of this thread or process so far, in milliseconds.
 pub(crate) fn processor_time(of: UsageWho) -> f64 {
     let usage = getrusage(of).expect("the kernel knows every thread");
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a short program")]
@@ -108,7 +109,7 @@ pub(crate) fn processor_time(of: UsageWho) -> f64 {
     micros / 1e3
 }
 
-/// Milliseconds that one review is to take at most.
+/// The target for one review, in milliseconds.
 pub(crate) fn aim(reviews: &Reviews) -> f64 {
     use crate::input::Pods;
     match (reviews.mesh, reviews.pods) {

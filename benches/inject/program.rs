@@ -21,21 +21,21 @@ use crate::process::DAPR;
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{NAME, trusting};
 
-/// Ticks in a second of the times in `/proc/PID/stat`, the same on all machines.
+/// The number of clock ticks per second in `/proc/PID/stat`, which is the same on all machines.
 const USER_HZ: f64 = 100.0;
 
-/// A running injector; it ends with the value.
+/// A running injector, killed when the value is dropped.
 pub(crate) struct Program {
     child: Child,
     dir: TempDir,
     pub(crate) address: SocketAddr,
-    /// Where probes are answered.
+    /// The address of the monitoring port, which serves probes.
     pub(crate) monitoring: SocketAddr,
     pub(crate) trust: Arc<ClientConfig>,
 }
 
 impl Program {
-    /// Starts it and waits until it injects.
+    /// Starts the injector and waits until it injects the pods of both probes.
     pub(crate) async fn start(api: &Api, input: &Path, probes: [&Reviews; 2]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let issued = Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(86_400)), UnixTime::now(), None)?;
@@ -76,8 +76,8 @@ impl Program {
         Ok(program)
     }
 
-    /// Starts this program as an [`echo`] server, whose answers are those of an injector.
-    pub(crate) async fn echo(answer: &str, reviews: &Reviews) -> Result<Self> {
+    /// Starts this program as an [`echo`] server with an injector's response.
+    pub(crate) async fn echo(response: &str, reviews: &Reviews) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let issued = Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(86_400)), UnixTime::now(), None)?;
         let address = free()?;
@@ -86,7 +86,7 @@ impl Program {
             ("key.pem", &issued.key),
             ("root.pem", &issued.authorities),
             ("port", &address.port().to_string()),
-            ("answer", &answer.to_owned()),
+            ("response", &response.to_owned()),
         ];
         files.into_iter().try_for_each(|(name, text)| fs::write(dir.path().join(name), text))?;
         let mut command = Command::new(std::env::current_exe()?);
@@ -109,16 +109,17 @@ impl Program {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// Milliseconds that it has had of processors, in steps of the kernel's clock.
+    /// Returns the processor time of the process in milliseconds, with the resolution of [`USER_HZ`].
     pub(crate) fn processor_time(&self) -> Result<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // utime and stime are the fields 14 and 15; the name in parentheses is the second.
+        // In `/proc/PID/stat` the second field is the program's name in parentheses, and the fields 14 and 15 are the
+        // user and system times (utime and stime) in clock ticks.
         let (_, fields) = stat.rsplit_once(") ").context("no name in stat")?;
         let ticks: f64 = fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse().unwrap_or(0.0)).sum();
         Ok(ticks * 1e3 / USER_HZ)
     }
 
-    /// The most memory that it has had, in MiB.
+    /// The peak resident memory in MiB.
     pub(crate) fn peak(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;

@@ -1,5 +1,5 @@
-//! Measures the node agent and repair: the shipped `install-cni` as a process, with an API server that has many pods. Prints
-//! medians with their targets; a missed target is not a failure.
+//! Measures the node agent and repair: the shipped `install-cni` as a process, with an API server that has many pods.
+//! Prints medians with their targets; a missed target is not a failure.
 
 #![expect(clippy::disallowed_methods, reason = "starts processes, reads files, holds the clock")]
 #![expect(clippy::unwrap_used, reason = "what a bench does not expect ends it")]
@@ -17,7 +17,7 @@ use test_support::repair::{Controller, broken};
 
 const RUNS: usize = 21;
 const ON_THE_NODE: usize = 250;
-/// The size of the installed plugin in bytes, approximately that of the real one.
+/// The size of the file that is installed in place of the plugin, in bytes: approximately that of the plugin.
 const PLUGIN: usize = 3_000_000;
 const IN_THE_CLUSTER: usize = 10_000;
 /// The number of broken pods that are repaired one after the other.
@@ -52,7 +52,7 @@ fn weighed(mut pod: Value) -> Value {
     pod
 }
 
-/// Starts a daemon and returns it once it is ready, with the time that it took.
+/// Starts a daemon, waits until it is ready, and returns it with the time until then in milliseconds.
 fn start(api: &Api) -> ((Node, Daemon), f64) {
     let node = Node::new();
     fs::write(node.path("image/istio-cni"), vec![0x7f; PLUGIN]).unwrap();
@@ -66,8 +66,9 @@ fn start(api: &Api) -> ((Node, Daemon), f64) {
     ((node, daemon), took)
 }
 
-/// Measures the time until a daemon is ready, and the parts of it that the daemon and the API server take. Nodes without pods and
-/// with many alternate, because the load of the machine changes with time.
+/// Measures the time until a daemon is ready. Also measures two parts of this time: the daemon's processor time, and
+/// the API server's time to list the pods. The bench starts a daemon on a node without pods and on a node with many
+/// pods in turn, because the load of the machine changes with time.
 fn starting(empty: &Api, full: &Api) {
     let mut nodes = [(0, empty, Vec::new(), Vec::new()), (ON_THE_NODE, full, Vec::new(), Vec::new())];
     let mut listed = Vec::new();
@@ -86,7 +87,7 @@ fn starting(empty: &Api, full: &Api) {
     println!("  {:<48} {:>8.1} ms", "  the API server's part: to list these pods", median(&mut listed));
 }
 
-/// The processor time of the process so far.
+/// Returns the processor time of the daemon so far, in milliseconds.
 fn worked_for(daemon: &Daemon) -> f64 {
     let threads = fs::read_dir(daemon.process().join("task")).unwrap();
     let nanoseconds = threads.map(|thread| -> f64 {
@@ -96,7 +97,8 @@ fn worked_for(daemon: &Daemon) -> f64 {
     nanoseconds.sum::<f64>() / 1e6
 }
 
-/// Measures the time to list the node's pods without processing them. The daemon lists them twice: for look-ups and for repair.
+/// Measures the time until the API server has sent the list of the node's pods. The daemon requests this list twice:
+/// for lookups and for repair.
 fn list(api: &Api) -> f64 {
     let begin = Instant::now();
     let stream = TcpStream::connect(api.address()).unwrap();
@@ -112,7 +114,8 @@ fn living(api: &Api) {
     let mut twice = Vec::new();
     for number in 0..RUNS {
         once.push(heal(&node));
-        // Only repeated changes are throttled, so the first is undone at once.
+        // The daemon restores the entry at once after the first change, and delays only after repeated changes. The
+        // restoration after the second change is therefore measured separately.
         twice.push(heal(&node));
         until(&format!("ready after {number}"), || {
             (daemon.get("/readyz").0 == 200).then_some(()).ok_or_else(|| daemon.log_text())
@@ -147,17 +150,18 @@ async fn repairing() {
         let shown = Instant::now();
         api.put(broken(&name, 0));
         let path = format!("/pods/{name}/eviction");
-        let asked = api.until(&path, |api| api.requests_to("POST", &path).first().map(|seen| seen.at)).await;
-        delays.push(asked.duration_since(shown).as_secs_f64() * 1e3);
+        let requested = api.until(&path, |api| api.requests_to("POST", &path).first().map(|seen| seen.at)).await;
+        delays.push(requested.duration_since(shown).as_secs_f64() * 1e3);
     }
     delays.sort_by(f64::total_cmp);
-    println!("repair, {MENDED} pods one after the other, from 126 shown to eviction asked for");
+    println!("repair, {MENDED} pods one after the other, from 126 shown to request of the eviction");
     row("median", delays[delays.len() / 2], "ms", 20.0);
     row("99th percentile", delays[delays.len() * 99 / 100], "ms", 20.0);
     controller.end().await;
 }
 
-/// Measures many broken pods at once: the delay of the last, the requests to the API server, and the processor time on the node.
+/// Measures many broken pods at once: the delay of the last, the requests to the API server, and the processor time on
+/// the node.
 async fn storm() {
     let (api, node) = (cluster().await, Node::new());
     let daemon = Daemon::with_variables(&node, &api.url(), &[("REPAIR_BUDGET", "100000")]);
@@ -173,7 +177,7 @@ async fn storm() {
     let last = api.until("all are evicted", evictions).await;
     let requests = api.requests().len() - before;
     println!("repair, {STORM} pods at once, without a budget; install-cni as a process");
-    println!("  {:<48} {:>8.1} ms", "the last eviction asked for", last.duration_since(begin).as_secs_f64() * 1e3);
+    println!("  {:<48} {:>8.1} ms", "the request of the last eviction", last.duration_since(begin).as_secs_f64() * 1e3);
     println!("  {:<48} {requests:>8} for {STORM} pods", "requests");
     let memory = [calm, daemon.memory("VmHWM:"), daemon.memory("VmRSS:")];
     #[expect(clippy::cast_precision_loss, reason = "some thousands")]

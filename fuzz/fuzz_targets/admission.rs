@@ -1,6 +1,10 @@
-//! Any request body through both profiles: answered as it must be, and a patch makes a pod that has each sidecar once.
+//! Reviews any request body with the injection profiles of Istio and of Dapr.
 //!
-//! The input is the body of a review. Where it is JSON it is also taken for the pod of a review that is in order.
+//! Checks that each response has the request's UID, the verdict, and a limited number of short warnings. Checks that a
+//! patched pod has the profile's sidecar exactly once, unless the pod already had one, and that a second review changes
+//! nothing.
+//!
+//! The input is the body of a request. If it is JSON, it is also reviewed as the pod in an otherwise valid request.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -12,7 +16,7 @@ use istio_cni::webhook::{ClusterState, Native, Profile, Review, Texts, Verdict, 
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
-/// A profile and the container that it injects.
+/// An injection profile and the name of the container that it injects.
 type Known = (Arc<dyn Profile>, &'static str);
 
 static PROFILES: LazyLock<[Known; 2]> = LazyLock::new(|| {
@@ -30,15 +34,15 @@ fn count(pod: &Value, wanted: &str) -> usize {
     lists.flatten().filter(|container| container["name"] == wanted).count()
 }
 
-/// The pod as the profile makes it, where it changes it.
+/// Returns the pod with the profile's patch applied; `None` if the request is invalid or the response has no patch.
 fn reviewed(body: &[u8], profile: &dyn Profile) -> Option<Value> {
     let review =
         Review::parse(body, BTreeMap::new()).inspect_err(|broken| assert!(!broken.error.to_string().is_empty()));
     let review = review.ok()?;
     let outcome = review.decided_by(profile);
-    let answer: Value = serde_json::from_str(&review.answer(&outcome)).expect("an answer is JSON");
-    let response = &answer["response"];
-    assert_eq!((&response["uid"], &answer["kind"]), (&json!(review.uid), &json!("AdmissionReview")));
+    let review_response: Value = serde_json::from_str(&review.response(&outcome)).expect("a response is JSON");
+    let response = &review_response["response"];
+    assert_eq!((&response["uid"], &review_response["kind"]), (&json!(review.uid), &json!("AdmissionReview")));
     assert_eq!(response["allowed"], outcome.verdict != Verdict::Refuse);
     let warnings = response["warnings"].as_array().map_or(&[][..], Vec::as_slice);
     assert!(

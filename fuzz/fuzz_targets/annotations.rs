@@ -1,6 +1,8 @@
-//! Any pod: refused with a short reason, or turned into rules whose text has no line of the pod's making.
+//! Derives the redirection of any pod. Checks that an error's text is short. Checks that each line of the rules for
+//! `iptables-restore` begins with one of the words that this project writes, so that a pod's values cannot add lines.
 //!
-//! The input holds the values of `KEYS`, then uid and gid, split by zero bytes; `~` stands for an absent one.
+//! The input is the values of `KEYS`, then the proxy's user and group IDs, separated by zero bytes. The value `~` means
+//! that the key is absent.
 #![no_main]
 
 use istio_cni::contract::{annotation, proxy_env};

@@ -1,4 +1,5 @@
-//! Any environment: `CNI_ARGS`, container id, interface and verb are split off the input by zero bytes.
+//! Parses any CNI environment and checks the names in the result. The input is the values of the variables in `NAMES`,
+//! separated by zero bytes; variables at the end that have no value get a usual one.
 #![no_main]
 
 use istio_cni::cni::{Call, Target};

@@ -1,7 +1,8 @@
-//! Any command line of `istio-iptables`, with the flags of its validation: refused with a short reason, or turned into rules
-//! whose text has no line of its own making. A variable means the same as its flag.
+//! Parses any command line of `istio-iptables`, including the flags of its validation. Checks that an error's text is
+//! short. Checks that each line of the rules begins with one of the words that this project writes, so that arguments
+//! cannot add lines. Checks that environment variables have the same effect as the equivalent flags.
 //!
-//! The input is a list of arguments, split by zero bytes.
+//! The input is a list of arguments, separated by zero bytes.
 #![no_main]
 
 use std::collections::BTreeMap;
@@ -28,7 +29,8 @@ fn check_rules(settings: &Settings) {
     }
 }
 
-/// The variables of `--flag=value` arguments; none where an argument has another form, or names a flag without variable.
+/// Returns the environment variables that are equivalent to the arguments `--flag=value`; `None` if an argument has
+/// another form or its flag has no variable.
 fn variables(arguments: &[&str]) -> Option<Env> {
     let mut env = Env::new();
     for argument in arguments {

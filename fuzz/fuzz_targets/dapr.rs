@@ -1,7 +1,9 @@
-//! Any pod that asks for Dapr's sidecar: refused with a reason, or patched into a pod with exactly one. Any pattern of
-//! accounts: refused with its place, or matched in an instant.
+//! Reviews pods with any values of Dapr's annotations. Checks that a pod is either not changed, for a reason, or
+//! patched so that it has exactly one sidecar. Also parses any pattern of account names and matches it with a name: the
+//! error for an invalid pattern has the position, and libFuzzer's time limit ends a slow match.
 //!
-//! The input holds a pattern, a name and the values of `KEYS`, split by zero bytes; `~` stands for an absent one.
+//! The input is a pattern, a name and the values of `KEYS`, separated by zero bytes. The value `~` means that the
+//! annotation is absent. The last value is also the container of a component.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Any kubeconfig: parsed or refused, and written again means the same. Nothing that is printed has the token in it.
+//! Parses any kubeconfig. Checks that an error's text is short, that the token is not in the debug output, and that an
+//! accepted kubeconfig has the same values after it is written and parsed again.
 #![no_main]
 
 use base64::Engine as _;
@@ -7,7 +8,7 @@ use istio_cni::pod::kubeconfig::{Credential, Parsed, Trust, parse};
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
-/// The kubeconfig of these values.
+/// Returns a kubeconfig with these values.
 fn kubeconfig(parsed: &Parsed) -> Value {
     let mut cluster =
         json!({"server": format!("https://{}", parsed.server), "tls-server-name": parsed.server_name.to_str()});

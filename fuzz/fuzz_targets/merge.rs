@@ -1,7 +1,7 @@
-//! Any pod and any overlay: the merge charges for its work, and the patch between the pods before and after it makes the one
-//! of the other.
+//! Merges any overlay into any pod. Checks that the number of steps is proportional to the input's length, and that the
+//! patch from the pod before the merge to the pod after it results in the latter.
 //!
-//! The input is two JSON documents, the pod and the overlay, split by a zero byte.
+//! The input is two JSON documents, the pod and the overlay, separated by a zero byte.
 #![no_main]
 
 use gotemplate::{Budget, Limits};
@@ -9,7 +9,8 @@ use istio_cni::inject::{apply, diff, merge_pod};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// Checks the patch from `before` to `after` by our own and by an independent implementation.
+/// Checks that the patch from `before` to `after` results in `after` when this project's code and an independent
+/// implementation apply it.
 fn check_patch(before: &Value, after: &Value) {
     let operations = diff(before, after);
     assert_eq!(apply(before.clone(), &operations).as_ref(), Ok(after), "{operations:?}");
@@ -21,7 +22,8 @@ fn check_patch(before: &Value, after: &Value) {
     assert!(diff(after, after).is_empty());
 }
 
-/// Whether a value has a null or a directive, which have no meaning in the result of a merge.
+/// Whether a value contains a null or a directive, which is a key that starts with `$`. A repeated merge of such a
+/// value may change the pod again.
 fn has_null_or_directive(value: &Value) -> bool {
     match value {
         Value::Null => true,

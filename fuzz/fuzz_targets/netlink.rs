@@ -1,18 +1,18 @@
-//! Any datagram of the kernel: messages, attributes at all depths, and expressions of rules.
+//! Parses any datagram as netlink messages of the kernel, with attributes at all depths and the expressions of rules.
 #![no_main]
 
 use istio_cni::netfilter::read_rule;
 use istio_cni::netlink::{Attr, Attrs, Messages, Writer, nested};
 use libfuzzer_sys::fuzz_target;
 
-/// Writes attributes as they were read, without flag bits and with zeros as padding.
+/// Serializes attributes that were read, without the flag bits of their types and with zeros as padding.
 fn rewritten(attrs: &[Attr<'_>]) -> Vec<u8> {
     let mut writer = Writer::default();
     attrs.iter().for_each(|attr| writer.attr(attr.kind, attr.value));
     writer.into_bytes().expect("lengths that were read can be written")
 }
 
-/// Reads the attributes that are in order, which a writer writes back to the same.
+/// Reads attributes up to the first invalid one. Checks that they are the same after they are written and read again.
 fn attributes(bytes: &[u8]) -> Vec<Attr<'_>> {
     let attrs: Vec<Attr<'_>> = Attrs::new(bytes).map_while(Result::ok).collect();
     let written = rewritten(&attrs);
@@ -23,7 +23,7 @@ fn attributes(bytes: &[u8]) -> Vec<Attr<'_>> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    // At most one attribute in four bytes at each of nine depths.
+    // `nested` counts attributes at nine depths, and each attribute takes at least four bytes.
     assert!(nested(input) <= 9 * input.len().div_ceil(4));
     for expressions in [input].into_iter().chain(attributes(input).iter().map(|attr| attr.value)) {
         assert!(read_rule(expressions).map_or(true, |count| count <= expressions.len().div_ceil(4)));

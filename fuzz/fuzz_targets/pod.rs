@@ -1,7 +1,7 @@
-//! Any pod through Istio's injection with the configuration that is compiled in: refused in few words, left alone with a
-//! reason, or changed by a patch that makes the very pod that injection says.
+//! Reviews any pod by Istio's injection with the built-in configuration. Checks that the pod is refused with an error,
+//! skipped with a reason, or injected with a patch that results in the pod that the injection returns.
 //!
-//! The input is the pod as JSON; a first byte of `n` stands for a cluster with native sidecars.
+//! The input is the pod as JSON. A first byte `n` selects a cluster with native sidecars.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use serde_json::Value;
 static INJECTOR: LazyLock<Injector> =
     LazyLock::new(|| Injector::new(BuiltIn::default().config().expect("the configuration that is compiled in")));
 
-/// The pod with its sidecar, where it gets one.
+/// Returns the pod after injection; `None` if the pod is refused or skipped.
 fn injected(pod: &Value, native_sidecars: bool) -> Option<Value> {
     match INJECTOR.review(&Request { native_sidecars, ..Request::new(pod, "n") }) {
         Err(error) => assert!(!error.to_string().is_empty()),

@@ -1,4 +1,4 @@
-//! Any request to the agent's log socket: refused, or records and measurements within their limits.
+//! Parses any request body of the agent's log socket. Checks that the records and measurements are within their limits.
 #![no_main]
 
 use istio_cni::agent::relay::{records, sample};
@@ -6,11 +6,13 @@ use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// Of a message and of a field's text.
+/// The size limit of a message and of a field's text, in bytes.
 const TEXT: usize = 4 << 10;
 
+/// Whether a text has the form of the names that the plugin sends, such as `has_istio_init` and `iptables-nft`.
 fn is_label(text: &str) -> bool {
-    (1..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    (1..=40).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b))
 }
 
 fuzz_target!(|body: &[u8]| {
@@ -35,7 +37,7 @@ fuzz_target!(|body: &[u8]| {
             assert!((0.0..4295.0).contains(&sample.seconds), "{sample:?}");
         }
     }
-    // A record that is relayed again is the same record.
+    // A record that is sent to the log socket again results in the same record.
     let again: Vec<String> = records
         .iter()
         .map(|record| {

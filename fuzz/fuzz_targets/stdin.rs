@@ -1,13 +1,14 @@
-//! Any standard input: parsed or refused, and the answer is JSON. A prevResult that is accepted comes back unchanged.
+//! Parses any standard input of the plugin. Checks that each reply is JSON, and that an accepted prevResult is returned
+//! unchanged.
 #![no_main]
 
 use istio_cni::cni::{NetConf, reply};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-fn one_json_line(answer: &str) -> Value {
-    assert!(answer.ends_with('\n'));
-    serde_json::from_str(answer).unwrap()
+fn one_json_line(reply: &str) -> Value {
+    assert!(reply.ends_with('\n'));
+    serde_json::from_str(reply).unwrap()
 }
 
 fuzz_target!(|stdin: &[u8]| {
@@ -20,8 +21,8 @@ fuzz_target!(|stdin: &[u8]| {
         }
     };
     match (reply::add(&conf), conf.prev_result) {
-        (Ok(answer), Some(given)) => assert_eq!(answer.trim_end_matches('\n'), given.get()),
-        (Ok(answer), None) => assert_eq!(one_json_line(&answer)["cniVersion"], conf.version.as_str()),
+        (Ok(reply), Some(given)) => assert_eq!(reply.trim_end_matches('\n'), given.get()),
+        (Ok(reply), None) => assert_eq!(one_json_line(&reply)["cniVersion"], conf.version.as_str()),
         (Err(error), given) => {
             assert!(given.is_some(), "{error}");
             assert!(matches!(error.code().number(), 6 | 7), "{error}");

@@ -1,4 +1,4 @@
-//! Any template: refused, or rendered within its limits, with data of every kind.
+//! Parses any template and renders it with data of every kind. Checks that the result is within the limits.
 #![no_main]
 
 use gotemplate::{Budget, Delims, Limits, Record, Template, Value};
@@ -29,7 +29,7 @@ fuzz_target!(|input: &str| {
     let mut budget = Budget::new(LIMITS);
     let Ok(rendered) = template.render(&data, &mut budget) else { return };
     assert!(rendered.len() <= LIMITS.bytes);
-    // What a rendering has charged is what it takes: not a step less, and as much each time.
+    // A second rendering succeeds with exactly the steps that the first one charged, and fails with one step less.
     let spent = Limits { steps: LIMITS.steps - budget.left().steps, ..LIMITS };
     assert_eq!(template.render(&data, &mut Budget::new(spent)).expect("the steps that it took"), rendered);
     if let Some(steps) = spent.steps.checked_sub(1) {

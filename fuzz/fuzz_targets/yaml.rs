@@ -1,4 +1,5 @@
-//! Any YAML: the reader in one pass and the library read the same value, or fail alike; within a budget neither reads more.
+//! Parses any YAML text with this project's one-pass reader and with a YAML library. Checks that both return the same
+//! value or both fail. If the reader succeeds within a budget, it must return the same value as without one.
 #![no_main]
 
 use gotemplate::{Budget, Limits};

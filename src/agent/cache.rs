@@ -1,6 +1,8 @@
-//! A cache of the facts of this node's pods, with lookups that wait for pods that the watch has not delivered yet.
+//! A cache of this node's pods: the fields on which redirection depends ([`PodFacts`]). A lookup waits for a pod that
+//! the watch has not delivered yet.
 //!
-//! [`Store`] is pure; [`Cache`] shares it. During an outage of the API server the last known facts are served.
+//! [`Store`] is pure; [`Cache`] shares it between tasks. During an outage of the API server the last known fields are
+//! served.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use crate::pod::{PodFacts, PodName};
 /// An event of the watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A list starts. Known pods stay until it is complete.
+    /// A list of the node's pods starts. Known pods stay in the store until the list is complete.
     ListStarted,
     /// A pod of the list.
     Listed(PodName, PodFacts),
@@ -26,7 +28,7 @@ pub enum Change {
     Deleted(PodName),
 }
 
-/// All pods of the node.
+/// The pods of the node, as far as the watch has delivered them.
 #[derive(Debug, Default)]
 pub struct Store {
     pods: HashMap<PodName, PodFacts>,
@@ -43,7 +45,7 @@ pub enum Lookup {
     Hit(PodFacts),
     /// The watch delivered the pod during the lookup.
     Waited(PodFacts),
-    /// Another pod of this name is in the cache.
+    /// The cache has a pod of this name, but with another UID.
     OtherUid(PodFacts),
     /// The node has no such pod.
     Unknown,
@@ -90,6 +92,11 @@ impl Store {
         self.pods.contains_key(pod)
     }
 
+    /// Iterates over the pods, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&PodName, &PodFacts)> {
+        self.pods.iter()
+    }
+
     pub fn len(&self) -> usize {
         self.pods.len()
     }
@@ -107,7 +114,7 @@ impl Store {
         self.pods.get(pod).filter(|facts| uid.is_none_or(|uid| uid == facts.uid))
     }
 
-    /// The result for a pod that [`Self::find`] does not find.
+    /// Returns the reason for which [`Self::find`] did not find a pod.
     fn miss(&self, pod: &PodName) -> Lookup {
         match self.pods.get(pod) {
             Some(facts) => Lookup::OtherUid(facts.clone()),
@@ -138,8 +145,8 @@ impl Cache {
         let _ = self.0.subscribe().wait_for(Store::has_synced).await;
     }
 
-    /// Looks a pod up and waits up to `limit` for it: the runtime often starts a pod before the watch delivers it, and a pod of
-    /// the same name with another UID is about to be replaced.
+    /// Looks a pod up and waits up to `limit` for it: the runtime often starts a pod before the watch delivers it, and
+    /// a pod of the same name with another UID is about to be replaced.
     pub async fn lookup(&self, pod: &PodName, uid: Option<&str>, limit: Duration) -> Lookup {
         if let Some(facts) = self.0.borrow().find(pod, uid) {
             return Lookup::Hit(facts.clone());

@@ -18,7 +18,7 @@ const SECONDS: [f64; 15] = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 
 /// The metrics of one agent; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    requests: Family<Answered, Counter>,
+    requests: Family<Responded, Counter>,
     lookups: Family<LookedUp, Counter>,
     adds: Family<Added, Histogram, fn() -> Histogram>,
     lines: Family<Logged, Counter>,
@@ -30,7 +30,7 @@ pub struct Metrics {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 #[cfg_attr(test, derive(Default))]
-struct Answered {
+struct Responded {
     response_code: u16,
 }
 
@@ -86,8 +86,8 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn answered(&self, status: StatusCode) {
-        self.requests.get_or_create(&Answered { response_code: status.as_u16() }).inc();
+    pub(super) fn responded(&self, status: StatusCode) {
+        self.requests.get_or_create(&Responded { response_code: status.as_u16() }).inc();
     }
 
     pub(super) fn looked_up(&self, lookup: &Lookup) {
@@ -117,7 +117,7 @@ impl Metrics {
         self.token_errors.get_or_create(&TokenFailed { reason }).inc();
     }
 
-    /// Creates a series of each family, without which the registry does not name its labels.
+    /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
     #[cfg(test)]
     pub(crate) fn create_series(&self) {
         drop(self.requests.get_or_create(&Default::default()));

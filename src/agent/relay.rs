@@ -1,25 +1,26 @@
 //! Parses the plugin's posts to `log.sock` into log records and measurements. Pure.
 //!
-//! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, as Istio's plugin sends
-//! it; the lines of both plugins are accepted.
+//! A body is a JSON array of strings, each a JSON object with `level`, `time`, `msg` and fields, as Istio's plugin
+//! sends it; the lines of both plugins are accepted.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::contract;
 use crate::diagnostics::Level;
 use crate::serve::log::{PLUGIN_SCOPE, Record};
 
-/// The maximum number of lines of a request.
+/// The maximum number of lines of a request; further lines are omitted.
 const LINES: usize = 1000;
-/// The maximum number of fields of a line.
+/// The maximum number of fields of a line; further fields are omitted.
 const FIELDS: usize = 32;
-/// The maximum size of a message or of a field's text, in bytes.
+/// The maximum size of a message or of a field's text, in bytes; a longer text is shortened.
 const TEXT: usize = 4 << 10;
 
 /// One ADD, measured by the plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// `redirected`, `skipped`, `failed`
+    /// The outcome: `redirected`, `skipped` or `failed`.
     pub verdict: String,
     pub reason: String,
     pub seconds: f64,
@@ -42,7 +43,14 @@ fn record(line: &str, now: Timestamp) -> Option<Record> {
     Some(Record { level, time, scope: PLUGIN_SCOPE.to_owned(), message, fields })
 }
 
-/// The measurement in a line, if it has one. The reason of a redirection is its kind of change.
+/// Whether the plugin's log level includes a line. The plugin also sends lines below that level that contain a verdict,
+/// and marks them with the field [`contract::UNLOGGED`].
+pub fn is_logged(record: &Record) -> bool {
+    record.fields.get(contract::UNLOGGED).and_then(Value::as_bool) != Some(true)
+}
+
+/// Returns the measurement in a log line, if it has one. The `reason` of a redirected pod is the kind of change of its
+/// rules.
 pub fn sample(record: &Record) -> Option<Sample> {
     let field = |key: &str| record.fields.get(key);
     if field("cmd")? != "ADD" {
@@ -54,9 +62,10 @@ pub fn sample(record: &Record) -> Option<Sample> {
     Some(Sample { verdict: label("verdict")?, reason, seconds: f64::from(micros) / 1e6 })
 }
 
-/// Accepts only names like the plugin's own, because peers must not create arbitrary label values.
-fn label(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+/// Returns the text as a metric label value: unchanged if it has the form of the plugin's names, else `other`, because
+/// peers must not create arbitrary label values.
+pub(super) fn label(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
     if (1..=40).contains(&text.len()) && text.chars().all(plain) { text.to_owned() } else { "other".to_owned() }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
-use super::answer;
 use super::cache::Cache;
 use super::metrics::Metrics;
 use super::relay;
+use super::response;
+use super::verdicts::Verdicts;
 use crate::contract;
 use crate::install::Installation;
 use crate::serve::http::{self, Limits, Request, Response, text};
@@ -17,7 +18,7 @@ use crate::serve::listen::{Error, Name, PrivateSocket};
 use crate::serve::log::Log;
 use crate::serve::shutdown::Shutdown;
 
-/// Both sockets, bound: from now on the kernel queues connections instead of refusing them.
+/// The two bound sockets. The kernel queues connections to them until [`serve`] accepts them.
 #[derive(Debug)]
 pub struct Sockets {
     agent: PrivateSocket,
@@ -31,7 +32,8 @@ pub struct Names {
     log: Name,
 }
 
-/// The limits of `agent.sock`. A node starts up to some hundred pods at once; idle connections are closed soon.
+/// The limits of `agent.sock`. A node starts up to some hundred pods at once, and the plugin opens a connection for
+/// each; idle connections are closed after three seconds.
 const AGENT: Limits = Limits {
     head: 8 << 10,
     body: 1 << 10,
@@ -51,7 +53,7 @@ const LOG: Limits = Limits { body: 1 << 20, memory: 8 << 20, connections: 64, ..
 impl Sockets {
     /// Binds both sockets and renames them into `run_dir`, which is created if it is missing.
     ///
-    /// `agent.sock` is renamed last: an error of either socket leaves the agent that listens there in place.
+    /// `agent.sock` is renamed last: if either socket cannot be bound, the agent that listens on `agent.sock` keeps it.
     pub fn bind(run_dir: &Path) -> Result<Self, Error> {
         let bind = |name: &str| PrivateSocket::bind(&run_dir.join(name));
         let log = bind(contract::LOG_SOCKET)?;
@@ -64,12 +66,13 @@ impl Sockets {
 }
 
 impl Names {
-    /// Whether another agent serves `agent.sock`. Istio's agent has only `log.sock`.
+    /// Whether another agent serves `agent.sock`. `log.sock` is no evidence, because Istio's agent serves it, too.
     pub async fn are_taken_over(&self) -> bool {
         self.agent.is_taken_over().await
     }
 
-    /// Whether a socket's path leads to no listener: its file was removed, or its other owner has ended.
+    /// Whether one of the two paths leads to no listener: its file was removed, or another process took it over and has
+    /// ended.
     pub async fn are_lost(&self) -> bool {
         for name in [&self.agent, &self.log] {
             if !name.is_ours() && !name.is_taken_over().await {
@@ -85,7 +88,7 @@ impl Names {
     }
 }
 
-/// The data of the answers; clones share it.
+/// The state that the handlers of both sockets read and write; clones share it.
 #[derive(Clone)]
 pub struct Sources {
     /// This node's pods.
@@ -93,25 +96,26 @@ pub struct Sources {
     /// The installation of this agent.
     pub installation: Installation,
     pub metrics: Metrics,
-    /// The log for the plugin's lines.
+    pub verdicts: Verdicts,
+    /// The log to which the plugin's lines are written.
     pub log: Log,
 }
 
-/// Answers on both sockets until shutdown is requested.
+/// Serves both sockets until shutdown is requested.
 pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
     let Sockets { agent, log: lines } = sockets;
-    let Sources { cache, installation, metrics, log } = sources;
+    let Sources { cache, installation, metrics, verdicts, log } = sources;
     let log_metrics = metrics.clone();
-    let answer = move |request| {
+    let respond = move |request| {
         let (cache, installation, metrics) = (cache.clone(), installation.clone(), metrics.clone());
-        async move { answer::answer(request, &cache, &installation, &metrics).await }
+        async move { response::respond(request, &cache, &installation, &metrics).await }
     };
-    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &log_metrics));
-    tokio::join!(http::serve(agent, AGENT, answer, shutdown.clone()), http::serve(lines, LOG, relay, shutdown));
+    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &log_metrics, &verdicts));
+    tokio::join!(http::serve(agent, AGENT, respond, shutdown.clone()), http::serve(lines, LOG, relay, shutdown));
 }
 
 /// Logs the lines of a `POST /log`.
-fn log_lines(request: &Request, log: &Log, metrics: &Metrics) -> Response {
+fn log_lines(request: &Request, log: &Log, metrics: &Metrics, verdicts: &Verdicts) -> Response {
     if (request.method(), request.uri().path()) != (&Method::POST, "/log") {
         return text(StatusCode::NOT_FOUND, "lines require POST /log\n");
     }
@@ -123,9 +127,12 @@ fn log_lines(request: &Request, log: &Log, metrics: &Metrics) -> Response {
         }
     };
     for record in &records {
-        metrics.logged(record.level);
         relay::sample(record).into_iter().for_each(|sample| metrics.added(sample));
-        log.record(record);
+        verdicts.record(record);
+        if relay::is_logged(record) {
+            metrics.logged(record.level);
+            log.record(record);
+        }
     }
     text(StatusCode::OK, "")
 }

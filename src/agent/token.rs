@@ -1,7 +1,9 @@
 //! The token in the plugin's kubeconfig: requested for the plugin's own service account, and renewed.
 //!
-//! The token is bound to this node, so that it ends with the Node object and survives a restart of the agent. API servers
-//! before 1.31 cannot bind to nodes, and none binds a token to a pod of another service account; there it is not bound.
+//! The token is bound to the Node object: it becomes invalid when that object is deleted, and stays valid when the
+//! agent restarts. An API server before 1.31 cannot bind a token to a node. From such a server the agent requests an
+//! unbound token, because a token can be bound only to a pod of the token's own service account, and the agent's pod
+//! has another one.
 
 use std::time::Duration;
 
@@ -21,9 +23,10 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the first failure; it doubles with each further one.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// The longest pause while the former token is valid: half of the shortest lifetime that API servers grant is 5 minutes.
+/// The longest pause while the former token is valid. That leaves many attempts: renewal starts at half of the
+/// lifetime, and the shortest lifetime that API servers grant is 10 minutes.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// The longest pause without a valid token: the agent is not ready until there is one.
+/// The longest pause without a valid token, which is shorter because the agent is not ready until it has one.
 const MAX_BACKOFF_WITHOUT_TOKEN: Duration = Duration::from_secs(5);
 
 /// The account whose token is requested, and the node to which the token is bound.
@@ -55,16 +58,16 @@ enum Failure {
     /// The API server refuses the request, or cannot be reached.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// The API server does not answer.
-    #[error("no answer within {REQUEST_TIMEOUT:?}")]
+    /// The API server does not respond.
+    #[error("no response from the API server within {REQUEST_TIMEOUT:?}")]
     TimedOut,
-    /// The answer is not a `TokenRequest` with a token.
-    #[error("the answer holds no token")]
+    /// The response is not a `TokenRequest` with a token.
+    #[error("the response contains no token")]
     NoToken,
 }
 
 impl Failure {
-    /// The status of the API server's refusal.
+    /// Returns the HTTP status with which the API server refused the request.
     fn status(&self) -> Option<u16> {
         match self {
             Self::Api(kube::Error::Api(status)) => Some(status.code),
@@ -72,7 +75,7 @@ impl Failure {
         }
     }
 
-    /// The metric's label.
+    /// Returns the value of the metric's label `reason`.
     fn reason(&self) -> &'static str {
         match (self, self.status()) {
             (Self::NoToken, _) => "no_token",
@@ -87,8 +90,8 @@ impl Failure {
     }
 }
 
-/// Requests a token, passes it to `issued`, and renews it at half of its lifetime. A token that cannot be renewed stays in
-/// `issued` until it expires. Never returns.
+/// Requests a token, passes it to `issued`, and renews it at half of its lifetime. A token that cannot be renewed stays
+/// in `issued` until it expires. Never returns.
 pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
     let (mut pause, mut expires) = (MIN_BACKOFF, Instant::now());
@@ -114,7 +117,8 @@ pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Is
     }
 }
 
-/// The longest pause if the former token is `valid` for this much longer: a request follows when it expires, or soon after.
+/// Returns the longest pause while the former token is valid for another `valid`: that time, but at least
+/// [`MAX_BACKOFF_WITHOUT_TOKEN`] and at most [`MAX_BACKOFF`].
 fn max_backoff(valid: Duration) -> Duration {
     valid.clamp(MAX_BACKOFF_WITHOUT_TOKEN, MAX_BACKOFF)
 }
@@ -122,9 +126,10 @@ fn max_backoff(valid: Duration) -> Duration {
 /// Requests a token that is bound to the node, or an unbound one if the API server cannot bind to nodes.
 async fn request(accounts: &Api<ServiceAccount>, holder: &TokenHolder) -> Result<Granted, Refused> {
     let unsupported = match request_bound(accounts, holder, Some(to_node(&holder.node))).await {
-        // A refusal by a policy has status 403 or 422, and is final.
+        // Status 400: the API server cannot bind tokens to nodes. An admission policy refuses with 403 or 422
+        // instead, which is final.
         Err(Failure::Api(kube::Error::Api(status))) if status.code == 400 => status.message.clone(),
-        answer => return answer.map_err(|failure| Refused { why: explain(&failure, holder), failure }),
+        response => return response.map_err(|failure| Refused { why: explain(&failure, holder), failure }),
     };
     tracing::info!("the API server binds no token to a node ({unsupported}); requesting one that is not bound");
     request_bound(accounts, holder, None).await.map_err(|failure| {
@@ -158,17 +163,17 @@ async fn request_bound(
     let request = TokenRequest { spec, ..TokenRequest::default() };
     let params = PostParams::default();
     let requested = accounts.create_token_request(&holder.account, &params, &request);
-    let answer = timeout(REQUEST_TIMEOUT, requested).await.map_err(|_| Failure::TimedOut)??;
-    granted(answer).ok_or(Failure::NoToken)
+    let response = timeout(REQUEST_TIMEOUT, requested).await.map_err(|_| Failure::TimedOut)??;
+    granted(response).ok_or(Failure::NoToken)
 }
 
-fn granted(answer: TokenRequest) -> Option<Granted> {
-    let seconds = answer.spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
-    let token = Token::new(answer.status?.token)?;
+fn granted(response: TokenRequest) -> Option<Granted> {
+    let seconds = response.spec.expiration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
+    let token = Token::new(response.status?.token)?;
     Some(Granted { token, lifetime: seconds.map_or(LIFETIME, Duration::from_secs) })
 }
 
-/// The failure with its remedy.
+/// Formats the failure, followed by the remedy if there is one.
 fn explain(failure: &Failure, TokenHolder { account, namespace, .. }: &TokenHolder) -> String {
     let remedy = match failure.status() {
         Some(403) => format!("; the agent's role must allow `create` of `serviceaccounts/token` for {account}"),

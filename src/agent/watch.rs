@@ -1,7 +1,7 @@
 //! The watch of this node's pods, which fills the plugin's cache and feeds the repair controller.
 //!
-//! A pod is decoded directly into its stored parts. The watch survives outages of any length and ends when shutdown is
-//! requested.
+//! The JSON of a pod is decoded directly into the fields that the cache and the repair controller need. After a failed
+//! request the watch is retried, however long the API server is unavailable; it ends only when shutdown is requested.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -21,7 +21,8 @@ use crate::pod::watch::{PartialPod, PodEvent, PodParts, Subscriber, Watched};
 use crate::pod::{ApiPod, PodFacts, PodName};
 use crate::serve::shutdown::Shutdown;
 
-/// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is requested.
+/// Watches the pods of this node, applies each event to the cache and passes it to `subscriber`, until shutdown is
+/// requested.
 pub async fn watch<T>(
     client: Client,
     node: &str,
@@ -90,7 +91,7 @@ impl<T: DeserializeOwned + Clone + Debug + Send + 'static> Watch<'_, T> {
                 Err(error) if lacks_streaming_lists(&error) => return Ended::NoStreaming,
                 Err(error) => {
                     self.metrics.watch_failed();
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the watch of this node's pods failed");
                     self.publish(PodEvent::Failed).await;
                 }
             }
@@ -115,7 +116,7 @@ impl<T: DeserializeOwned + Clone + Debug + Send + 'static> Watch<'_, T> {
         self.publish(pod_event).await;
     }
 
-    /// Sends an event to the subscriber, unless it has ended. The cache has been updated before.
+    /// Sends an event to the subscriber, unless the subscriber has ended. The caller updates the cache first.
     async fn publish(&self, pod_event: PodEvent<T>) {
         if let Some(subscriber) = &self.subscriber {
             let _ = subscriber.events.send(pod_event).await;
@@ -123,11 +124,13 @@ impl<T: DeserializeOwned + Clone + Debug + Send + 'static> Watch<'_, T> {
     }
 }
 
-/// The backoff of Kubernetes' own clients, but at most [`MAX_BACKOFF`], so that the cache is soon up to date after an outage.
+/// The backoff of Kubernetes' own clients, but at most [`MAX_BACKOFF`], so that the cache is soon up to date after an
+/// outage.
 #[derive(Default)]
 struct CappedBackoff(DefaultBackoff);
 
-/// An API server can serve a request of each node in this time; the jitter of earlier retries spreads the requests.
+/// The longest pause between two attempts. An API server can serve one request of each node in this time; the jitter of
+/// the earlier pauses spreads the requests.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 impl Iterator for CappedBackoff {
@@ -159,7 +162,7 @@ fn split<T>(event: Event<Watched<PodParts<NodePod, T>>>) -> (Option<Change>, Pod
         _ if pod.has_ended => Some(Change::Deleted(pod.name)),
         Ok(facts) => Some(change(pod.name, facts)),
         Err(error) => {
-            tracing::warn!(pod = %pod.name, error, "a pod without facts");
+            tracing::warn!(pod = %pod.name, error, "a pod cannot be read");
             None
         }
     };

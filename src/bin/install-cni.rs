@@ -1,22 +1,31 @@
 //! `install-cni`: installs the CNI plugin on a node, maintains it, serves it and uninstalls it.
 
+#![expect(clippy::disallowed_methods, reason = "reads the environment's settings of terminals")]
+
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
-use istio_cni::daemon::{self, Command, Program, Uninstall};
+use istio_cni::check;
+use istio_cni::daemon::{self, Check, Command, Output, Program, Uninstall};
+use istio_cni::diagnostics::Documented;
+use istio_cni::diagnostics::terminal::Style;
 use istio_cni::serve::log::{self, Log};
 
 fn main() -> ExitCode {
     let Program { command, daemon } = Program::parse();
     let ended = match command {
+        Some(Command::Check(flags)) => return check(*flags),
         Some(Command::Uninstall(flags)) => uninstall(*flags),
         None => serve(daemon),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            let docs = error.downcast_ref::<daemon::Error>().map(Documented::page);
+            tracing::error!(docs = docs.as_deref(), "{error:#}");
             ExitCode::FAILURE
         }
     }
@@ -40,7 +49,21 @@ fn uninstall(flags: Uninstall) -> anyhow::Result<()> {
     Ok(daemon::uninstall(&flags.install.removal())?)
 }
 
-/// Starts the log. Without it, errors could not be reported, so a failure exits like invalid arguments.
+/// Checks the node and prints the findings. Fails if a check has failed, or if the findings cannot be printed.
+fn check(flags: Check) -> ExitCode {
+    let report = check::node::decide(&check::gather(&flags.install.removal(), &flags.host_root));
+    let style =
+        Style::of(io::stdout().is_terminal(), env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref());
+    let text = match flags.output {
+        Output::Text => report.text(style),
+        Output::Json => format!("{:#}\n", report.json()),
+    };
+    let printed = io::stdout().write_all(text.as_bytes());
+    if printed.is_ok() && report.failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Starts the log. Later errors could not be reported without a log, so if it cannot be started, the program exits as
+/// it does for invalid arguments.
 fn start_log(flags: &log::Flags) -> Log {
     Log::start(flags).unwrap_or_else(|error| Program::command().error(ErrorKind::Io, error).exit())
 }

@@ -11,7 +11,7 @@ static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|panic| {
-        // The runtime reads standard output, so a panic is a reply, too.
+        // The runtime reads the plugin's reply from standard output, so a panic is written there as an error reply.
         let _ = std::io::stdout().write_all(plugin::panicked(&panic.to_string()).as_bytes());
         std::process::exit(1)
     }));

@@ -1,10 +1,14 @@
 //! `istio-cnictl`: the command line tool for injection and redirection.
 
-use std::io::{self, Write as _};
+#![expect(clippy::disallowed_methods, reason = "reads the environment's settings of terminals")]
+
+use std::env;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
 use istio_cni::cnictl::{Program, Streams, run};
+use istio_cni::diagnostics::terminal::Style;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,7 +26,11 @@ async fn main() -> ExitCode {
         }
     };
     let (mut input, mut out, mut err) = (io::stdin().lock(), io::stdout().lock(), io::stderr().lock());
-    let streams = Streams { input: &mut input, out: &mut out, err: &mut err };
+    let style = Style::of(out.is_terminal(), env::var_os("NO_COLOR").as_deref(), env::var_os("TERM").as_deref());
+    // Only the width of standard output counts: it may be a pipe while another stream is a terminal.
+    let width = terminal_size::terminal_size_of(&out).map(|(width, _)| usize::from(width.0));
+    let style = style.with_width(width);
+    let streams = Streams { input: &mut input, out: &mut out, err: &mut err, style };
     match run(&program.command, streams).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

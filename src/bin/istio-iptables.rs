@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use istio_cni::iptables::{Invocation, run};
 
 fn main() -> ExitCode {
-    // This program uses no variable that is not UTF-8.
+    // Variables that are not UTF-8 are omitted: this program uses none of them.
     let variables =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let invocation = Invocation {

@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
 async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
     let shutdown = signals::listen().context("signals cannot be listened to")?;
     dapr.check_callers(flags.callers().is_some())?;
-    flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes ask /readyz and /healthz"));
+    flags.ignored().iter().for_each(|flag| tracing::warn!("{flag} does nothing here: probes use /readyz and /healthz"));
     let (port, monitoring) = flags.ports();
     let injection = istio::Options { environment: environment(), ..flags.injection() };
     let cluster_state = ClusterState::new(flags.native());
@@ -66,13 +66,15 @@ async fn serve(flags: &Flags, dapr: &dapr::Flags) -> anyhow::Result<()> {
         source: flags.source(std::path::Path::exists).await?,
         build: istio::build(injection, cluster_state),
         events,
+        status_page: flags.status_page(),
         routes: other_routes(flags, dapr, &readiness).await?,
         readiness,
         linger: flags.linger(),
     };
     let mut registry = Registry::default();
     if let Some(watchdog) = dapr.watchdog() {
-        let client = flags.client().await.context("pods without a sidecar cannot be looked for")?;
+        let client =
+            flags.client().await.context("pods without Dapr's sidecar cannot be searched for (--watch-interval)")?;
         let metrics = repair::Metrics::of_dapr_watchdog(&mut registry);
         tokio::spawn(dapr::watchdog::watch(client, watchdog, metrics, settings.readiness.clone()));
     }
@@ -85,7 +87,7 @@ fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(name, value)| name.into_string().ok().zip(value.into_string().ok())).collect()
 }
 
-/// Creates the routes of injections other than Istio's.
+/// Creates the webhook routes that inject sidecars other than Istio's: Dapr's, if it is enabled.
 async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) -> anyhow::Result<Vec<Route>> {
     if !dapr.enabled() {
         return Ok(Vec::new());
@@ -93,7 +95,7 @@ async fn other_routes(flags: &Flags, dapr: &dapr::Flags, readiness: &Readiness) 
     let resolv_conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let settings = Arc::new(dapr.settings(&environment(), &resolv_conf)?);
     settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    let client = flags.client().await.context("Dapr's injection must know the cluster's accounts")?;
+    let client = flags.client().await.context("Dapr's injection requires access to the API server")?;
     let (mesh, trust_files) = (dapr::Mesh::new(readiness.clone()), dapr.trust_files());
     let route = dapr::route(Arc::clone(&settings), mesh.clone());
     tokio::spawn(async move { dapr::watch_mesh(client, &settings, &trust_files, &mesh).await });

@@ -1,7 +1,7 @@
 //! `CNI_ARGS`, in which a Kubernetes runtime names the container's pod.
 
 use super::Error;
-use super::version::error_excerpt;
+use super::error::excerpt;
 
 /// The pod named by the runtime. Every field is optional: other users of CNI have no pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,9 +32,9 @@ impl PodArgs {
                 "K8S_POD_NAME" => args.name = path_segment("K8S_POD_NAME", value)?,
                 "K8S_POD_NAMESPACE" => args.namespace = path_segment("K8S_POD_NAMESPACE", value)?,
                 "K8S_POD_UID" => args.uid = non_empty(value),
-                // The sandbox, which `CNI_CONTAINERID` names, too.
+                // The ID of the pod's sandbox is ignored, because `CNI_CONTAINERID` contains it, too.
                 "K8S_POD_INFRA_CONTAINER_ID" => {}
-                other => args.unknown.push(error_excerpt(other)),
+                other => args.unknown.push(excerpt(other)),
             }
         }
         if ignore_unknown || args.unknown.is_empty() { Ok(args) } else { Err(Error::ArgsUnknown(args.unknown)) }
@@ -44,7 +44,7 @@ impl PodArgs {
 fn split_pair(pair: &str) -> Result<(&str, &str), Error> {
     match pair.split_once('=') {
         Some((key, value)) if !value.contains('=') => Ok((key, value)),
-        _ => Err(Error::ArgsPair(error_excerpt(pair))),
+        _ => Err(Error::ArgsPair(excerpt(pair))),
     }
 }
 
@@ -53,9 +53,7 @@ fn parse_bool(value: &str) -> Result<bool, Error> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
-        _ => {
-            Err(Error::ArgsValue { key: "IgnoreUnknown", value: error_excerpt(value), allowed: "1, true, 0 or false" })
-        }
+        _ => Err(Error::ArgsValue { key: "IgnoreUnknown", value: excerpt(value), allowed: "1, true, 0 or false" }),
     }
 }
 
@@ -64,7 +62,7 @@ fn parse_bool(value: &str) -> Result<bool, Error> {
 fn path_segment(key: &'static str, value: &str) -> Result<Option<String>, Error> {
     if value == "." || value == ".." || value.contains(['/', '%']) || value.len() > 253 {
         let allowed = "a Kubernetes name of at most 253 bytes without `/` and `%`";
-        return Err(Error::ArgsValue { key, value: error_excerpt(value), allowed });
+        return Err(Error::ArgsValue { key, value: excerpt(value), allowed });
     }
     Ok(non_empty(value))
 }

@@ -1,63 +1,14 @@
 //! The request that the runtime's environment describes: a verb and the container it applies to.
 
-use std::fmt;
 use std::path::PathBuf;
 
-use super::version::error_excerpt;
-use super::{Error, PodArgs, Version};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
-    Add,
-    Check,
-    Del,
-    Gc,
-    Status,
-    Version,
-}
+use super::error::excerpt;
+use super::{Command, Error, PodArgs, Version};
 
 impl Command {
-    const ALL: [Self; 6] = [Self::Add, Self::Check, Self::Del, Self::Gc, Self::Status, Self::Version];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Add => "ADD",
-            Self::Check => "CHECK",
-            Self::Del => "DEL",
-            Self::Gc => "GC",
-            Self::Status => "STATUS",
-            Self::Version => "VERSION",
-        }
-    }
-
-    /// The first version of the specification that has the verb.
-    pub const fn since(self) -> Version {
-        match self {
-            Self::Add | Self::Del | Self::Version => Version::V0_1_0,
-            Self::Check => Version::V0_4_0,
-            Self::Gc | Self::Status => Version::V1_1_0,
-        }
-    }
-
     /// Returns [`Error::Verb`] if a configuration of this version does not have the verb.
     pub fn allowed_by(self, version: Version) -> Result<(), Error> {
         if version < self.since() { Err(Error::Verb { command: self, version }) } else { Ok(()) }
-    }
-
-    /// Required variables besides `CNI_COMMAND`, in the order in which errors list them.
-    const fn required(self) -> &'static [&'static str] {
-        match self {
-            Self::Add | Self::Check => &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_PATH"],
-            Self::Del => &["CNI_CONTAINERID", "CNI_IFNAME", "CNI_PATH"],
-            Self::Gc | Self::Status => &["CNI_PATH"],
-            Self::Version => &[],
-        }
-    }
-}
-
-impl fmt::Display for Command {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -105,7 +56,7 @@ impl Call {
         let get = |name: &str| env(name).filter(|value| !value.is_empty());
         let verb = get("CNI_COMMAND").ok_or(Error::NoCommand)?;
         let command = Command::ALL.into_iter().find(|c| c.as_str() == verb);
-        let command = command.ok_or_else(|| Error::UnknownCommand(error_excerpt(&verb)))?;
+        let command = command.ok_or_else(|| Error::UnknownCommand(excerpt(&verb)))?;
 
         let missing: Vec<_> = command.required().iter().copied().filter(|name| get(name).is_none()).collect();
         if !missing.is_empty() {
@@ -150,7 +101,7 @@ fn target(get: &impl Fn(&str) -> Option<String>) -> Result<Target, Error> {
 fn attachment(get: &impl Fn(&str) -> Option<String>) -> Result<Attachment, Error> {
     let container_id = get("CNI_CONTAINERID").unwrap_or_default();
     if !is_identifier(&container_id) {
-        return Err(Error::ContainerId(error_excerpt(&container_id)));
+        return Err(Error::ContainerId(excerpt(&container_id)));
     }
     let ifname = get("CNI_IFNAME").unwrap_or_default();
     match interface_fault(&ifname) {

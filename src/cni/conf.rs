@@ -10,17 +10,11 @@ use serde::{Deserialize, Deserializer as _};
 use serde_json::value::RawValue;
 
 use super::call::is_identifier;
+use super::error::excerpt;
 use super::object::Object;
-use super::version::error_excerpt;
-use super::{Error, Version};
+use super::{Error, MAX_STDIN, Version};
 use crate::contract::{self, config_key};
 use crate::diagnostics::Level;
-
-/// The size limit of standard input for verbs that use the configuration, in bytes.
-///
-/// The configuration includes all annotations of the pod: at most 256 KiB, which Go's JSON encoder expands sixfold if
-/// it escapes each byte (`<` becomes `\u003c`).
-pub const MAX_STDIN: usize = 8 << 20;
 
 /// Reads a configuration to its end; fails with [`Error::TooLarge`] after [`MAX_STDIN`] bytes.
 pub fn read(from: impl Read) -> Result<Vec<u8>, Error> {
@@ -52,7 +46,7 @@ pub fn skip(from: impl Read) -> Result<(), Error> {
 /// A network configuration. Unknown keys are ignored.
 #[derive(Debug)]
 pub struct NetConf<'a> {
-    /// `cniVersion`, which runtimes copy from the list.
+    /// `cniVersion`, which runtimes copy from the network configuration list.
     pub version: Version,
     pub name: String,
     /// The previous plugin's result, byte for byte and unchecked: an invalid one must not make DEL fail.
@@ -100,16 +94,24 @@ impl<'a> NetConf<'a> {
             return Err(Error::MissingName);
         }
         if !is_identifier(&name) {
-            return Err(Error::NetworkName(error_excerpt(&name)));
+            return Err(Error::NetworkName(excerpt(&name)));
         }
         Ok(Self {
-            version: Version::of_config(&keys.get::<String>("cniVersion")?.unwrap_or_default())?,
+            version: version(&keys.get::<String>("cniVersion")?.unwrap_or_default())?,
             name,
             prev_result: keys.get("prevResult")?,
             pod_annotations: keys.pod_annotations(),
             settings: Settings::from_keys(&keys)?,
         })
     }
+}
+
+/// Parses a configuration's `cniVersion`; an empty one means 0.1.0. Unknown versions are [`Error::Version`].
+fn version(text: &str) -> Result<Version, Error> {
+    if text.is_empty() {
+        return Ok(Version::V0_1_0);
+    }
+    Version::find(text).ok_or_else(|| Error::Version(excerpt(text)))
 }
 
 impl Settings {
@@ -140,7 +142,7 @@ impl IptablesBinary {
             "nft" => Ok(Some(Self::Nft)),
             other => Err(Error::Value {
                 key: config_key::IPTABLES_BINARY,
-                value: error_excerpt(other),
+                value: excerpt(other),
                 allowed: "an empty string, legacy or nft",
             }),
         }
@@ -156,7 +158,8 @@ impl<'a> Keys<'a> {
         raw.map(|raw| serde_json::from_str(raw.get()).map_err(|error| Error::Key { key, error })).transpose()
     }
 
-    /// Never fails: the runtime writes this value. With any other shape it counts as absent, and the pod is looked up.
+    /// Returns the pod's annotations. A value of any other type counts as absent, and the pod is then looked up: the
+    /// runtime writes this key, so it must not make a pod fail.
     fn pod_annotations(&self) -> Option<BTreeMap<String, String>> {
         let raw = self.0.get("runtimeConfig")?;
         let capabilities: Object<'_> = serde_json::from_str(raw.get()).ok()?;

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use super::{Command, Version, conf::MAX_STDIN};
+use super::{Command, MAX_STDIN, Version};
+use crate::diagnostics::Documented;
 
 /// Error codes of the CNI specification 1.1.0 (section 5, "Error"), and Istio's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +41,8 @@ impl Code {
 /// An invalid request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No runtime started the process: a person did. Not a failure, see [`about`](super::reply::about).
+    /// The process was started by hand and not by a container runtime. It prints its versions, see
+    /// [`about`](super::reply::about), and succeeds.
     #[error("required env variables [CNI_COMMAND] missing")]
     NoCommand,
     /// All variables that the verb requires and that are missing or empty.
@@ -98,11 +100,15 @@ pub enum Error {
     #[error("config version does not allow {command}")]
     Verb { command: Command, version: Version },
     /// `prevResult` is not a JSON object.
-    #[error("cannot decode prevResult, the answer of the plugin before this one: {0}")]
+    #[error("cannot decode prevResult, the result of the previous plugin: {0}")]
     PrevResult(serde_json::Error),
     /// `prevResult` has an unsupported version.
     #[error("prevResult has the unsupported cniVersion {0:?}")]
     PrevResultVersion(String),
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "cni-error";
 }
 
 impl Error {
@@ -140,4 +146,9 @@ impl Error {
             _ => String::new(),
         }
     }
+}
+
+/// The start of a foreign value for an error message, limited because logs and events repeat it.
+pub(super) fn excerpt(text: &str) -> String {
+    text.chars().take(120).collect()
 }

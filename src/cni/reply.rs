@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::error::excerpt;
 use super::object::Object;
-use super::version::error_excerpt;
 use super::{Code, Error, NetConf, Version};
 
 /// Builds the reply to ADD: `prevResult` unchanged, or an empty result of the configuration's version.
@@ -29,7 +29,7 @@ fn check_prev_result(raw: &RawValue) -> Result<(), Error> {
     if version.is_empty() || Version::find(&version).is_some() {
         return Ok(());
     }
-    Err(Error::PrevResultVersion(error_excerpt(&version)))
+    Err(Error::PrevResultVersion(excerpt(&version)))
 }
 
 /// Builds the reply to VERSION.

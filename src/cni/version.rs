@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use super::Error;
-
 /// A supported version of the specification, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
-    /// Also the meaning of a configuration without `cniVersion`.
+    /// Version 0.1.0, which is also the version of a configuration without `cniVersion`.
     V0_1_0,
     V0_2_0,
     V0_3_0,
@@ -37,14 +35,7 @@ impl Version {
         }
     }
 
-    /// Parses a configuration's `cniVersion`; an empty one means 0.1.0. Unknown versions are [`Error::Version`].
-    pub fn of_config(text: &str) -> Result<Self, Error> {
-        if text.is_empty() {
-            return Ok(Self::V0_1_0);
-        }
-        Self::find(text).ok_or_else(|| Error::Version(error_excerpt(text)))
-    }
-
+    /// Returns the version with this text.
     pub(super) fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
@@ -56,11 +47,6 @@ impl fmt::Display for Version {
     }
 }
 
-/// The start of a foreign value for an error message, limited because logs and events repeat it.
-pub(super) fn error_excerpt(text: &str) -> String {
-    text.chars().take(120).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,23 +54,8 @@ mod tests {
     #[test]
     fn every_version_is_found_by_its_text() {
         for version in Version::ALL {
-            assert_eq!(Version::of_config(version.as_str()).unwrap(), version);
+            assert_eq!(Version::find(version.as_str()), Some(version));
         }
-    }
-
-    #[test]
-    fn a_missing_version_means_0_1_0() {
-        assert_eq!(Version::of_config("").unwrap(), Version::V0_1_0);
-    }
-
-    #[test]
-    fn an_unknown_version_is_reported_with_the_supported_ones() {
-        let error = Version::of_config("0.9.9").unwrap_err();
-        assert_eq!(error.code().number(), 1);
-        assert_eq!(
-            error.details(),
-            r#"config is "0.9.9", plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#
-        );
     }
 
     #[test]

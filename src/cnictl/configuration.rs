@@ -11,13 +11,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kube::Client;
+use serde_json::{Map, Value};
 
 use super::text::read;
 use super::{Error, Streams};
 use crate::inject::istio::{self, BuiltIn, Injector, Mesh, Platform, Settings, Values};
 use cluster::Maps;
-pub(super) use cluster::{Nodes, in_time};
+pub(super) use cluster::{ClusterFlags, Nodes, await_response, in_time};
 use operator::Operator;
+
+const INJECT_MAP_FLAG: &str = "--injectConfigMapName";
+const MESH_MAP_FLAG: &str = "--meshConfigMapName";
 
 /// Flags of the configuration, with the names of `istioctl`.
 #[derive(Debug, Clone, Args)]
@@ -33,7 +37,7 @@ pub(super) struct Flags {
     /// File of the values that templates use
     #[arg(long = "valuesFile", value_name = "FILE")]
     values_file: Option<PathBuf>,
-    /// File of an IstioOperator, whose values and meshConfig win over those of other flags
+    /// File of an IstioOperator, whose values, hub, tag and meshConfig win over those of other flags
     #[arg(long = "operatorFileName", value_name = "FILE")]
     operator_file: Option<PathBuf>,
     /// ConfigMap of the injection's configuration; by default istio-sidecar-injector, and the revision behind it
@@ -42,7 +46,7 @@ pub(super) struct Flags {
     /// ConfigMap of the mesh's configuration; by default istio, and the revision behind it
     #[arg(long = "meshConfigMapName", value_name = "NAME")]
     mesh_config_map: Option<String>,
-    /// Not supported: no webhook is called for its templates
+    /// Not supported: templates are not read from a webhook
     #[arg(long = "webhookConfig", value_name = "NAME", hide = true)]
     webhook_config: Option<String>,
     /// Revision of the control plane
@@ -51,21 +55,18 @@ pub(super) struct Flags {
     /// Namespace of the control plane
     #[arg(long = "istioNamespace", short = 'i', env = "ISTIO_NAMESPACE", default_value = "istio-system")]
     istio_namespace: String,
-    /// kubeconfig of the cluster
-    #[arg(long, short = 'c', value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
-    #[arg(long)]
-    context: Option<String>,
-    /// Use the configuration that is compiled in, and ask no cluster
-    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "mesh_config_file", "values_file", "operator_file"])]
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    /// Use the configuration that is compiled in, without a cluster
+    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "mesh_config_file", "values_file", "operator_file", "inject_config_map", "mesh_config_map"])]
     built_in: bool,
-    /// Whether the cluster has native sidecars: true, false, or auto to ask it
+    /// Whether the cluster has native sidecars: true, false, or auto to read the versions of its nodes
     #[arg(long = "nativeSidecars", default_value = "auto", value_parser = ["true", "false", "auto"])]
     native_sidecars: String,
 }
 
-/// The injector and its facts about the cluster.
+/// The inputs of an injection: the injector with its configuration, the nodes' support of native sidecars, and a client
+/// of the cluster.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
     /// The support of native sidecars by node.
@@ -74,18 +75,26 @@ pub(super) struct Loaded {
     pub(super) client: Option<Client>,
 }
 
-/// The parts of the configuration from files.
+/// The parts of the configuration that files contain; `None` for parts without a file.
 #[derive(Default)]
 struct Files {
     settings: Option<Settings>,
     values: Option<Values>,
     mesh: Option<Mesh>,
+    /// `hub` and `tag` of an IstioOperator that contains no values. They replace those of the values from another
+    /// source.
+    image: Map<String, Value>,
 }
 
 impl Files {
     fn are_complete(&self) -> bool {
+        self.has_injection() && self.mesh.is_some()
+    }
+
+    /// Whether templates and values are complete.
+    fn has_injection(&self) -> bool {
         let needs_values = self.settings.as_ref().is_none_or(Settings::needs_values);
-        self.settings.is_some() && self.mesh.is_some() && (self.values.is_some() || !needs_values)
+        self.settings.is_some() && (self.values.is_some() || !needs_values)
     }
 }
 
@@ -96,8 +105,9 @@ impl Flags {
             return Err(Error::WebhookConfig);
         }
         let files = self.read_files()?;
+        self.check_maps(files.as_ref())?;
         let complete = self.built_in || files.as_ref().is_some_and(Files::are_complete);
-        // Creating a client may execute the kubeconfig's credential plugin.
+        // A client is created only if it is used, because its creation may execute the kubeconfig's credential plugin.
         let client = if complete && !needed { None } else { self.client(needed).await? };
         let config = match (files, &client) {
             _ if self.built_in => self.built_in_config()?,
@@ -111,6 +121,7 @@ impl Flags {
                 }
             },
             (None, None) => {
+                self.check_no_map()?;
                 self.warn("no cluster is known: using the configuration that is compiled in", streams);
                 self.built_in_config()?
             }
@@ -123,11 +134,34 @@ impl Flags {
         Ok(Loaded { injector: Injector::new(config), nodes, client })
     }
 
-    /// Creates a client for the named or inferred cluster; `None` if there is none and none is needed.
+    /// Returns an error if a flag names a ConfigMap whose parts are all in files, because the ConfigMap would not be
+    /// read.
+    fn check_maps(&self, files: Option<&Files>) -> Result<(), Error> {
+        let Some(files) = files else { return Ok(()) };
+        let injection = files.has_injection().then_some("--injectConfigFile and --valuesFile");
+        let mesh = files.mesh.is_some().then_some("--meshConfigFile or --operatorFileName");
+        match ((&self.inject_config_map, injection), (&self.mesh_config_map, mesh)) {
+            ((Some(_), Some(files)), _) => Err(Error::MapNotRead { flag: INJECT_MAP_FLAG, files }),
+            (_, (Some(_), Some(files))) => Err(Error::MapNotRead { flag: MESH_MAP_FLAG, files }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns an error if a flag names a ConfigMap although no cluster is known.
+    fn check_no_map(&self) -> Result<(), Error> {
+        let maps = [(&self.inject_config_map, INJECT_MAP_FLAG), (&self.mesh_config_map, MESH_MAP_FLAG)];
+        match maps.into_iter().find_map(|(name, flag)| Some((name.clone()?, flag))) {
+            Some((map, flag)) => Err(Error::MapWithoutCluster { flag, map }),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates a client for the cluster of the flags or of the environment; `None` if no client can be created and none
+    /// is `needed`.
     async fn client(&self, needed: bool) -> Result<Option<Client>, Error> {
-        match cluster::client(self.kubeconfig.as_deref(), self.context.as_deref()).await {
-            // A named cluster is never optional.
-            Err(error) if needed || self.kubeconfig.is_some() || self.context.is_some() => Err(error.into()),
+        match self.cluster.client().await {
+            // A cluster that the command line names must be accessible, even if it is not needed.
+            Err(error) if needed || self.cluster.is_given() => Err(error.into()),
             client => Ok(client.ok()),
         }
     }
@@ -174,7 +208,9 @@ impl Flags {
         let injection = text(&self.inject_config_file)?.map(|text| settings(&text));
         let values = text(&self.values_file)?.map(|text| Values::parse(&text));
         let mesh = text(&self.mesh_config_file)?.map(|text| Mesh::parse(&text));
+        let image = if operator.values.is_some() { Map::new() } else { operator.image };
         Ok(Some(Files {
+            image,
             settings: injection.transpose().map_err(wrong("--injectConfigFile"))?,
             values: operator.values.or(values.transpose().map_err(wrong("--valuesFile"))?),
             mesh: operator.mesh.or(mesh.transpose().map_err(wrong("--meshConfigFile"))?),
@@ -210,13 +246,14 @@ impl Flags {
                 Values::parse(&text).map_err(self.wrong(&injection))?
             }
         };
-        Ok(self.config(settings, values, mesh))
+        Ok(self.config(settings, values.with_global(files.image), mesh))
     }
 
-    /// Returns `None` if the cluster has no injection configuration and no ConfigMap is named.
+    /// Reads the cluster's injection configuration; `None` if the cluster has none and no flag names a ConfigMap.
     async fn read_cluster(&self, client: &Client) -> Result<Option<istio::Config>, Error> {
         let injection = self.injection_map();
-        if self.inject_config_map.is_none() && self.maps(client).find(&injection).await?.is_none() {
+        let is_named = self.inject_config_map.is_some() || self.mesh_config_map.is_some();
+        if !is_named && self.maps(client).find(&injection).await?.is_none() {
             return Ok(None);
         }
         self.complete(Files::default(), Some(client)).await.map(Some)
@@ -238,7 +275,8 @@ impl Flags {
     }
 }
 
-/// Parses a whole configuration or a single template. Only a configuration has its own keys at the start of a line.
+/// Parses a whole injection configuration or a single template. A text is a configuration if a line starts with one of
+/// the configuration's keys or with `{`.
 fn settings(text: &str) -> Result<Settings, istio::Error> {
     let whole = text.lines().any(|line| {
         ["templates:", "template:", "policy:", "{"].iter().any(|key| line.starts_with(key)) && !line.starts_with("{{")
@@ -254,6 +292,6 @@ mod tests {
     fn a_single_template_is_distinguished_from_a_configuration() {
         assert!(settings("policy: enabled\ntemplates:\n  sidecar: 'spec: {}'\n").is_ok());
         assert!(settings("{{- $x := 1 }}\nspec:\n  containers: []\n").is_ok());
-        assert!(settings("templates: [").is_err(), "a broken configuration is no template");
+        assert!(settings("templates: [").is_err(), "a broken configuration is not used as a template");
     }
 }

@@ -1,6 +1,7 @@
-//! Dapr's injection settings, with the names of Dapr's chart, and assumed facts about the cluster.
+//! Loads the settings of Dapr's injection from flags, with the names of Dapr's chart.
 //!
-//! Makes no requests to a cluster.
+//! Sends no requests to a cluster: the state that Dapr's injector reads from the cluster is taken from flags and the
+//! input documents, or assumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ fn variable(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Dapr's injection settings and the facts that need no cluster.
+/// Dapr's injection settings, and the state of the cluster that the injection assumes.
 pub(super) struct Loaded {
     pub(super) settings: Settings,
     trust: Trust,
@@ -46,7 +47,7 @@ pub(super) struct Loaded {
 }
 
 impl Flags {
-    /// Loads the settings for an injection. Components among the `documents` add their containers.
+    /// Loads the settings for an injection. Dapr's Components among the `documents` can add containers to the pods.
     pub(super) fn load(&self, documents: &[Value]) -> Result<Loaded, Error> {
         let path = self.dapr_trust_anchors.as_deref().ok_or(Error::NoTrustAnchors)?;
         self.load_with(self.dapr_image.clone(), text::read(path)?, documents)

@@ -1,101 +1,126 @@
 //! Formats the explanation of a pod as text or JSON.
 
-use std::fmt::{Display, Write as _};
-use std::net::IpAddr;
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::decision::{Explained, Injection, Redirection};
+use super::form::Detail;
+use super::next;
+use super::parameters::{Parameter, mode};
+use super::purpose::phrase;
+use crate::diagnostics::terminal::{Colour, Style, printable};
 use crate::netfilter::restore;
-use crate::plugin::SkipReason;
-use crate::redirect::{CidrSelector, DnsCapture, InterceptionMode, OwnerGroups, PortSelector, Redirect};
-use crate::rules::{Family, RuleSet};
+use crate::rules::{Family, RuleSet, Table};
 
-/// The explanation of a pod.
-pub(super) struct Explained {
-    /// `namespace/name`
-    pub(super) subject: String,
-    /// Addresses; none before the pod has a network.
-    pub(super) ips: Vec<IpAddr>,
-    /// Istio's sidecar.
-    pub(super) injection: Injection,
-    /// Dapr's sidecar, if the pod uses Dapr.
-    pub(super) dapr: Option<Injection>,
-    /// Warnings of the webhook.
-    pub(super) warnings: Vec<String>,
-    pub(super) redirection: Redirection,
-}
-
-/// The webhook's decision.
-pub(super) enum Injection {
-    /// The pod already has the sidecar.
-    Already,
-    Yes {
-        rule: &'static str,
-        reason: String,
-        added: Vec<String>,
-    },
-    No {
-        rule: &'static str,
-        reason: String,
-    },
-    /// The webhook refuses the pod.
-    Fails(String),
-}
-
-/// The plugin's decision.
-pub(super) enum Redirection {
-    Yes {
-        redirect: Box<Redirect>,
-        rules: RuleSet,
-        warnings: Vec<String>,
-    },
-    No(SkipReason),
-    /// The plugin refuses the pod's sandbox.
-    Fails(String),
-    /// The webhook refuses the pod, so the plugin is not called.
-    NoPod,
-}
+/// The width of the column of parameters' names, in characters.
+const NAMES: usize = 24;
+/// The maximum width of a column, in characters. A longer entry shifts the following columns of its line.
+const MAX_WIDTH: usize = 60;
 
 impl Explained {
-    /// Formats as text.
-    pub(super) fn text(&self) -> String {
-        let mut text = format!("pod {}\n", self.subject);
-        let _ = writeln!(text, "  injected:   {}", self.injection.sentence());
+    /// Formats the explanation as text. Names and values are escaped, because the pod's author can choose them.
+    pub(super) fn text(&self, detail: Detail, style: Style) -> String {
+        let mut text = style.paint(Colour::Bold, &format!("pod {}", printable(&self.subject()))).into_owned() + "\n";
+        let mut line = |name: &str, colour: Option<Colour>, value: &str| {
+            let value = printable(value);
+            let value = colour.map_or_else(|| value.to_string(), |colour| style.paint(colour, &value).into_owned());
+            let _ = writeln!(text, "  {:<11} {value}", format!("{name}:"));
+        };
+        line("injected", None, &self.injection.sentence());
         if let Some(dapr) = &self.dapr {
-            let _ = writeln!(text, "  dapr:       {}", dapr.sentence());
+            line("dapr", None, &dapr.sentence());
         }
-        for warning in &self.warnings {
-            let _ = writeln!(text, "  warning:    {warning}");
+        self.warnings.iter().for_each(|warning| line("warning", Some(Colour::Yellow), warning));
+        line("redirected", Some(self.redirection.colour()), &self.redirection.sentence());
+        if let Redirection::Yes { warnings, .. } = &self.redirection {
+            warnings.iter().for_each(|warning| line("warning", Some(Colour::Yellow), warning));
         }
-        let _ = writeln!(text, "  redirected: {}", self.redirection.sentence());
-        if let Redirection::Yes { redirect, rules, warnings } = &self.redirection {
-            for warning in warnings {
-                let _ = writeln!(text, "  warning:    {warning}");
-            }
-            text += "  parameters:\n";
-            for (name, value) in parameters(redirect) {
-                let _ = writeln!(text, "    {name:<24} {}", shown(&value));
-            }
-            for (family, title) in families(rules) {
-                let _ = writeln!(text, "  rules ({title}):");
-                for line in restore::render(rules, family).lines() {
-                    let _ = writeln!(text, "    {line}");
-                }
-            }
+        if let Some(live) = &self.live {
+            line("live", None, &live.sentence());
+        }
+        if let Some(failed) = &self.validation {
+            line("validation", Some(Colour::Red), &failed.sentence());
+        }
+        if let Some(difference) = self.difference() {
+            line("differs", Some(Colour::Red), &difference);
+        }
+        next::steps(self).iter().for_each(|step| line("next", None, step));
+        if let Redirection::Yes { parameters, rules, .. } = &self.redirection {
+            text += &parameter_lines(parameters, detail, style);
+            text += &rule_lines(rules, style);
         }
         text
     }
 
     /// Formats as JSON.
     pub(super) fn json(&self) -> Value {
-        let mut json =
-            json!({ "pod": self.subject, "injection": self.injection.json(), "redirection": self.redirection.json() });
+        let mut json = json!({ "pod": self.subject(), "injection": self.injection.json(), "redirection": self.redirection.json() });
         if let Some(dapr) = &self.dapr {
             json["dapr"] = dapr.json();
         }
+        if let Some(live) = &self.live {
+            json["live"] = live.json();
+            json["differs"] = json!(self.difference());
+        }
+        if let Some(failed) = &self.validation {
+            json["validation"] = failed.json();
+        }
         json["warnings"] = json!(self.warnings);
+        json["next"] = json!(next::steps(self));
         json
     }
+}
+
+/// Formats a table of name, value and source.
+fn parameter_lines(parameters: &[Parameter], detail: Detail, style: Style) -> String {
+    let values: Vec<String> = parameters.iter().map(|parameter| printable(&parameter.text()).into_owned()).collect();
+    let width = width(values.iter().map(String::as_str));
+    let mut text = "  parameters:\n".to_owned();
+    for (parameter, value) in parameters.iter().zip(values) {
+        let source = parameter.source.text();
+        let _ = writeln!(text, "    {:<NAMES$} {value:<width$}  {}", parameter.name, style.paint(Colour::Dim, &source));
+        if detail == Detail::Wide && !parameter.meaning().is_empty() {
+            let _ = writeln!(text, "    {:<NAMES$} {}", "", parameter.meaning());
+        }
+    }
+    text
+}
+
+/// Formats the rules of each address family in the form of `iptables-restore`, each with a phrase that explains it.
+fn rule_lines(rules: &RuleSet, style: Style) -> String {
+    let mut text = String::new();
+    for (family, title) in families(rules) {
+        let lines = explained_rules(rules, family);
+        let width = width(lines.iter().filter(|(_, phrase)| phrase.is_some()).map(|(line, _)| line.as_str()));
+        let _ = writeln!(text, "  rules ({title}):");
+        for (line, phrase) in lines {
+            let _ = match phrase {
+                None => writeln!(text, "    {line}"),
+                Some(phrase) => {
+                    writeln!(text, "    {line:<width$}  {}", style.paint(Colour::Dim, &format!("# {phrase}")))
+                }
+            };
+        }
+    }
+    text
+}
+
+fn width<'a>(column: impl Iterator<Item = &'a str>) -> usize {
+    column.map(|entry| entry.chars().count()).filter(|width| *width <= MAX_WIDTH).max().unwrap_or(0)
+}
+
+/// Returns the lines of `iptables-restore`. Each line that is a rule has a phrase that explains it.
+fn explained_rules(rules: &RuleSet, family: Family) -> Vec<(String, Option<String>)> {
+    // The tables, in the order in which `restore` formats them.
+    let tables = [Table::Mangle, Table::Nat, Table::Raw];
+    let mut phrases = tables.iter().flat_map(|table| rules.of(family).filter(|rule| rule.table == *table)).map(phrase);
+    let text = restore::render(rules, family);
+    let explained = text.lines().map(|line| {
+        let is_rule = line.starts_with("-A ") || line.starts_with("-I ");
+        (line.to_owned(), if is_rule { phrases.next() } else { None })
+    });
+    explained.collect()
 }
 
 impl Injection {
@@ -126,24 +151,37 @@ impl Redirection {
             Self::Yes { redirect, rules, .. } => {
                 format!("yes, by {} with {} rules", mode(redirect), rules.rules.len())
             }
-            Self::No(reason) => format!("no: {reason}"),
+            Self::No(reason) => format!("no: {reason} ({})", reason.meaning()),
             Self::Fails(error) => format!("it does not start: {error}"),
             Self::NoPod => "there is no pod".to_owned(),
         }
     }
 
+    fn colour(&self) -> Colour {
+        match self {
+            Self::Yes { .. } => Colour::Green,
+            Self::No(_) | Self::NoPod => Colour::Yellow,
+            Self::Fails(_) => Colour::Red,
+        }
+    }
+
     fn json(&self) -> Value {
         match self {
-            Self::Yes { redirect, rules, warnings } => {
-                let of = |(family, title): (Family, &str)| {
-                    let lines: Vec<String> = restore::render(rules, family).lines().map(str::to_owned).collect();
-                    (title.to_owned(), json!(lines))
+            Self::Yes { parameters, rules, warnings, .. } => {
+                let of = |(family, title): (Family, &str), part: &dyn Fn((String, Option<String>)) -> Value| {
+                    (title.to_owned(), explained_rules(rules, family).into_iter().map(part).collect::<Value>())
                 };
-                let parameters = parameters(redirect).into_iter().map(|(name, value)| (name.to_owned(), value));
+                let families = families(rules);
+                let lines = families.iter().map(|family| of(*family, &|(line, _)| json!(line)));
+                let phrases = families.iter().map(|family| of(*family, &|(_, phrase)| json!(phrase)));
+                let values = parameters.iter().map(|of| (of.name.to_owned(), of.value.clone()));
+                let sources = parameters.iter().map(|of| (of.name.to_owned(), of.source.json()));
                 json!({
                     "redirected": true, "warnings": warnings,
-                    "parameters": Value::Object(parameters.collect()),
-                    "rules": Value::Object(families(rules).into_iter().map(of).collect()),
+                    "parameters": Value::Object(values.collect()),
+                    "sources": Value::Object(sources.collect()),
+                    "rules": Value::Object(lines.collect()),
+                    "phrases": Value::Object(phrases.collect()),
                 })
             }
             Self::No(reason) => json!({ "redirected": false, "reason": reason.as_str() }),
@@ -158,69 +196,26 @@ fn families(rules: &RuleSet) -> Vec<(Family, &'static str)> {
     all.into_iter().filter(|(family, _)| *family == Family::V4 || rules.ipv6).collect()
 }
 
-fn mode(redirect: &Redirect) -> &'static str {
-    match redirect.mode {
-        InterceptionMode::Redirect => "REDIRECT",
-        InterceptionMode::Tproxy => "TPROXY",
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::SkipReason;
 
-/// Returns the parameters by their `istio-iptables` flag names.
-fn parameters(redirect: &Redirect) -> Vec<(&'static str, Value)> {
-    let ports = |ports: &PortSelector| match ports {
-        PortSelector::None => json!([]),
-        PortSelector::All => json!("*"),
-        PortSelector::List(ports) => list(ports),
-    };
-    let cidrs = |cidrs: &CidrSelector| match cidrs {
-        CidrSelector::None => json!([]),
-        CidrSelector::All => json!("*"),
-        CidrSelector::List(nets) => list(nets),
-    };
-    let groups = match &redirect.owner_groups {
-        OwnerGroups::AllBut(groups) if groups.is_empty() => json!("*"),
-        OwnerGroups::AllBut(groups) => json!({ "allBut": list(groups) }),
-        OwnerGroups::Only(groups) => list(groups),
-    };
-    let dns = match &redirect.dns {
-        DnsCapture::Off => json!(false),
-        DnsCapture::All => json!(true),
-        DnsCapture::Servers { v4, v6 } => {
-            json!(v4.iter().map(ToString::to_string).chain(v6.iter().map(ToString::to_string)).collect::<Vec<_>>())
+    #[test]
+    fn colours_are_only_in_the_style_that_has_them() {
+        let (namespace, name) = ("shop".to_owned(), "web".to_owned());
+        let redirection = Redirection::No(SkipReason::NoProxy);
+        let injection = Injection::No { rule: "policy", reason: "the policy says so".into() };
+        let (node, dapr, live, validation, ips, warnings) = (None, None, None, None, Vec::new(), Vec::new());
+        let pod = Explained { namespace, name, node, ips, injection, dapr, warnings, redirection, live, validation };
+        let plain = pod.text(Detail::Usual, Style::PLAIN);
+        assert!(!plain.contains('\u{1b}'), "{plain:?}");
+        let coloured = pod.text(Detail::Usual, Style::COLOURED);
+        assert!(coloured.contains("\u{1b}[1mpod shop/web\u{1b}[0m"), "{coloured:?}");
+        let mut bare = coloured.clone();
+        for code in ["\u{1b}[0m", "\u{1b}[1m", "\u{1b}[33m"] {
+            bare = bare.replace(code, "");
         }
-    };
-    vec![
-        ("interception-mode", json!(mode(redirect))),
-        ("proxy-port", json!(redirect.proxy_port.0)),
-        ("inbound-capture-port", json!(redirect.inbound_capture_port.0)),
-        ("proxy-uid", list(&redirect.proxy_uids)),
-        ("proxy-gid", list(&redirect.proxy_gids)),
-        ("inbound-ports", ports(&redirect.inbound_ports)),
-        ("inbound-ports-exclude", list(&redirect.inbound_ports_exclude)),
-        ("outbound-ports", list(&redirect.outbound_ports_include)),
-        ("outbound-ports-exclude", list(&redirect.outbound_ports_exclude)),
-        ("outbound-ranges", cidrs(&redirect.outbound_cidrs)),
-        ("outbound-ranges-exclude", list(&redirect.outbound_cidrs_exclude)),
-        ("outbound-owner-groups", groups),
-        ("exclude-interfaces", list(&redirect.exclude_interfaces)),
-        ("virtual-interfaces", list(&redirect.virtual_interfaces)),
-        ("capture-dns", dns),
-        ("dual-stack", json!(redirect.dual_stack)),
-        ("drop-invalid", json!(redirect.drop_invalid)),
-    ]
-}
-
-fn list<T: Display>(items: &[T]) -> Value {
-    items.iter().map(ToString::to_string).collect()
-}
-
-/// Formats a value of [`parameters`] as text.
-fn shown(value: &Value) -> String {
-    match value {
-        Value::Array(items) if items.is_empty() => "none".to_owned(),
-        Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(","),
-        Value::String(text) => text.clone(),
-        Value::Object(map) => format!("all but {}", map.values().map(shown).collect::<Vec<_>>().join(",")),
-        other => other.to_string(),
+        assert_eq!(bare, plain);
     }
 }

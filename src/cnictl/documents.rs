@@ -1,6 +1,6 @@
-//! Splits a text into documents and replaces changed ones; others keep their text.
+//! Splits a text into YAML documents and replaces the documents that change; all other documents keep their text.
 //!
-//! `kube_inject` and `dapr_inject` call it and provide the change.
+//! `kube_inject` and `dapr_inject` call [`each`] with a function that changes a document.
 
 use serde_json::Value;
 

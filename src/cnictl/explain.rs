@@ -3,30 +3,55 @@
 //! Calls the functions of the webhook and the plugin. A pod without a sidecar is injected first, as the webhook would.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use serde_json::{Value, json};
+use clap::{Args, Subcommand};
+use kube::Client;
+use serde_json::Value;
 
-use super::configuration::{self, Loaded, in_time};
-use super::describe::{Explained, Injection, Redirection};
-use super::{Error, Streams, dapr, documents, text};
+use super::configuration::{self, Loaded};
+use super::decision::{Explained, Injection, Redirection, redirect};
+use super::form::Output;
+use super::live::Live;
+use super::validation::FailedValidation;
+use super::workload::{Workload, pods_of, read_pod};
+use super::{Error, Streams, add, dapr, documents, status, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
 use crate::inject::istio::{Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
-use crate::plugin::{self, Verdict};
-use crate::pod::PodFacts;
-use crate::rules;
+
+const EXAMPLES: &str = "Examples:
+    istio-cnictl explain web-0 -n shop
+    istio-cnictl explain deployment/web -n shop
+    istio-cnictl explain pod deployment.yaml --builtIn -o wide
+    istio-cnictl explain node worker-1
+    istio-cnictl explain add --stdin stdin.json --environment environ --filename pod.yaml";
 
 #[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
 pub struct Flags {
+    #[command(subcommand)]
+    subject: Option<Subject>,
+    #[command(flatten)]
+    pod: Box<PodFlags>,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Subject {
+    /// Explain pods and workloads of files, standard input or the cluster; as without `pod`
+    Pod(Box<PodFlags>),
+    /// Explain the state of a node: its agent, its pods by verdict and reason, and the next steps
+    Node(status::NodeFlags),
+    /// Explain the plugin's decision on a saved call: its environment and standard input
+    Add(Box<add::Flags>),
+}
+
+#[derive(Debug, Clone, Args)]
+struct PodFlags {
     #[command(flatten)]
     pods: Pods,
-    /// Text for people, or JSON
-    #[arg(long, short, default_value = "text")]
+    #[command(flatten)]
     output: Output,
 }
 
@@ -36,7 +61,7 @@ pub(super) struct Pods {
     /// File of pods, or of workloads with a template of pods; `-` is standard input
     #[arg(long, short, value_name = "FILE", conflicts_with = "pod")]
     filename: Option<PathBuf>,
-    /// A pod of the cluster
+    /// A pod of the cluster, or a workload as `deployment/NAME`; or `-`, another path with a slash, or a name that ends with .yaml, .yml or .json, for a file
     #[arg(value_name = "POD")]
     pod: Option<String>,
     /// The pod's namespace, where it names none
@@ -51,89 +76,108 @@ pub(super) struct Pods {
     dapr: dapr::Flags,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    Text,
-    Json,
+pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
+    match &flags.subject {
+        Some(Subject::Add(flags)) => add::run(flags, streams).await,
+        Some(Subject::Node(flags)) => status::explain_node(flags, &mut streams).await,
+        Some(Subject::Pod(flags)) => flags.run(&mut streams).await,
+        None => flags.pod.run(&mut streams).await,
+    }
 }
 
-pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), Error> {
-    let explained = flags.pods.explain(&mut streams).await?;
-    let answer = match flags.output {
-        Output::Text => explained.iter().map(Explained::text).collect::<Vec<_>>().join("\n"),
-        Output::Json => text::json(&explained.iter().map(Explained::json).collect::<Vec<Value>>())?,
-    };
-    text::write(None, &answer, &mut streams)
+impl PodFlags {
+    async fn run(&self, streams: &mut Streams<'_>) -> Result<(), Error> {
+        let (mut explained, client) = self.pods.read(streams).await?;
+        // A pod of a workload's template has no node, like a pod that is not scheduled yet: no agent has a state of it.
+        for pod in &mut explained {
+            if let (Some(client), Some(node)) = (&client, &pod.node) {
+                pod.live = Some(Live::request(client.clone(), node, &pod.subject()).await);
+            }
+        }
+        self.output.write(&explained, Explained::text, Explained::json, streams)
+    }
+}
+
+/// The source of the pods that the command line names.
+enum Named<'a> {
+    File(&'a Path),
+    Pod(&'a str),
+    Workload(Workload<'a>),
 }
 
 impl Pods {
-    /// Reads the pods, and decides on the injection and redirection of each; at least one.
+    /// Reads the pods, and decides on the injection and redirection of each. Returns at least one explanation.
     pub(super) async fn explain(&self, streams: &mut Streams<'_>) -> Result<Vec<Explained>, Error> {
-        let loaded = self.configuration.load(self.pod.is_some(), streams).await?;
-        let documents = match (&self.pod, &loaded.client) {
-            (Some(name), Some(client)) => vec![live(client.clone(), &self.namespace, name).await?],
-            _ => documents::all(&text::read_or_input(self.filename.as_deref().ok_or(Error::NoFile)?, streams)?)?,
+        Ok(self.read(streams).await?.0)
+    }
+
+    /// Like [`Self::explain`], and also returns the client of the cluster if the pods are from the cluster.
+    async fn read(&self, streams: &mut Streams<'_>) -> Result<(Vec<Explained>, Option<Client>), Error> {
+        let named = self.named()?;
+        let loaded = self.configuration.load(!matches!(named, Named::File(_)), streams).await?;
+        let (documents, client) = match (named, loaded.client.clone()) {
+            (Named::File(path), _) => (documents::all(&text::read_or_input(path, streams)?)?, None),
+            (_, None) => return Err(Error::NoFile),
+            (Named::Pod(name), Some(client)) => {
+                (vec![read_pod(client.clone(), &self.namespace, name).await?], Some(client))
+            }
+            (Named::Workload(workload), Some(client)) => {
+                (vec![workload.read(client.clone(), &self.namespace).await?], Some(client))
+            }
         };
         let injectors = Injectors { dapr: self.dapr.load_to_explain(&documents)?, istio: loaded };
         let pods: Vec<Value> = documents.into_iter().flat_map(pods_of).collect();
         if pods.is_empty() {
             return Err(Error::NoPod { number: 1 });
         }
-        pods.iter().map(|pod| explain(pod, self, &injectors)).collect()
+        let explained = pods.iter().map(|pod| explain(pod, self, &injectors)).collect::<Result<_, _>>()?;
+        Ok((explained, client))
+    }
+
+    fn named(&self) -> Result<Named<'_>, Error> {
+        let name = match (&self.filename, &self.pod) {
+            (Some(path), _) => return Ok(Named::File(path)),
+            (None, Some(name)) => name,
+            (None, None) => return Err(Error::NoFile),
+        };
+        if name == "-" || is_document(name) {
+            return Ok(Named::File(Path::new(name)));
+        }
+        Ok(match (Workload::parse(name), name.strip_prefix("pod/")) {
+            (Some(workload), _) => Named::Workload(workload),
+            (None, Some(pod)) => Named::Pod(pod),
+            (None, None) if name.contains('/') => Named::File(Path::new(name)),
+            (None, None) => Named::Pod(name),
+        })
     }
 }
 
-async fn live(client: kube::Client, namespace: &str, name: &str) -> Result<Value, Error> {
-    let pods = Api::<Pod>::namespaced(client, namespace);
-    let pod = in_time(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
-    serde_json::to_value(pod).map_err(Error::Json)
+fn is_document(name: &str) -> bool {
+    [".yaml", ".yml", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// The injectors.
+/// The injectors of Istio's and of Dapr's sidecar.
 struct Injectors {
     istio: Loaded,
     dapr: dapr::Loaded,
 }
 
-/// Returns the pods of a document: itself, its items or its template.
-fn pods_of(document: Value) -> Vec<Value> {
-    if let Some(items) = document.get("items").and_then(Value::as_array) {
-        return items.iter().cloned().flat_map(pods_of).collect();
-    }
-    let templates = ["/spec/jobTemplate/spec/template", "/spec/template"];
-    match templates.iter().find_map(|pointer| document.pointer(pointer)) {
-        Some(template) => {
-            let mut pod = template.clone();
-            // A template has no name, so the workload's name identifies it.
-            let (name, namespace) = (&document["metadata"]["name"], &document["metadata"]["namespace"]);
-            if let Some(metadata) = pod.as_object_mut().map(|pod| pod.entry("metadata").or_insert_with(|| json!({})))
-                && let Some(metadata) = metadata.as_object_mut()
-            {
-                metadata.insert("name".to_owned(), name.clone());
-                metadata.insert("namespace".to_owned(), namespace.clone());
-                metadata.retain(|_, value| !value.is_null());
-            }
-            vec![pod]
-        }
-        None if document.pointer("/spec/containers").is_some() => vec![document],
-        None => Vec::new(),
-    }
-}
-
 fn explain(pod: &Value, flags: &Pods, injectors: &Injectors) -> Result<Explained, Error> {
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(&flags.namespace);
     let name = ["name", "generateName"].iter().find_map(|key| pod["metadata"][*key].as_str()).unwrap_or("?");
-    let subject = format!("{namespace}/{name}");
     let mut warnings = Vec::new();
-    let (injection, pod) = inject_istio(pod, namespace, &injectors.istio, &mut warnings);
-    let (dapr, pod) = inject_dapr(pod, namespace, &injectors.dapr, &mut warnings)?;
+    let (injection, injected) = inject_istio(pod, namespace, &injectors.istio, &mut warnings);
+    let (dapr, injected) = inject_dapr(injected, namespace, &injectors.dapr, &mut warnings)?;
     let fails = |injection: &Injection| matches!(injection, Injection::Fails(_));
     let refused = fails(&injection) || dapr.as_ref().is_some_and(fails);
-    let redirection = if refused { Redirection::NoPod } else { redirect(&pod, flags.ipv6)? };
-    Ok(Explained { subject, ips: ips(&pod), injection, dapr, warnings, redirection })
+    let redirection = if refused { Redirection::NoPod } else { redirect(&injected, pod, flags.ipv6)? };
+    let (namespace, name, ips) = (namespace.to_owned(), name.to_owned(), ips(&injected));
+    let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
+    let validation = FailedValidation::of(pod);
+    Ok(Explained { namespace, name, node, ips, injection, dapr, warnings, redirection, live: None, validation })
 }
 
-/// Returns the addresses of a pod that has a network.
+/// Returns the pod's addresses; none before the pod has a network.
 fn ips(pod: &Value) -> Vec<IpAddr> {
     let all = pod["status"]["podIPs"].as_array().into_iter().flatten();
     all.filter_map(|entry| entry["ip"].as_str()?.parse().ok()).collect()
@@ -193,19 +237,4 @@ fn added(before: &Value, after: &Value) -> Vec<String> {
     };
     let injectors = names(before);
     names(after).into_iter().filter(|name| !injectors.contains(name)).collect()
-}
-
-/// Returns the plugin's decision.
-fn redirect(pod: &Value, ipv6: bool) -> Result<Redirection, Error> {
-    let facts = PodFacts::from_pod_json(pod.to_string().as_bytes())?;
-    Ok(match plugin::of_pod(&facts) {
-        Err(error) => Redirection::Fails(error.to_string()),
-        Ok(Verdict::Skip(reason)) => Redirection::No(reason),
-        Ok(Verdict::Redirect { redirect, warnings }) => {
-            let built = rules::build(&redirect, ipv6);
-            let warnings = warnings.iter().map(ToString::to_string);
-            let warnings = warnings.chain(built.warnings.iter().map(ToString::to_string)).collect();
-            Redirection::Yes { redirect, rules: built.rules, warnings }
-        }
-    })
 }

@@ -5,9 +5,18 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Error, Streams};
+use crate::diagnostics::terminal::{is_unprintable, printable};
+use crate::inject::write as yaml_document;
+
+/// The output format of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    Text,
+    Json,
+}
 
 /// The size limit of a file in bytes.
 const MAX_SIZE: u64 = 64 << 20;
@@ -40,7 +49,34 @@ pub(super) fn write(path: Option<&Path>, text: &str, streams: &mut Streams<'_>) 
 
 /// Formats values as indented JSON, with a final newline.
 pub(super) fn json(values: &[Value]) -> Result<String, Error> {
-    Ok(serde_json::to_string_pretty(values).map_err(Error::Json)? + "\n")
+    let text = serde_json::to_string_pretty(values).map_err(Error::Json)? + "\n";
+    // JSON contains unprintable characters only within strings, apart from line breaks, so each escape is within a
+    // string.
+    let escaped = |c: char| match c {
+        c if c != '\n' && is_unprintable(c) => format!("\\u{:04x}", u32::from(c)),
+        c => c.to_string(),
+    };
+    Ok(if text.contains(|c| c != '\n' && is_unprintable(c)) { text.chars().map(escaped).collect() } else { text })
+}
+
+/// Formats values as YAML documents, in whose strings characters that could control a terminal are escaped.
+pub(super) fn yaml(values: impl Iterator<Item = Value>) -> Result<String, Error> {
+    let texts: Vec<String> = values.map(|value| yaml_document(visible(value))).collect::<Result<_, _>>()?;
+    let text = texts.concat();
+    Ok(text.strip_suffix("---\n").unwrap_or(&text).to_owned())
+}
+
+/// Escapes the strings of a value.
+fn visible(value: Value) -> Value {
+    match value {
+        Value::String(text) => printable(&text).into(),
+        Value::Array(items) => items.into_iter().map(visible).collect(),
+        Value::Object(map) => {
+            let entry = |(key, value): (String, Value)| (printable(&key).into_owned(), visible(value));
+            Value::Object(map.into_iter().map(entry).collect::<Map<_, _>>())
+        }
+        other => other,
+    }
 }
 
 fn read_limited(from: impl Read) -> io::Result<String> {

@@ -9,17 +9,24 @@ use std::path::{Path, PathBuf};
 use clap::{ArgGroup, Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::describe::{Explained, Redirection};
-use super::explain::{Output, Pods};
+use super::decision::{Explained, Redirection};
+use super::explain::Pods;
+use super::text::Output;
 use super::{Error, Streams, text};
 use crate::contract::port;
 use crate::converge;
+use crate::diagnostics::terminal::printable;
 use crate::netfilter::restore;
 use crate::netns::{Netns, addresses};
 use crate::rules::Proto;
 use crate::trace::{Connection, Direction, EPHEMERAL_PORT, Effect, Hop, Ruleset, Trace, Verdict, trace};
 
+const EXAMPLES: &str = "Examples:
+    istio-cnictl trace web-0 -n shop --outbound 198.51.100.7:80
+    istio-cnictl trace --netns /proc/4711/ns/net --inbound 10.0.0.7:8080 --all";
+
 #[derive(Debug, Clone, Args)]
+#[command(after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("direction").args(["inbound", "outbound"])))]
 #[command(group(ArgGroup::new("source_of_rules").args(["rules", "netns"]).conflicts_with_all(["filename", "pod"])))]
 pub struct Flags {
@@ -65,9 +72,9 @@ enum Protocol {
     Udp,
 }
 
-/// The rules of one origin.
+/// The rules of one pod, of one file, or of one backend in a netns.
 struct Source {
-    /// The pod, file or netns and backend.
+    /// The name of the pod, of the file, or of netns and backend, for messages.
     name: String,
     /// The pod's own addresses, as far as they are known.
     ips: Vec<IpAddr>,
@@ -75,9 +82,9 @@ struct Source {
 }
 
 enum Rules {
-    /// As `iptables-save` prints them.
+    /// The rules in the format of `iptables-save`.
     Text(String),
-    /// The pod has none, for this reason.
+    /// The pod has no rules, for this reason.
     None(String),
 }
 
@@ -85,11 +92,11 @@ pub(super) async fn run(flags: &Flags, mut streams: Streams<'_>) -> Result<(), E
     let destination = flags.inbound.or(flags.outbound).ok_or(Error::NoConnection)?;
     let sources = flags.sources(destination, &mut streams).await?;
     let traced = sources.iter().map(|source| flags.trace(source, destination)).collect::<Result<Vec<_>, _>>()?;
-    let answer = match flags.output {
+    let output = match flags.output {
         Output::Text => traced.iter().map(|traced| traced.text(flags.all)).collect::<Vec<_>>().join("\n"),
         Output::Json => text::json(&traced.iter().map(Traced::json).collect::<Vec<Value>>())?,
     };
-    text::write(None, &answer, &mut streams)
+    text::write(None, &output, &mut streams)
 }
 
 impl Flags {
@@ -132,7 +139,8 @@ impl Flags {
             Protocol::Tcp => Proto::Tcp,
             Protocol::Udp => Proto::Udp,
         };
-        // The kernel connects to the pod's own addresses from the same address; others are of TEST-NET-1 and 2001:db8::.
+        // For a connection to one of the pod's own addresses, the kernel chooses the same address as the source. Other
+        // connections get a source that no rule names, from TEST-NET-1 or 2001:db8::.
         let assumed = match destination.ip() {
             own if is_own && self.outbound.is_some() => own,
             IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
@@ -143,7 +151,7 @@ impl Flags {
     }
 }
 
-/// Reads the rules of a netns from the kernel, of each backend that holds some.
+/// Reads the rules of a netns from the kernel, for each backend that has rules in it.
 fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
     let family = crate::trace::family(destination);
     let read = || Ok::<_, converge::Error>((addresses::read()?, converge::saved(family)?));
@@ -158,11 +166,12 @@ fn live(path: &Path, destination: SocketAddr) -> Result<Vec<Source>, Error> {
 }
 
 fn of_pod(pod: Explained, destination: SocketAddr) -> Source {
+    let name = format!("pod {}", pod.subject());
     let rules = match pod.redirection {
         Redirection::Yes { rules, .. } => Rules::Text(restore::render(&rules, crate::trace::family(destination))),
         other => Rules::None(other.sentence()),
     };
-    Source { name: format!("pod {}", pod.subject), ips: pod.ips, rules }
+    Source { name, ips: pod.ips, rules }
 }
 
 /// A connection and its path.
@@ -175,10 +184,10 @@ struct Traced {
 
 impl Traced {
     fn text(&self, all: bool) -> String {
-        let mut text = format!("{}\n  {}\n", self.source, described(&self.connection));
+        let mut text = format!("{}\n  {}\n", printable(&self.source), described(&self.connection));
         match &self.result {
             Err(reason) => {
-                let _ = writeln!(text, "  not redirected: {reason}");
+                let _ = writeln!(text, "  not redirected: {}", printable(reason));
             }
             Ok(Trace { hops, verdict }) => {
                 let shown = hops.iter().filter(|hop| all || !matches!(hop.effect, Effect::NoMatch { .. }));
@@ -226,6 +235,7 @@ fn columns(hops: &[&Hop]) -> String {
     for hop in hops {
         let number = hop.number.map_or_else(String::new, |number| number.to_string());
         let (effect, Hop { table, chain, rule, .. }) = (effect(&hop.effect), hop);
+        let rule = printable(rule);
         let _ = writeln!(text, "  {table:<6} {chain:<chain_width$} {number:>3}  {effect:<effect_width$}  {rule}");
     }
     text
@@ -281,7 +291,7 @@ fn sentence(verdict: &Verdict, connection: &Connection) -> String {
         }
         Verdict::Rewritten { to } => format!("sent to {to} instead, by a rule that is not Istio's"),
         Verdict::Dropped => "dropped".to_owned(),
-        Verdict::Undetermined => "undetermined: the last rule depends on what only the kernel knows".to_owned(),
+        Verdict::Undetermined => "undetermined: the last rule depends on state that only the kernel has".to_owned(),
     }
 }
 

@@ -1,22 +1,20 @@
-//! Removes from a netns what [`apply`](super::apply) may have added.
+//! Removes from a netns the entries that [`apply`](super::apply) may have added.
 
 use super::retry::retry_on_contention;
-use super::{Error, apply_plan};
+use super::{Desired, Error, apply_plan};
 use crate::netfilter::{self, Backend, KernelFacts, Live, Session};
-use crate::netns::routes::{self, MarkRoute};
-use crate::redirect::{InterceptionMode, Redirect};
-use crate::rules;
+use crate::netns::routes;
 
 /// The extent of a [`cleanup`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cleanup {
     /// Rules of every backend, routes and addresses are removed.
     Complete,
-    /// The netns has tables of iptables-legacy, whose programs are not installed: rules in those tables stay. None of them is
-    /// `mangle`, so no rule of TPROXY stays. Everything else is removed.
+    /// The netns has tables of iptables-legacy, whose programs are not installed: rules in those tables stay. None of
+    /// them is `mangle`, so no rule of TPROXY stays. Everything else is removed.
     LegacyUnread,
-    /// As [`Cleanup::LegacyUnread`], but one of the tables is `mangle`: the routes stay, because rules of TPROXY that may be in
-    /// it send packets there.
+    /// As [`Cleanup::LegacyUnread`], but one of the tables is `mangle`: the routes stay, because rules of TPROXY that
+    /// may be in that table send packets to these routes.
     MangleUnread,
 }
 
@@ -30,24 +28,24 @@ impl Cleanup {
     }
 }
 
-/// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns without
-/// such entries is not changed.
-pub fn cleanup(redirect: &Redirect) -> Result<Cleanup, Error> {
+/// Removes everything that [`apply`](super::apply) may have added, with any backend whose tables can be read. A netns
+/// without such entries is not changed.
+pub fn cleanup<'a>(desired: impl Into<Desired<'a>>) -> Result<Cleanup, Error> {
+    let desired = desired.into();
     let facts = netfilter::probe()?;
     let extent = Cleanup::of(&facts, netfilter::legacy_mangle_in_use());
     let nft = [Backend::IptablesNft, Backend::NativeFallback].into_iter().filter(|_| facts.nf_tables);
     let is_readable = facts.legacy_in_use && extent == Cleanup::Complete;
-    nft.chain(is_readable.then_some(Backend::IptablesLegacy)).try_for_each(|backend| remove(redirect, backend))?;
+    nft.chain(is_readable.then_some(Backend::IptablesLegacy)).try_for_each(|backend| remove(desired, backend))?;
     if extent != Cleanup::MangleUnread {
-        routes::remove(MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table })?;
+        routes::remove(desired.former_routes())?;
     }
     Ok(extent)
 }
 
-/// Removes a backend's rules. TPROXY's rules in built-in chains include all of REDIRECT's, so they cover either mode.
-pub(super) fn remove(redirect: &Redirect, backend: Backend) -> Result<(), Error> {
-    let any_mode = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
-    let former = rules::build(&any_mode, true).rules;
+/// Removes a backend's rules.
+pub(super) fn remove(desired: Desired<'_>, backend: Backend) -> Result<(), Error> {
+    let former = desired.former();
     let mut session = Session::new(backend);
     retry_on_contention(|| {
         let live = session.observe()?;

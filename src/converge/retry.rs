@@ -1,13 +1,13 @@
-//! Retries an attempt that another writer of the same netns interfered with. Other errors are the caller's.
+//! Retries an attempt that failed because another process changed the rules of the same netns.
 
 use super::Error;
 use crate::netfilter::{self, Retry};
 
-/// Maximum number of attempts if other writers change the rules.
+/// Maximum number of attempts if other writers change the rules. The error of the last attempt is returned.
 const ATTEMPTS: usize = 5;
 
-/// Retries when another writer changed the ruleset between our read and our write. A restore may also fail because that
-/// writer deleted a rule that it was to delete.
+/// Calls `attempt` again if another writer changed the ruleset between our read and our write. A restore may also fail
+/// because that writer deleted a rule that the restore was to delete. Other errors are returned.
 pub(super) fn retry_on_contention<T>(mut attempt: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 1..ATTEMPTS {
         match attempt() {
@@ -24,7 +24,7 @@ pub(super) fn retry_on_contention<T>(mut attempt: impl FnMut() -> Result<T, Erro
 mod tests {
     use super::*;
 
-    /// The number of attempts that end with `error` each time.
+    /// Returns the number of attempts that are made if each attempt ends with `error`.
     fn attempts(error: impl Fn() -> netfilter::Error) -> usize {
         let mut count = 0;
         let last = retry_on_contention(|| -> Result<(), Error> {

@@ -4,18 +4,18 @@
 
 use std::net::IpAddr;
 
-use super::{Error, Options, Warning};
+use super::desired::{Desired, NetnsFacts};
+use super::{Error, Options};
 use crate::netfilter::{self, Backend, Difference, Live, Session};
-use crate::netns::{HostAddresses, addresses};
-use crate::redirect::Redirect;
-use crate::rules::{self, Built, Family};
+use crate::netns::addresses;
+use crate::rules::{Built, Family};
 
 /// The state of the calling thread's netns; valid only in that netns.
 #[derive(Debug)]
 pub struct View {
     pub(super) options: Options,
     addresses: Vec<IpAddr>,
-    /// iptables-legacy has tables in this family.
+    /// Whether iptables-legacy has IPv4 tables; `legacy_v6` is the same for IPv6.
     legacy_v4: bool,
     legacy_v6: bool,
     observed: Observation,
@@ -25,7 +25,7 @@ pub struct View {
 #[derive(Debug)]
 pub(super) struct Observation {
     pub(super) session: Session,
-    /// Valid for one comparison, because rules may change. None if it must be read.
+    /// The live rules. They are used for one comparison only, because they may change; `None`: they must be read.
     live: Option<Result<Live, netfilter::Error>>,
 }
 
@@ -43,41 +43,28 @@ impl Observation {
 impl View {
     /// Reads addresses and rules. A backend's failure becomes an error only when its rules are needed.
     pub fn take(options: Options) -> Result<Self, Error> {
-        let addresses = addresses::read()?;
+        Ok(Self::with_addresses(addresses::read()?, options))
+    }
+
+    /// Like [`take`](Self::take), of a netns that is to be treated as if it had these addresses.
+    pub fn with_addresses(addresses: Vec<IpAddr>, options: Options) -> Self {
         let legacy_v4 = netfilter::legacy_in_use(Family::V4);
         let legacy_v6 = addresses.iter().any(IpAddr::is_ipv6) && netfilter::legacy_in_use(Family::V6);
         let mut session = Session::new(netfilter::presume(options.native_nftables, options.forced, legacy_v4));
         // A pod that needs no rules must not cost a run of iptables-legacy's programs.
         let live = (session.backend() != Backend::IptablesLegacy).then(|| session.observe());
-        Ok(Self { options, addresses, legacy_v4, legacy_v6, observed: Observation { session, live } })
+        Self { options, addresses, legacy_v4, legacy_v6, observed: Observation { session, live } }
     }
 
-    /// Reduces the view to what this pod needs: its families, and the state of its backend.
-    pub(super) fn for_pod(self, redirect: &Redirect) -> Result<(NetnsFacts, Observation), Error> {
+    /// Determines what converging this pod needs: the properties of its netns, and the observed rules of the presumed
+    /// backend.
+    pub(super) fn for_pod(self, desired: Desired<'_>) -> Result<(NetnsFacts, Observation), Error> {
         let Self { options, addresses, legacy_v4, legacy_v6, observed } = self;
-        let host = addresses::families(&addresses, redirect.dual_stack)?;
-        let legacy_in_use = legacy_v4 || host.ipv6 && legacy_v6;
+        let netns = desired.facts(&addresses)?;
+        let legacy_in_use = legacy_v4 || netns.ipv6 && legacy_v6;
         let presumed = netfilter::presume(options.native_nftables, options.forced, legacy_in_use);
         let observed = if presumed == observed.session.backend() { observed } else { Observation::new(presumed) };
-        Ok((NetnsFacts { host }, observed))
-    }
-}
-
-/// The properties of a netns that determine its rules and backend besides the [`Redirect`].
-pub(super) struct NetnsFacts {
-    host: HostAddresses,
-}
-
-impl NetnsFacts {
-    /// Reads whether iptables-legacy has tables of these families; an earlier attempt may have created them.
-    fn legacy_in_use(&self) -> bool {
-        netfilter::legacy_in_use(Family::V4) || self.host.ipv6 && netfilter::legacy_in_use(Family::V6)
-    }
-
-    /// Returns the traffic that rules for these families do not redirect.
-    pub(super) fn warnings(&self, ipv6: bool, built: Vec<rules::Warning>) -> Vec<Warning> {
-        let spared = self.host.ipv6_address.filter(|_| !ipv6).map(Warning::Ipv6NotRedirected);
-        built.into_iter().map(Warning::Rules).chain(spared).collect()
+        Ok((netns, observed))
     }
 }
 
@@ -93,27 +80,33 @@ pub(super) struct Comparison {
 
 /// Builds the desired state and reads the observed one.
 pub(super) fn compare(
-    redirect: &Redirect,
+    desired: Desired<'_>,
     netns: &NetnsFacts,
     observed: &mut Observation,
 ) -> Result<Comparison, Error> {
     let live = observed.live()?;
-    let others = others(&live, netns.legacy_in_use())?;
+    let others = others(&live, legacy_in_use(netns))?;
     let former = others.iter().filter(|live| live.is_programmed()).map(|live| live.backend).collect();
-    let ipv6 = netns.host.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
-    Ok(Comparison { ipv6, built: rules::build(redirect, ipv6), live, former })
+    let ipv6 = netns.ipv6 || live.covers_ipv6() || others.iter().any(Live::covers_ipv6);
+    Ok(Comparison { ipv6, built: desired.build(ipv6), live, former })
 }
 
-/// Fails with [`netfilter::Error::Contended`] unless a second read of differing tables yields the same.
+/// Fails with [`netfilter::Error::Contended`] if the observed tables differ from the desired ones and a second read
+/// does not yield the same tables.
 ///
-/// With eight ADDs at once in a netns, a dump of nf_tables was observed to repeat a chain's last rule although the
-/// generation had not changed; the rule that was deleted as surplus was the only one.
+/// With eight ADDs at once in a netns, a dump of nf_tables was observed to contain a chain's last rule twice, although
+/// the chain had it once and the generation had not changed. Deleting the apparent duplicate deleted the only copy.
 pub(super) fn confirm(live: &Live, difference: &Difference) -> Result<(), Error> {
     let is_dump = live.backend != Backend::IptablesLegacy;
     if is_dump && matches!(difference, Difference::Differs(_)) && Session::new(live.backend).observe()? != *live {
         return Err(netfilter::Error::Contended.into());
     }
     Ok(())
+}
+
+/// Reads whether iptables-legacy has tables of the families of a netns; an earlier attempt may have created them.
+fn legacy_in_use(netns: &NetnsFacts) -> bool {
+    netfilter::legacy_in_use(Family::V4) || netns.ipv6 && netfilter::legacy_in_use(Family::V6)
 }
 
 /// Reads the tables of other backends, if there are any.
@@ -129,7 +122,8 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
     if legacy_in_use {
         match observe(Backend::IptablesLegacy) {
             Ok(legacy) => others.push(legacy),
-            // The tables cannot be read, and nobody can have written them from here.
+            // The tables cannot be read without the programs of iptables-legacy. They count as tables without Istio's
+            // rules, because this program needs the same programs to write rules to them.
             Err(netfilter::Error::NoProgram { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -137,8 +131,8 @@ fn others(live: &Live, legacy_in_use: bool) -> Result<Vec<Live>, netfilter::Erro
     Ok(others)
 }
 
-/// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: of each backend
-/// that holds rules of Istio, else of nf_tables.
+/// Reads the rules that apply to a family in the calling thread's netns, as `iptables-save` prints them: of each
+/// backend that holds rules of Istio, else of nf_tables.
 pub fn saved(family: Family) -> Result<Vec<(Backend, String)>, Error> {
     let first = of_nf_tables(Session::new(Backend::IptablesNft).observe())?;
     let legacy_in_use = netfilter::legacy_in_use(family);
@@ -152,7 +146,8 @@ pub fn saved(family: Family) -> Result<Vec<(Backend, String)>, Error> {
     Ok(shown.map(|live| (live.backend, live.save(family))).collect())
 }
 
-/// Treats a permanent error as a kernel without nf_tables and so without its tables; a temporary error implies nothing.
+/// Returns none for a permanent error, which means that the kernel has no nf_tables, and so no such tables. A temporary
+/// error does not mean that, and is returned.
 fn of_nf_tables(observed: Result<Live, netfilter::Error>) -> Result<Option<Live>, netfilter::Error> {
     match observed {
         Err(error) if !error.is_temporary() => Ok(None),

@@ -16,7 +16,8 @@ use crate::pod::PodName;
 
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The interval between two attempts: an API server that starts refuses accounts that it has not loaded yet.
+/// The interval between two attempts. A refusal may be temporary: an API server that is starting refuses accounts that
+/// it has not loaded yet.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of attempts before a refusal or a failure is final.
 const ATTEMPTS: usize = 3;
@@ -26,7 +27,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The subject of a query: the daemon's pod, its node and its DaemonSet.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
-    /// Namespace of pod and DaemonSet; empty: that of the account.
+    /// Namespace of pod and DaemonSet; empty: that of the daemon's service account.
     pub(super) namespace: String,
     /// The pod's name; empty: unknown.
     pub(super) pod: String,
@@ -45,11 +46,11 @@ pub(super) async fn query(client: impl Future<Output = Client>, mut query: Query
         }
         query_with_retries(&client, &query).await
     };
-    timeout(TIMEOUT, state).await.unwrap_or_else(|_| DaemonSetState::Unknown(format!("no answer within {TIMEOUT:?}")))
+    timeout(TIMEOUT, state).await.unwrap_or_else(|_| DaemonSetState::Unknown(format!("no response within {TIMEOUT:?}")))
 }
 
-/// Retries refusals and failures: a deletion of all manifests deletes one role after the other, so only the last answer is
-/// final.
+/// Queries the DaemonSet, and retries refusals and failures. The deletion of all manifests deletes one role after the
+/// other, so only the last response is final.
 async fn query_with_retries(client: &Client, query: &Query) -> DaemonSetState {
     let mut state = query_once(client, query).await;
     for _ in 1..ATTEMPTS {
@@ -66,7 +67,7 @@ async fn query_once(client: &Client, query: &Query) -> DaemonSetState {
     let Query { namespace, node, .. } = query;
     let daemon_sets = Api::<DaemonSet>::namespaced(client.clone(), namespace);
     let found = match timeout(REQUEST_TIMEOUT, daemon_sets.get(contract::DAEMON_SET)).await {
-        Err(_) => return DaemonSetState::Unknown(format!("no answer within {REQUEST_TIMEOUT:?}")),
+        Err(_) => return DaemonSetState::Unknown(format!("no response within {REQUEST_TIMEOUT:?}")),
         Ok(Err(error)) => match from_error(&error) {
             DaemonSetState::AccessWithdrawn(code) => return classify_refusal(client, query, code).await,
             state => return state,
@@ -82,14 +83,14 @@ async fn query_once(client: &Client, query: &Query) -> DaemonSetState {
     let node = timeout(REQUEST_TIMEOUT, Api::<Node>::all(client.clone()).get(node)).await;
     let selects_node = match (&pod, &node) {
         (Some(pod), Ok(Ok(node))) => selects(pod, node),
-        // An unreadable node is no reason for a removal.
+        // A node that cannot be read counts as selected, so that the plugin is not removed.
         _ => true,
     };
     DaemonSetState::Found { deleting, selects_node, unmounted }
 }
 
-/// The node's directories for plugin and configuration that this pod mounts and pods of the template do not; none if this pod
-/// cannot be read.
+/// Returns the node's directories for plugin and configuration that this pod mounts and pods of the template do not;
+/// none if this pod cannot be read.
 async fn unmounted_by(client: &Client, Query { namespace, pod, .. }: &Query, template: &PodSpec) -> Vec<PathBuf> {
     if pod.is_empty() {
         return Vec::new();
@@ -114,18 +115,20 @@ fn host_path(pod: &PodSpec, volume: &str) -> Option<PathBuf> {
 }
 
 /// Distinguishes a missing right for the DaemonSet from the loss of all rights, by a request for the daemon's own pod.
+/// Without the pod's name, all rights count as lost.
 async fn classify_refusal(client: &Client, query: &Query, code: u16) -> DaemonSetState {
     let pod = PodName { namespace: query.namespace.clone(), name: query.pod.clone() };
     if pod.name.is_empty() {
         return DaemonSetState::AccessWithdrawn(code);
     }
-    // A token is bound to its pod and expires if the pod is deleted by force. Its refusal says nothing about the DaemonSet.
+    // A token is bound to its pod and becomes invalid when the pod is deleted by force. Status 401 then says nothing
+    // about the DaemonSet.
     if code == 401 && query.pods.read(|pods| pods.has_synced() && !pods.has(&pod)) {
         return DaemonSetState::Unknown(format!("pod {pod} was deleted by force, and its token with it"));
     }
     let pods = Api::<Pod>::namespaced(client.clone(), &pod.namespace);
     match timeout(REQUEST_TIMEOUT, pods.get_metadata(&pod.name)).await {
-        Err(_) => DaemonSetState::Unknown(format!("no answer within {REQUEST_TIMEOUT:?}")),
+        Err(_) => DaemonSetState::Unknown(format!("no response within {REQUEST_TIMEOUT:?}")),
         Ok(Ok(_)) => DaemonSetState::Forbidden(code),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => DaemonSetState::Forbidden(code),
         Ok(Err(error)) => from_error(&error),

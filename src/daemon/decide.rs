@@ -11,11 +11,12 @@ use crate::install::{Place, Relocation};
 /// The agent that serves the plugin when the daemon shuts down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Successor {
-    /// Only this agent.
+    /// No other agent serves the plugin.
     None,
     /// Another agent whose directories are unknown, with the reason.
     Unknown(String),
-    /// Another agent that has installed plugin and chain entry.
+    /// Another agent that has installed plugin and chain entry, with the differences between its directories and this
+    /// agent's.
     Installed(Relocation),
 }
 
@@ -32,11 +33,12 @@ pub(super) enum DaemonSetState {
         unmounted: Vec<PathBuf>,
     },
     NotFound,
-    /// The daemon's account may not read the DaemonSet (status 401 or 403), but its own pod.
+    /// The daemon's account may not read the DaemonSet (status 401 or 403), but may read the daemon's own pod.
     Forbidden(u16),
-    /// The daemon's account may read neither (status 401 or 403), in several attempts.
+    /// The daemon's account may read neither the DaemonSet nor the daemon's own pod (status 401 or 403), in several
+    /// attempts, or may not read the DaemonSet, and the pod's name is unknown.
     AccessWithdrawn(u16),
-    /// The API server does not answer, or fails, with the reason.
+    /// The API server does not respond, or fails, with the reason.
     Unknown(String),
 }
 
@@ -61,7 +63,7 @@ pub(super) enum KeepReason {
     /// Another agent serves the node with another configuration directory and another network: the runtime may still read this
     /// agent's directory.
     OtherNetwork(Relocation),
-    /// The DaemonSet selects the node: an upgrade, a restart, a reboot.
+    /// The DaemonSet still selects the node, as in an upgrade, a restart or a reboot.
     Selected,
     /// The role lacks a right, or another version's role has just replaced it, but the account exists.
     Forbidden(u16),
@@ -82,8 +84,9 @@ pub(super) enum RemoveReason {
     AccessWithdrawn(u16),
 }
 
-/// Decides. Files in a former directory are removed only once a successor has installed the plugin in another one, and in the
-/// chain of the same network: before that pods would start without redirection, whereas leftover files can be removed later.
+/// Decides which files of the plugin stay. Files in a directory that the successor does not use are removed only if the
+/// successor has installed the plugin in its own directories, in the chain of the same network. Before that, a removal
+/// would let pods start without redirection, whereas leftover files can be removed later.
 pub(super) fn decide(successor: Successor, daemon_set: &DaemonSetState) -> Action {
     match successor {
         Successor::Installed(moved) if moved.former.is_empty() => Action::Keep(KeepReason::Superseded),
@@ -109,7 +112,7 @@ fn decide_alone(daemon_set: &DaemonSetState) -> Action {
 }
 
 impl Action {
-    /// Directories of the node in which files stay that no agent will manage.
+    /// The node's directories in which files stay although no agent will manage them.
     pub(super) fn orphaned<'a>(&self, daemon_set: &'a DaemonSetState) -> &'a [PathBuf] {
         match (self, daemon_set) {
             (Self::Keep(KeepReason::Superseded), _) => &[],
@@ -147,7 +150,7 @@ impl fmt::Display for Action {
             }
             Self::Keep(KeepReason::Forbidden(code)) => write!(
                 f,
-                "kept: the DaemonSet may not be read (status {code}), and the account exists; \
+                "kept: the DaemonSet may not be read (status {code}), and the agent's service account exists; \
                  `install-cni uninstall` removes it"
             ),
             Self::Keep(KeepReason::Unknown(why)) => {
@@ -159,7 +162,7 @@ impl fmt::Display for Action {
                 f.write_str("removed: the DaemonSet no longer selects this node")
             }
             Self::RemoveAll(RemoveReason::AccessWithdrawn(code)) => {
-                write!(f, "removed: neither the DaemonSet nor the own pod may be read any more (status {code})")
+                write!(f, "removed: neither the DaemonSet nor the agent's own pod may be read any more (status {code})")
             }
         }
     }
@@ -198,7 +201,7 @@ mod tests {
         DaemonSetState::Found { deleting, selects_node, unmounted: vec!["/former".into()] }
     }
 
-    /// Every kind of result.
+    /// Returns a state of each kind.
     fn states() -> Vec<DaemonSetState> {
         let found = [(false, true), (true, true), (true, false), (false, false)].map(|(d, s)| found(d, s));
         let others = [
@@ -257,7 +260,7 @@ mod tests {
                 assert_eq!(action, Action::Keep(KeepReason::OtherNetwork(moved)));
             }
         }
-        // A plugin directory has no network.
+        // The networks are not compared if only the plugin directory differs.
         let moved = moved(Scope { bin: true, ..NONE }, Some("net"), None);
         assert_eq!(decide(Successor::Installed(moved.clone()), &DaemonSetState::NotFound), Action::RemoveFormer(moved));
     }

@@ -37,9 +37,12 @@ pub(super) struct DaemonFlags {
     /// Service account in this daemon's namespace whose token the plugin's kubeconfig gets; empty: this daemon's own
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub(super) plugin_service_account: String,
-    /// Port of /metrics; 0: none
+    /// Port of /metrics and of the status page; 0: none
     #[arg(long, env, default_value = "15014", value_parser = monitoring_port, allow_negative_numbers = true)]
     pub(super) monitoring_port: u16,
+    /// Serve the node's state on the monitoring port, as /status and /status.json, to everybody who reaches the port
+    #[arg(long, env, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(super) status_page: bool,
     /// Port of /healthz and /readyz
     #[arg(long, env, default_value = "8000", value_parser = health_port)]
     pub(super) health_port: u16,
@@ -57,7 +60,7 @@ pub(super) struct DaemonFlags {
     ctrlz_address: Option<String>,
 }
 
-/// Istio's default where it is empty, and none (0) where it is negative.
+/// Parses the monitoring port: Istio's default if the text is empty, and 0 (no port) if the number is negative.
 fn monitoring_port(text: &str) -> Result<u16, ParseIntError> {
     if text.is_empty() {
         return Ok(15014);

@@ -1,4 +1,4 @@
-//! The TCP ports of health and metrics. Binding is retried while a port is in use, and readiness reports it.
+//! The TCP ports of health, metrics and the status page. Binding is retried while a port is in use, and readiness reports it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,26 +7,49 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
+use super::page;
+use super::report::{Reporter, SUMMARY};
 use crate::serve::health::{self, Liveness, Readiness};
-use crate::serve::http::{self, Limits};
+use crate::serve::http::{self, Limits, Request, Response};
+use crate::serve::page::{Form, document, requested};
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{listen, metrics};
 
 /// The interval between two attempts to bind a port.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Answers probes until shutdown is requested.
+/// Serves probes until shutdown is requested.
 pub(super) async fn health(port: u16, readiness: Readiness, liveness: Liveness, shutdown: Shutdown) {
     let Some(listener) = listener("health", port, &readiness, &shutdown).await else { return };
-    let answer = move |request| std::future::ready(health::answer(&request, &readiness, &liveness));
-    http::serve(listener, Limits::default(), answer, shutdown).await;
+    let handler = move |request| std::future::ready(health::respond(&request, &readiness, &liveness));
+    http::serve(listener, Limits::default(), handler, shutdown).await;
 }
 
-/// Answers scrapes until shutdown is requested.
-pub(super) async fn metrics(port: u16, registry: Arc<Registry>, readiness: Readiness, shutdown: Shutdown) {
+/// Serves scrapes, and with a `reporter` the status page, until shutdown is requested.
+pub(super) async fn monitoring(
+    port: u16,
+    registry: Arc<Registry>,
+    reporter: Option<Arc<Reporter>>,
+    readiness: Readiness,
+    shutdown: Shutdown,
+) {
     let Some(listener) = listener("metrics", port, &readiness, &shutdown).await else { return };
-    let answer = move |request| std::future::ready(metrics::answer(&request, &registry));
-    http::serve(listener, Limits::default(), answer, shutdown).await;
+    let handler = move |request: Request| {
+        let status = reporter.as_ref().and_then(|reporter| status(&request, reporter));
+        std::future::ready(status.unwrap_or_else(|| metrics::respond(&request, &registry)))
+    };
+    http::serve(listener, Limits::default(), handler, shutdown).await;
+}
+
+/// The response to a request for the status page or its document; `None` for another request.
+fn status(request: &Request, reporter: &Reporter) -> Option<Response> {
+    let form = requested(request)?;
+    let report = reporter.report();
+    Some(match form {
+        Form::Page => page::respond(&report),
+        Form::Document if request.uri().query() == Some(SUMMARY) => document(&report.as_ref().clone().summary()),
+        Form::Document => document(&*report),
+    })
 }
 
 async fn listener(part: &'static str, port: u16, readiness: &Readiness, shutdown: &Shutdown) -> Option<TcpListener> {

@@ -1,12 +1,20 @@
 //! The command line of `install-cni`, which the binary parses.
 
+use std::path::PathBuf;
+
 use super::Flags;
 use crate::install;
 use crate::serve::log;
 
+const EXAMPLES: &str = "Examples:
+    install-cni --node-name node-1 --pod-namespace kube-system
+    install-cni check --mounted-cni-net-dir /etc/cni/net.d --mounted-cni-bin-dir /opt/cni/bin
+    install-cni uninstall --mounted-cni-net-dir /etc/cni/net.d --mounted-cni-bin-dir /opt/cni/bin";
+
 /// Installs Istio's CNI plugin on this node, restores it after changes, and serves its requests
 #[derive(clap::Parser)]
 #[command(name = "install-cni", version, args_override_self = true, args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLES)]
 pub struct Program {
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -18,6 +26,8 @@ pub struct Program {
 pub enum Command {
     /// Removes plugin, chain entry and kubeconfig from this node, on which no agent runs
     Uninstall(Box<Uninstall>),
+    /// Checks kernel, runtime, chain, SELinux and cgroups of this node, and changes nothing; fails if a check does
+    Check(Box<Check>),
 }
 
 #[derive(clap::Args)]
@@ -26,4 +36,22 @@ pub struct Uninstall {
     pub install: install::Flags,
     #[command(flatten)]
     pub log: log::Flags,
+}
+
+#[derive(clap::Args)]
+pub struct Check {
+    /// The directory at which the node's root is mounted
+    #[arg(long, value_name = "DIRECTORY", default_value = "/")]
+    pub host_root: PathBuf,
+    /// Text for people, or JSON
+    #[arg(long, short, default_value = "text")]
+    pub output: Output,
+    #[command(flatten)]
+    pub install: install::Flags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
 }

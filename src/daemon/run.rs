@@ -2,7 +2,7 @@
 //!
 //! An agent is active while it owns the node's sockets: from its takeover until another agent takes them over, and again if that
 //! one ends. Only an active agent changes the node. The tasks that serve the plugin and the kubelet run all the time and end last,
-//! so that lookups of starting pods are answered until the plugin is removed.
+//! so that lookups of starting pods are served until the plugin is removed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
+use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -18,37 +19,40 @@ use tokio::time::{sleep, timeout};
 
 use super::daemon_set::{self, Query};
 use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
+use super::report::Reporter;
 use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
-use crate::agent::{self, Cache, Store};
+use crate::agent::{self, Cache, Store, Verdicts};
 use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
 use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
+use crate::serve::page::Latest;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::{self, cluster, signals};
 use crate::{install, repair};
 
-/// The part of readiness that is missing until the node's pods have been listed.
+/// The [`Readiness`] part that is not ready until the node's pods have been listed.
 const AGENT: &str = "agent";
-/// The part of readiness that is missing until the first takeover, if another agent serves the node at the start.
+/// The [`Readiness`] part that is not ready until the first takeover, if another agent serves the node at the start.
 const TAKEOVER: &str = "takeover";
-/// The part of readiness that is missing during shutdown.
+/// The [`Readiness`] part that is not ready during shutdown.
 const DAEMON: &str = "daemon";
 
 /// The interval between two checks whether this agent can take over.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between two attempts to bind the sockets.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The time limit for the end of tasks that change the node. A task that hangs in a file system never ends.
+/// The time limit for the end of tasks that change the node. The daemon then continues without waiting for them,
+/// because a task that hangs in a file system never ends.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The remedy for files in directories that no agent mounts any more.
 const REMEDY: &str = "`install-cni uninstall` in a pod that mounts it removes them";
 
-/// A future client of the API server, shared by all tasks.
+/// A future that returns the client of the API server once it could be created; all tasks share it.
 type SharedClient = Shared<BoxFuture<'static, Client>>;
 
 /// Serves the node until SIGTERM, and then keeps or removes the plugin as `decide` says.
@@ -56,11 +60,12 @@ pub async fn run(settings: Settings, log: Log) -> Result<(), Error> {
     let shutdown = signals::listen().map_err(Error::Signals)?;
     let mut registry = Registry::default();
     let (close, closed) = Shutdown::new();
-    let daemon = Daemon::new(settings, &mut registry, &closed);
-    let mut sockets = daemon.sockets(log);
+    let daemon = Daemon::new(settings, &mut registry, log, &closed);
+    let mut sockets = daemon.sockets();
     let is_first = !sockets.is_taken_over().await;
     if is_first {
-        // The agent installs even if this fails, because a missing chain entry is urgent; `until_superseded` retries.
+        // The agent installs even if it cannot bind the sockets, because a missing chain entry is urgent.
+        // `until_superseded` binds them later.
         sockets.take_over();
     }
     let (node_ready, ready) = watch::channel(false);
@@ -108,6 +113,8 @@ struct Daemon {
     /// Publishes the token of the plugin's service account.
     issued: watch::Sender<Issued>,
     metrics: Metrics,
+    /// Builds the reports for the status page.
+    reporter: Arc<Reporter>,
 }
 
 /// The metrics of the modules.
@@ -118,7 +125,7 @@ struct Metrics {
 }
 
 impl Daemon {
-    fn new(settings: Settings, registry: &mut Registry, closed: &Shutdown) -> Self {
+    fn new(settings: Settings, registry: &mut Registry, log: Log, closed: &Shutdown) -> Self {
         let readiness = Readiness::awaiting(&[INSTALL]);
         readiness.missing(AGENT, "this node's pods have not been listed yet");
         serve::metrics::register_build(registry, "cni");
@@ -127,22 +134,37 @@ impl Daemon {
         let (issued, token) = watch::channel(Issued::Pending);
         let identity = if settings.plugin_account.is_some() { Identity::Plugin(token) } else { Identity::Daemon };
         let resolver = Resolver::start(&settings.install.kubeconfig.server, closed.clone());
+        let (cache, is_active) = (Cache::default(), watch::Sender::new(false));
+        let reporter = Arc::new(Reporter {
+            node: settings.node.clone(),
+            started: Timestamp::now(),
+            readiness: readiness.clone(),
+            is_active: is_active.subscribe(),
+            cache: cache.clone(),
+            verdicts: Verdicts::default(),
+            install: install.clone(),
+            repair: repair.clone(),
+            log,
+            latest: Latest::default(),
+        });
         Self {
             sources: Sources { resolver, identity },
             issued,
             client: connect(settings.kubeconfig.clone()),
-            cache: Cache::default(),
+            cache,
             readiness,
             liveness: Liveness::default(),
             status: watch::Sender::new(Status::Starting),
-            is_active: watch::Sender::new(false),
+            is_active,
             settings,
             metrics: Metrics { install, repair, agent: agent::Metrics::new(registry) },
+            reporter,
         }
     }
 
-    /// Alternates between an active agent and a standby for another one until shutdown is requested. `is_owner`: this agent owns
-    /// the sockets already, or is the only one that tries to. Returns whether it was ever active.
+    /// Runs this agent until shutdown is requested: as the active agent, or as a standby while another agent serves the
+    /// node. `is_owner`: whether it starts as the active agent, because no other agent serves the node. Returns whether
+    /// it was ever active.
     async fn alternate(&self, sockets: &mut AgentSockets, is_owner: bool, shutdown: &Shutdown) -> bool {
         let (mut is_owner, mut was_ready, mut was_active) = (is_owner, false, false);
         if !is_owner {
@@ -188,7 +210,7 @@ impl Daemon {
     async fn until_prepared(&self) {
         loop {
             let (settings, sources) = (self.settings.install.clone(), self.sources.clone());
-            // The process's hook logs a panic; the next iteration retries.
+            // The panic hook logs a panic; the next iteration retries.
             if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &sources)).await {
                 let is_prepared =
                     self.readiness.lacks_at_most(&[INSTALL, AGENT, TAKEOVER]) && self.cache.read(Store::has_synced);
@@ -254,7 +276,7 @@ impl Daemon {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
             tasks.spawn(until(stopped, async move {
-                // Pods can be redirected once both conditions hold.
+                // Pods can be redirected once the plugin is installed and the node's pods have been listed.
                 let _ = status.wait_for(|status| *status == Status::Ready).await;
                 cache.synced().await;
                 taint::remove(&client.await, &node, &key).await;
@@ -264,12 +286,13 @@ impl Daemon {
     }
 
     /// Creates the sockets on which the agent serves the plugin.
-    fn sockets(&self, log: Log) -> AgentSockets {
+    fn sockets(&self) -> AgentSockets {
         let sources = agent::Sources {
             cache: self.cache.clone(),
             installation: Installation::new(self.settings.install.clone(), self.status.subscribe()),
             metrics: self.metrics.agent.clone(),
-            log,
+            verdicts: self.reporter.verdicts.clone(),
+            log: self.reporter.log.clone(),
         };
         AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone())
     }
@@ -277,11 +300,9 @@ impl Daemon {
     /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin.
     async fn decide(&self, sockets: &AgentSockets, was_active: bool) -> (Action, DaemonSetState) {
         let daemon_set = daemon_set::query(self.client.clone(), self.query()).await;
-        let successor = match sockets.is_taken_over().await {
-            true if was_active => successor::query(&self.settings.install).await,
-            // An agent that was never active has installed no files.
-            true => Successor::Installed(Relocation::default()),
-            false => Successor::None,
+        let successor = match successor::without_query(sockets.is_taken_over().await, was_active) {
+            Some(successor) => successor,
+            None => successor::query(&self.settings.install).await,
         };
         (decide(successor, &daemon_set), daemon_set)
     }
@@ -335,7 +356,8 @@ impl Daemon {
         let (port, liveness) = (self.settings.health_port, self.liveness.clone());
         tasks.spawn(ports::health(port, self.readiness.clone(), liveness, closed.clone()));
         if let Some(port) = self.settings.monitoring_port {
-            tasks.spawn(ports::metrics(port, Arc::new(registry), self.readiness.clone(), closed.clone()));
+            let reporter = self.settings.status_page.then(|| Arc::clone(&self.reporter));
+            tasks.spawn(ports::monitoring(port, registry.into(), reporter, self.readiness.clone(), closed.clone()));
         }
         tasks
     }
@@ -361,7 +383,7 @@ fn connect(kubeconfig: Option<PathBuf>) -> SharedClient {
     async move { cluster::client_at_last(kubeconfig.as_deref()).await }.boxed().shared()
 }
 
-/// The work until it is done or shutdown is requested.
+/// Returns a future that runs `work` until it is done or shutdown is requested.
 fn until(
     shutdown: &Shutdown,
     work: impl Future<Output = ()> + Send + 'static,

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
 /// Whether node selector and required node affinity select the node. Taints are ignored, because agents tolerate all.
-pub(super) fn selects(pod: &PodSpec, node: &Node) -> bool {
+pub fn selects(pod: &PodSpec, node: &Node) -> bool {
     let label = |key: &str| node.metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);
     let field = |key: &str| (key == "metadata.name").then_some(node.metadata.name.as_deref()).flatten();
     let selected = pod.node_selector.iter().flatten().all(|(key, value)| label(key) == Some(value));

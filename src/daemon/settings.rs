@@ -21,6 +21,8 @@ pub struct Settings {
     pub health_port: u16,
     /// The port of `/metrics`.
     pub monitoring_port: Option<u16>,
+    /// Whether the monitoring port serves `/status` and `/status.json`.
+    pub status_page: bool,
     /// The key of the taint that is removed once pods can start.
     pub startup_taint: Option<String>,
     /// The kubeconfig for the API server; `None`: the pod's service account.
@@ -33,8 +35,8 @@ impl Settings {
         let Flags { own, install, mut repair, log } = flags;
         let (install, mut warnings) = install.settings(log.plugin_level().as_str())?;
         if install.entry.pod_namespace.is_empty() {
-            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace, or the plugin, if no agent answers it, \
-                           does not let this daemon's own pod start";
+            let warning = "POD_NAMESPACE is empty: set it from metadata.namespace; without it, the plugin does not let \
+                           this daemon's own pod start while the agent does not respond";
             warnings.push(warning.to_owned());
         }
         let names = [own.node_name, own.kubernetes_node_name, repair.repair_node_name.clone()];
@@ -42,7 +44,9 @@ impl Settings {
         // A daemon repairs only pods of its node, because it watches only those.
         if !repair.repair_node_name.is_empty() && repair.repair_node_name != node {
             let other = &repair.repair_node_name;
-            warnings.push(format!("REPAIR_NODE_NAME is {other}, and this node is {node}: repair handles this one"));
+            warnings.push(format!(
+                "REPAIR_NODE_NAME is {other}, but this node is {node}: repair acts only on pods of {node}"
+            ));
         }
         repair.repair_node_name.clone_from(&node);
         if own.plugin_service_account.is_empty() {
@@ -58,6 +62,7 @@ impl Settings {
             plugin_account: Some(own.plugin_service_account).filter(|name| !name.is_empty()),
             health_port: own.health_port,
             monitoring_port: Some(own.monitoring_port).filter(|port| *port != 0),
+            status_page: own.status_page,
             startup_taint: Some(own.startup_taint).filter(|key| !key.is_empty()),
             kubeconfig: own.kubeconfig.filter(|path| !path.as_os_str().is_empty()),
         };

@@ -13,16 +13,16 @@ use crate::serve::listen;
 use crate::serve::shutdown::{Shutdown, Trigger};
 use crate::serve::watch::Watch;
 
-/// The interval at which the sockets' names are compared where inotify reports no change.
+/// The interval between two checks whether the paths still lead to this agent's sockets, if inotify reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The part of readiness that is missing while this agent cannot listen.
+/// The [`Readiness`] part that is not ready while this agent cannot listen.
 const PART: &str = "sockets";
 
 /// The sockets on which the agent serves the plugin.
 pub(super) struct AgentSockets {
     run_dir: PathBuf,
-    /// The names of the sockets that this agent has bound last.
+    /// The names of the sockets that this agent has bound last; `None` before its first takeover.
     names: Option<Names>,
     changes: Watch,
     sources: Sources,
@@ -33,16 +33,17 @@ pub(super) struct AgentSockets {
 }
 
 impl AgentSockets {
-    /// Serves from [`take_over`](Self::take_over) to [`shut_down`](Self::shut_down).
+    /// Creates the value without sockets. It serves from [`take_over`](Self::take_over) to
+    /// [`shut_down`](Self::shut_down).
     pub(super) fn new(run_dir: &Path, sources: Sources, readiness: Readiness) -> Self {
-        // The plugin writes a line for each pod that starts.
+        // Changes of the log file are ignored: the plugin writes a line to it for each pod that starts.
         let changes = Watch::new([run_dir.to_owned()]).except(|name| name == contract::LOG_FILE);
         let (run_dir, tasks) = (run_dir.to_owned(), JoinSet::new());
         Self { run_dir, names: None, changes, sources, readiness, shutdown: None, tasks }
     }
 
-    /// Binds the sockets; returns whether that succeeded. Another agent keeps its accepted connections; former listeners of this
-    /// agent end. After a failure the agent is not ready.
+    /// Binds the sockets; returns whether that succeeded. Another agent keeps the connections that it has accepted;
+    /// former listeners of this agent end. After a failure the agent is not ready.
     pub(super) fn take_over(&mut self) -> bool {
         match self.listen() {
             Ok(()) => self.readiness.ready(PART),
@@ -82,7 +83,8 @@ impl AgentSockets {
             } else if self.take_over() {
                 tracing::warn!(dir = %self.run_dir.display(), "the agent's sockets were missing; they are there again");
             } else {
-                // The attempt has changed the directory, so an event would follow at once.
+                // The failed attempt has changed the directory, so a wait for a change would end at once, and the loop
+                // would not pause.
                 sleep(POLL_INTERVAL).await;
             }
         }
@@ -105,7 +107,7 @@ impl AgentSockets {
         self.run_dir.join(contract::AGENT_SOCKET)
     }
 
-    /// Waits for the last answers and removes the sockets' names.
+    /// Waits for the last responses and removes the sockets' names.
     pub(super) async fn shut_down(self) {
         drop(self.shutdown);
         self.tasks.join_all().await;

@@ -6,7 +6,7 @@ use crate::agent::Cache;
 use crate::install::Status;
 use crate::serve::health::Readiness;
 
-/// The part of readiness that the installer reports.
+/// The [`Readiness`] part that the installer reports.
 pub(super) const INSTALL: &str = "install";
 
 /// Sets `ready` to whether this agent redirects pods that start on the node: it is active, the plugin is installed, and the

@@ -1,4 +1,5 @@
-//! Requests from the agent that has taken over the sockets the directories of its installation.
+//! Determines the successor, the agent that has taken over the sockets: requests the directories of its installation,
+//! and compares them with this agent's directories.
 
 use std::path::Path;
 use std::time::Duration;
@@ -6,37 +7,52 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::decide::Successor;
-use crate::install::{Directories, Settings};
+use crate::install::{Directories, Relocation, Settings, directories_of};
 use crate::{agent, contract, pod};
 
 /// The time limit of the request, connecting included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Returns the successor if that is known without a query for its directories.
+pub(super) fn without_query(is_taken_over: bool, was_active: bool) -> Option<Successor> {
+    match (is_taken_over, was_active) {
+        (false, _) => Some(Successor::None),
+        // An agent that was never active has installed no files, so it has none to remove.
+        (true, false) => Some(Successor::Installed(Relocation::default())),
+        (true, true) => None,
+    }
+}
+
+/// Returns the successor that responded with its directories, or the reason for which it did not.
+pub(super) fn from_response(own: Directories, response: Result<Directories, String>) -> Successor {
+    response.map_or_else(Successor::Unknown, |successors| Successor::Installed(own.relocation_to(successors)))
+}
+
 /// Returns the successor, with its directories compared with those of `settings`.
 pub(super) async fn query(settings: &Settings) -> Successor {
     let (socket, settings) = (settings.run_dir.join(contract::AGENT_SOCKET), settings.clone());
     let queried = tokio::task::spawn_blocking(move || {
-        let successors = directories(&socket)?;
-        let own = Directories::of(&settings).map_err(|error| error.to_string())?;
-        Ok::<_, String>(Successor::Installed(own.relocation_to(successors)))
+        let response = directories(&socket);
+        let own = directories_of(&settings).map_err(|error| error.to_string())?;
+        Ok::<_, String>(from_response(own, response))
     });
-    // The limit also covers the node's directories, whose file systems may hang.
+    // The limit also covers reading this agent's directories, whose file systems may hang.
     match timeout(2 * REQUEST_TIMEOUT, queried)
         .await
-        .unwrap_or_else(|_| Ok(Err("the node's directories do not answer".to_owned())))
+        .unwrap_or_else(|_| Ok(Err("a directory of the node is not responding".to_owned())))
     {
         Ok(Ok(successor)) => successor,
         Ok(Err(why)) => Successor::Unknown(why),
-        // The process's hook reports a panic.
+        // The panic hook reports the panic.
         Err(_) => Successor::Unknown("the query has failed".to_owned()),
     }
 }
 
 fn directories(socket: &Path) -> Result<Directories, String> {
-    let answer = pod::agent::get(socket, agent::DIRECTORIES, REQUEST_TIMEOUT).map_err(|error| error.to_string())?;
-    match answer.status {
-        200 => serde_json::from_slice(&answer.body).map_err(|error| format!("an answer of another kind: {error}")),
+    let response = pod::agent::get(socket, agent::DIRECTORIES, REQUEST_TIMEOUT).map_err(|error| error.to_string())?;
+    match response.status {
+        200 => serde_json::from_slice(&response.body).map_err(|error| format!("an invalid response: {error}")),
         503 => Err("it has not installed the plugin yet".to_owned()),
-        status => Err(format!("it answers {status}")),
+        status => Err(format!("it responds with {status}")),
     }
 }

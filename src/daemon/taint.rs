@@ -1,4 +1,5 @@
-//! Removes the startup taint from this node once the plugin is installed, for clusters whose control plane does not.
+//! Removes the startup taint from this node once the plugin is installed, for clusters whose control plane does not
+//! remove it.
 //!
 //! The patch applies only if the taints have not changed since they were read, so that it reverts no other change.
 
@@ -12,12 +13,13 @@ use tokio::time::{sleep, timeout};
 
 /// The time limit of an attempt.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after the first attempt; each further pause is twice as long,
+/// The pause after the first attempt; each further pause is twice as long, up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
-/// up to this one.
+/// The longest pause between two attempts.
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts. They grow, so that the nodes do not overload a control plane that refuses them.
+/// The pauses between attempts. They grow, so that the agents of many nodes do not overload a control plane that
+/// refuses their requests.
 fn backoff() -> impl Iterator<Item = Duration> {
     std::iter::successors(Some(MIN_BACKOFF), |pause| Some((*pause * 2).min(MAX_BACKOFF)))
 }
@@ -44,7 +46,7 @@ pub(super) async fn remove(client: &Client, node: &str, key: &str) {
             Err(_) => tracing::warn!(
                 node,
                 taint = key,
-                "the startup taint cannot be removed yet: no answer within {REQUEST_TIMEOUT:?}"
+                "the startup taint cannot be removed yet: no response within {REQUEST_TIMEOUT:?}"
             ),
         }
         sleep(pause).await;

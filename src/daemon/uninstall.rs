@@ -29,7 +29,7 @@ pub fn uninstall(settings: &install::Settings) -> Result<(), Error> {
     removed
 }
 
-/// Logs the failures.
+/// Logs the failures; returns an error if there are any.
 pub(super) fn report(errors: &[install::Error]) -> Result<(), Error> {
     for error in errors {
         tracing::error!(%error, "not removed");

@@ -1,7 +1,7 @@
 //! Injection of Dapr's sidecar: decides whether a pod gets `daprd`, and creates the patch.
 //!
-//! `webhook` and `istio-cnictl` call [`review`] for each pod. The request, the settings and the facts, which watches keep
-//! current, are arguments. Makes no API requests and reads no files.
+//! `webhook` and `istio-cnictl` call [`review`] for each pod, with the request, the settings and the state of the
+//! cluster ([`Facts`]), which the webhook updates by watches. This module makes no API requests and reads no files.
 
 mod accounts;
 mod annotations;
@@ -87,7 +87,7 @@ pub struct InjectionOutcome {
 pub enum Decision {
     Inject {
         app_id: AppId,
-        /// The permission of the pod's creator.
+        /// The rule that allows the pod's creator to create pods with a sidecar.
         authority: Authority,
     },
     /// The pod is admitted without changes.
@@ -99,11 +99,11 @@ pub enum Decision {
 /// The reason for admitting a pod without changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Skip {
-    /// The object is of this kind.
+    /// The object is not a pod, but of this kind.
     NotAPod(String),
     /// `dapr.io/enabled` is absent or not `true`.
     NotEnabled(Option<String>),
-    /// The pod's creator is not allowed.
+    /// The pod's creator is not allowed to create pods with a sidecar.
     Unauthorized { username: String },
     /// The sidecar already exists in this list of containers.
     AlreadyInjected(&'static str),
@@ -112,7 +112,7 @@ pub enum Skip {
 /// The reason for denying a pod.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("the review holds no pod")]
+    #[error("the AdmissionReview contains no pod")]
     NoObject,
     #[error("the pod cannot be read: {0}")]
     Malformed(String),
@@ -120,22 +120,24 @@ pub enum Refusal {
     AppId(#[from] AppIdError),
     /// The trust anchors are not loaded yet.
     #[error(
-        "the trust anchors of the mesh are not known yet: try again, and look at the injector's log if it stays so"
+        "the trust anchors of Dapr's mesh are not loaded yet: try again, and look at the injector's log if it stays so"
     )]
     NoTrustAnchors,
     /// The issuer's certificate and key, which sidecars of this release need, are not loaded.
-    #[error("the issuer's certificate and key are not known: look for the secret dapr-trust-bundle")]
+    #[error(
+        "the certificate and key of Dapr's issuer are not loaded: check that the secret dapr-trust-bundle exists and is valid"
+    )]
     NoIssuer,
     /// The Components are not loaded yet.
     #[error(
-        "the Components of the namespace are not known yet: try again, and look at the injector's log if it stays so"
+        "the Components of the namespace are not loaded yet: try again, and look at the injector's log if it stays so"
     )]
     NoComponents,
     /// `dapr.io/sidecar-image` is empty, so the container could never start.
     #[error("dapr.io/sidecar-image is empty: name an image, or leave the annotation out")]
     NoImage,
-    /// Release 1.4.2 denies pods whose port is not a number.
-    #[error("dapr.io/app-port: {0:?} is no port")]
+    /// `dapr.io/app-port` is not a number; release 1.4.2 denies such pods.
+    #[error("dapr.io/app-port: {0:?} is not a port")]
     AppPort(String),
     /// The injection exceeds the budget of the review.
     #[error(
@@ -172,7 +174,7 @@ impl Decision {
 }
 
 impl Skip {
-    /// Whether the pod's creator probably expects a sidecar.
+    /// Whether the pod's creator probably expects a sidecar, and so gets a warning that there is none.
     fn needs_warning(&self) -> bool {
         match self {
             Self::Unauthorized { .. } => true,
@@ -185,7 +187,7 @@ impl Skip {
 impl fmt::Display for Skip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPod(kind) => write!(f, "{kind:?} is no pod"),
+            Self::NotAPod(kind) => write!(f, "{kind:?} is not a pod"),
             Self::NotEnabled(None) => f.write_str("dapr.io/enabled is not set"),
             Self::NotEnabled(Some(value)) => write!(f, "dapr.io/enabled is {value:?}, not \"true\""),
             Self::Unauthorized { username } => {
@@ -206,7 +208,7 @@ impl fmt::Display for Decision {
     }
 }
 
-/// Reviews one request, with a budget of its own.
+/// Reviews one request with a new default budget.
 pub fn review(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> InjectionOutcome {
     review_within(request, settings, facts, &mut Budget::default())
 }
@@ -234,7 +236,8 @@ pub fn review_within(
     InjectionOutcome { decision, patch, warnings }
 }
 
-/// Checks that the object is a pod, requests a sidecar and is allowed to. Release 1.4.2 checks the user first.
+/// Checks that the object is a pod, that it requests a sidecar, and that its creator is allowed to create such pods.
+/// Release 1.4.2 checks the creator first.
 fn admit(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Result<Authority, Decision> {
     let unauthorized = || Decision::Skip(Skip::Unauthorized { username: request.user.username.to_owned() });
     let authority = settings.allowed.authority(request.user, facts.accounts);
@@ -248,7 +251,7 @@ fn admit(request: &Request<'_>, settings: &Settings, facts: &Facts<'_>) -> Resul
     authority.ok_or_else(unauthorized)
 }
 
-/// Checks that the object requests a sidecar. An absent object passes, to be denied later with a reason.
+/// Checks that the object requests a sidecar. An absent object passes this check; `inject` denies it with a reason.
 fn enabled(object: Option<&Value>, era: Era) -> Result<(), Skip> {
     let Some(object) = object else { return Ok(()) };
     let value = object.pointer("/metadata/annotations/dapr.io~1enabled");

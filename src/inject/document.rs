@@ -1,6 +1,6 @@
-//! YAML documents: split as Kubernetes' reader splits them, read, and written as its tools write them.
+//! Splits YAML documents as Kubernetes' reader does, and reads and writes them as Kubernetes' tools do.
 //!
-//! Splitting parses nothing: a document without an injected pod passes byte for byte.
+//! Splitting does not parse the documents, so a document without an injected pod can be output byte for byte.
 
 use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub struct Separator {
 }
 
 impl Separator {
-    /// The longest part of the text in the message, in characters.
+    /// The number of characters of the text that the message quotes at most.
     const SHOWN: usize = 40;
 }
 
@@ -52,8 +52,8 @@ pub fn is_empty(document: &str) -> bool {
     })
 }
 
-/// Reads a document. A workload gets the form of its Go type: a field of another type is refused, and a zero that the type omits
-/// is absent.
+/// Reads a document. A workload is converted to the form in which Go writes its type: zeroes that the type omits are
+/// removed. A field with a value of another type is an error.
 ///
 /// # Errors
 /// The text is not YAML, or a field of a workload is not of its type.
@@ -76,7 +76,7 @@ pub fn write(document: Value) -> Result<String, WriteError> {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The text cannot be parsed.
-    #[error("is no YAML: {0}")]
+    #[error("is not YAML: {0}")]
     Yaml(yaml::Error),
     /// A field of the workload is not of its type; the API server would refuse it.
     #[error("is not valid: {0}")]
@@ -141,7 +141,7 @@ mod tests {
         lines.lines().fold(format!("{name}:\n"), |text, line| format!("{text}  {line}\n"))
     }
 
-    /// The paths of `wanted` that `found` lacks or has with another value.
+    /// Returns the paths of `wanted` that are absent in `found` or have another value there.
     fn missing(path: &str, wanted: &Value, found: &Value) -> Vec<String> {
         match (wanted, found) {
             (Value::Object(wanted), Value::Object(found)) => {

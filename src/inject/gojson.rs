@@ -1,25 +1,87 @@
 //! JSON text as Go's `encoding/json` writes it, for values that agents in pods compare or that injection reads again.
 
+use std::io::{self, Write};
+
+use gotemplate::{Budget, Exceeded};
+use serde::Serialize as _;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::ser::{Formatter, Serializer};
 
 use super::typed::{Mismatch, Struct};
 
-/// Encodes compact JSON with the characters escaped that are special in HTML.
-pub(super) fn encode(value: &Value) -> String {
-    let plain = value.to_string();
-    if !plain.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
-        return plain;
+/// Encodes `value` as compact JSON, in which the characters that are special in HTML are escaped. The budget is charged
+/// for the escaped text while it is written.
+///
+/// # Errors
+/// The budget is spent.
+pub(super) fn encode(value: &Value, budget: &mut Budget) -> Result<String, Exceeded> {
+    let mut text = Charged { text: Vec::new(), budget, exceeded: None };
+    let written = value.serialize(&mut Serializer::with_formatter(&mut text, Html));
+    match (text.exceeded, written) {
+        (Some(exceeded), _) => Err(exceeded),
+        // A `Value` can always be written as JSON, and JSON is UTF-8.
+        (None, _) => Ok(String::from_utf8(text.text).unwrap_or_default()),
     }
-    // These characters occur only in strings.
-    plain
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026")
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029")
 }
 
-/// Converts a container to the form in which Go encodes it, with the fields of all depths in the order of the API's types.
+/// Decodes JSON that a pod contains as text. Each byte is a step, for reading, copying and freeing the values.
+///
+/// # Errors
+/// The budget is spent. The inner error: the text is not JSON of this type.
+pub(super) fn decode<T: DeserializeOwned>(text: &str, budget: &mut Budget) -> Result<serde_json::Result<T>, Exceeded> {
+    budget.step(text.len())?;
+    Ok(serde_json::from_str(text))
+}
+
+/// A text whose bytes are charged to a budget as they are written.
+struct Charged<'b> {
+    text: Vec<u8>,
+    budget: &'b mut Budget,
+    exceeded: Option<Exceeded>,
+}
+
+impl Write for Charged<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Err(exceeded) = self.budget.bytes(bytes.len()) {
+            self.exceeded = Some(exceeded);
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The formatter of compact JSON with Go's escapes for HTML.
+struct Html;
+
+impl Formatter for Html {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some(at) = rest.find(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+            let (plain, special) = rest.split_at(at);
+            let mut characters = special.chars();
+            let escape: &[u8] = match characters.next() {
+                Some('<') => b"\\u003c",
+                Some('>') => b"\\u003e",
+                Some('&') => b"\\u0026",
+                Some('\u{2028}') => b"\\u2028",
+                _ => b"\\u2029",
+            };
+            out.write_all(plain.as_bytes())?;
+            out.write_all(escape)?;
+            rest = characters.as_str();
+        }
+        out.write_all(rest.as_bytes())
+    }
+}
+
+/// Converts a container to the form in which Go encodes it, with the fields of all depths in the order of the API's
+/// types.
 ///
 /// # Errors
 /// A field is not of its type.
@@ -32,13 +94,40 @@ pub(super) fn container(container: Value) -> Result<Value, Mismatch> {
 
 #[cfg(test)]
 mod tests {
+    use gotemplate::Limits;
     use serde_json::json;
 
     use super::*;
 
     #[test]
+    fn each_decoded_byte_is_a_step() {
+        let text = format!("[{}0]", "0,".repeat(1000));
+        for (steps, fits) in [(text.len() as u64, true), (text.len() as u64 - 1, false)] {
+            let mut budget = Budget::new(gotemplate::Limits { steps, ..Default::default() });
+            let decoded = decode::<Vec<u8>>(&text, &mut budget).map(|list| list.unwrap().len());
+            assert_eq!(decoded, if fits { Ok(1001) } else { Err(Exceeded::Steps(steps)) });
+        }
+    }
+
+    fn encode(value: &Value) -> String {
+        super::encode(value, &mut Budget::default()).unwrap()
+    }
+
+    #[test]
     fn html_characters_are_escaped() {
         assert_eq!(encode(&json!({"b": "<&>", "a": 1})), r#"{"b":"\u003c\u0026\u003e","a":1}"#);
+        assert_eq!(encode(&json!(["\u{2028}é\n\"\u{2029}", 0.5])), r#"["\u2028é\n\"\u2029",0.5]"#);
+    }
+
+    #[test]
+    fn the_escaped_text_is_charged() {
+        let limits = Limits { bytes: 100, ..Limits::default() };
+        for (text, fits) in
+            [("x".repeat(98), true), ("x".repeat(99), false), ("<".repeat(16), true), ("<".repeat(17), false)]
+        {
+            let encoded = super::encode(&text.as_str().into(), &mut Budget::new(limits));
+            assert_eq!(encoded.map(drop), fits.then_some(()).ok_or(Exceeded::Bytes(100)), "{text}");
+        }
     }
 
     #[test]

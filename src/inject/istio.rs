@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! config, values, mesh ─ parsed once ─▶ Injector
-//! pod ─ policy ─▶ Decision ─ inject ─ templates ─▶ overlay ─ merge ─▶ pod ─ overrides, probes, metrics, status ─▶ patch
+//! pod ─ policy ─▶ Decision ─ inject ─ templates ─▶ overlay ─ merge ─▶ injected pod
+//! injected pod ─ overrides, probes, metrics, status ─▶ patch
 //! ```
 //!
-//! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each document.
-//! No function reads a file or calls a server. The only state shared by pods is the cache of parsed overlays.
+//! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each
+//! document. No function reads a file or calls a server. The only state shared by pods is the cache of parsed overlays.
 
 mod annotations;
 mod builtin;
@@ -16,6 +17,7 @@ mod documents;
 mod error;
 pub mod functions;
 mod legacy;
+mod legacy_template;
 mod mesh;
 mod openshift;
 mod order;
@@ -56,7 +58,7 @@ use overlay::Overlays;
 use settings::Program;
 use subject::Subject;
 
-/// The pod of a review, with the facts on which its injection depends.
+/// A pod to review, with the settings and the state of the cluster on which its injection depends.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// The pod in the API server's request.
@@ -76,7 +78,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request without further facts.
+    /// Creates a request with defaults for everything but the pod and the namespace.
     pub fn new(pod: &'a Value, namespace: &'a str) -> Self {
         Self {
             pod,
@@ -102,13 +104,13 @@ pub enum InjectionOutcome<'a> {
 /// A pod with its sidecar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Injected<'a> {
-    /// The pod as it came.
+    /// The pod before the injection.
     original: &'a Value,
     /// The pod with its sidecar.
     pub pod: Value,
     /// Warnings about ignored annotations, for the pod's author.
     pub warnings: Vec<String>,
-    /// The patch of a legacy template, which is part of its result.
+    /// The patch, if a legacy template made it. Otherwise the patch is the difference of the two pods.
     operations: Option<Vec<Operation>>,
 }
 
@@ -120,9 +122,17 @@ impl Injected<'_> {
             None => patch::diff(self.original, &self.pod),
         }
     }
+
+    /// Returns the patch, or `None` if its operations take more than `limit` bytes of JSON without their values.
+    pub fn patch_within(&self, limit: usize) -> Option<Vec<Operation<&Value>>> {
+        match &self.operations {
+            Some(operations) => patch::is_within(operations, limit).then(|| self.patch()),
+            None => patch::diff_within(self.original, &self.pod, limit),
+        }
+    }
 }
 
-/// Injects sidecars by one configuration. A new configuration requires a new injector.
+/// Injects sidecars as one configuration specifies. A new configuration requires a new injector.
 #[derive(Debug)]
 pub struct Injector {
     config: Config,
@@ -192,10 +202,33 @@ impl Injector {
     }
 }
 
-/// The namespace that the pod names, else that of the request.
+/// Returns the namespace in the pod's metadata or, if there is none, that of the request.
 fn namespace_of<'a>(pod: &'a Value, namespace: &'a str) -> &'a str {
     match super::pod::text(super::pod::metadata(pod), "namespace") {
         "" => namespace,
         own => own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_is_limited_whether_a_template_or_a_comparison_makes_it() {
+        let (before, after) = (json!({"a": 1, "b": 2}), json!({"a": 1, "c": [3]}));
+        let compared = Injected { original: &before, pod: after, warnings: Vec::new(), operations: None };
+        let operations = Some(vec![
+            Operation::Remove { path: "/b".to_owned() },
+            Operation::Add { path: "/c".to_owned(), value: json!([3]) },
+        ]);
+        let legacy = Injected { operations, ..compared.clone() };
+        let least = 2 * r#"{"op":"remove","path":"/b"}"#.len();
+        for injected in [compared, legacy] {
+            assert_eq!(injected.patch_within(least), Some(injected.patch()));
+            assert_eq!(injected.patch_within(least - 1), None);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Kubernetes' strategic merge of a partial pod into a pod.
 //!
-//! Lists with a merge key (containers, volumes, variables …) are merged by it, in the order of kubectl and the API server; other
-//! lists are replaced. Directives such as `$patch` have the same effect as in the API server.
+//! Lists with a merge key (containers, volumes, variables …) are merged by it, in the order of kubectl and the API
+//! server; other lists are replaced. Directives such as `$patch` have the same effect as in the API server.
 
 mod directive;
 mod list;
@@ -18,28 +18,29 @@ use directive::Directive;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `$patch` has a value that is not a directive, or not one that applies to an element of a list.
-    #[error("$patch: {0:?} means nothing here; replace and delete do")]
+    #[error("$patch: {0:?} is not allowed here: expected replace or delete")]
     Directive(String),
     /// An element of a list that is merged by key lacks the key.
-    #[error("an element of {list} has no {key}, by which it would be merged")]
+    #[error("an element of {list} lacks {key}, the key by which elements of this list are merged")]
     NoKey {
         /// The list's field.
         list: String,
         /// The field that identifies its elements.
         key: &'static str,
     },
-    /// `$retainKeys` leaves out a field that the same overlay sets.
-    #[error("$retainKeys does not list {0:?}, which the same overlay sets")]
+    /// `$retainKeys` does not list a field of the object that contains it.
+    #[error("$retainKeys does not list {0:?}, which is set beside it")]
     Retain(String),
     /// A directive's value is not a list.
-    #[error("{0} needs a list")]
+    #[error("the value of {0} is not a list")]
     NoList(String),
     /// The budget is spent.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
 }
 
-/// Merges `overlay`, a partial pod, into `pod`. The time, which is linear in the size of both, is charged to the budget.
+/// Merges `overlay`, a partial pod, into `pod`. The time, which is linear in the size of both, is charged to the
+/// budget.
 ///
 /// # Errors
 /// A directive is invalid, an element lacks its merge key, or the budget is spent.
@@ -62,7 +63,7 @@ pub(in crate::inject) fn merge_container(
     merge_map(super::pod::object(container), overlay, Struct::named("core.Container"), budget)
 }
 
-/// Merges a map of type `of`. In a map without a type, lists are replaced.
+/// Merges a map of the API type `of`. In a map without a type, lists are replaced.
 fn merge_map(
     original: &mut Map<String, Value>,
     mut overlay: Map<String, Value>,
@@ -135,7 +136,7 @@ fn merge_member(
     }
 }
 
-/// Removes nulls and directives from a value that is not merged into another one, in which they have no effect.
+/// Removes nulls and directives from a value that is added instead of merged, where they have no effect.
 fn clean(value: &mut Value) {
     match value {
         Value::Object(map) => clean_map(map),
@@ -146,7 +147,7 @@ fn clean(value: &mut Value) {
 
 fn clean_map(map: &mut Map<String, Value>) {
     let is_removed = |key: &str, value: &Value| value.is_null() || directive::is_directive(key);
-    // A search is cheaper than a rebuild.
+    // Most maps contain neither nulls nor directives, so a search suffices for them.
     if map.iter().any(|(key, value)| is_removed(key, value)) {
         map.retain(|key, value| !is_removed(key, value));
     }

@@ -1,7 +1,7 @@
 //! Kubernetes' resource quantities: parsed, and written in the API server's canonical form.
 //!
-//! A canonical quantity stays as the user wrote it. Values above 128 bits, which no node has, count as malformed, so that an
-//! annotation costs no more than its length.
+//! A canonical quantity stays as the user wrote it. A value above 128 bits, which no node has, counts as malformed, so
+//! that the time for an annotation depends on its length only.
 
 /// The unit that a suffix denotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
-/// The smallest power of ten; finer values are rounded up.
+/// The exponent of the smallest power of ten; finer values are rounded up.
 const NANO: i32 = -9;
 /// The largest exponent, positive or negative.
 const LARGEST_EXPONENT: i32 = 30;
@@ -28,7 +28,7 @@ const FAST_DIGITS: usize = 18;
 /// The number before the suffix.
 struct Number<'a> {
     negative: bool,
-    /// Without leading zeros.
+    /// The digits before the point, without leading zeros.
     whole: &'a str,
     fraction: &'a str,
 }
@@ -102,7 +102,9 @@ impl Number<'_> {
                 length <= FAST_DIGITS && scale >= NANO && scale % 3 == 0 && !thousands && !self.whole.is_empty()
             }
             Unit::Binary(power) => {
-                // With fewer digits the product fits 64 bits. If the last bits are not zero, 1024 does not divide it.
+                // With at most 14 decimal digits, including those of the unit, the product of number and unit fits 64
+                // bits. A number with one of its last three bits set is not divisible by 1024, so that no larger unit
+                // fits.
                 let spare_digits = 14 - i64::from(power * 3 / 10) - i64::try_from(length).unwrap_or(i64::MAX);
                 spare_digits >= 0 && self.fraction.is_empty() && self.digits().is_some_and(|digits| digits & 7 != 0)
             }
@@ -110,7 +112,7 @@ impl Number<'_> {
     }
 }
 
-/// `magnitude` × 10^`exponent` with an exponent that is a multiple of three.
+/// Writes `magnitude` × 10^`exponent` with an exponent that is a multiple of three.
 fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Option<String> {
     while exponent < NANO && magnitude > 0 {
         magnitude = magnitude.div_ceil(10);
@@ -136,7 +138,7 @@ fn decimal(mut magnitude: u128, mut exponent: i32, keep_exponent: bool) -> Optio
     Some(format!("{magnitude}{suffix}"))
 }
 
-/// `magnitude` / 10^`scale` × 2^`power`.
+/// Writes `magnitude` / 10^`scale` × 2^`power` in canonical form.
 fn binary(magnitude: u128, scale: i32, power: u32) -> Option<String> {
     let largest = u128::from(i64::MAX.unsigned_abs());
     let scaled = magnitude.checked_mul(1 << power)?;

@@ -1,9 +1,9 @@
-//! The canonical form of API objects: as Go reads and writes them, by a table of the API's Go types.
+//! The canonical form of API objects: the form in which Go reads and writes them, by a table of the API's Go types.
 //!
-//! Kubernetes' own tools add fields to an object and omit others when they write it: whether a zero is written depends on the
-//! field and its type. `istio-cnictl` reads and writes documents in this form; the webhook's patch contains only injected fields.
-//! The table also has the merge keys of a strategic merge. `tests/support/kubetypes` generates it from k8s.io/api. Members that a
-//! type lacks stay unchanged.
+//! Kubernetes' own tools add fields to an object and omit others when they write it: whether a zero is written depends
+//! on the field and its type. `istio-cnictl` reads and writes documents in this form; the webhook's patch contains only
+//! injected fields. The table also has the merge keys of a strategic merge. `tests/support/kubetypes` generates the
+//! table from k8s.io/api. Members of an object that its type lacks stay unchanged.
 
 mod scalar;
 mod table;
@@ -39,8 +39,8 @@ impl Struct {
         TABLE.fields(self.0).iter().find(|field| field.key == key)
     }
 
-    /// Converts a value to the form in which Go writes it: fields in the type's order, zeroes present or omitted by type, canonical
-    /// scalars, unknown members last.
+    /// Converts a value to the form in which Go writes it: fields in the type's order, zeroes present or omitted by
+    /// type, canonical scalars, unknown members last.
     ///
     /// # Errors
     /// A field is not of its type; the API server refuses such an object as well.

@@ -16,11 +16,12 @@ pub(super) enum Kind {
     Template,
     /// The pod's spec is `spec.jobTemplate.spec.template.spec`.
     CronJob,
-    /// `items` are documents.
+    /// The document is a list; its `items` are documents.
     List,
 }
 
-/// API groups, name of the kind, path of the pod, and the Go type of the newest version, by which documents are read and written.
+/// A kind of workload: its API groups, its name, the path of its pod, and the Go type of its newest version, in whose
+/// form documents are read and written.
 type Known = (&'static [&'static str], &'static str, Kind, &'static str);
 
 const KNOWN: [Known; 11] = [
@@ -34,7 +35,7 @@ const KNOWN: [Known; 11] = [
     (&["batch"], "CronJob", Kind::CronJob, "batch.CronJob"),
     (&["batch"], "Job", Kind::Template, "batch.Job"),
     (&["apps.openshift.io"], "DeploymentConfig", Kind::Template, "openshift.DeploymentConfig"),
-    // OpenShift up to 3.6 had no group.
+    // Up to OpenShift 3.6, the kind has no API group.
     (&[""], "DeploymentConfig", Kind::Template, "openshift.DeploymentConfig"),
 ];
 
@@ -44,8 +45,8 @@ fn known(document: &Value) -> Option<&'static Known> {
     KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
 }
 
-/// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod, to which the
-/// type would add an empty one.
+/// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod,
+/// to which the type would add an empty one.
 ///
 /// # Errors
 /// A field is not of its type.
@@ -74,7 +75,7 @@ pub struct Invalid {
 }
 
 impl Kind {
-    /// Returns the kind of a document, or `None` if injection does not know it.
+    /// Returns the kind of a document, or `None` if it is not in [`KNOWN`].
     pub(super) fn of(document: &Value) -> Option<Self> {
         known(document).map(|(.., kind, _)| *kind)
     }
@@ -87,8 +88,8 @@ impl Kind {
         }
     }
 
-    /// JSON pointers to the metadata and the spec that Istio's injection reads and writes. Istio sets a cron job's labels and
-    /// annotations on the job template instead of the pod template.
+    /// JSON pointers to the metadata and the spec that Istio's injection reads and writes. Istio sets a cron job's
+    /// labels and annotations on the job template instead of the pod template.
     pub(super) fn pointers(self) -> (&'static str, &'static str) {
         match self {
             Self::Pod | Self::List => ("/metadata", "/spec"),
@@ -98,7 +99,8 @@ impl Kind {
     }
 }
 
-/// Calls `change` for the document, or for each of its items if it is a list. Returns whether the document is a workload or a list.
+/// Calls `change` for the document, or for each of its items if it is a list. Returns whether the document is a
+/// workload or a list.
 ///
 /// # Errors
 /// The first error of `change`.

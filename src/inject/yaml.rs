@@ -1,11 +1,13 @@
 //! YAML as Kubernetes' own tools read it: rendered templates, configuration, and documents on the command line.
 //!
-//! The settings are those of Go's reader: the last value of a repeated key counts, `yes` and `on` are booleans, `0644` is octal,
-//! and such a key is the text of its value. A text above [`LIMIT`] is refused before it is read.
+//! A text is read as by Go's reader: the last value of a repeated key counts, `yes` and `on` are booleans, `0644` is
+//! octal, and a key that is not text becomes the text of its value. A text above [`LIMIT`] is refused before it is
+//! read.
 
 mod block;
 mod flow;
 pub mod library;
+mod merge_key;
 mod node;
 mod scalar;
 #[cfg(test)]
@@ -24,7 +26,7 @@ const STEPS_PER_VALUE: usize = 5;
 /// Reads one document as a plain value; an empty text is null.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn value(text: &str) -> Result<Value, Error> {
     match block::read(text).filter(|_| text.len() <= LIMIT) {
         Some(value) => Ok(value),
@@ -32,11 +34,11 @@ pub fn value(text: &str) -> Result<Value, Error> {
     }
 }
 
-/// Reads one document as [`value`] does, within a budget, since a pod's author may have written parts of it. The budget bounds
-/// the document with all repetitions of its aliases.
+/// Reads one document as [`value`] does, within a budget, since a pod's author may have written parts of it. The budget
+/// bounds the document with all repetitions of its aliases.
 ///
 /// # Errors
-/// As [`read`], and [`Error::Exceeded`].
+/// Those of [`read`], and [`Error::Exceeded`].
 pub fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
     budget.step(text.len() / BYTES_PER_STEP)?;
     // One of these bytes precedes each value but the first.

@@ -21,18 +21,23 @@ const DEFAULT_VERSION: &str = "0.3.1";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
     /// The file is not UTF-8 or not a JSON object. It may be incomplete.
-    #[error("it is not a JSON object: {0}")]
+    #[error("the file is not a JSON object: {0}")]
     Json(String),
+    /// A number that Go's `float64` cannot hold, so that `libcni` refuses the file.
+    #[error("the number {0} is out of range")]
+    Range(String),
     /// A key's value has the wrong type.
     #[error("`{key}` is not {expected}")]
     Key { key: &'static str, expected: &'static str },
-    #[error("it names no plugin")]
+    #[error("the file names no plugin")]
     NoPlugins,
     /// The plugin at this index, from 0, has no type.
     #[error("plugin {0} has no `type`")]
     NoType(usize),
     /// All plugins are in files of a directory, which the runtime appends to the list's own.
-    #[error("its plugins are in a separate directory; set `plugins` in the list")]
+    #[error(
+        "`plugins` is missing: the runtime reads this network's plugins from a directory of their own; list them in `plugins`"
+    )]
     DropInsOnly,
 }
 
@@ -68,10 +73,14 @@ struct Plugin<'a> {
 }
 
 impl<'a> Network<'a> {
-    /// Parses a file of either kind. Istio distinguishes them by the key `type`, the runtime by the file's extension.
+    /// Parses a list or the configuration of one plugin. As in Istio, the key `type` distinguishes them; runtimes
+    /// distinguish them by the file's extension.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         let text = std::str::from_utf8(bytes).map_err(|error| Invalid::Json(error.to_string()))?;
         let fields: Fields<'a> = serde_json::from_str(text).map_err(|error| Invalid::Json(error.to_string()))?;
+        if let Some(number) = numbers(text).find(|number| number.parse().is_ok_and(f64::is_infinite)) {
+            return Err(Invalid::Range(number.to_owned()));
+        }
         if fields.get("type").is_some() {
             let kind = plugin_type(&fields).ok_or(Invalid::Key { key: "type", expected: "a plugin's name" })?;
             return Ok(Self::Single(Single { fields, kind }));
@@ -80,14 +89,43 @@ impl<'a> Network<'a> {
     }
 }
 
-/// The network name of a list, which is also the name of the directory of its further plugins.
+/// The numbers of a valid JSON text, in the order of the text.
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        loop {
+            let start = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit())?;
+            rest = &rest[start..];
+            let Some(string) = rest.strip_prefix('"') else {
+                let (number, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+                rest = behind;
+                return Some(number);
+            };
+            rest = behind_string(string)?;
+        }
+    })
+}
+
+/// The text behind a JSON string, from the text behind its opening quote.
+fn behind_string(text: &str) -> Option<&str> {
+    let mut is_escaped = false;
+    let end = text.find(|c| {
+        let is_end = c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        is_end
+    })?;
+    text.get(end + 1..)
+}
+
+/// The network name of a list. The directory from which runtimes load further plugins of the list has the same name.
 pub fn list_name(bytes: &[u8]) -> Option<String> {
     let fields: Fields<'_> = serde_json::from_slice(bytes).ok()?;
     string(fields.get("name")?)
 }
 
 impl Network<'_> {
-    /// The types of all plugins but this one.
+    /// Returns the types of the network's plugins, without `istio-cni`.
     pub fn other_plugins(&self) -> Vec<&str> {
         let kinds = match self {
             Self::List(list) => list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect(),
@@ -129,7 +167,7 @@ impl<'a> List<'a> {
         Ok(Self { text, array: range_in(text, array), plugins: plugins.collect::<Result<_, Invalid>>()? })
     }
 
-    /// The plugin's entries; an installed list has one.
+    /// The entries of `istio-cni` in the list. An installed list has exactly one.
     pub fn entries(&self) -> impl Iterator<Item = &'a RawValue> {
         self.plugins.iter().filter(|plugin| plugin.kind == contract::PLUGIN_NAME).map(|plugin| plugin.raw)
     }
@@ -140,7 +178,7 @@ impl<'a> List<'a> {
             let Range { start, end } = self.array;
             return format!("{}[\n{entry}\n]{}", &self.text[..start], &self.text[end..]);
         };
-        // The text was parsed before, and cut between two plugins, so it is a list.
+        // `bare` is a valid list, because `without_entry` removes only whole plugins from a parsed list.
         match Network::parse(bare.as_bytes()) {
             Ok(Network::List(list)) => list.append(entry),
             _ => bare,
@@ -192,8 +230,8 @@ impl Single<'_> {
         &self.kind
     }
 
-    /// A list of this plugin and `entry`. It keeps the network's name, by which IPAM plugins and the runtime's cache file their
-    /// state, and its version, if it has them.
+    /// A list of this plugin and `entry`. It keeps the name and the version of the configuration, if they exist: IPAM
+    /// plugins and the runtime's cache store their state under the network's name.
     pub fn chained(&self, entry: &str) -> String {
         let own = |key: &str| self.fields.get(key).and_then(string).filter(|text| !text.is_empty());
         let version = own("cniVersion").unwrap_or_else(|| DEFAULT_VERSION.to_owned());
@@ -230,7 +268,7 @@ fn string(raw: &RawValue) -> Option<String> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// Parses a boolean or its text, as `libcni` does.
+/// Parses a boolean, or a string that contains one, as `libcni` does.
 fn boolean(raw: &RawValue) -> Option<bool> {
     match raw.get() {
         "true" | "\"true\"" => Some(true),

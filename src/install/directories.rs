@@ -1,7 +1,8 @@
 //! The directories in which an installer keeps its files, in a form that two agents of one node can compare.
 //!
-//! The agents may mount one directory of the node under different paths, and links may lead from one path to another; device and
-//! inode are the same for both. `agent` serves them, and `daemon` compares them. Reads only.
+//! The agents may mount one directory of the node under different paths, and links may lead from one path to another,
+//! so directories are compared by device and inode. `agent` sends [`Directories`] to other agents, and `daemon`
+//! compares them. Reads only.
 
 use std::fs;
 use std::io;
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::scope::Scope;
 use super::settings::Settings;
-use super::{plan, snapshot};
 
 /// The directories of one installer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,11 +52,32 @@ struct Id {
 }
 
 impl Directories {
-    /// The directories that `settings` name; an error if one is missing.
-    pub fn of(settings: &Settings) -> io::Result<Self> {
+    /// The directories that `settings` name, with the name of the network in them; an error if one is missing.
+    pub(super) fn of(settings: &Settings, network: Option<String>) -> io::Result<Self> {
         let (conf, bin) = (settings.net_dir.clone(), settings.bin_dir.clone());
-        let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
         Ok(Self { conf: Id::of(&conf)?, bin: Id::of(&bin)?, place: Place { conf, bin, network } })
+    }
+
+    /// The directories by the paths under which their agent mounts them.
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Whether both have the same configuration directory.
+    pub(super) fn has_conf_of(&self, other: &Self) -> bool {
+        self.conf == other.conf
+    }
+
+    /// Whether both have the same plugin directory.
+    pub(super) fn has_bin_of(&self, other: &Self) -> bool {
+        self.bin == other.bin
+    }
+
+    /// Directories with these inodes.
+    #[cfg(test)]
+    pub(crate) fn numbered(conf: u64, bin: u64, place: Place) -> Self {
+        let id = |inode| Id { device: 1, inode };
+        Self { conf: id(conf), bin: id(bin), place }
     }
 
     /// The change from these directories to those of `successor`.
@@ -68,7 +89,7 @@ impl Directories {
 
 impl Relocation {
     /// Whether both configuration directories contain the same network. Another network in the successor's directory, such as a
-    /// leftover of another program, is no evidence that the runtime reads that directory.
+    /// leftover of another program, does not prove that the runtime reads that directory.
     pub fn is_same_network(&self) -> bool {
         self.from.network.is_some() && self.from.network == self.to.network
     }
@@ -76,6 +97,10 @@ impl Relocation {
 
 impl Id {
     fn of(path: &Path) -> io::Result<Self> {
-        fs::metadata(path).map(|found| Self { device: found.dev(), inode: found.ino() })
+        let found = fs::metadata(path)?;
+        if !found.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Self { device: found.dev(), inode: found.ino() })
     }
 }

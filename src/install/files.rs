@@ -1,7 +1,7 @@
-//! Applies the file operations of a plan: the only file of this module that changes the node.
+//! Applies the file operations of a plan. No other source file of `install` changes the node.
 //!
 //! A new version is written to a temporary beside the file and synced, renamed over the file, and the directory synced: each
-//! name always has either the old or the new content, never a part of it.
+//! name always has either the old or the new content, never a part of it, even after a power cut.
 #![expect(clippy::disallowed_methods, reason = "makes every change of the node's files")]
 
 use std::fs::{self, File, Permissions};
@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempPath;
 
-use super::plan::{Operation, Source};
+use super::operation::{Operation, Source};
+use super::scope::Scope;
+use super::settings::Settings;
 use super::temporary;
 
 /// A change failed.
@@ -28,12 +30,15 @@ fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => "; is this directory the node's? Set global.platform or cniBinDir",
         io::ErrorKind::StorageFull => "; free space on the node",
-        io::ErrorKind::PermissionDenied => "; DAC_OVERRIDE, SELinux or AppArmor may be missing",
+        io::ErrorKind::IsADirectory => "; remove this directory",
+        io::ErrorKind::PermissionDenied => {
+            "; the agent may lack the capability DAC_OVERRIDE, or SELinux or AppArmor denies the access"
+        }
         _ => "",
     }
 }
 
-/// Applies operations and calls a hook before each step of one.
+/// Applies file operations to the node, and calls a hook before each step of an operation.
 pub struct Files<'a> {
     before: &'a (dyn Fn(&'static str) + Sync),
 }
@@ -86,7 +91,7 @@ impl<'a> Files<'a> {
         let dir = path.parent().ok_or(io::ErrorKind::InvalidFilename)?;
         if !dir.is_dir() {
             (self.before)("make directory");
-            fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+            self.make_directory(dir)?;
         }
         (self.before)("create");
         let mut temporary = temporary::create(dir)?;
@@ -144,10 +149,35 @@ impl<'a> Files<'a> {
         self.sync(dir)
     }
 
+    /// Creates a directory and its missing parents, and syncs the directories that contain the new names.
+    fn make_directory(&self, dir: &Path) -> io::Result<()> {
+        let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.is_dir()).collect();
+        fs::DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
+        missing.iter().filter_map(|dir| dir.parent()).try_for_each(|parent| self.sync(parent))
+    }
+
     fn sync(&self, dir: &Path) -> io::Result<()> {
         (self.before)("sync directory");
-        File::open(dir)?.sync_all()
+        sync(dir)
     }
+}
+
+/// Syncs the existing directories of an installation. An earlier process may have been killed between a rename or
+/// removal and the sync of its directory. Without this sync, a power cut could undo that change and still keep later
+/// changes that depend on it.
+pub(super) fn sync_directories(settings: &Settings) {
+    for dir in Scope::ALL.paths(settings) {
+        match sync(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, path = %dir.display(), "the directory cannot be synced");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// Renames a file back (`RENAME_NOREPLACE`). A file that was created under the name meanwhile is newer and stays.
@@ -177,8 +207,8 @@ fn concurrent_change(change: String) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, change)
 }
 
-/// Whether a regular file has this content. Reads at most one byte more than its size, and opens no pipe, because that would
-/// wait for the pipe's writer.
+/// Whether a regular file has this content. Reads at most one byte more than its size. Does not open a pipe, because
+/// that would wait for the pipe's writer.
 fn has_content(path: &Path, content: &[u8]) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     if !found.is_file() || found.len() != content.len() as u64 {

@@ -10,6 +10,7 @@ use clap::Args;
 use super::server::{InvalidHost, Server};
 use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, Settings};
 use crate::contract;
+use crate::diagnostics::{Documented, page};
 
 /// The default name of the standalone configuration.
 const STANDALONE: &str = "YYY-istio-cni.conf";
@@ -118,6 +119,17 @@ pub enum Error {
     Port(String),
     #[error(transparent)]
     Host(#[from] InvalidHost),
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "install-flags-error";
+
+    fn transparent(&self) -> Option<String> {
+        match self {
+            Self::Host(_) => Some(page("install-server-invalid-host")),
+            _ => None,
+        }
+    }
 }
 
 impl Flags {

@@ -1,4 +1,4 @@
-//! The holder of the token in the plugin's kubeconfig: the daemon's own service account or the plugin's.
+//! The service account whose token the plugin's kubeconfig contains: the daemon's own or the plugin's.
 
 use tokio::sync::watch;
 
@@ -27,14 +27,14 @@ impl std::fmt::Debug for Token {
 /// The state of the request for a token of the plugin's service account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Issued {
-    /// The API server has not answered yet.
+    /// The API server has not responded yet.
     Pending,
     Token(Token),
     /// No valid token, with the reason.
     Refused(String),
 }
 
-/// The holder of the kubeconfig's token.
+/// The service account whose token the kubeconfig contains.
 #[derive(Debug, Clone)]
 pub enum Identity {
     /// The daemon's service account, whose token is a file.

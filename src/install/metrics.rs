@@ -1,21 +1,55 @@
-//! The installer's metrics, with Istio's names.
+//! The installer's metrics, with Istio's names, and its latest activity for reports.
 
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::plan::{Operation, Reason};
+use super::operation::Operation;
+use super::plan::Step;
 use crate::contract;
+use crate::serve::recent::Recent;
+
+/// The number of heals that are kept for reports.
+const HEALS: usize = 20;
 
 /// The metrics of one installer; clones share the counters.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
     installs: Family<Installed, Counter>,
     ready: Gauge,
     watched: Gauge,
     heals: Family<Healed, Counter>,
+    latest_heals: Recent<Heal>,
+    chain: Arc<Mutex<Option<PathBuf>>>,
+}
+
+/// A correction of another program's change of the installation, made after the node was ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heal {
+    pub time: Timestamp,
+    /// The `reason` label.
+    pub reason: &'static str,
+    /// The file operation.
+    pub change: String,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            installs: Family::default(),
+            ready: Gauge::default(),
+            watched: Gauge::default(),
+            heals: Family::default(),
+            latest_heals: Recent::new(HEALS),
+            chain: Arc::default(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,14 +103,54 @@ impl Metrics {
         self.watched.set(watched.into());
     }
 
-    pub(super) fn healed(&self, reason: Reason) {
-        self.heals.get_or_create(&Healed { reason: reason.as_str() }).inc();
+    pub(super) fn healed(&self, step: &Step) {
+        let reason = step.reason.as_str();
+        self.heals.get_or_create(&Healed { reason }).inc();
+        if step.reason.is_routine() {
+            return;
+        }
+        self.latest_heals.push(Heal { time: Timestamp::now(), reason, change: format!("{:?}", step.operation) });
     }
 
-    /// Creates a series of each family, without which the registry does not name its labels.
+    /// Records the file that contains the chain entry.
+    pub(super) fn chained(&self, path: Option<&Path>) {
+        let mut chain = self.chain.lock().unwrap_or_else(PoisonError::into_inner);
+        if chain.as_deref() != path {
+            *chain = path.map(Path::to_owned);
+        }
+    }
+
+    /// The latest corrections of what another program changed, the latest one first.
+    pub fn heals(&self) -> &Recent<Heal> {
+        &self.latest_heals
+    }
+
+    /// The file that contained the chain entry after the last pass.
+    pub fn chain(&self) -> Option<PathBuf> {
+        self.chain.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
     #[cfg(test)]
     pub(crate) fn create_series(&self) {
         drop(self.installs.get_or_create(&Default::default()));
         drop(self.heals.get_or_create(&Default::default()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::plan::Reason;
+
+    #[test]
+    fn a_new_token_is_no_correction() {
+        let metrics = Metrics::default();
+        for reason in [Reason::KubeconfigDiffers, Reason::Recorded, Reason::Stale, Reason::EntryMissing] {
+            let operation = Operation::Remove { path: "/x".into(), expected: None };
+            metrics.healed(&Step { operation, reason });
+        }
+        let latest: Vec<_> = metrics.heals().latest_first().into_iter().map(|heal| heal.reason).collect();
+        assert_eq!((latest, metrics.heals().total()), (vec!["entry_missing"], 1));
     }
 }

@@ -4,13 +4,15 @@
 
 mod network;
 
-pub use network::chained_network;
+pub use network::{PodNetwork, chained_network, pod_network};
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::directories::{Directories, Place};
 use super::identity::NoAccount;
+use super::installed::{self, Illegible, Installed};
 use super::kubeconfig;
+use super::operation::Operation;
 use super::read::Unread;
 use super::record;
 use super::scope::Scope;
@@ -22,7 +24,7 @@ use crate::contract;
 /// File operations in their order, and the obstacles to further ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Pods can start on the node after each of the steps.
+    /// The operations in their order. Pods can start on the node after each of them.
     pub steps: Vec<Step>,
     /// Conditions that the installer cannot establish itself.
     pub obstacles: Vec<Obstacle>,
@@ -41,36 +43,6 @@ pub struct Step {
     pub reason: Reason,
 }
 
-/// A change of one file.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Operation {
-    /// Copies a program from the image to the node.
-    Copy { from: PathBuf, to: PathBuf, mode: u32 },
-    /// Creates or replaces a file.
-    Write {
-        path: PathBuf,
-        content: Vec<u8>,
-        mode: u32,
-        /// The content that the plan read. The write fails if another writer has changed it since then.
-        expected: Option<Vec<u8>>,
-        /// The other file from which the content was derived. The write fails if it has changed.
-        source: Option<Source>,
-    },
-    /// Removes a file.
-    Remove {
-        path: PathBuf,
-        /// The content that the plan read. The removal fails if another writer has changed it since then.
-        expected: Option<Vec<u8>>,
-    },
-}
-
-/// A file as a plan read it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Source {
-    pub path: PathBuf,
-    pub content: Vec<u8>,
-}
-
 /// The reason for a change of a file, for the log field and the metric label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -85,9 +57,9 @@ pub enum Reason {
     EntryDiffers,
     /// A single plugin's file has been replaced by a list.
     Converted,
-    /// The runtime no longer uses the file, or it belongs to a former mode.
+    /// The runtime no longer uses the file, or an installation in another mode wrote it.
     LeftBehind,
-    /// The record of the files is not up to date.
+    /// A record of files or directories is not up to date.
     Recorded,
     /// The plugin is uninstalled.
     Removal,
@@ -113,10 +85,10 @@ pub enum Obstacle {
         ignored: Vec<(String, String)>,
     },
     /// The file that the operator has named.
-    #[error("{} does not exist yet, with either extension; CNI_CONF_NAME names it", path.display())]
+    #[error("{} does not exist yet, neither with .conf nor with .conflist; CNI_CONF_NAME requires it", path.display())]
     NamedAbsent { path: PathBuf },
     /// The file was changed a moment ago and is not valid JSON: its writer may not have finished.
-    #[error("{} is incomplete", path.display())]
+    #[error("{} is not valid JSON yet: its writer may not have finished", path.display())]
     HalfWritten { path: PathBuf },
     /// No runtime would load the file, or it cannot hold the plugin's entry.
     #[error("the plugin cannot be added to {}: {reason}", path.display())]
@@ -136,10 +108,13 @@ pub enum Obstacle {
     #[error("both {} and {} exist: remove the one that the node does not need", conf.display(), list.display())]
     Shadowed { conf: PathBuf, list: PathBuf },
     /// Another program's file has the name that this program would use.
-    #[error("{} belongs to another program; choose another file name", path.display())]
+    #[error("{} belongs to another program; choose another file name by CNI_CONF_NAME or ISTIO_OWNED_CNI_CONF_FILENAME", path.display())]
     Foreign { path: PathBuf },
     /// The owned file is not the first in the runtime's order.
-    #[error("{} sorts before {}: the runtime uses the former, so pods are not redirected; choose another file name", first.display(), owned.display())]
+    #[error(
+        "{} sorts before {}: the runtime uses the former, so pods are not redirected; set ISTIO_OWNED_CNI_CONF_FILENAME to a name \
+         that sorts before it", first.display(), owned.display()
+    )]
     Preempted {
         /// The file that the runtime uses.
         first: PathBuf,
@@ -162,9 +137,7 @@ impl Plan {
     /// Whether pods may start without redirection, or not at all, until the plan is applied. A new token, a stale temporary and
     /// the record affect no pod.
     pub fn affects_pods(&self) -> bool {
-        let harmless =
-            |step: &Step| matches!(step.reason, Reason::Stale | Reason::KubeconfigDiffers | Reason::Recorded);
-        !self.obstacles.is_empty() || !self.steps.iter().all(harmless)
+        !self.obstacles.is_empty() || !self.steps.iter().all(|step| step.reason.is_routine())
     }
 
     fn step(&mut self, reason: Reason, operation: Operation) {
@@ -172,10 +145,12 @@ impl Plan {
     }
 }
 
-/// Plans an installation. Binary and kubeconfig precede the chain entry, so that a chain never names a missing plugin, nor, on
-/// a node where the plugin is new, one without a kubeconfig.
+/// Plans an installation. The binary precedes the chain entry, so that a chain never names a missing plugin. The
+/// kubeconfig also precedes it, so that a chain never names a plugin without a kubeconfig on a node where the plugin is
+/// new.
 pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
-    let mut plan = Plan { was_installed: was_installed(snapshot), ..Plan::default() };
+    let warnings = snapshot.warnings();
+    let mut plan = Plan { was_installed: was_installed(snapshot), warnings, ..Plan::default() };
     for path in &snapshot.stale {
         plan.step(Reason::Stale, remove(path.clone()));
     }
@@ -184,10 +159,21 @@ pub fn install(settings: &Settings, snapshot: &Snapshot) -> Plan {
     plan_kubeconfig(&mut plan, settings, snapshot);
     match &snapshot.networks {
         Err(unread) => plan.obstacles.push(unread.clone().into()),
-        Ok(files) if binaries && can_start_pods => network::install(&mut plan, settings, files, snapshot),
+        Ok(files) if binaries && can_start_pods => {
+            let first = plan.steps.len();
+            network::install(&mut plan, settings, files, snapshot);
+            let recorded = plan.network.is_some().then(|| record_directories(settings, snapshot)).flatten();
+            plan.steps.splice(first..first, recorded);
+        }
         Ok(_) => {}
     }
     plan
+}
+
+/// The step that adds the directories to the record of the run directory. It precedes the edit of the chain.
+fn record_directories(settings: &Settings, snapshot: &Snapshot) -> Option<Step> {
+    let operation = installed::update(&snapshot.installed, snapshot.directories.as_ref()?, &settings.run_dir)?;
+    Some(Step { operation, reason: Reason::Recorded })
 }
 
 /// Whether the plugin has a kubeconfig, or one can be written.
@@ -195,9 +181,9 @@ fn has_kubeconfig(snapshot: &Snapshot) -> bool {
     snapshot.kubeconfig.is_some() || (snapshot.account.is_ok() && snapshot.server.endpoint.is_some())
 }
 
-/// Whether an earlier agent has installed the plugin: its binary is on the node, or a chain names it. Without a kubeconfig, as
-/// after a reboot, the plugin asks the agent, and an ADD without an answer fails; without the entry, pods would start without
-/// redirection.
+/// Whether an earlier agent has installed the plugin: its binary is on the node, or a chain names it. On such a node,
+/// chains get the entry even if no kubeconfig exists, as after a reboot: the plugin then queries the agent, and an ADD
+/// without a response fails, whereas pods would start without redirection if the entry were missing.
 fn was_installed(snapshot: &Snapshot) -> bool {
     let is_installed = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
     snapshot.binaries.iter().flatten().any(is_installed)
@@ -226,7 +212,7 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_
     true
 }
 
-/// Adds the update of the kubeconfig. A kubeconfig that cannot be renewed now stays.
+/// Adds the update of the kubeconfig. An existing kubeconfig stays while its new content is unknown.
 fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
     let account = match &snapshot.account {
         Ok(account) => account,
@@ -248,7 +234,7 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
 /// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
 /// last.
 pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
-    let mut plan = Plan::default();
+    let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
         _ if !scope.conf => {}
         Ok(files) => network::removal(&mut plan, settings, files, snapshot.record.as_ref()),
@@ -258,8 +244,12 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
     if scope.conf && snapshot.record.is_some() {
         plan.step(Reason::Removal, remove(settings.net_dir.join(record::FILE)));
     }
+    let others = snapshot.others();
+    if scope.conf && snapshot.installed.as_ref().map_or_else(Illegible::is_replaceable, |all| *all != others) {
+        plan.step(Reason::Removal, others.write(&settings.run_dir));
+    }
     if scope.run && snapshot.kubeconfig.is_some() {
-        plan.step(Reason::Removal, remove(settings.run_dir.join(contract::KUBECONFIG)));
+        plan_kubeconfig_removal(&mut plan, settings, &others);
     }
     if scope.bin {
         plan_binary_removal(&mut plan, settings, snapshot, scope);
@@ -271,12 +261,29 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
     plan
 }
 
+/// Adds the removal of the kubeconfig, unless a chain in directories of another agent names a plugin that reads it.
+fn plan_kubeconfig_removal(plan: &mut Plan, settings: &Settings, others: &Installed) {
+    let path = settings.run_dir.join(contract::KUBECONFIG);
+    match others.first().map(Directories::place) {
+        None => plan.step(Reason::Removal, remove(path)),
+        Some(Place { conf, bin, .. }) => plan.warnings.push(format!(
+            "{} stays: an agent has chained the plugin in {} into {} (paths as it mounted them), directories that this agent \
+             does not mount; `install-cni uninstall` in a pod that mounts them removes all files",
+            path.display(),
+            bin.display(),
+            conf.display()
+        )),
+    }
+}
+
 /// Adds the removal of the image's programs from the plugin directory, unless a chain outside of `scope` may need them.
 fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
-    if let Some(need) = reason_to_keep_binaries(settings, snapshot).filter(|_| !scope.conf) {
+    let need = if scope.conf { None } else { reason_to_keep_binaries(settings, snapshot) };
+    if let Some(need) = need.or_else(|| other_user_of_binaries(snapshot)) {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
         plan.warnings.push(format!(
-            "{dir}/{name} stays: {need}, and the runtime may search no other directory; remove it once the runtime does"
+            "{dir}/{name} stays: {need}, and the runtime may search no other directory; remove it once the runtime searches \
+             another one"
         ));
         return;
     }
@@ -292,7 +299,7 @@ fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot
     }
 }
 
-/// The reason for which a runtime may run the plugin from the plugin directory; `None` if all networks exclude that.
+/// Returns the reason for which a runtime may run the plugin from `bin_dir`; `None` if no network file allows that.
 fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot) -> Option<String> {
     let files = match &snapshot.networks {
         Ok(files) => files,
@@ -303,37 +310,25 @@ fn reason_to_keep_binaries(settings: &Settings, snapshot: &Snapshot) -> Option<S
     Some(format!("{} may be a chain whose other plugins are all in {dir}", network.display()))
 }
 
-/// The removal of a file regardless of its content.
+/// Returns a text that names the chain of another agent with the same plugin directory, if one is recorded.
+fn other_user_of_binaries(snapshot: &Snapshot) -> Option<String> {
+    let others = snapshot.others();
+    let other = others.with_bin_of(snapshot.directories.as_ref()?)?;
+    Some(format!("an agent has chained it into {} (the path as it mounted it)", other.place().conf.display()))
+}
+
+/// Returns the operation that removes a file, whatever its content.
 fn remove(path: PathBuf) -> Operation {
     Operation::Remove { path, expected: None }
 }
 
-impl Operation {
-    /// The changed file.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::Copy { to: path, .. } | Self::Write { path, .. } | Self::Remove { path, .. } => path,
-        }
-    }
-
-    /// The verb for logs and errors.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::Copy { .. } => "copy",
-            Self::Write { .. } => "write",
-            Self::Remove { .. } => "remove",
-        }
-    }
-}
-
-/// Omits contents, because a kubeconfig holds a token.
-impl fmt::Debug for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb(), self.path().display())
-    }
-}
-
 impl Reason {
+    /// Whether a change for this reason does not correct a change by another program: a new token, the record,
+    /// temporaries.
+    pub(super) fn is_routine(self) -> bool {
+        matches!(self, Self::Stale | Self::KubeconfigDiffers | Self::Recorded)
+    }
+
     /// The name in logs and metric labels.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -15,11 +15,16 @@ const MAX_SIZE: u64 = 1 << 20;
 pub struct Unread {
     pub path: PathBuf,
     pub reason: String,
+    /// Whether the cause is that this process lacks a permission.
+    pub is_denied: bool,
 }
 
 /// Adds the path to an error.
 pub(super) fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
-    move |error| Unread { path: path.to_owned(), reason: error.to_string() }
+    move |error| {
+        let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+        Unread { path: path.to_owned(), reason: error.to_string(), is_denied }
+    }
 }
 
 /// Reads a file that other programs may replace. Only a regular file is opened, because opening a pipe waits for its writer.

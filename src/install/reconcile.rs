@@ -1,8 +1,8 @@
 //! The installer's control loop: reads the node, plans, applies the plan, and repeats until the plan is empty.
 //!
-//! `daemon` runs it as a task, whose work is done by one thread. While a chain that another writer has changed lacks the
-//! plugin, pods start without redirection, and each hand-over to another thread would wait for a processor on a busy node.
-//! The loop leaves the installation in place when it ends.
+//! `daemon` runs it as a task, which does all its work on one thread: pods start without redirection while a chain that
+//! another program has changed lacks the plugin, and each hand-over to another thread would wait for a processor on a
+//! busy node. The loop leaves the installation in place when it ends.
 #![expect(clippy::disallowed_methods, reason = "owns the installer's clock")]
 
 use std::ffi::OsStr;
@@ -31,11 +31,12 @@ use crate::serve::watch::Watch;
 
 /// The interval between two passes if the installation is complete and no directory changes.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// The interval between two passes if a part is missing.
+/// The interval between two passes if a part of the installation is missing.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The time limit of a pass for the liveness probe. A pass takes milliseconds; a later thread hangs in the node's file system.
+/// The time limit of a pass, for the liveness probe. A pass takes milliseconds; a thread that exceeds the limit hangs
+/// in the node's file system.
 const PASS_LIMIT: Duration = Duration::from_secs(15);
-/// The thread's name for probes.
+/// The name under which the installer's thread reports to the liveness probe.
 const THREAD: &str = "installer";
 
 /// The sources of the kubeconfig, beside the service account's directory.
@@ -43,7 +44,7 @@ const THREAD: &str = "installer";
 pub struct Sources {
     /// The address of the API server.
     pub resolver: Resolver,
-    /// The holder of the token.
+    /// The service account whose token the kubeconfig contains.
     pub identity: Identity,
 }
 
@@ -72,11 +73,11 @@ pub async fn run(
         let failure = match tokio::task::spawn_blocking(move || reconciler.run(&end)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => format!("the installer cannot start: {error}"),
-            // The process's hook logs a panic.
+            // The panic hook logs the panic.
             Err(_) => "the installer has failed; see the log".to_owned(),
         };
-        status.send_replace(Status::NotReady(vec![failure]));
         metrics.ready(false);
+        status.send_replace(Status::NotReady(vec![failure]));
         let _ = timeout(RETRY_INTERVAL, shutdown.requested()).await;
     }
     liveness.ended(THREAD);
@@ -124,6 +125,9 @@ impl Reconciler {
     }
 
     async fn watch(&mut self, shutdown: &Shutdown) {
+        // The liveness probe also limits this first access to the node's file systems, which may hang.
+        self.liveness.alive(THREAD, PASS_LIMIT);
+        files::sync_directories(&self.settings);
         let Settings { net_dir, bin_dir, account_dir, run_dir, .. } = &*self.settings;
         let directories = [net_dir, bin_dir, account_dir, run_dir].map(Clone::clone);
         let mut watch = Watch::new(directories).except(is_irrelevant);
@@ -171,11 +175,13 @@ impl Reconciler {
             }
         }
         self.has_changed = !applied.done.is_empty() && applied.failed.is_empty();
+        self.metrics.chained(plan.network.as_deref());
         self.last = plan;
         is_complete(&self.last)
     }
 
-    /// Applies a plan. A failed step prevents only steps after which a chain would name a missing file.
+    /// Applies a plan. After the failure of a step that is required by a chain ([`is_required_by_chain`]), the later
+    /// edits of chains are skipped. All other steps are applied regardless of failures.
     fn apply<'p>(&self, plan: &'p Plan) -> Applied<'p> {
         let (files, mut applied) = (Files::new(), Applied::default());
         let mut skips_chains = false;
@@ -187,7 +193,7 @@ impl Reconciler {
                 Ok(()) => {
                     applied.done.push(step);
                     if self.was_ready {
-                        self.metrics.healed(step.reason);
+                        self.metrics.healed(step);
                     }
                 }
                 Err(error) => {
@@ -207,7 +213,7 @@ impl Reconciler {
         }
         for (step, error) in applied.failed.iter().filter(|(step, _)| step.reason == Reason::Stale) {
             if !self.last.steps.contains(step) {
-                tracing::warn!(%error, "a temporary stays");
+                tracing::warn!(%error, "a temporary file cannot be removed");
             }
         }
         for obstacle in plan.obstacles.iter().filter(|obstacle| !self.last.obstacles.contains(obstacle)) {
@@ -223,13 +229,14 @@ impl Reconciler {
         if *self.status.borrow() == *status {
             return false;
         }
-        self.status.send_replace(status.clone());
         let ready = *status == Status::Ready;
         self.metrics.ready(ready);
         if ready {
             self.metrics.installed();
             self.was_ready = true;
         }
+        // The metrics are updated first, so that they are current for each task that waits for the status.
+        self.status.send_replace(status.clone());
         true
     }
 }
@@ -248,20 +255,22 @@ impl Applied<'_> {
     }
 }
 
-/// Whether a plan contains nothing but the removal of stale temporaries.
+/// Whether a plan has no obstacle, and no step but the removal of stale temporaries.
 fn is_complete(plan: &Plan) -> bool {
     plan.obstacles.is_empty() && plan.steps.iter().all(|step| step.reason == Reason::Stale)
 }
 
-/// Whether a step edits network configurations, which are changed in their order or not at all.
+/// Whether a step edits network configurations or their records. These steps are applied in their order; after the
+/// failure of a step that is required by a chain ([`is_required_by_chain`]), the later ones are skipped.
 fn edits_chain(reason: Reason) -> bool {
     use Reason::{BinaryDiffers, BinaryMissing, KubeconfigDiffers, KubeconfigMissing, Stale};
     !matches!(reason, Stale | BinaryMissing | BinaryDiffers | KubeconfigMissing | KubeconfigDiffers)
 }
 
-/// Whether no chain may be edited if a step for this reason fails. An older plugin and an older token still work. If the
-/// plugin was installed before, as after a reboot, it asks the agent first, and the record is written by a later pass; a chain
-/// without the plugin would start pods without redirection.
+/// Whether no chain may be edited after a step for this reason has failed. An older plugin and an older token still
+/// work, so their failed updates prevent no edit. On a node where the plugin was installed before, a missing kubeconfig
+/// or record prevents no edit either: a chain without the plugin would start pods without redirection, whereas a plugin
+/// without a kubeconfig, as after a reboot, queries the agent, and a later pass writes the record.
 fn is_required_by_chain(reason: Reason, was_installed: bool) -> bool {
     match reason {
         Reason::Stale | Reason::BinaryDiffers | Reason::KubeconfigDiffers => false,
@@ -270,8 +279,8 @@ fn is_required_by_chain(reason: Reason, was_installed: bool) -> bool {
     }
 }
 
-/// Whether events of a file are ignored: the plugin's log, which grows with each pod, and temporaries, by which the
-/// installer's own failures would cause the next pass at once.
+/// Whether events of a file are ignored: those of the plugin's log, which grows with each pod, and of temporaries.
+/// Temporaries of the installer's own failed writes would otherwise cause the next pass at once.
 fn is_irrelevant(name: &OsStr) -> bool {
     name == contract::LOG_FILE || temporary::is_temporary(name)
 }
@@ -284,7 +293,7 @@ fn log_status(status: &Status) {
     }
 }
 
-/// The status that follows from a plan. A plan without which pods start correctly does not change it.
+/// Returns the status that follows from a plan. A plan that affects no pod leaves the status as it was.
 fn status_of(plan: &Plan, before: &Status) -> Status {
     if is_complete(plan) {
         return Status::Ready;
@@ -309,7 +318,7 @@ fn contention_warning(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::install::plan::Operation;
+    use crate::install::operation::Operation;
 
     fn plan(reason: Reason) -> Plan {
         let operation = Operation::Remove { path: "/net.d/05-cilium.conflist".into(), expected: None };

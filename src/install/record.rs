@@ -16,8 +16,9 @@ pub struct Record {
     /// Files that this program created: copies of a network, and configurations of the plugin alone.
     #[serde(default)]
     pub files: BTreeSet<String>,
-    /// Files of other programs that contain the plugin's entry and have a name that runtimes do not read: an operator has named
-    /// them.
+    /// Files of other programs that contain the plugin's entry and have a name that runtimes do not read. The plugin is
+    /// chained into such a file only if an operator has named it; without the record, a removal with other flags would
+    /// not read the file.
     #[serde(default)]
     pub chains: BTreeSet<String>,
 }

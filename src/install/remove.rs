@@ -32,10 +32,11 @@ pub enum Error {
 /// between entry and program: a runtime that read the chain before still executes the plugin for pods that are starting. Then
 /// plans again, because another writer may have restored the entry meanwhile.
 pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Error> {
+    files::sync_directories(settings);
     let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope));
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
     if chained.peek().is_some() {
-        // A failure is repeated below and reported there.
+        // The second plan below repeats a failed step, and reports its failure.
         chained.for_each(|step| apply(&files, step, &mut Vec::new()));
         std::thread::sleep(in_flight);
     }
@@ -47,7 +48,8 @@ fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {
     move |step| step.operation.path().parent() == Some(&settings.net_dir) && step.operation.path() != record
 }
 
-/// Applies a removal plan and returns the failures. The binaries stay if a chain may still name them.
+/// Applies a removal plan and returns the failures. If a chain may still name the plugin, all files but the network
+/// configurations stay.
 fn apply_plan(plan: &Plan, settings: &Settings, files: &Files<'_>) -> Vec<Error> {
     for warning in &plan.warnings {
         tracing::warn!("{warning}");

@@ -20,9 +20,9 @@ use crate::serve::shutdown::Shutdown;
 /// The intervals and the time limit of lookups.
 #[derive(Clone, Copy)]
 struct Intervals {
-    /// The interval after a successful lookup.
+    /// The interval after a successful lookup, or after a failed one while the last known address is not outdated.
     refresh: Duration,
-    /// The interval after a failed lookup.
+    /// The interval after a failed lookup that makes the node unready.
     retry: Duration,
     /// The time limit of a lookup.
     limit: Duration,
@@ -30,11 +30,11 @@ struct Intervals {
 
 const INTERVALS: Intervals =
     Intervals { refresh: Duration::from_secs(30), retry: Duration::from_secs(1), limit: Duration::from_secs(10) };
-/// The time after the last successful lookup for which failures do not affect readiness. The kubeconfig keeps the address
-/// even longer.
+/// The time after the last successful lookup during which failed lookups do not affect readiness. The kubeconfig keeps
+/// the address even longer.
 const ADDRESS_LIFETIME: Duration = Duration::from_secs(120);
 
-/// The API server in the environment's terms.
+/// The API server as the environment of a pod names it: protocol, host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     protocol: String,
@@ -53,7 +53,7 @@ enum Host {
 #[error("KUBERNETES_SERVICE_HOST is {0:?}, neither an IP address nor a DNS name")]
 pub struct InvalidHost(String);
 
-/// The API server in the kubeconfig's terms.
+/// The API server as the kubeconfig names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// `https://ADDRESS:PORT`, IPv6 addresses in brackets.
@@ -89,7 +89,7 @@ pub struct Resolution {
 }
 
 impl Server {
-    /// An error if `host` is neither an address nor a DNS name.
+    /// Creates the value; an error if `host` is neither an address nor a DNS name.
     pub fn new(protocol: &str, host: &str, port: u16) -> Result<Self, InvalidHost> {
         let host = match host.parse() {
             Ok(address) => Host::Address(address),
@@ -148,9 +148,9 @@ impl Resolver {
             tokio::spawn(async move {
                 let mut known = None;
                 loop {
-                    let answer = timeout(intervals.limit, lookup(name.clone(), server.port)).await;
-                    let answer = answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-                    let resolution = evaluate(&server, &name, &mut known, answer, Instant::now());
+                    let addresses = timeout(intervals.limit, lookup(name.clone(), server.port)).await;
+                    let addresses = addresses.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+                    let resolution = evaluate(&server, &name, &mut known, addresses, Instant::now());
                     let pause = if resolution.unresolved.is_some() { intervals.retry } else { intervals.refresh };
                     sender.send_if_modified(|last| {
                         let is_changed = *last != resolution;
@@ -188,10 +188,10 @@ fn evaluate(
     server: &Server,
     name: &str,
     known: &mut Option<Known>,
-    answer: io::Result<Vec<IpAddr>>,
+    addresses: io::Result<Vec<IpAddr>>,
     now: Instant,
 ) -> Resolution {
-    let reason = match answer {
+    let reason = match addresses {
         Ok(addresses) if !addresses.is_empty() => {
             let kept = known.map(|(address, _)| address).filter(|address| addresses.contains(address));
             let address = kept.unwrap_or(addresses[0]);

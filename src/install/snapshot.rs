@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::conflist;
+use super::directories::Directories;
 use super::identity::NoAccount;
+use super::installed::{self, Illegible, Installed};
 use super::kubeconfig::Account;
 use super::read::{Unread, access_mode, limited, regular, unread};
 use super::record::{self, Record};
@@ -23,7 +25,7 @@ use crate::contract;
 
 /// The number of bytes of two binaries that are compared at a time.
 const CHUNK: usize = 64 << 10;
-/// The age up to which a file may be incomplete, and its timestamps may not distinguish two changes.
+/// The age below which a file may be incomplete, and below which a further change may leave its timestamps unchanged.
 const RECENT: Duration = Duration::from_secs(2);
 
 /// The observed state of the node.
@@ -31,6 +33,8 @@ const RECENT: Duration = Duration::from_secs(2);
 pub struct Snapshot {
     /// Configuration files in the runtime's order.
     pub networks: Result<Vec<NetworkFile>, Unread>,
+    /// The errors of configuration files that cannot be read. `networks` contains these files without content.
+    pub unread: Vec<Unread>,
     /// The record of the files that this program created.
     pub record: Option<Record>,
     /// The names of lists that have a directory of further plugins.
@@ -44,6 +48,10 @@ pub struct Snapshot {
     pub server: Resolution,
     /// The plugin's kubeconfig and its access mode.
     pub kubeconfig: Option<(Vec<u8>, u32)>,
+    /// The directories of the settings; `None` if one is missing.
+    pub directories: Option<Directories>,
+    /// The record of the directories in which agents have installed the plugin.
+    pub installed: Result<Installed, Illegible>,
     /// Temporaries whose writer has ended.
     pub stale: Vec<PathBuf>,
 }
@@ -76,8 +84,9 @@ pub enum BinaryState {
     Same,
 }
 
-/// The programs that an earlier snapshot found to be equal, by their paths on the node. They are read again once either file
-/// has changed: reading megabytes in each pass would delay the repair of a chain.
+/// The programs that an earlier snapshot found to be equal on the node and in the image, by their paths on the node.
+/// Their contents are compared again only after either file has changed: to read megabytes in each pass would delay the
+/// repair of a chain.
 #[derive(Debug, Default)]
 pub struct CompareCache(BTreeMap<PathBuf, [Stamp; 2]>);
 
@@ -93,11 +102,13 @@ impl Snapshot {
     /// Like [`take`](Self::take), with the address of the API server and the comparisons of earlier snapshots.
     pub fn take_with(settings: &Settings, server: Resolution, compared: &mut CompareCache) -> Self {
         let (networks, record) = configuration(settings);
+        let (networks, unread) = networks.map_or_else(|error| (Err(error), Vec::new()), |(read, un)| (Ok(read), un));
         let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
         Self {
             networks,
+            unread,
             record,
             drop_ins,
             plugins: file_names(&settings.bin_dir),
@@ -105,36 +116,76 @@ impl Snapshot {
             account: account(settings).map_err(NoAccount::from),
             server,
             kubeconfig: regular(&kubeconfig).ok().zip(access_mode(&kubeconfig).ok()),
+            directories: Directories::of(settings, None).ok(),
+            installed: installed(&settings.run_dir.join(installed::FILE)),
             stale: dirs.into_iter().flat_map(|dir| stale_temporaries(dir)).collect(),
         }
     }
 }
 
+impl Snapshot {
+    /// The recorded directories of other agents, whose chains may name the plugin; empty if a directory of this agent
+    /// is missing.
+    pub(super) fn others(&self) -> Installed {
+        self.directories.as_ref().map_or_else(Installed::default, |own| self.recorded().except(own))
+    }
+
+    /// Returns warnings about files that could not be read and are not needed for an installation.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let record = self.installed.as_ref().err().map(ToString::to_string);
+        let networks = self.unread.iter().map(|unread| format!("a network configuration is ignored: {unread}"));
+        record.into_iter().chain(networks).collect()
+    }
+
+    /// Returns the reason for which no runtime would load a file: the error of reading it, or else `invalid`.
+    pub(super) fn reason(&self, file: &NetworkFile, invalid: &conflist::Invalid) -> String {
+        let unread = self.unread.iter().find(|unread| unread.path.ends_with(&file.name));
+        unread.map_or_else(|| invalid.to_string(), |unread| unread.reason.clone())
+    }
+
+    /// The record of installations; empty if it is illegible.
+    pub(super) fn recorded(&self) -> Installed {
+        self.installed.clone().unwrap_or_default()
+    }
+}
+
+/// Reads the record of installations, which does not exist before the first one.
+fn installed(path: &Path) -> Result<Installed, Illegible> {
+    match regular(path) {
+        Ok(content) => Installed::parse(&content, path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Installed::default()),
+        Err(error) => Err(Illegible::File(unread(path)(error))),
+    }
+}
+
+/// The configuration files in the runtime's order, and the errors of those that cannot be read.
+type Networks = (Vec<NetworkFile>, Vec<Unread>);
+
 /// Reads the configuration files in the runtime's order, and the record of those that this program created.
-pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
+pub fn configuration(settings: &Settings) -> (Result<Networks, Unread>, Option<Record>) {
     let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
 }
 
-fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
+fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Networks> {
     let named = match &settings.mode {
         Mode::Chained { primary } => [primary.as_deref(), None],
         Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
         Mode::Standalone { file } => [Some(file.as_str()), None],
     };
-    let mut files = Vec::new();
+    let (mut files, mut unread) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(&settings.net_dir)? {
         let path = entry?.path();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
-        // Opening a pipe waits for its writer.
+        // Pipes are skipped, because opening a pipe waits for its writer.
         if !(is_read(name) || named) || !path.is_file() {
             continue;
         }
-        files.extend(network(&path, name));
+        files.extend(network(&path, name, &mut unread));
     }
     files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(files)
+    Ok((files, unread))
 }
 
 /// Whether containerd or CRI-O reads files of this name. The name may be the extension alone.
@@ -142,8 +193,9 @@ pub fn is_read(name: &str) -> bool {
     [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// Reads a configuration file; `None` if it was removed meanwhile. An unreadable file counts as empty: runtimes load neither.
-fn network(path: &Path, name: &str) -> Option<NetworkFile> {
+/// Reads a configuration file; `None` if it was removed meanwhile. An unreadable file counts as empty, as runtimes load neither,
+/// and is added to `unread`.
+fn network(path: &Path, name: &str, unread: &mut Vec<Unread>) -> Option<NetworkFile> {
     let name = name.to_owned();
     match limited(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
         Ok((content, metadata)) => {
@@ -152,7 +204,10 @@ fn network(path: &Path, name: &str) -> Option<NetworkFile> {
             Some(NetworkFile { name, content, mode, is_recent: age.is_some_and(|age| age < RECENT) })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => Some(NetworkFile { name, content: Vec::new(), mode: 0o600, is_recent: false }),
+        Err(error) => {
+            unread.push(super::read::unread(path)(error));
+            Some(NetworkFile { name, content: Vec::new(), mode: 0o600, is_recent: false })
+        }
     }
 }
 
@@ -165,7 +220,8 @@ fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
     names.filter(|name| !name.contains('/') && holds_some(name)).collect()
 }
 
-/// The names of the files in a directory; none if it cannot be read, because the runtime could not execute them.
+/// The names of the files in a directory; none if the directory cannot be read, because the runtime could not execute
+/// files in it either.
 fn file_names(dir: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     // Links are not followed: their targets are paths of the node, not of this container.
@@ -195,7 +251,7 @@ fn binaries(settings: &Settings, compared: &mut CompareCache) -> Result<Vec<Bina
         return Ok(found.into_values().collect());
     }
     let path = settings.bin_source.join(contract::PLUGIN_NAME);
-    Err(Unread { path, reason: "the image holds no plugin".to_owned() })
+    Err(Unread { path, reason: "the image holds no plugin".to_owned(), is_denied: false })
 }
 
 impl CompareCache {
@@ -225,7 +281,8 @@ fn stamp(file: &Metadata) -> Stamp {
     (file.dev(), file.ino(), file.len(), (file.ctime(), file.ctime_nsec()))
 }
 
-/// Whether a later change of the file would have another `ctime`. The resolution of file timestamps is that of the timer tick.
+/// Whether any later change of the file would also change its `ctime`. File timestamps have the resolution of the timer
+/// tick, so two changes in quick succession may have the same one.
 fn has_stable_ctime(file: &Metadata) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(file.ctime()).is_ok_and(|changed| changed + RECENT.as_secs() < now.as_secs())
@@ -253,7 +310,7 @@ fn account(settings: &Settings) -> Result<Account, Unread> {
     let token = limited(&path).map_err(unread(&path))?;
     let token = String::from_utf8_lossy(&token).trim().to_owned();
     if token.is_empty() || token.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(Unread { path, reason: "it holds no token".to_owned() });
+        return Err(Unread { path, reason: "it holds no token".to_owned(), is_denied: false });
     }
     if settings.kubeconfig.skip_verify {
         return Ok(Account { token, ca: None });

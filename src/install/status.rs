@@ -1,25 +1,28 @@
-//! The progress of an installer, and its result for other tasks.
+//! The progress of the installer, as other tasks observe it, and the directories of its installation.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::directories::Directories;
 use super::settings::Settings;
+use super::{plan, snapshot};
 
 /// The progress of the installation on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// The installer has not read the node's directories yet.
     Starting,
-    /// The missing parts, each with its remedy.
+    /// The installation is not complete, because of these obstacles, planned operations or failed operations.
     NotReady(Vec<String>),
     /// The installation is complete.
     Ready,
 }
 
 impl Status {
-    /// The status of a node on which nothing has been changed yet, for which a plan has these obstacles.
+    /// Returns the status of a node on which the installer has changed nothing yet, from the obstacles of its first
+    /// plan.
     pub fn from_obstacles(obstacles: Vec<String>) -> Self {
         if obstacles.is_empty() { Self::Starting } else { Self::NotReady(obstacles) }
     }
@@ -40,6 +43,12 @@ impl Installation {
     /// The directories; `None` until the installation is complete. Blocks while it reads the configuration.
     pub fn directories(&self) -> Option<Directories> {
         let is_ready = *self.status.borrow() == Status::Ready;
-        is_ready.then(|| Directories::of(&self.settings).ok()).flatten()
+        is_ready.then(|| directories_of(&self.settings).ok()).flatten()
     }
+}
+
+/// Reads the directories that `settings` name, and the network in them; an error if a directory is missing.
+pub fn directories_of(settings: &Settings) -> io::Result<Directories> {
+    let network = snapshot::configuration(settings).0.ok().and_then(|(files, _)| plan::chained_network(&files));
+    Directories::of(settings, network)
 }

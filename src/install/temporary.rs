@@ -16,12 +16,13 @@ use tempfile::NamedTempFile;
 
 const PREFIX: &str = ".istio-cni-";
 const SUFFIX: &str = ".tmp";
-/// The prefix of Istio's installer. It locks nothing, and exits with a failure if one of its temporaries is removed.
+/// The name prefix of the temporaries of Istio's installer, which does not lock them, and exits with a failure if one
+/// is removed while it runs.
 const UPSTREAM_PREFIX: &str = "istio-cni.tmp.";
 /// The age from which a temporary of Istio's installer is stale.
 const UPSTREAM_STALE: Duration = Duration::from_secs(60);
 
-/// Whether a file has a temporary's name of this program.
+/// Whether a file name is that of a temporary of this program.
 pub(super) fn is_temporary(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes())

@@ -1,14 +1,15 @@
-//! Limits the rate of changes while another writer reverts them. Pure: the caller passes the time.
+//! Limits the rate of passes that change files while another writer reverts the changes. Pure: the caller passes the
+//! time.
 
 use std::time::{Duration, Instant};
 
-/// The number of changes without a wait; a first installation makes about five.
+/// The number of passes with changes that need no wait; a first installation makes fewer.
 const BURST: f64 = 10.0;
-/// Changes per second after the burst.
+/// The number of passes with changes per second after the burst.
 const RATE: f64 = 2.0;
 /// The longest wait. It is short because pods that start meanwhile are not redirected.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The number of consecutive waits that indicates another writer.
+/// The number of consecutive waits from which another writer is assumed to revert the changes.
 const CONTENDED_AFTER: u32 = 5;
 
 /// A token bucket.
@@ -25,7 +26,7 @@ impl Throttle {
         Self { tokens: BURST, at: now, waits: 0 }
     }
 
-    /// Takes a token and returns the time to wait before the next change.
+    /// Takes a token for a pass that has changed files, and returns the time to wait before the next pass.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let refill = now.saturating_duration_since(self.at).as_secs_f64() * RATE;
         self.at = now;

@@ -13,7 +13,7 @@ use crate::redirect::{Owner, OwnerGroups, Redirect};
 
 use super::Error;
 
-/// The content of three files.
+/// The contents of `passwd`, `group` and `resolv.conf`.
 #[derive(Debug)]
 pub struct Etc {
     passwd: String,
@@ -45,7 +45,7 @@ impl Etc {
         }
     }
 
-    /// Replaces names by ids, because the kernel knows only ids.
+    /// Replaces names by ids, because the kernel accepts only ids.
     pub(super) fn resolve(&self, redirect: &mut Redirect) -> Result<(), Error> {
         let groups = match &mut redirect.owner_groups {
             OwnerGroups::AllBut(groups) | OwnerGroups::Only(groups) => groups,
@@ -122,7 +122,7 @@ mod tests {
     fn a_user_is_not_a_group() {
         let mut redirect = Redirect { proxy_gids: vec![Owner::Name("istio-proxy".to_owned())], ..Redirect::default() };
         let error = Etc::of(PASSWD, GROUP, None).resolve(&mut redirect).unwrap_err();
-        assert_eq!(error.to_string(), "\"istio-proxy\" is not in /etc/group; give its number");
+        assert_eq!(error.to_string(), "\"istio-proxy\" is not in /etc/group; give its numeric id");
     }
 
     #[test]

@@ -16,7 +16,12 @@ use crate::redirect::annotations;
 #[command(name = "istio-iptables", args_override_self = true, disable_version_flag = true)]
 #[command(
     after_help = "Each flag has an environment variable: its name in capitals, `-` as `_` (but none for --envoy-port).
-Exit codes: 0 done, 1 error, 126 validation failed, 255 unknown flag."
+Exit codes: 0 done, 1 error, 126 validation failed, 255 unknown flag.
+
+Examples:
+    istio-iptables --istio-service-cidr * --istio-inbound-ports * --dry-run
+    istio-iptables --run-validation
+    istio-iptables --cleanup-only"
 )]
 pub struct Flags {
     /// Port to which outbound TCP traffic is redirected [default: 15001]
@@ -85,7 +90,7 @@ pub struct Flags {
     /// Redirect DNS to the agent (also ISTIO_META_DNS_CAPTURE)
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub redirect_dns: Option<bool>,
-    /// Redirect all traffic to port 53, not only that to the servers of /etc/resolv.conf
+    /// Redirect all DNS requests (port 53), not only those to the servers of /etc/resolv.conf
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = parse_bool)]
     pub capture_all_dns: Option<bool>,
     /// Drop packets in conntrack state INVALID (also INVALID_DROP)
@@ -143,7 +148,8 @@ impl Flags {
     }
 }
 
-/// Injected pods call `pilot-agent istio-iptables`; an image may provide this program under that name.
+/// Removes the program's name from `pilot-agent istio-iptables …`. Injected pods call this command line, and an image
+/// may provide this program under the name `pilot-agent`. Refuses any other command of `pilot-agent`.
 fn own_argv(mut argv: Vec<OsString>) -> Result<Vec<OsString>, clap::Error> {
     let as_agent = argv.first().and_then(|name| Path::new(name).file_name()).is_some_and(|name| name == "pilot-agent");
     let named = argv.get(1).is_some_and(|argument| argument == "istio-iptables");

@@ -141,7 +141,7 @@ fn sentence(done: &Outcome) -> String {
     }
 }
 
-/// Prints the rules as text, with owners as given.
+/// Prints the rules as text; owners are printed as given, by name or id.
 fn print(settings: &Settings, file: Option<&Path>, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Error> {
     let built = rules::build(&settings.redirect, host(settings)?.ipv6);
     for warning in &built.warnings {

@@ -1,7 +1,7 @@
 //! Encodes changes as one nf_tables transaction.
 //!
-//! Only the last message requests an acknowledgement. Each has its own sequence number, so that a refusal identifies
-//! its change.
+//! Each message has its own sequence number, so that the kernel's refusal identifies the change. Only the last message
+//! requests an acknowledgement.
 
 use std::fmt;
 
@@ -210,7 +210,7 @@ impl Out {
 
     /// Appends an anonymous set of ports as nft does. `nft list` prints its elements by the key type.
     fn set(&mut self, table: TableId, id: u32, ports: &[Port]) {
-        /// From nft's `enum datatypes`, not from the kernel.
+        /// The number of the data type of ports in nft's `enum datatypes`; the kernel does not interpret it.
         const TYPE_INET_SERVICE: u32 = 13;
         self.message(NFT_MSG_NEWSET, flag::CREATE, table, |w, _| {
             w.text(NFTA_SET_NAME, wire::ANONYMOUS);

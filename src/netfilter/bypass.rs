@@ -3,13 +3,14 @@
 //! They are not changed, because they may be intended; CHECK reports them. Pure.
 
 use super::describe;
-use super::diff::{is_own, leads_to_own};
+use super::diff::leads_to_own;
 use super::expr::{Expr, Verdict};
-use super::image::{Body, Image};
+use super::image::{Body, Image, is_own};
 use super::live::Live;
 use super::mismatch::{Mismatch, MismatchKind};
 
-/// Returns one mismatch for each such rule; none in chains without a jump to Istio's chains.
+/// Returns a mismatch for each rule that makes packets skip Istio's jump; none in chains without a jump to Istio's
+/// chains.
 pub(super) fn find(image: &Image<'_>, live: &Live) -> Vec<Mismatch> {
     let mut found = Vec::new();
     for table in &live.tables {

@@ -1,4 +1,4 @@
-//! Selects the backend from facts about the kernel and the netns.
+//! Selects the backend from the features of the kernel and the tables that the netns uses.
 
 use nix::errno::Errno;
 
@@ -7,7 +7,7 @@ use super::{Backend, Error, legacy};
 use crate::netlink::{self, Protocol, Socket, Writer, flag};
 use crate::rules::Family;
 
-/// The facts that determine the backend.
+/// The properties of the kernel and the netns that determine the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelFacts {
     /// The netns has iptables-legacy tables of either family.
@@ -33,7 +33,7 @@ pub enum Forced {
 /// No usable backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
-    /// The backend was required, or no other is left.
+    /// The kernel has no nf_tables, although a backend that needs it was required or no other is left.
     #[error("the kernel has no nf_tables: load the module nf_tables")]
     NfTables,
     #[error("the kernel's nf_tables has no iptables extensions: load the modules nft_compat, xt_owner and xt_REDIRECT")]
@@ -53,8 +53,9 @@ pub fn choose(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Resu
 }
 
 /// Lists the usable backends, the preferred one first. A required backend has no alternative. Otherwise the order is
-/// Istio's: legacy if in use, nf_tables, legacy; then native tables, which Istio does not fall back to, and last the
-/// plain programs, which may be of any age.
+/// Istio's: iptables-legacy if the netns has its tables, iptables-nft, iptables-legacy. Two backends follow that Istio
+/// does not fall back to: native tables, and last the iptables-legacy programs with plain names, which may be of any
+/// age.
 pub fn candidates(native: bool, forced: Option<Forced>, facts: &KernelFacts) -> Result<Vec<Backend>, Unavailable> {
     let plain = facts.plain_programs.then_some(Backend::IptablesLegacy);
     let legacy = facts.legacy_programs.then_some(Backend::IptablesLegacy);
@@ -104,7 +105,7 @@ pub fn legacy_mangle_in_use() -> bool {
     legacy::FAMILIES.iter().any(|family| legacy::tables_in_use(family.names).iter().any(|table| table == "mangle"))
 }
 
-/// Collects the facts of the calling thread's netns without changing it. Runs `iptables-restore --version` if no
+/// Reads the [`KernelFacts`] of the calling thread's netns without changing it. Runs `iptables-restore --version` if no
 /// program has a `-legacy` name.
 pub fn probe() -> Result<KernelFacts, Error> {
     let (nf_tables, compat) = nf_tables()?;
@@ -135,7 +136,7 @@ fn nf_tables() -> Result<(bool, bool), Error> {
             body(w);
         });
         let bytes = w.into_bytes().map_err(Error::Encoding)?;
-        match socket.ask("asking what nf_tables can do", &bytes, 1, |_| Ok(())) {
+        match socket.request("probing the capabilities of nf_tables", &bytes, 1, |_| Ok(())) {
             Ok(()) => Ok(true),
             Err(netlink::Error::Refused { refusal, .. }) if refusal.errno != Errno::EPERM => Ok(false),
             Err(error) => Err(Error::from(error)),

@@ -46,7 +46,7 @@ fn rule(source: &rules::Rule, family: Family) -> Result<Rule<'_>, Unencodable> {
         }
     }
     for m in &source.matches {
-        extension(m, &mut exprs)?;
+        extension(m, source, &mut exprs)?;
     }
     exprs.push(Expr::Counter);
     exprs.push(target(&source.target, family));
@@ -58,7 +58,7 @@ fn is_in(m: &Match) -> bool {
 }
 
 fn is_out(m: &Match) -> bool {
-    matches!(m, Match::OutInterface(_))
+    matches!(m, Match::OutInterface(_) | Match::NotOutInterface(_))
 }
 
 fn is_protocol(m: &Match) -> bool {
@@ -76,8 +76,9 @@ fn is_destination(m: &Match) -> bool {
 /// Encodes a match that iptables stores in `struct ipt_ip` instead of an extension.
 fn write_header(m: &Match, exprs: &mut Vec<Expr>) {
     match m {
-        Match::InInterface(name) => interface(Meta::InInterface, name, exprs),
-        Match::OutInterface(name) => interface(Meta::OutInterface, name, exprs),
+        Match::InInterface(name) => interface(Meta::InInterface, name, Op::Equal, exprs),
+        Match::OutInterface(name) => interface(Meta::OutInterface, name, Op::Equal, exprs),
+        Match::NotOutInterface(name) => interface(Meta::OutInterface, name, Op::Unequal, exprs),
         Match::Protocol(p) => compare(Expr::Meta(Meta::Protocol), Op::Equal, Value::u8(number(*p)), exprs),
         Match::Source(net) => address(Side::Source, *net, Op::Equal, exprs),
         Match::Destination { net, negated } => address(Side::Destination, *net, op(*negated), exprs),
@@ -85,7 +86,7 @@ fn write_header(m: &Match, exprs: &mut Vec<Expr>) {
     }
 }
 
-fn extension(m: &Match, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
+fn extension(m: &Match, rule: &rules::Rule, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
     match m {
         Match::DestinationPort { port, negated } => ports(Side::Destination, *port, op(*negated), exprs),
         Match::SourcePort(port) => ports(Side::Source, *port, Op::Equal, exprs),
@@ -96,12 +97,17 @@ fn extension(m: &Match, exprs: &mut Vec<Expr>) -> Result<(), Unencodable> {
         Match::Uid { owner, negated } => exprs.push(xt::owner(Id::User(id(owner)?), *negated)),
         Match::Gid { owner, negated } => exprs.push(xt::owner(Id::Group(id(owner)?), *negated)),
         Match::CtState(states) => exprs.push(xt::ct_state(*states)),
-        Match::Mark { mark, negated } => {
-            compare(Expr::Meta(Meta::Mark), op(*negated), Value::u32(*mark), exprs);
+        Match::Mark { mark, mask, negated } => {
+            exprs.extend(mark_expressions(Expr::Meta(Meta::Mark), *mark, *mask, op(*negated)));
         }
-        Match::ConnMark(mark) => exprs.push(xt::connmark(*mark)),
-        Match::InInterface(_)
+        Match::ConnMark { mark, mask } => exprs.push(xt::connmark(*mark, *mask)),
+        Match::Extension(proto) if !rule.has_port() => exprs.push(xt::any_ports(*proto)),
+        // If the rule matches a port, the comparison of the port is encoded in place of the extension. `write_header`
+        // encodes the other matches.
+        Match::Extension(_)
+        | Match::InInterface(_)
         | Match::OutInterface(_)
+        | Match::NotOutInterface(_)
         | Match::Protocol(_)
         | Match::Source(_)
         | Match::Destination { .. } => (),
@@ -120,6 +126,7 @@ fn target(target: &Target, family: Family) -> Expr {
         Target::SetMark(mark) => xt::set_mark(*mark),
         Target::SaveMark => xt::save_mark(),
         Target::RestoreMark => xt::restore_mark(),
+        Target::SetConnMark { mark, mask } => xt::set_connmark(*mark, *mask),
         Target::CtZone(zone) => xt::ct_zone(*zone),
     }
 }
@@ -147,15 +154,21 @@ pub(super) fn compare(load: Expr, op: Op, value: Value, exprs: &mut Vec<Expr>) {
     exprs.extend([load, Expr::Cmp(op, value)]);
 }
 
+/// Compares the bits of a mark that are in the mask.
+pub(super) fn mark_expressions(load: Expr, mark: u32, mask: u32, op: Op) -> impl Iterator<Item = Expr> {
+    let masked = (mask != u32::MAX).then(|| Expr::Mask(Value::u32(mask)));
+    std::iter::once(load).chain(masked).chain([Expr::Cmp(op, Value::u32(mark))])
+}
+
 /// Compares the name including its final zero byte, to exclude longer names with this prefix.
-fn interface(key: Meta, name: &Interface, exprs: &mut Vec<Expr>) {
+fn interface(key: Meta, name: &Interface, op: Op, exprs: &mut Vec<Expr>) {
     let mut bytes = [0; 16];
     let text = name.as_str().as_bytes();
     for (to, byte) in bytes.iter_mut().zip(text) {
         *to = *byte;
     }
     let value = bytes.get(..=text.len()).and_then(Value::new);
-    exprs.extend([Some(Expr::Meta(key)), value.map(|v| Expr::Cmp(Op::Equal, v))].into_iter().flatten());
+    exprs.extend([Some(Expr::Meta(key)), value.map(|v| Expr::Cmp(op, v))].into_iter().flatten());
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::batch::{Change, Position};
 use super::describe;
-use super::image::{Chain, Image, Rule, Table, TableId};
+use super::image::{Chain, Image, Rule, Table, TableId, is_own};
 use super::live::{Live, LiveChain, LiveRule, LiveTable};
 use super::mismatch::{Mismatch, MismatchKind};
 use crate::rules::At;
@@ -43,11 +43,6 @@ pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
         }
     }
     work.finish()
-}
-
-/// Whether a chain belongs to Istio alone.
-pub(super) fn is_own(table: TableId, chain: &str) -> bool {
-    table.is_native() || chain.starts_with("ISTIO_")
 }
 
 /// Whether a rule jumps to one of our chains.
@@ -168,7 +163,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Handles the rules between two matching ones.
+    /// Plans the changes for the rules between two that match: missing rules are added, and surplus ones are deleted.
     fn gap(&mut self, gap: &Gap<'_, 'a>) {
         let Gap { table, wanted, live, own, .. } = *gap;
         for (i, rule) in gap.missing.iter().enumerate() {
@@ -183,7 +178,8 @@ impl<'a> Work<'a> {
             self.added_rules.push(Change::AddRule(table, wanted.name, rule.clone(), position));
         }
         for (i, (place, rule)) in gap.extra.iter().enumerate() {
-            // In a shared chain, a duplicate of one of our rules may be another program's.
+            // In a shared chain, an extra rule is deleted only if it jumps to our chains or is added again at another
+            // position. Any other duplicate of one of our rules may belong to another program.
             let replaced = gap.replaces(rule);
             if !own && !leads_to_own(table, rule) && !replaced {
                 continue;
@@ -205,30 +201,31 @@ struct Gap<'g, 'a> {
     first: usize,
     missing: &'g [Rule<'a>],
     extra: &'g [(usize, &'a LiveRule)],
-    /// The handle of the following kept rule.
+    /// The handle of the next rule that stays, if there is one.
     next: Option<u64>,
     /// All index pairs of desired and kept rules.
     kept: &'g [(usize, usize)],
 }
 
 impl Gap<'_, '_> {
-    /// Whether the rule equals one of ours that will be added again at its position.
+    /// Whether the rule equals a desired rule that matches none of the kept rules and is therefore added again.
     fn replaces(&self, rule: &LiveRule) -> bool {
         let is_kept = |i: usize| self.kept.iter().any(|(w, _)| *w == i);
         self.wanted.rules.iter().enumerate().any(|(i, w)| w.body == rule.body && !is_kept(i))
     }
 
-    /// The position before the first rule that stays.
+    /// The position before the first rule that stays in the chain.
     fn before_others(&self, live: &LiveChain) -> Position {
         let stays = |r: &&LiveRule| !leads_to_own(self.table, r) && !self.replaces(r);
         live.rules.iter().find(stays).map_or(Position::Last, |r| Position::Before(r.handle))
     }
 }
 
-/// Maximum number of comparisons in an alignment; beyond it, all rules between common ends count as different.
+/// Maximum number of comparisons in an alignment. Beyond it, all rules between the common start and the common end
+/// count as different.
 const ALIGN_LIMIT: usize = 4_000_000;
 
-/// Returns the index pairs of a longest common subsequence.
+/// Returns the index pairs of a longest common subsequence of desired and observed rules.
 pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(usize, usize)> {
     let equal =
         |w: usize, l: usize| matches!((wanted.get(w), live.get(l)), (Some(w), Some((_, l))) if w.body == l.body);
@@ -243,13 +240,13 @@ pub(super) fn align(wanted: &[Rule<'_>], live: &[(usize, &LiveRule)]) -> Vec<(us
     pairs
 }
 
-/// Returns a longest common subsequence of two runs without common ends.
+/// Returns a longest common subsequence of two runs that share neither the first nor the last element.
 fn middle(rows: usize, columns: usize, equal: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
     if rows.saturating_mul(columns) > ALIGN_LIMIT {
         return Vec::new();
     }
     let width = columns + 1;
-    // lengths[w * width + l] is the longest subsequence of the rules from w and l on.
+    // lengths[w * width + l] is the length of the longest common subsequence of the rules from w and l on.
     let mut lengths = vec![0_u32; (rows + 1) * width];
     let at = |lengths: &[u32], w: usize, l: usize| lengths.get(w * width + l).copied().unwrap_or_default();
     for w in (0..rows).rev() {

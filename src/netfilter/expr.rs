@@ -25,6 +25,8 @@ pub(super) enum Expr {
     },
     /// Applies a mask to the register.
     Mask(Value),
+    /// Applies a mask to the register, then an exclusive or of at least one bit.
+    MaskXor(Value, Value),
     /// Loads a constant.
     Load(Value),
     Ct(Ct),
@@ -39,7 +41,7 @@ pub(super) enum Expr {
     Verdict(Verdict),
     /// Redirects to the port in the register.
     Redirect,
-    /// Assigns to the transparent listener on the port in the register.
+    /// Assigns the packet to the transparent socket that listens on the port in the register.
     Tproxy(Family),
     Match(Xt),
     Target(Xt),
@@ -111,6 +113,18 @@ from_number!(Meta: Mark, InInterface, OutInterface, Uid, Gid, Family, Protocol);
 from_number!(Ct: State, Mark, Zone);
 from_number!(Base: Network, Transport);
 from_number!(Op: Equal, Unequal);
+
+impl From<Meta> for Expr {
+    fn from(key: Meta) -> Self {
+        Self::Meta(key)
+    }
+}
+
+impl From<Ct> for Expr {
+    fn from(key: Ct) -> Self {
+        Self::Ct(key)
+    }
+}
 
 /// A constant of 1 to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -200,12 +214,12 @@ pub(super) struct Xt {
 }
 
 impl Expr {
-    /// Whether loading it requires an iptables extension.
+    /// Whether the kernel needs an iptables extension to load this expression.
     pub(super) fn is_xt(&self) -> bool {
         matches!(self, Self::Match(_) | Self::Target(_))
     }
 
-    /// The chain of a jump.
+    /// The chain that the expression jumps to, if it is a jump.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Verdict(Verdict::Jump(chain)) => Some(chain),

@@ -3,6 +3,7 @@
 //! The encoders (`compat`, `native`, `legacy`) create it, `diff` compares it with a dump, `batch` encodes it.
 
 use super::expr::Expr;
+use crate::contract::ambient;
 use crate::rules::{self, Family, Proto};
 
 /// A table's family (`NFPROTO_*`).
@@ -45,8 +46,13 @@ pub(super) struct TableId {
 impl TableId {
     /// Whether it is one of Istio's native tables, which no other program shares.
     pub(super) fn is_native(self) -> bool {
-        self.name.starts_with("istio-proxy-")
+        self.name.starts_with("istio-proxy-") || self.name.starts_with("istio-ambient-")
     }
+}
+
+/// Whether a chain belongs to Istio's redirection of a pod. The chain of Istio's agent in the node's netns does not.
+pub(super) fn is_own(table: TableId, chain: &str) -> bool {
+    table.is_native() || chain.starts_with("ISTIO_") && chain != ambient::NODE_CHAIN
 }
 
 /// All tables that a rule set needs.
@@ -68,7 +74,7 @@ pub(super) struct Chain<'a> {
     pub(super) name: &'static str,
     /// None for a chain that is not a base chain.
     pub(super) hook: Option<Hook>,
-    /// In order.
+    /// The rules in their order.
     pub(super) rules: Vec<Rule<'a>>,
 }
 
@@ -88,7 +94,7 @@ pub(super) const PREROUTING: u32 = 0;
 pub(super) const OUTPUT: u32 = 3;
 
 impl Hook {
-    /// Returns the hook of a built-in chain; iptables and Istio's nft tables use the same.
+    /// Returns the hook of a built-in chain; iptables' tables and Istio's nft tables use the same hooks.
     pub(super) fn of(table: rules::Table, chain: rules::Chain) -> Option<Self> {
         let number = match chain {
             rules::Chain::Prerouting => PREROUTING,
@@ -114,7 +120,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// The expressions; none of a saved line.
+    /// Returns the rule's expressions; a saved line has none.
     pub(super) fn exprs(&self) -> &[Expr] {
         match self {
             Self::Exprs(exprs) => exprs,
@@ -122,7 +128,7 @@ impl Body {
         }
     }
 
-    /// The chain of a jump; for a saved line its target of any kind.
+    /// Returns the chain that the rule jumps to; for a saved line its target, even if that is no chain.
     pub(super) fn jumps_to(&self) -> Option<&str> {
         match self {
             Self::Exprs(exprs) => exprs.iter().find_map(Expr::jumps_to),
@@ -134,8 +140,8 @@ impl Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule<'a> {
     pub(super) body: Body,
-    /// The protocol, which iptables extensions require.
+    /// The protocol that the rule matches, which the kernel needs for iptables extensions.
     pub(super) protocol: Option<Proto>,
-    /// The encoded rule.
+    /// The rule that `body` encodes.
     pub(super) source: &'a rules::Rule,
 }

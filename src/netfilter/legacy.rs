@@ -7,9 +7,9 @@ mod run;
 
 use std::fmt::Write as _;
 
-use super::image::{Body, Chain, Image, Rule, TableFamily, TableId};
+use super::image::{Body, Chain, Image, Rule, TableFamily, TableId, is_own};
 use super::live::{Live, LiveChain, LiveHook, LiveRule, LiveTable, table_id};
-use super::{Backend, Error, compat, diff, removal, restore};
+use super::{Backend, Error, compat, removal, restore};
 use crate::rules::{Family, RuleSet};
 
 pub(super) use run::{is_installed, is_installed_plainly, tables_in_use};
@@ -104,8 +104,8 @@ fn add_line(table: &mut LiveTable, line: &str) {
     }
 }
 
-/// Formats the input of each family's restore that gives these tables their desired content; empty for a family without
-/// them. Deletes the rules of `former` wherever they are.
+/// Formats the input of the restore program of each family: the commands that give `tables` their desired content and
+/// delete the rules of `former` from all shared chains. The input is empty for a family without such tables.
 pub(super) fn restore_input(wanted: &RuleSet, former: &RuleSet, live: &Live, tables: &[TableId]) -> [String; 2] {
     let (wanted_image, former) = (image(wanted), image(former));
     FAMILIES.map(|programs| {
@@ -129,7 +129,7 @@ fn table_input(
     let chains = chains_of(image, id);
     let there = live.tables.iter().find(|t| t.id == id);
     let leftovers: Vec<&str> = there.map_or(Vec::new(), |t| leftovers(t, chains));
-    let own = chains.iter().map(|c| c.name).filter(|name| diff::is_own(id, name));
+    let own = chains.iter().map(|c| c.name).filter(|name| is_own(id, name));
 
     let mut text = format!("*{}\n", id.name);
     // A chain declaration also flushes the chain.
@@ -138,7 +138,7 @@ fn table_input(
     }
     there.into_iter().for_each(|t| delete_ours(t, chains_of(former, id), &mut text));
     for rule in wanted.of(family).filter(|r| r.table.as_str() == id.name) {
-        let _ = writeln!(text, "{}", restore::istio_form(rule, family));
+        let _ = writeln!(text, "{}", restore::istio_form(rule, family, wanted.mode));
     }
     for name in leftovers {
         let _ = writeln!(text, "-X {name}");
@@ -146,15 +146,15 @@ fn table_input(
     text + "COMMIT\n"
 }
 
-/// Our chains that are no longer desired.
+/// Returns our chains that exist and are no longer desired.
 fn leftovers<'a>(table: &'a LiveTable, wanted: &[Chain<'_>]) -> Vec<&'a str> {
     let names = table.chains.iter().map(|c| c.name.as_str());
-    names.filter(|n| diff::is_own(table.id, n) && wanted.iter().all(|w| w.name != *n)).collect()
+    names.filter(|n| is_own(table.id, n) && wanted.iter().all(|w| w.name != *n)).collect()
 }
 
-/// Deletes our rules in shared chains.
+/// Appends lines that delete our rules in shared chains.
 fn delete_ours(table: &LiveTable, wanted: &[Chain<'_>], text: &mut String) {
-    for chain in table.chains.iter().filter(|c| !diff::is_own(table.id, &c.name)) {
+    for chain in table.chains.iter().filter(|c| !is_own(table.id, &c.name)) {
         let rules = wanted.iter().find(|w| w.name == chain.name).map_or(&[][..], |w| &w.rules);
         let ours = removal::ours(table, chain, rules);
         for rule in chain.rules.iter().filter(|r| ours.contains(&r.handle)) {

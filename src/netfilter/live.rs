@@ -1,18 +1,17 @@
 //! Reads the kernel's tables with dumps.
 //!
-//! A fresh netns needs one dump. All parts are of one generation of the ruleset; after a change in between, reading
-//! starts again.
+//! A fresh netns needs one dump. All tables, chains and rules are of one generation of the ruleset: if the ruleset
+//! changes in between, reading starts again.
 
-use super::diff::is_own;
 use super::expr::{Expr, Meta, Op, Set, Value};
-use super::image::{Body, TableFamily, TableId, family_header};
+use super::image::{Body, TableFamily, TableId, family_header, is_own};
 use super::uapi::*;
 use super::{Backend, Error, nft, wire};
 use crate::netlink::{Attr, Attrs, Dumped, Malformed, Message, Socket, Writer, flag};
 use crate::redirect::Port;
-use crate::rules::Table;
+use crate::rules::{DataplaneMode, Table};
 
-/// Maximum number of attempts at a consistent read.
+/// Maximum number of attempts at a consistent read, after which it fails with [`Error::Contended`].
 const ATTEMPTS: usize = 8;
 
 /// The observed tables of a backend in a netns.
@@ -54,7 +53,7 @@ impl Live {
     }
 }
 
-/// Whether a rule of a table for both families matches only this one.
+/// Whether a rule in a table for both families matches only packets of `family`.
 pub(super) fn names_family(body: &Body, family: TableFamily) -> bool {
     let matches = [Expr::Meta(Meta::Family), Expr::Cmp(Op::Equal, Value::u8(family as u8))];
     body.exprs().windows(2).any(|pair| *pair == matches)
@@ -70,12 +69,23 @@ pub(super) struct LiveTable {
     pub(super) chains: Vec<LiveChain>,
 }
 
+impl LiveTable {
+    /// Whether this is the table that Istio's agent keeps in the node's netns for the kubelet's probes: it has the name
+    /// of a pod's table, and none of a pod's chains.
+    fn is_of_node(&self) -> bool {
+        let of_pod = |chain: &LiveChain| nft::is_of_pod(DataplaneMode::Ambient, &chain.name);
+        self.id.name == nft::table_name(DataplaneMode::Ambient, Table::Nat)
+            && self.uses > 0
+            && !self.chains.iter().any(of_pod)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LiveChain {
     pub(super) name: String,
     /// None for a chain that is not a base chain.
     pub(super) hook: Option<LiveHook>,
-    /// In order.
+    /// The rules in their order.
     pub(super) rules: Vec<LiveRule>,
 }
 
@@ -99,13 +109,15 @@ pub(super) struct LiveRule {
 /// Returns the id of a table that the backend uses.
 pub(super) fn table_id(backend: Backend, family: u8, name: &str) -> Option<TableId> {
     let native = backend.is_native();
-    let ours = |t: Table| if native { nft::table_name(t) } else { t.as_str() };
     let family = TableFamily::from_number(family).filter(|f| native || *f != TableFamily::Inet)?;
-    let name = [Table::Mangle, Table::Nat, Table::Raw].into_iter().map(ours).find(|n| *n == name)?;
+    let name = match native {
+        true => nft::known_table(name)?.0,
+        false => Table::ALL.into_iter().map(Table::as_str).find(|n| *n == name)?,
+    };
     Some(TableId { family, name })
 }
 
-/// Returns the nf_tables backend with other tables.
+/// Returns the nf_tables backend that uses other tables than this one.
 fn other(backend: Backend) -> Backend {
     if backend.is_native() { Backend::IptablesNft } else { Backend::NativeFallback }
 }
@@ -129,6 +141,7 @@ fn attempt(socket: &mut Socket, backend: Backend) -> Result<Option<Live>, Error>
     }
     reader.live.generation = Some(generation(socket)?);
     reader.dump(socket, "listing chains", NFT_MSG_GETCHAIN, |_| (), Reader::chain)?;
+    reader.live.tables.retain(|table| !table.is_of_node());
     reader.dump(socket, "listing rules", NFT_MSG_GETRULE, |_| (), Reader::rule)?;
     reader.sets(socket)?;
     let lower_half = reader.live.generation.map(|g| {
@@ -147,7 +160,7 @@ fn generation(socket: &mut Socket) -> Result<u32, Error> {
     let request = "reading the generation of the ruleset";
     let bytes = w.into_bytes().map_err(Error::Encoding)?;
     let mut generation = None;
-    socket.ask(request, &bytes, 1, |message| {
+    socket.request(request, &bytes, 1, |message| {
         generation = attr(message, NFTA_GEN_ID)?.map(|a| a.u32_be()).transpose()?;
         Ok(())
     })?;

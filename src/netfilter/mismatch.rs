@@ -9,7 +9,8 @@ use super::image::TableId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     table: TableId,
-    /// Our own names are borrowed: in a fresh netns all chains are missing, and the sentences are not used.
+    /// The chain's name. A name of Istio is borrowed, to save an allocation: in a fresh netns each of Istio's chains is
+    /// a mismatch, and these mismatches are never printed.
     chain: Cow<'static, str>,
     kind: MismatchKind,
 }
@@ -25,11 +26,11 @@ impl Mismatch {
 pub enum MismatchKind {
     /// The kernel skips the table.
     Dormant,
-    /// One of Istio's tables is not desired.
+    /// One of Istio's tables exists, although it is not desired.
     UnwantedTable,
     /// A chain is missing.
     NoChain,
-    /// One of our chains is not desired.
+    /// One of our chains exists, although it is not desired.
     Leftover,
     /// A base chain has another hook.
     Hook { wanted: String, found: String },
@@ -37,12 +38,12 @@ pub enum MismatchKind {
     Missing {
         /// 1-based position among our rules of the chain.
         place: usize,
-        /// As `iptables-save` prints it.
+        /// The rule in the format of `iptables-save`.
         rule: String,
-        /// The rule at its position.
+        /// The observed rule at that position, if there is one.
         instead: Option<String>,
     },
-    /// A rule is not desired.
+    /// A rule exists, although it is not desired.
     Unwanted {
         /// 1-based position in the chain.
         place: usize,

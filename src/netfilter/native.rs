@@ -12,30 +12,34 @@ use super::image::{Body, Chain, Hook, Image, Rule, TableFamily, TableId};
 use super::nft;
 use super::wire::nfproto;
 use crate::redirect::{Interface, Port};
-use crate::rules::{self, CtStates, Families, Family, Match, RuleSet, Target};
+use crate::rules::{self, CtStates, DataplaneMode, Families, Family, Match, RuleSet, Target};
 
-/// Encodes Istio's native tables in this family, chains in Istio's order. Istio's own family is `inet`, in which a rule
-/// without address applies to IPv6 even if the pod has only IPv4 rules.
+/// Encodes Istio's native tables in this family, chains in Istio's order. The tables that Istio itself creates have the
+/// family `inet`, in which a rule without an address also applies to IPv6, even if the pod has only IPv4 rules.
 pub(super) fn image(rules: &RuleSet, family: TableFamily) -> Result<Image<'_>, Unencodable> {
     let mut chains = rules.merged_chains();
     let mut tables = Vec::new();
-    for (table, declared) in nft::TABLES {
-        let id = TableId { family, name: nft::table_name(table) };
+    for (table, declared) in nft::tables(rules.mode) {
+        let id = TableId { family, name: nft::table_name(rules.mode, table) };
         for chain in declared {
             let Some(members) = chains.remove(&(table, *chain)) else { continue };
-            let rules = members.into_iter().map(|r| rule(r, family)).collect::<Result<_, _>>()?;
-            push(&mut tables, id, Chain { name: nft::chain_name(*chain), hook: Hook::of(table, *chain), rules });
+            let members = members.into_iter().map(|r| rule(r, family, rules.mode)).collect::<Result<_, _>>()?;
+            push(
+                &mut tables,
+                id,
+                Chain { name: nft::chain_name(*chain), hook: Hook::of(table, *chain), rules: members },
+            );
         }
     }
     Ok(Image { tables })
 }
 
-fn rule(source: &rules::Rule, family: TableFamily) -> Result<Rule<'_>, Unencodable> {
-    // A table of one family needs no match on it.
+fn rule(source: &rules::Rule, family: TableFamily, mode: DataplaneMode) -> Result<Rule<'_>, Unencodable> {
+    // A rule in a table of one family needs no match on the family.
     let family = [Family::V4, Family::V6].into_iter().find(|f| TableFamily::from(*f) == family);
-    let mut out = Out { exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
+    let mut out = Out { mode, exprs: Vec::with_capacity(4 + 2 * source.matches.len()), family, protocol: None };
     let mut matches: Vec<&Match> = source.matches.iter().collect();
-    matches.sort_by_key(|m| nft::rank(m, source.table));
+    matches.sort_by_key(|m| nft::rank(m, source.table, mode));
     for m in matches {
         out.add(m, source)?;
     }
@@ -45,6 +49,7 @@ fn rule(source: &rules::Rule, family: TableFamily) -> Result<Rule<'_>, Unencodab
 
 /// The expressions so far, and the family and protocol that they already match: nft matches each once.
 struct Out {
+    mode: DataplaneMode,
     exprs: Vec<Expr>,
     family: Option<Family>,
     protocol: Option<u8>,
@@ -53,12 +58,13 @@ struct Out {
 impl Out {
     fn add(&mut self, m: &Match, rule: &rules::Rule) -> Result<(), Unencodable> {
         match m {
-            Match::InInterface(name) => self.interface(Meta::InInterface, name),
-            Match::OutInterface(name) => self.interface(Meta::OutInterface, name),
+            Match::InInterface(name) => self.interface(Meta::InInterface, name, Op::Equal),
+            Match::OutInterface(name) => self.interface(Meta::OutInterface, name, Op::Equal),
+            Match::NotOutInterface(name) => self.interface(Meta::OutInterface, name, Op::Unequal),
             Match::Source(net) => self.address(Side::Source, *net, Op::Equal),
             Match::Destination { net, negated } => self.address(Side::Destination, *net, op(*negated)),
-            // A port match implies the protocol, unless Istio writes it explicitly.
-            Match::Protocol(_) if !nft::spells_protocol(rule) => (),
+            // The match of the port includes the protocol, unless Istio writes the protocol explicitly.
+            Match::Protocol(_) if !nft::spells_protocol(rule, self.mode) => (),
             Match::Protocol(p) => self.protocol(compat::number(*p)),
             Match::DestinationPort { port, negated } => {
                 self.protocol_of(rule);
@@ -79,8 +85,9 @@ impl Out {
                 self.compare(Expr::Meta(Meta::Gid), op(*negated), Value::u32(compat::id(owner)?));
             }
             Match::CtState(states) => self.state(*states),
-            Match::Mark { mark, negated } => self.compare(Expr::Meta(Meta::Mark), op(*negated), Value::u32(*mark)),
-            Match::ConnMark(mark) => self.compare(Expr::Ct(Ct::Mark), Op::Equal, Value::u32(*mark)),
+            Match::Mark { mark, mask, negated } => self.mark(Expr::Meta(Meta::Mark), *mark, *mask, op(*negated)),
+            Match::ConnMark { mark, mask } => self.mark(Expr::Ct(Ct::Mark), *mark, *mask, Op::Equal),
+            Match::Extension(_) => (),
         }
         Ok(())
     }
@@ -89,13 +96,17 @@ impl Out {
         compare(load, op, value, &mut self.exprs);
     }
 
-    fn interface(&mut self, key: Meta, name: &Interface) {
+    fn mark(&mut self, load: Expr, mark: u32, mask: u32, op: Op) {
+        self.exprs.extend(compat::mark_expressions(load, mark, mask, op));
+    }
+
+    fn interface(&mut self, key: Meta, name: &Interface, op: Op) {
         let mut bytes = [0; 16];
         for (to, byte) in bytes.iter_mut().zip(name.as_str().bytes()) {
             *to = byte;
         }
         self.exprs.push(Expr::Meta(key));
-        self.exprs.extend(Value::new(&bytes).map(|name| Expr::Cmp(Op::Equal, name)));
+        self.exprs.extend(Value::new(&bytes).map(|name| Expr::Cmp(op, name)));
     }
 
     fn family(&mut self, family: Family) {
@@ -117,7 +128,7 @@ impl Out {
         }
     }
 
-    /// Unlike iptables, nft also compares with a prefix length of 0.
+    /// Compares an address with a range; unlike iptables, nft does so even with a prefix length of 0.
     fn address(&mut self, side: Side, net: IpNet, op: Op) {
         self.family(match net {
             IpNet::V4(_) => Family::V4,
@@ -149,7 +160,8 @@ impl Out {
         self.exprs.extend([Expr::Ct(Ct::State), Expr::Mask(Value::u32(bits)), Expr::Cmp(Op::Unequal, Value::u32(0))]);
     }
 
-    /// The counter precedes the verdict; with TPROXY Istio puts it after the statements.
+    /// Appends the target. A counter precedes the verdict; with TPROXY Istio puts the counter after the statements, and
+    /// a jump of ambient mode has no counter.
     fn target(&mut self, rule: &rules::Rule) {
         let jump = |chain: &rules::Chain| Verdict::Jump(Cow::Borrowed(nft::chain_name(*chain)));
         if let Target::Tproxy { port, mark } = &rule.target {
@@ -159,7 +171,9 @@ impl Out {
             self.exprs.extend([Expr::Counter, Expr::Verdict(Verdict::Accept)]);
             return;
         }
-        self.exprs.push(Expr::Counter);
+        if nft::has_counter(rule, self.mode) {
+            self.exprs.push(Expr::Counter);
+        }
         match &rule.target {
             Target::Return => self.exprs.push(Expr::Verdict(Verdict::Return)),
             Target::Accept | Target::Tproxy { .. } => self.exprs.push(Expr::Verdict(Verdict::Accept)),
@@ -169,6 +183,10 @@ impl Out {
             Target::SetMark(mark) => self.exprs.extend([Expr::Load(Value::u32(*mark)), Expr::SetMeta(Meta::Mark)]),
             Target::SaveMark => self.exprs.extend([Expr::Meta(Meta::Mark), Expr::SetCt(Ct::Mark)]),
             Target::RestoreMark => self.exprs.extend([Expr::Ct(Ct::Mark), Expr::SetMeta(Meta::Mark)]),
+            Target::SetConnMark { mark, mask } => {
+                let replace = Expr::MaskXor(Value::u32(!mask), Value::u32(*mark));
+                self.exprs.extend([Expr::Ct(Ct::Mark), replace, Expr::SetCt(Ct::Mark)]);
+            }
             Target::CtZone(zone) => self.exprs.extend([Expr::Load(Value::u16(*zone)), Expr::SetCt(Ct::Zone)]),
         }
     }

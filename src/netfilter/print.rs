@@ -2,7 +2,7 @@
 //!
 //! For messages. An expression without iptables syntax is printed as its name in brackets. Pure.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::expr::{Base, Ct, Expr, Meta, Op, Set, Value, Verdict, Xt};
 use crate::redirect::{Port, fmt_addr};
@@ -23,13 +23,15 @@ struct Printer<'a> {
     protocol: Option<String>,
     matches: Vec<String>,
     target: Option<String>,
-    /// The protocol's name, which is also that of the extension for its ports.
+    /// The name of the protocol, and of the extension that matches its ports.
     ports_of: Option<&'static str>,
     /// The port of a native TPROXY statement.
     tproxy: Option<u16>,
     /// The register's content, and the mask applied to it.
     loaded: Option<&'a Expr>,
     mask: Option<Value>,
+    /// The exclusive or applied after the mask.
+    xor: Option<Value>,
 }
 
 impl<'a> Printer<'a> {
@@ -37,9 +39,10 @@ impl<'a> Printer<'a> {
         match expr {
             Expr::Counter => {}
             Expr::Meta(_) | Expr::Payload { .. } | Expr::Ct(_) | Expr::Load(_) => {
-                (self.loaded, self.mask) = (Some(expr), None);
+                (self.loaded, self.mask, self.xor) = (Some(expr), None, None);
             }
             Expr::Mask(mask) => self.mask = Some(*mask),
+            Expr::MaskXor(mask, xor) => (self.mask, self.xor) = (Some(*mask), Some(*xor)),
             Expr::Cmp(op, value) => self.compare(*op, *value),
             Expr::Lookup { set: Set::Ports(ports), negated } => {
                 self.matches.push(format!("-m multiport {}--dports {}", not(*negated), list(ports)));
@@ -57,10 +60,8 @@ impl<'a> Printer<'a> {
                 });
             }
             Expr::Redirect => self.target = self.constant().map(|v| format!("-j REDIRECT --to-ports {}", port(v))),
-            Expr::SetMeta(Meta::Mark) => self.target = self.set_mark(),
-            Expr::SetCt(Ct::Mark) if matches!(self.loaded, Some(Expr::Meta(Meta::Mark))) => {
-                self.target = Some("-j CONNMARK --save-mark".to_owned());
-            }
+            Expr::SetMeta(Meta::Mark) => self.target = Some(self.set_mark()),
+            Expr::SetCt(Ct::Mark) => self.target = Some(self.set_conn_mark()),
             Expr::Tproxy(_) => {
                 self.tproxy = self.constant().map(port);
                 self.target = self.tproxy.map(|port| tproxy(port, None));
@@ -72,16 +73,50 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Formats the statement that sets the packet's mark: a constant, with TPROXY or alone, or the connection's mark.
-    fn set_mark(&self) -> Option<String> {
-        if matches!(self.loaded, Some(Expr::Ct(Ct::Mark))) {
-            return Some("-j CONNMARK --restore-mark".to_owned());
+    /// Formats the statement that sets the packet's mark: CONNMARK if it copies the connection's mark, TPROXY if it
+    /// sets a constant after a TPROXY statement, and otherwise MARK.
+    fn set_mark(&self) -> String {
+        match (self.tproxy, self.loaded) {
+            (_, Some(Expr::Ct(Ct::Mark))) => self.copied_mark("--restore-mark", |bits| (u32::MAX, bits)),
+            (Some(port), Some(Expr::Load(mark))) => tproxy(port, Some((native(*mark), u32::MAX))),
+            _ => self.replaced_mark("MARK", Meta::Mark),
         }
-        let mark = native(self.constant()?);
-        Some(match self.tproxy {
-            Some(port) => tproxy(port, Some((mark, u32::MAX))),
-            None => format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
-        })
+    }
+
+    /// Formats the statement that sets the connection's mark: to the packet's mark, to a constant, or to its old value
+    /// with some bits changed.
+    fn set_conn_mark(&self) -> String {
+        match self.loaded {
+            Some(Expr::Meta(Meta::Mark)) => self.copied_mark("--save-mark", |bits| (bits, u32::MAX)),
+            _ => self.replaced_mark("CONNMARK", Ct::Mark),
+        }
+    }
+
+    /// Formats the target that sets a mark to a constant, or to its old value with some bits changed; `own` loads the
+    /// old value. iptables stores `(own & !mask) ^ mark`.
+    fn replaced_mark(&self, target: &str, own: impl Into<Expr>) -> String {
+        let bits = match self.loaded {
+            Some(Expr::Load(mark)) => Some((native(*mark), u32::MAX)),
+            Some(loaded) if *loaded == own.into() => {
+                Some((self.xor.map_or(0, native), !self.mask.map_or(u32::MAX, native)))
+            }
+            _ => None,
+        };
+        match bits {
+            Some((mark, mask)) => format!("-j {target} --set-xmark {mark:#x}/{mask:#x}"),
+            None => format!("-j {target} [...]"),
+        }
+    }
+
+    /// Formats the target that copies one mark to the other. If only some bits are copied, `masks` converts these bits
+    /// to the target's masks for the packet and for the connection; all other bits are cleared.
+    fn copied_mark(&self, option: &str, masks: impl Fn(u32) -> (u32, u32)) -> String {
+        let masks = self.mask.map(|bits| masks(native(bits)));
+        match (masks, self.xor) {
+            (None, None) => format!("-j CONNMARK {option}"),
+            (Some((packet, conn)), None) => format!("-j CONNMARK {option} --nfmask {packet:#x} --ctmask {conn:#x}"),
+            (_, Some(_)) => format!("-j CONNMARK {option} [...]"),
+        }
     }
 
     fn constant(&self) -> Option<Value> {
@@ -92,6 +127,7 @@ impl<'a> Printer<'a> {
     }
 
     fn compare(&mut self, op: Op, value: Value) {
+        let value = self.xor.and_then(|xor| exclusive_or(value, xor)).unwrap_or(value);
         let not = not(op == Op::Unequal);
         match self.loaded {
             Some(Expr::Meta(Meta::InInterface)) => self.interfaces.push(format!("{not}-i {}", interface(value))),
@@ -100,16 +136,13 @@ impl<'a> Printer<'a> {
                 let (name, ports_of) = protocol(value);
                 (self.protocol, self.ports_of) = (Some(format!("{not}-p {name}")), ports_of);
             }
-            // A table of iptables has one family.
+            // The match of the family is not printed, because a table of iptables has only one family.
             Some(Expr::Meta(Meta::Family)) => {}
             Some(Expr::Meta(Meta::Uid)) => self.matches.push(format!("-m owner {not}--uid-owner {}", native(value))),
             Some(Expr::Meta(Meta::Gid)) => self.matches.push(format!("-m owner {not}--gid-owner {}", native(value))),
             Some(Expr::Meta(Meta::Mark)) => self.matches.push(format!("-m mark {not}--mark {}", self.mark(value))),
             Some(Expr::Ct(Ct::Mark)) => self.matches.push(format!("-m connmark {not}--mark {}", self.mark(value))),
-            Some(Expr::Ct(Ct::State)) => {
-                let states = states(self.mask.map_or(0, native));
-                self.matches.push(format!("-m conntrack --ctstate {states}"));
-            }
+            Some(Expr::Ct(Ct::State)) => self.state(op, value),
             Some(Expr::Payload { base: Base::Network, offset, .. }) => match self.address(*offset, value) {
                 Some(address) if *offset == 12 || *offset == 8 => {
                     self.addresses.insert(0, format!("{not}-s {address}"));
@@ -126,6 +159,17 @@ impl<'a> Printer<'a> {
         }
     }
 
+    /// Formats a test of bits of the connection's state. nft encodes such a test as a comparison of the masked bits
+    /// with 0, or of the whole state with a constant.
+    fn state(&mut self, op: Op, value: Value) {
+        let (negated, bits) = match (self.mask, native(value)) {
+            (Some(mask), 0) => (op == Op::Equal, native(mask)),
+            (None, state) => (op == Op::Unequal, state),
+            (Some(_), _) => return self.matches.push("[comparison]".to_owned()),
+        };
+        self.matches.push(format!("-m conntrack {}--ctstate {}", not(negated), states(bits)));
+    }
+
     fn mark(&self, value: Value) -> String {
         match self.mask.map(native) {
             None | Some(u32::MAX) => format!("{:#x}", native(value)),
@@ -137,16 +181,21 @@ impl<'a> Printer<'a> {
     /// IPv6 at 8 and 24.
     fn address(&self, offset: u8, value: Value) -> Option<String> {
         let bytes = value.as_bytes();
-        let bits = match &self.mask {
-            Some(mask) => mask.as_bytes().iter().map(|b| b.leading_ones()).sum(),
-            None => u32::try_from(bytes.len()).ok()? * 8,
+        let parse = |bytes: &[u8]| -> Option<IpAddr> {
+            match offset {
+                12 | 16 => Some(Ipv4Addr::from(padded::<4>(bytes)?).into()),
+                8 | 24 => Some(Ipv6Addr::from(padded::<16>(bytes)?).into()),
+                _ => None,
+            }
         };
-        let address = match offset {
-            12 | 16 => Ipv4Addr::from(padded::<4>(bytes)?).into(),
-            8 | 24 => Ipv6Addr::from(padded::<16>(bytes)?).into(),
-            _ => return None,
-        };
-        Some(format!("{}/{bits}", fmt_addr(address)))
+        let address = fmt_addr(parse(bytes)?);
+        let Some(mask) = &self.mask else { return Some(format!("{address}/{}", bytes.len() * 8)) };
+        let mask = parse(mask.as_bytes())?;
+        // A mask that is no prefix is printed as an address.
+        Some(match ipnet::ip_mask_to_prefix(mask) {
+            Ok(length) => format!("{address}/{length}"),
+            Err(_) => format!("{address}/{}", fmt_addr(mask)),
+        })
     }
 }
 
@@ -158,6 +207,12 @@ fn tproxy(port: u16, mark: Option<(u32, u32)>) -> String {
 
 fn not(negated: bool) -> &'static str {
     if negated { "! " } else { "" }
+}
+
+/// Returns the constant with which the value before an exclusive or is compared, or none if the sizes differ.
+fn exclusive_or(value: Value, xor: Value) -> Option<Value> {
+    let bytes: Vec<u8> = value.as_bytes().iter().zip(xor.as_bytes()).map(|(a, b)| a ^ b).collect();
+    (value.as_bytes().len() == xor.as_bytes().len()).then(|| Value::new(&bytes)).flatten()
 }
 
 fn padded<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
@@ -225,19 +280,24 @@ fn xt_match(xt: &Xt) -> String {
             let states = states(u16::from_ne_bytes(field(xt, 150)).into());
             format!("-m conntrack {}--ctstate {states}", not(inverted))
         }
-        ("connmark", 1) => {
+        // `xt_mark_mtinfo1` and `xt_connmark_mtinfo1` have the same layout.
+        (name @ ("mark" | "connmark"), 1) => {
             let ([inverted], mark) = (field(xt, 8), u32::from_ne_bytes(field(xt, 0)));
             let mask = match u32::from_ne_bytes(field(xt, 4)) {
                 u32::MAX => String::new(),
                 mask => format!("/{mask:#x}"),
             };
-            format!("-m connmark {}--mark {mark:#x}{mask}", not(inverted != 0))
+            format!("-m {name} {}--mark {mark:#x}{mask}", not(inverted != 0))
+        }
+        // The structure matches all ports, and has no flags.
+        (name @ ("tcp" | "udp"), 0) if field(xt, 0) == [0, 0, 255, 255, 0, 0, 255, 255] && field(xt, 8) == [0; 4] => {
+            format!("-m {name}")
         }
         (name, _) => format!("-m {name} [...]"),
     }
 }
 
-/// Formats users, groups, or both.
+/// Formats a match of the socket's owner: user, group, or both.
 fn owner(xt: &Xt) -> String {
     let [which, inverted] = field(xt, 16);
     let id = |bit: u8, at: usize, name: &str| {
@@ -269,12 +329,18 @@ fn xt_target(xt: &Xt) -> String {
     }
 }
 
-/// Formats `xt_connmark_tginfo1` and `2`, whose mode is behind three masks, and in revision 2 behind the shift.
+/// Formats `xt_connmark_tginfo1` or `xt_connmark_tginfo2`. The mode follows three 32-bit values, in revision 2 after
+/// two bytes about a shift.
 fn connmark_target(xt: &Xt) -> String {
     let [mode] = field(xt, if xt.revision == 2 { 14 } else { 12 });
+    let (mark, mask) = (u32::from_ne_bytes(field(xt, 0)), u32::from_ne_bytes(field(xt, 4)));
     match mode {
+        0 => format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"),
         1 => "-j CONNMARK --save-mark".to_owned(),
         2 => "-j CONNMARK --restore-mark".to_owned(),
         _ => "-j CONNMARK [...]".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

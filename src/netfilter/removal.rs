@@ -3,12 +3,12 @@
 //! Chains and tables are deleted if they contained only our rules. Pure.
 
 use super::batch::Change;
-use super::diff::{align, is_own, leads_to_own};
-use super::image::{Image, Rule};
+use super::diff::{align, leads_to_own};
+use super::image::{Image, Rule, is_own};
 use super::live::{Live, LiveChain, LiveTable};
 
-/// Returns the changes in order; none without rules of ours. `image` identifies our rules in built-in chains that do
-/// not jump to our chains.
+/// Returns the changes in order; none without rules of ours. A rule in a built-in chain is ours if it jumps to one of
+/// our chains, or if it is in `image`.
 pub(super) fn changes<'a>(image: &Image<'_>, live: &'a Live) -> Vec<Change<'a>> {
     live.tables.iter().flat_map(|table| from_table(image, table)).collect()
 }

@@ -6,8 +6,10 @@
 
 use std::fmt::Write as _;
 
-use crate::redirect::{Port, fmt_net};
-use crate::rules::{At, Chain, CtStates, Family, Match, Proto, Rule, RuleSet, Table, Target};
+use ipnet::IpNet;
+
+use crate::redirect::{Port, fmt_addr, fmt_net};
+use crate::rules::{At, Chain, CtStates, DataplaneMode, Family, Match, Proto, Rule, RuleSet, Table, Target};
 
 /// Istio's order of tables.
 const TABLES: [Table; 3] = [Table::Mangle, Table::Nat, Table::Raw];
@@ -26,7 +28,7 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
             let _ = writeln!(text, "-N {}", chain.as_str());
         }
         for rule in of_table {
-            let _ = writeln!(text, "{}", istio_form(rule, family));
+            let _ = writeln!(text, "{}", istio_form(rule, family, rules.mode));
         }
         text.push_str("COMMIT\n");
     }
@@ -38,17 +40,17 @@ pub fn render(rules: &RuleSet, family: Family) -> String {
 pub fn dry_run(rules: &RuleSet) -> String {
     let after = if rules.ipv6 { "iptables-save\nip6tables-save\n" } else { "iptables-save\n" };
     let [v4, v6] = [Family::V4, Family::V6].map(|family| render(rules, family));
-    // IPv6 is read before even if the pod has none: it may have leftover rules.
+    // The IPv6 rules are read before the restores even if the pod has no IPv6, because there may be leftover rules.
     format!("iptables-save\nip6tables-save\n{v4}{v6}{after}")
 }
 
 /// Formats a rule for `iptables-restore` as Istio does.
-pub(super) fn istio_form(rule: &Rule, family: Family) -> String {
-    line(rule, family, Style::Istio)
+pub(super) fn istio_form(rule: &Rule, family: Family, mode: DataplaneMode) -> String {
+    line(rule, family, Style::Istio(mode))
 }
 
-/// Formats a rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. Owners must
-/// be numeric ids for comparison with the kernel, which knows no names.
+/// Formats a rule as `iptables-save` (`ip6tables-save`) of either backend prints it, always as an append. For a
+/// comparison with the kernel's rules, owners must be numeric ids, because the kernel stores no names.
 pub fn save_form(rule: &Rule, family: Family) -> String {
     line(rule, family, Style::Save)
 }
@@ -67,29 +69,28 @@ fn new_chains(rules: &[&Rule]) -> Vec<Chain> {
 /// The syntax variant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// Matches in the rule's order, numbers as given.
-    Istio,
-    /// iptables' fixed order, with explicit defaults.
+    /// Istio's text: matches in the rule's order, numbers as given.
+    Istio(DataplaneMode),
+    /// The text of a save: matches in iptables' fixed order, with explicit defaults.
     Save,
 }
 
 fn line(rule: &Rule, family: Family, style: Style) -> String {
     let chain = rule.chain.as_str();
     let mut words = vec![match rule.at {
-        At::Place(place) if style == Style::Istio => format!("-I {chain} {place}"),
+        At::Place(place) if matches!(style, Style::Istio(_)) => format!("-I {chain} {place}"),
         _ => format!("-A {chain}"),
     }];
     let mut matches: Vec<&Match> = rule.matches.iter().collect();
     if style == Style::Save {
         matches.sort_by_key(|m| save_rank(m));
     }
-    let proto = rule.protocol();
     words.extend(matches.iter().filter_map(|m| match style {
-        Style::Istio => Some(istio_match(m)),
-        Style::Save => save_match(m, proto),
+        Style::Istio(mode) => Some(istio_match(m, mode)),
+        Style::Save => save_match(m, rule),
     }));
     words.push(match style {
-        Style::Istio => istio_target(&rule.target, proto),
+        Style::Istio(mode) => istio_target(rule, family, mode),
         Style::Save => save_target(&rule.target, family),
     });
     words.join(" ")
@@ -99,10 +100,23 @@ fn not(negated: bool) -> &'static str {
     if negated { "! " } else { "" }
 }
 
-fn istio_match(m: &Match) -> String {
+/// Formats a mark, with its mask unless that is complete.
+fn masked(mark: String, mask: u32) -> String {
+    if mask == u32::MAX { mark } else { format!("{mark}/{mask:#x}") }
+}
+
+/// Formats a match as Istio does. In ambient mode an address that must match has no prefix length, and a mark with a
+/// mask is hexadecimal.
+fn istio_match(m: &Match, mode: DataplaneMode) -> String {
+    let decimal = |mark: &u32, mask: &u32| if *mask == u32::MAX { mark.to_string() } else { format!("{mark:#x}") };
     match m {
+        Match::Source(net) if mode == DataplaneMode::Ambient && is_host(net) => format!("-s {}", fmt_addr(net.addr())),
+        Match::Destination { net, negated: false } if mode == DataplaneMode::Ambient && is_host(net) => {
+            format!("-d {}", fmt_addr(net.addr()))
+        }
         Match::InInterface(nic) => format!("-i {nic}"),
         Match::OutInterface(nic) => format!("-o {nic}"),
+        Match::NotOutInterface(nic) => format!("! -o {nic}"),
         Match::Source(net) => format!("-s {}", fmt_net(net)),
         Match::Destination { net, negated } => format!("{}-d {}", not(*negated), fmt_net(net)),
         Match::Protocol(proto) => format!("-p {}", proto.as_str()),
@@ -116,52 +130,61 @@ fn istio_match(m: &Match) -> String {
         Match::Gid { owner, negated } => format!("-m owner {}--gid-owner {owner}", not(*negated)),
         Match::CtState(CtStates::Invalid) => "-m conntrack --ctstate INVALID".to_owned(),
         Match::CtState(CtStates::RelatedEstablished) => "-m conntrack --ctstate RELATED,ESTABLISHED".to_owned(),
-        Match::Mark { mark, negated } => format!("-m mark {}--mark {mark}", not(*negated)),
-        Match::ConnMark(mark) => format!("-m connmark --mark {mark}"),
+        Match::Mark { mark, mask, negated } => {
+            format!("-m mark {}--mark {}", not(*negated), masked(decimal(mark, mask), *mask))
+        }
+        Match::ConnMark { mark, mask } => format!("-m connmark --mark {}", masked(decimal(mark, mask), *mask)),
+        Match::Extension(proto) => format!("-m {}", proto.as_str()),
     }
 }
 
-/// Orders addresses, interfaces and protocol; the rest keeps the rule's order.
+fn is_host(net: &IpNet) -> bool {
+    net.prefix_len() == net.max_prefix_len()
+}
+
+/// Returns the sort key of a match in a save: addresses, interfaces and protocol are ordered, and other matches stay in
+/// the rule's order.
 fn save_rank(m: &Match) -> u8 {
     match m {
         Match::Source(_) => 0,
         Match::Destination { .. } => 1,
         Match::InInterface(_) => 2,
-        Match::OutInterface(_) => 3,
+        Match::OutInterface(_) | Match::NotOutInterface(_) => 3,
         Match::Protocol(_) => 4,
         _ => 5,
     }
 }
 
-/// Returns none if nothing is printed, as for a range of all addresses.
-fn save_match(m: &Match, proto: Option<Proto>) -> Option<String> {
+/// Formats a match as a save does; returns none if nothing is printed, as for a range of all addresses.
+fn save_match(m: &Match, rule: &Rule) -> Option<String> {
+    let istio_match = |m: &Match| istio_match(m, DataplaneMode::Sidecar);
     Some(match m {
         Match::Source(net) | Match::Destination { net, negated: false } if net.prefix_len() == 0 => return None,
         Match::Source(net) => istio_match(&Match::Source(net.trunc())),
         Match::Destination { net, negated } => istio_match(&Match::Destination { net: net.trunc(), negated: *negated }),
         Match::DestinationPort { .. } | Match::SourcePort(_) => {
-            format!("-m {} {}", proto.map_or("tcp", Proto::as_str), istio_match(m))
+            format!("-m {} {}", rule.protocol().map_or("tcp", Proto::as_str), istio_match(m))
         }
-        Match::Mark { mark, negated } => format!("-m mark {}--mark {mark:#x}", not(*negated)),
-        Match::ConnMark(mark) => format!("-m connmark --mark {mark:#x}"),
+        Match::Mark { mark, mask, negated } => {
+            format!("-m mark {}--mark {}", not(*negated), masked(format!("{mark:#x}"), *mask))
+        }
+        Match::ConnMark { mark, mask } => format!("-m connmark --mark {}", masked(format!("{mark:#x}"), *mask)),
+        // The extension is printed with the match of the port.
+        Match::Extension(_) if rule.has_port() => return None,
         _ => istio_match(m),
     })
 }
 
-fn istio_target(target: &Target, proto: Option<Proto>) -> String {
-    match target {
+/// Formats the targets for which Istio's text is not that of a save.
+fn istio_target(rule: &Rule, family: Family, mode: DataplaneMode) -> String {
+    match &rule.target {
         // Istio redirects UDP only for DNS, and abbreviates the option there.
-        Target::RedirectTo(port) if proto == Some(Proto::Udp) => format!("-j REDIRECT --to-port {port}"),
-        Target::RedirectTo(port) => format!("-j REDIRECT --to-ports {port}"),
+        Target::RedirectTo(port) if rule.protocol() == Some(Proto::Udp) => format!("-j REDIRECT --to-port {port}"),
         Target::Tproxy { port, mark } => format!("-j TPROXY --tproxy-mark {mark}/0xffffffff --on-port {port}"),
         Target::SetMark(mark) => format!("-j MARK --set-mark {mark}"),
         Target::SaveMark => "-j CONNMARK --save-mark".to_owned(),
-        Target::RestoreMark => "-j CONNMARK --restore-mark".to_owned(),
-        Target::CtZone(zone) => format!("-j CT --zone {zone}"),
-        Target::Return => "-j RETURN".to_owned(),
-        Target::Accept => "-j ACCEPT".to_owned(),
-        Target::Drop => "-j DROP".to_owned(),
-        Target::Jump(chain) => format!("-j {}", chain.as_str()),
+        Target::RestoreMark if mode == DataplaneMode::Sidecar => "-j CONNMARK --restore-mark".to_owned(),
+        target => save_target(target, family),
     }
 }
 
@@ -171,13 +194,19 @@ fn save_target(target: &Target, family: Family) -> String {
         Family::V6 => "::",
     };
     match target {
+        Target::RedirectTo(port) => format!("-j REDIRECT --to-ports {port}"),
         Target::Tproxy { port, mark } => {
             format!("-j TPROXY --on-port {port} --on-ip {any} --tproxy-mark {mark:#x}/0xffffffff")
         }
         Target::SetMark(mark) => format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
         Target::SaveMark => "-j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
         Target::RestoreMark => "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff".to_owned(),
-        _ => istio_target(target, None),
+        Target::SetConnMark { mark, mask } => format!("-j CONNMARK --set-xmark {mark:#x}/{mask:#x}"),
+        Target::CtZone(zone) => format!("-j CT --zone {zone}"),
+        Target::Return => "-j RETURN".to_owned(),
+        Target::Accept => "-j ACCEPT".to_owned(),
+        Target::Drop => "-j DROP".to_owned(),
+        Target::Jump(chain) => format!("-j {}", chain.as_str()),
     }
 }
 
@@ -197,7 +226,7 @@ mod tests {
     use crate::redirect::{DnsCapture, Redirect};
     use crate::rules;
 
-    /// Valid lists for their annotation, and noise; any noise that passes the parsers becomes part of a rule.
+    /// Generates annotations with valid lists or with noise; noise that passes the parsers becomes part of a rule.
     fn annotated() -> impl Strategy<Value = (String, String)> {
         let port = any::<u16>().prop_map(|p| p.to_string());
         let v4 = (any::<[u8; 4]>(), 0..=32u8).prop_map(|(a, p)| format!("{}/{p}", Ipv4Addr::from(a)));
@@ -261,12 +290,12 @@ mod tests {
                 prop_assert_eq!(rule_lines, rules.of(family).count());
                 for rule in rules.of(family) {
                     // The number of words if each value is one word.
-                    let words = |style| line(rule, family, style).split(' ').count();
+                    let words = line(rule, family, Style::Istio(DataplaneMode::Sidecar)).split(' ').count();
                     let expected = 2
                         + usize::from(rule.at != At::End)
                         + rule.matches.iter().map(words_of_match).sum::<usize>()
                         + words_of_target(&rule.target);
-                    prop_assert_eq!(words(Style::Istio), expected);
+                    prop_assert_eq!(words, expected);
                     prop_assert!(save_form(rule, family).chars().all(allowed));
                 }
             }
@@ -278,11 +307,12 @@ mod tests {
             Match::InInterface(_) | Match::OutInterface(_) | Match::Source(_) | Match::Protocol(_) => 2,
             Match::Destination { negated, .. } | Match::DestinationPort { negated, .. } => 2 + usize::from(*negated),
             Match::NotDestinationPorts(_) => 5,
-            Match::SourcePort(_) => 2,
+            Match::SourcePort(_) | Match::Extension(_) => 2,
+            Match::NotOutInterface(_) => 3,
             Match::Uid { negated, .. } | Match::Gid { negated, .. } | Match::Mark { negated, .. } => {
                 4 + usize::from(*negated)
             }
-            Match::CtState(_) | Match::ConnMark(_) => 4,
+            Match::CtState(_) | Match::ConnMark { .. } => 4,
         }
     }
 
@@ -290,7 +320,7 @@ mod tests {
         match target {
             Target::Return | Target::Accept | Target::Drop | Target::Jump(_) => 2,
             Target::SaveMark | Target::RestoreMark => 3,
-            Target::RedirectTo(_) | Target::SetMark(_) | Target::CtZone(_) => 4,
+            Target::RedirectTo(_) | Target::SetMark(_) | Target::SetConnMark { .. } | Target::CtZone(_) => 4,
             Target::Tproxy { .. } => 6,
         }
     }

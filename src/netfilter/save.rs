@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::image::{Body, TableFamily};
 use super::live::{Live, LiveChain, LiveRule, LiveTable, names_family};
 use super::{nft, print};
-use crate::rules::{Family, Table};
+use crate::rules::Family;
 
 /// The names of built-in chains by hook (`NF_INET_*`).
 const HOOKS: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
@@ -37,9 +37,7 @@ impl Live {
 }
 
 fn iptables_name(table: &LiveTable) -> &'static str {
-    let known = [Table::Mangle, Table::Nat, Table::Raw];
-    let native = known.into_iter().find(|known| nft::table_name(*known) == table.id.name);
-    native.map_or(table.id.name, Table::as_str)
+    nft::known_table(table.id.name).map_or(table.id.name, |(_, table)| table.as_str())
 }
 
 fn chain_name(chain: &LiveChain) -> &str {

@@ -44,7 +44,7 @@ impl Session {
             Action::Transaction(changes, generation) => {
                 let outcome = transact(self.socket()?, changes, *generation);
                 if !matches!(outcome, Ok(Outcome::Changed)) {
-                    // More messages about a refused batch may follow on this socket.
+                    // The socket is not used again: more messages about the refused batch may follow on it.
                     self.socket = None;
                 }
                 outcome
@@ -62,7 +62,7 @@ impl Session {
 
 fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>) -> Result<Outcome, Error> {
     let batch = encode(changes, generation)?;
-    let refusal = match socket.ask("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
+    let refusal = match socket.request("changing the ruleset", &batch.bytes, batch.last, |_| Ok(())) {
         Ok(()) => return Ok(Outcome::Changed),
         Err(netlink::Error::Refused { refusal, .. }) if refusal.errno == Errno::ERESTART => {
             return Err(Error::Contended);
@@ -73,14 +73,14 @@ fn transact(socket: &mut Socket, changes: &[Change<'_>], generation: Option<u32>
     let change = batch.change_of(refusal.seq).and_then(|i| changes.get(i));
     let sentence = change.map_or_else(|| "committing the transaction".to_owned(), ToString::to_string);
     match (change, refusal.errno) {
-        // All chains that a rule names exist by then, so it is one of the expressions that is missing. For a chain it
-        // is the type (`nat` is a separate module), for a table the family.
+        // ENOENT means that the kernel lacks something. For a rule it is an expression, because all chains that the
+        // rule names exist by then; for a chain the chain's type (`nat` is a separate module); for a table the family.
         (Some(Change::AddRule(..) | Change::AddChain(_, _, Some(_))), Errno::ENOENT)
         | (Some(Change::AddTable(_) | Change::AddChain(..)), Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT) => {
             Ok(Outcome::Unsupported { change: sentence, refusal })
         }
-        // The chain was created since the tables were read. A netns without tables has no generation that would show
-        // it.
+        // Another process created the chain after the tables were read. The generation does not show this if the netns
+        // had no tables.
         (Some(Change::AddChain(_, _, None)), Errno::EEXIST) => Err(Error::Contended),
         (Some(Change::AddRule(_, _, rule, _)), Errno::EINVAL) if asks_for_owner(rule) => {
             Err(Error::OtherUserNamespace { change: sentence, refusal })

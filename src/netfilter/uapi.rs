@@ -129,7 +129,8 @@ pub(super) const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 2;
 pub(super) const NFTA_TPROXY_FAMILY: u16 = 1;
 pub(super) const NFTA_TPROXY_REG_PORT: u16 = 3;
 
-/// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`, which have the same number, as their siblings do.
+/// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`. They have the same number, and so have the other attributes of matches and
+/// targets.
 pub(super) const NFTA_XT_NAME: u16 = 1;
 pub(super) const NFTA_XT_REV: u16 = 2;
 pub(super) const NFTA_XT_INFO: u16 = 3;

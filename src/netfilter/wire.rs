@@ -36,7 +36,7 @@ fn name(expr: &Expr) -> &'static str {
         Expr::Meta(_) | Expr::SetMeta(_) => "meta",
         Expr::Cmp(..) => "cmp",
         Expr::Payload { .. } => "payload",
-        Expr::Mask(_) => "bitwise",
+        Expr::Mask(_) | Expr::MaskXor(..) => "bitwise",
         Expr::Load(_) | Expr::Verdict(_) => "immediate",
         Expr::Ct(_) | Expr::SetCt(_) => "ct",
         Expr::Lookup { .. } => "lookup",
@@ -66,11 +66,9 @@ fn body(expr: &Expr, w: &mut Writer, sets: &mut SetIds) {
         }
         Expr::Mask(mask) => {
             let length = mask.as_bytes().len();
-            numbers(w, &[(NFTA_BITWISE_SREG, NFT_REG_1), (NFTA_BITWISE_DREG, NFT_REG_1)]);
-            w.u32_be(NFTA_BITWISE_LEN, u32::try_from(length).unwrap_or_default());
-            constant(w, NFTA_BITWISE_MASK, mask);
-            w.nested(NFTA_BITWISE_XOR, |w| w.attr(NFTA_DATA_VALUE, [0; 16].get(..length).unwrap_or_default()));
+            write_bitwise(mask, [0; 16].get(..length).unwrap_or_default(), w);
         }
+        Expr::MaskXor(mask, xor) => write_bitwise(mask, xor.as_bytes(), w),
         Expr::Load(value) => {
             w.u32_be(NFTA_IMMEDIATE_DREG, NFT_REG_1);
             constant(w, NFTA_IMMEDIATE_DATA, value);
@@ -107,6 +105,13 @@ fn numbers(w: &mut Writer, attrs: &[(u16, u32)]) {
 
 fn constant(w: &mut Writer, kind: u16, value: &Value) {
     w.nested(kind, |w| w.attr(NFTA_DATA_VALUE, value.as_bytes()));
+}
+
+fn write_bitwise(mask: &Value, xor: &[u8], w: &mut Writer) {
+    numbers(w, &[(NFTA_BITWISE_SREG, NFT_REG_1), (NFTA_BITWISE_DREG, NFT_REG_1)]);
+    w.u32_be(NFTA_BITWISE_LEN, u32::try_from(mask.as_bytes().len()).unwrap_or_default());
+    constant(w, NFTA_BITWISE_MASK, mask);
+    w.nested(NFTA_BITWISE_XOR, |w| w.attr(NFTA_DATA_VALUE, xor));
 }
 
 fn write_verdict(verdict: &Verdict, w: &mut Writer) {
@@ -276,7 +281,7 @@ fn lookup(f: &Fields<'_>) -> Option<Expr> {
     Some(Expr::Lookup { set: Set::Named(f.attr(NFTA_LOOKUP_SET)?.text().ok()?.to_owned()), negated })
 }
 
-/// Decodes `reg = (reg & mask) ^ 0`; newer kernels add the operation, 0, as attribute 6.
+/// Decodes `reg = (reg & mask) ^ xor`; newer kernels add the operation, 0, as attribute 6.
 fn mask(f: &Fields<'_>) -> Option<Expr> {
     const REQUIRED: [u16; 5] =
         [NFTA_BITWISE_SREG, NFTA_BITWISE_DREG, NFTA_BITWISE_LEN, NFTA_BITWISE_MASK, NFTA_BITWISE_XOR];
@@ -285,8 +290,9 @@ fn mask(f: &Fields<'_>) -> Option<Expr> {
         return None;
     }
     f.is(NFTA_BITWISE_SREG, NFT_REG_1).and(f.is(NFTA_BITWISE_DREG, NFT_REG_1))?;
-    let unchanged = f.constant(NFTA_BITWISE_XOR)?.as_bytes().iter().all(|b| *b == 0);
-    unchanged.then_some(f.constant(NFTA_BITWISE_MASK)?).map(Expr::Mask)
+    let (mask, xor) = (f.constant(NFTA_BITWISE_MASK)?, f.constant(NFTA_BITWISE_XOR)?);
+    let unchanged = xor.as_bytes().iter().all(|b| *b == 0);
+    Some(if unchanged { Expr::Mask(mask) } else { Expr::MaskXor(mask, xor) })
 }
 
 fn verdict(f: &Fields<'_>) -> Option<Verdict> {

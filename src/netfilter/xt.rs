@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use super::expr::{Expr, Xt};
 use crate::redirect::Port;
-use crate::rules::{CtStates, Family};
+use crate::rules::{CtStates, Family, Proto};
 
 /// The owner of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,15 @@ pub(super) fn owner(id: Id, negated: bool) -> Expr {
     put(&mut bytes, start + 4, &id.to_ne_bytes());
     put(&mut bytes, 16, &[which, if negated { which } else { 0 }]);
     Expr::Match(xt("owner", 1, &bytes))
+}
+
+/// `xt_tcp` or `xt_udp` that matches all source and all destination ports, which are two ranges at the start of the
+/// structure.
+pub(super) fn any_ports(proto: Proto) -> Expr {
+    let mut bytes = [0; 16];
+    put(&mut bytes, 2, &u16::MAX.to_ne_bytes());
+    put(&mut bytes, 6, &u16::MAX.to_ne_bytes());
+    Expr::Match(xt(proto.as_str(), 0, &bytes))
 }
 
 /// Maximum number of ports in a multiport match.
@@ -63,10 +72,10 @@ pub(super) fn ct_state(states: CtStates) -> Expr {
 }
 
 /// `xt_connmark_mtinfo1`
-pub(super) fn connmark(mark: u32) -> Expr {
+pub(super) fn connmark(mark: u32, mask: u32) -> Expr {
     let mut bytes = [0; 16];
     put(&mut bytes, 0, &mark.to_ne_bytes());
-    put(&mut bytes, 4, &u32::MAX.to_ne_bytes());
+    put(&mut bytes, 4, &mask.to_ne_bytes());
     Expr::Match(xt("connmark", 1, &bytes))
 }
 
@@ -78,20 +87,26 @@ pub(super) fn set_mark(mark: u32) -> Expr {
     Expr::Target(xt("MARK", 2, &bytes))
 }
 
+/// Replaces the bits of the connection's mark that are in the mask (`XT_CONNMARK_SET`).
+pub(super) fn set_connmark(mark: u32, mask: u32) -> Expr {
+    connmark_target(mark, mask, 0)
+}
+
 /// Saves the packet's mark in its connection (`XT_CONNMARK_SAVE`).
 pub(super) fn save_mark() -> Expr {
-    move_mark(1)
+    connmark_target(0, u32::MAX, 1)
 }
 
 /// Sets the packet's mark to its connection's (`XT_CONNMARK_RESTORE`).
 pub(super) fn restore_mark() -> Expr {
-    move_mark(2)
+    connmark_target(0, u32::MAX, 2)
 }
 
 /// `xt_connmark_tginfo2`
-fn move_mark(mode: u8) -> Expr {
+fn connmark_target(mark: u32, mask: u32, mode: u8) -> Expr {
     let mut bytes = [0; 16];
-    put(&mut bytes, 4, &u32::MAX.to_ne_bytes());
+    put(&mut bytes, 0, &mark.to_ne_bytes());
+    put(&mut bytes, 4, &mask.to_ne_bytes());
     put(&mut bytes, 8, &u32::MAX.to_ne_bytes());
     put(&mut bytes, 14, &[mode]);
     Expr::Target(xt("CONNMARK", 2, &bytes))

@@ -242,7 +242,7 @@ impl<'a> Iterator for Messages<'a> {
         let flags = u16::from_ne_bytes([f0, f1]);
         let seq = u32::from_ne_bytes([s0, s1, s2, s3]);
         let kind = match u16::from_ne_bytes([t0, t1]) {
-            ERROR => answer(flags, seq, body),
+            ERROR => acknowledgement(flags, seq, body),
             DONE => done(seq, body),
             other => Ok(Kind::Other(other)),
         };
@@ -254,7 +254,7 @@ fn done(seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
     Ok(refusal(0, seq, body)?.map_or(Kind::Done, Kind::Refused))
 }
 
-fn answer(flags: u16, seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
+fn acknowledgement(flags: u16, seq: u32, body: &[u8]) -> Result<Kind, Malformed> {
     Ok(refusal(flags, seq, body)?.map_or(Kind::Ack, Kind::Refused))
 }
 

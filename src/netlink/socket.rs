@@ -64,7 +64,7 @@ impl Socket {
     pub fn open(protocol: Protocol) -> Result<Self, Error> {
         let failed = |cause| Error::Open { protocol: protocol.name(), cause };
         let socket = netlink_sys::Socket::new(protocol.number()).map_err(|e| failed(errno(&e)))?;
-        // Kernels before 4.12 support neither: errors then lack a message and repeat the request.
+        // Kernels before 4.12 support neither option: their refusals have no text, and repeat the request.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(TIMEOUT)).map_err(failed)?;
@@ -104,8 +104,8 @@ impl Socket {
     }
 
     /// Sends messages, waits for the acknowledgement of the message numbered `last` or for the first refusal, and
-    /// passes all others to `each`.
-    pub fn ask(
+    /// passes all other received messages to `each`.
+    pub fn request(
         &mut self,
         request: &'static str,
         bytes: &[u8],

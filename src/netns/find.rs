@@ -1,9 +1,9 @@
 //! Finds a pod's netns on its node: candidates are the runtime's bind mounts and processes, matched by the pod's
 //! addresses.
 //!
-//! For in-place repair. Each namespace is entered once, whatever its number of names; the node's own and the caller's
-//! never. Pods can assign themselves any address, and namespaces outlive their pods: if several match, the one with
-//! processes in the pod's cgroup is selected.
+//! For in-place repair. Each namespace is entered once, whatever its number of names; the node's and the caller's
+//! namespaces are never entered. Pods can assign themselves any address, and namespaces outlive their pods: if several
+//! match, the one with processes in the pod's cgroup is selected.
 
 #![expect(clippy::disallowed_methods, reason = "lists the directories of bind mounts and the node's procfs")]
 
@@ -17,7 +17,7 @@ use nix::sys::stat::stat;
 
 use super::{Netns, addresses};
 
-/// Size limit of a cgroup file, which has a line with a path for each hierarchy, in bytes.
+/// The size limit of `/proc/PID/cgroup` in bytes. The file has one line for each cgroup hierarchy.
 const LARGEST_CGROUP: u64 = 64 << 10;
 
 /// The paths under which network namespaces are found, as seen by the caller.
@@ -31,7 +31,7 @@ pub struct SearchPaths {
 /// The pod whose netns is searched.
 #[derive(Debug, Clone, Copy)]
 pub struct PodIdentity<'a> {
-    /// All addresses of the pod.
+    /// The pod's UID on the node, which is part of the names of the pod's cgroups.
     pub ips: &'a [IpAddr],
     /// The UID by which the kubelet knows the pod.
     pub uid: &'a str,
@@ -44,12 +44,12 @@ type Identity = (u64, u64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Without an address every netns would match.
-    #[error("the pod has no address yet, by which its netns is found")]
+    #[error("the pod's network namespace cannot be identified, because the pod has no IP address yet")]
     NoAddress,
     /// No netns has all the addresses.
     #[error(
-        "none of {examined} network namespaces has all of {wanted:?}; are the node's /proc and its directory of network \
-         namespaces mounted here?"
+        "none of {examined} network namespaces has all addresses of the pod, {wanted:?}; are the node's /proc and its \
+         directory of network namespaces mounted here?"
     )]
     NotFound {
         /// The number of namespaces entered.
@@ -58,13 +58,14 @@ pub enum Error {
     },
     /// Several netns have all the addresses, and no process identifies the pod's.
     #[error(
-        "several network namespaces have all of {wanted:?}, and no process of the pod identifies its own: {found:?}"
+        "several network namespaces have all addresses of the pod, {wanted:?}, and the pod's processes are in none or \
+         in several of them: {found:?}"
     )]
     Ambiguous { wanted: Vec<IpAddr>, found: Vec<PathBuf> },
 }
 
-/// Returns the path of the only netns with all the pod's addresses. With a bind mount, none of its processes needs to
-/// be alive.
+/// Returns the path of the netns with all the pod's addresses; of several, the one with a process of the pod. A netns
+/// with a bind mount is found even if no process runs in it.
 pub fn find(paths: &SearchPaths, wanted: &PodIdentity<'_>) -> Result<PathBuf, Error> {
     if wanted.ips.is_empty() {
         return Err(Error::NoAddress);
@@ -114,8 +115,8 @@ fn candidates(paths: &SearchPaths) -> BTreeMap<Identity, PathBuf> {
     candidates
 }
 
-/// Returns the namespaces of a pod's processes. Their cgroups contain its UID, with some runtimes with `_` instead of
-/// `-`.
+/// Returns the network namespaces of a pod's processes. The names of their cgroups contain the pod's UID, in which some
+/// runtimes replace `-` by `_`.
 fn namespaces_of(proc: &Path, uid: &str) -> BTreeSet<Identity> {
     let spellings = [format!("pod{uid}"), format!("pod{}", uid.replace('-', "_"))];
     let of_pod = |path: &PathBuf| {

@@ -1,4 +1,5 @@
-//! The address and routes that redirection needs besides rules: `::6` on `lo`, and TPROXY's routing rule and table.
+//! The address and routes that redirection needs besides rules: `::6` on `lo`, and a routing rule with its table for
+//! the marked packets of TPROXY or of ambient mode.
 //!
 //! [`Routes::of`] is pure; [`Routes::missing`] reads, [`Routes::apply`] and [`remove`] change the calling thread's
 //! netns. A second `apply` changes nothing, and `remove` ignores absent entries.
@@ -11,6 +12,7 @@ use nix::errno::Errno;
 use super::Error;
 use super::addresses::{IFA_ADDRESS, IFA_LOCAL, own_address};
 use super::rtnl::{Object, Rtnl, find, number};
+use crate::contract::ambient;
 use crate::netlink::{self, Malformed, Writer};
 use crate::redirect::{InterceptionMode, PortSelector, Redirect};
 use crate::rules::Family;
@@ -32,17 +34,38 @@ const RT_SCOPE_HOST: u8 = 254;
 const RTN_LOCAL: u8 = 2;
 
 /// Attributes of a routing rule, and values of its header (`linux/fib_rules.h`).
+const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FR_ACT_TO_TBL: u8 = 1;
 const FIB_RULE_INVERT: u32 = 2;
 
-/// TPROXY's local delivery of packets with a mark, through a routing table.
+/// Local delivery of packets with a mark, through a routing table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkRoute {
     pub mark: u32,
+    /// The bits of a packet's mark that are compared.
+    pub mask: u32,
     pub table: u32,
+    /// The rule's priority. Without one, the kernel puts the rule before all others except the one for local addresses,
+    /// as with `ip rule add`, and an existing rule with any priority counts as this one.
+    pub priority: Option<u32>,
+}
+
+impl MarkRoute {
+    /// The route of ambient mode: delivers replies to ztunnel's connections, whose destination is the client's address.
+    pub const AMBIENT: Self = Self {
+        mark: ambient::CONN_MARK,
+        mask: ambient::MARK_MASK,
+        table: ambient::TABLE,
+        priority: Some(ambient::RULE_PRIORITY),
+    };
+
+    /// The route of TPROXY mode: delivers inbound connections that TPROXY assigned to the proxy's listener.
+    pub const fn tproxy(mark: u32, table: u32) -> Self {
+        Self { mark, mask: u32::MAX, table, priority: None }
+    }
 }
 
 /// The addresses, rules and routes that a pod's redirection needs.
@@ -50,7 +73,9 @@ pub struct MarkRoute {
 pub struct Routes {
     /// Whether the pod has IPv6.
     pub ipv6: bool,
-    pub tproxy: Option<MarkRoute>,
+    /// The proxy connects to the application from `::6`; only with `ipv6`.
+    pub passthrough: bool,
+    pub marked: Option<MarkRoute>,
 }
 
 /// An address, rule or route.
@@ -58,7 +83,7 @@ pub struct Routes {
 pub enum Entry {
     /// `ip address add ::6/128 dev lo`
     Passthrough,
-    /// `ip rule add fwmark <mark> lookup <table>`
+    /// `ip rule add fwmark <mark>/<mask> lookup <table>`
     Rule(Family, MarkRoute),
     /// `ip route add local default dev lo table <table>`
     Route(Family, MarkRoute),
@@ -68,8 +93,13 @@ impl Routes {
     /// The entries that `redirect` needs in a netns with or without IPv6.
     pub fn of(redirect: &Redirect, ipv6: bool) -> Self {
         let tproxy = redirect.mode == InterceptionMode::Tproxy && redirect.inbound_ports != PortSelector::None;
-        let route = MarkRoute { mark: redirect.tproxy_mark, table: redirect.tproxy_table };
-        Self { ipv6, tproxy: tproxy.then_some(route) }
+        let route = MarkRoute::tproxy(redirect.tproxy_mark, redirect.tproxy_table);
+        Self { ipv6, passthrough: true, marked: tproxy.then_some(route) }
+    }
+
+    /// The entries of an ambient pod.
+    pub fn ambient(ipv6: bool) -> Self {
+        Self { ipv6, passthrough: false, marked: Some(MarkRoute::AMBIENT) }
     }
 
     /// Adds the missing entries, and returns them.
@@ -84,8 +114,9 @@ impl Routes {
 
     fn entries(&self) -> Vec<Entry> {
         let families = [Some(Family::V4), self.ipv6.then_some(Family::V6)].into_iter().flatten();
-        let tproxy = self.tproxy.map(|route| families.flat_map(move |family| route.entries(family)));
-        self.ipv6.then_some(Entry::Passthrough).into_iter().chain(tproxy.into_iter().flatten()).collect()
+        let marked = self.marked.map(|route| families.flat_map(move |family| route.entries(family)));
+        let passthrough = (self.ipv6 && self.passthrough).then_some(Entry::Passthrough);
+        passthrough.into_iter().chain(marked.into_iter().flatten()).collect()
     }
 
     fn filter(&self, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, Error>) -> Result<Vec<Entry>, Error> {
@@ -110,12 +141,11 @@ impl MarkRoute {
     }
 }
 
-/// Removes everything that [`Routes::apply`] may have added for this mark and table in both families. Returns whether
-/// anything existed.
-pub fn remove(route: MarkRoute) -> Result<bool, Error> {
+/// Removes the entries from the netns, of both families if the pod has IPv6. Returns whether anything existed.
+pub fn remove(routes: Routes) -> Result<bool, Error> {
     let mut rtnl = Rtnl::open()?;
     let mut changed = false;
-    for entry in (Routes { ipv6: true, tproxy: Some(route) }).entries() {
+    for entry in routes.entries() {
         changed |= entry.remove(&mut rtnl)?;
     }
     Ok(changed)
@@ -129,8 +159,14 @@ impl fmt::Display for Entry {
         };
         match self {
             Self::Passthrough => f.write_str("address ::6/128 of lo"),
-            Self::Rule(family, MarkRoute { mark, table }) => {
-                write!(f, "{} routing rule `fwmark {mark:#x} lookup {table}`", family_name(*family))
+            Self::Rule(family, MarkRoute { mark, mask, table, priority }) => {
+                write!(f, "{} routing rule `fwmark {mark:#x}", family_name(*family))?;
+                if *mask != u32::MAX {
+                    write!(f, "/{mask:#x}")?;
+                }
+                write!(f, " lookup {table}")?;
+                priority.map_or(Ok(()), |priority| write!(f, " priority {priority}"))?;
+                f.write_str("`")
             }
             Self::Route(family, MarkRoute { table, .. }) => {
                 write!(f, "{} route `local default dev lo` of table {table}", family_name(*family))
@@ -155,16 +191,17 @@ impl Entry {
         }
     }
 
-    /// Returns false if the entry existed.
+    /// Adds the entry; returns false if the netns already has it.
     fn add(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
-        // The kernel reports an existing entry, except for a rule: at another priority it is a different one.
+        // The kernel reports that an address or a route exists. A rule is searched for, because the kernel would add a
+        // second one with another priority.
         if matches!(self, Self::Rule(..)) && !self.found(rtnl)?.is_empty() {
             return Ok(false);
         }
         let request = match self {
             Self::Passthrough => "adding ::6/128 to lo",
-            Self::Rule(..) => "adding the rule for TPROXY's mark",
-            Self::Route(..) => "adding TPROXY's local default route (is lo up?)",
+            Self::Rule(..) => "adding the routing rule for marked packets",
+            Self::Route(..) => "adding the local default route of marked packets (is lo up?)",
         };
         let Err(error) = rtnl.add(request, self.object(), &self.body(request)?) else { return Ok(true) };
         match errno(&error) {
@@ -174,12 +211,13 @@ impl Entry {
         }
     }
 
-    /// Returns false if the entry did not exist. Removes all equivalent rules, of any origin.
+    /// Removes the entry; returns false if the netns does not have it. Removes all equivalent rules, whichever program
+    /// added them.
     fn remove(self, rtnl: &mut Rtnl) -> Result<bool, Error> {
         let request = match self {
             Self::Passthrough => "removing ::6/128 from lo",
-            Self::Rule(..) => "removing the rule for TPROXY's mark",
-            Self::Route(..) => "removing TPROXY's local default route",
+            Self::Rule(..) => "removing the routing rule for marked packets",
+            Self::Route(..) => "removing the local default route of marked packets",
         };
         let bodies = match self {
             Self::Rule(..) => self.found(rtnl)?,
@@ -226,12 +264,16 @@ impl Entry {
                 w.attr(IFA_LOCAL, &PASSTHROUGH_V6.octets());
                 w.attr(IFA_ADDRESS, &PASSTHROUGH_V6.octets());
             }
-            // Without a priority the kernel puts the rule before all others except the one for local addresses, as for
-            // `ip rule add`.
-            Self::Rule(_, MarkRoute { mark, table }) => {
+            Self::Rule(_, MarkRoute { mark, mask, table, priority }) => {
                 w.raw(&[family, 0, 0, 0, short(table), 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0]);
                 w.attr(FRA_FWMARK, &mark.to_ne_bytes());
+                if mask != u32::MAX {
+                    w.attr(FRA_FWMASK, &mask.to_ne_bytes());
+                }
                 w.attr(FRA_TABLE, &table.to_ne_bytes());
+                if let Some(priority) = priority {
+                    w.attr(FRA_PRIORITY, &priority.to_ne_bytes());
+                }
             }
             Self::Route(_, MarkRoute { table, .. }) => {
                 w.raw(&[family, 0, 0, 0, short(table), RTPROT_BOOT, RT_SCOPE_HOST, RTN_LOCAL, 0, 0, 0, 0]);
@@ -242,23 +284,28 @@ impl Entry {
         w.into_bytes().map_err(|cause| netlink::Error::Malformed { request, cause }.into())
     }
 
-    /// Whether a message of the kernel describes the entry or an equivalent one: a rule of any origin and priority.
+    /// Whether a netlink message from the kernel describes this entry or an equivalent one, whichever program added it.
     fn is(self, body: &[u8]) -> Result<bool, Malformed> {
         const CUT: Malformed = Malformed("a route's or a rule's header is cut off");
-        // A kernel without the family dumps all families.
+        // If the kernel lacks the requested family, its dump contains all families: entries of other families are
+        // ignored.
         if body.first() != Some(&number(Some(self.family()))) {
             return Ok(false);
         }
         match self {
             Self::Passthrough => Ok(own_address(body)? == Some((LO, PASSTHROUGH_V6.into()))),
-            Self::Rule(_, MarkRoute { mark, table }) => {
+            Self::Rule(_, MarkRoute { mark, mask, table, priority }) => {
                 let (&[_, dst, src, tos, _table, _, _, action, f0, f1, f2, f3], attrs) =
                     body.split_first_chunk().ok_or(CUT)?;
                 let inverted = u32::from_ne_bytes([f0, f1, f2, f3]) & FIB_RULE_INVERT != 0;
-                let mask = find(attrs, FRA_FWMASK)?.is_none_or(|mask| mask == u32::MAX.to_ne_bytes());
+                let same_mask = find(attrs, FRA_FWMASK)?.unwrap_or(&u32::MAX.to_ne_bytes()) == mask.to_ne_bytes();
+                // The kernel does not send a priority of 0.
+                let found = find(attrs, FRA_PRIORITY)?.unwrap_or(&[0; 4]);
+                let same_priority = priority.is_none_or(|priority| found == priority.to_ne_bytes());
                 Ok([dst, src, tos, action] == [0, 0, 0, FR_ACT_TO_TBL]
                     && !inverted
-                    && mask
+                    && same_mask
+                    && same_priority
                     && find(attrs, FRA_FWMARK)? == Some(&mark.to_ne_bytes())
                     && find(attrs, FRA_TABLE)? == Some(&table.to_ne_bytes()))
             }
@@ -292,73 +339,4 @@ fn short(table: u32) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::redirect::Port;
-
-    const ROUTE: MarkRoute = MarkRoute { mark: 1337, table: 133 };
-
-    #[test]
-    fn redirect_mode_needs_no_tproxy_routes() {
-        let redirect = Redirect { inbound_ports: PortSelector::All, ..Redirect::default() };
-        assert_eq!(Routes::of(&redirect, true), Routes { ipv6: true, tproxy: None });
-    }
-
-    #[test]
-    fn tproxy_needs_routes_if_it_has_inbound_ports() {
-        let mut redirect = Redirect { mode: InterceptionMode::Tproxy, ..Redirect::default() };
-        assert_eq!(Routes::of(&redirect, false), Routes { ipv6: false, tproxy: None });
-        for ports in [PortSelector::All, PortSelector::List(vec![Port(80)])] {
-            redirect.inbound_ports = ports;
-            assert_eq!(Routes::of(&redirect, false), Routes { ipv6: false, tproxy: Some(ROUTE) });
-        }
-    }
-
-    #[test]
-    fn only_equivalent_rules_match() {
-        let other = MarkRoute { mark: 1338, ..ROUTE };
-        let elsewhere = MarkRoute { table: 134, ..ROUTE };
-        let wide = MarkRoute { table: 1000, ..ROUTE };
-        let ours = Entry::Rule(Family::V4, ROUTE);
-        for route in [ROUTE, other, elsewhere, wide] {
-            let body = Entry::Rule(Family::V4, route).body("").unwrap();
-            assert_eq!(ours.is(&body), Ok(route == ROUTE), "{route:?}");
-            assert_eq!(Entry::Rule(Family::V4, route).is(&body), Ok(true), "{route:?}");
-            assert_eq!(Entry::Rule(Family::V6, route).is(&body), Ok(false), "{route:?}");
-        }
-        let body = ours.body("").unwrap();
-        for (at, what) in [(1, "to a prefix"), (2, "from a prefix"), (3, "of a tos"), (7, "blackhole"), (8, "inverted")]
-        {
-            let mut narrower = body.clone();
-            narrower[at] ^= 2;
-            assert_eq!(ours.is(&narrower), Ok(false), "{what}");
-        }
-        let mut masked = Writer::default();
-        masked.raw(&body);
-        masked.attr(FRA_FWMASK, &0xffff_u32.to_ne_bytes());
-        assert_eq!(ours.is(&masked.into_bytes().unwrap()), Ok(false), "of a part of the mark");
-    }
-
-    #[test]
-    fn written_entries_are_read_back_and_truncated_ones_refused() {
-        for entry in (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries() {
-            let body = entry.body("").unwrap();
-            assert_eq!(entry.is(&body), Ok(true), "{entry}");
-            assert!(entry.is(&body[..7]).is_err(), "{entry}");
-        }
-    }
-
-    #[test]
-    fn entries_are_printed_in_the_syntax_of_ip() {
-        let printed =
-            (Routes { ipv6: true, tproxy: Some(ROUTE) }).entries().iter().map(Entry::to_string).collect::<Vec<_>>();
-        let expected = [
-            "address ::6/128 of lo",
-            "IPv4 routing rule `fwmark 0x539 lookup 133`",
-            "IPv4 route `local default dev lo` of table 133",
-            "IPv6 routing rule `fwmark 0x539 lookup 133`",
-            "IPv6 route `local default dev lo` of table 133",
-        ];
-        assert_eq!(printed, expected);
-    }
-}
+mod tests;

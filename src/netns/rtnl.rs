@@ -12,8 +12,8 @@ const ATTEMPTS: usize = 5;
 /// The sequence number of all requests, of which one is pending at a time.
 const SEQUENCE: u32 = 1;
 
-/// A kind of object, numbered by its first message type (`RTM_NEW…` of `linux/rtnetlink.h`), which those to delete, get
-/// and set follow.
+/// A kind of object. Its number is its first message type (`RTM_NEW…` of `linux/rtnetlink.h`), which the types to
+/// delete, get and set follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Object {
     /// `RTM_NEWADDR`; `struct ifaddrmsg`
@@ -105,7 +105,7 @@ impl Rtnl {
 
     fn change(&mut self, request: &'static str, kind: u16, flags: u16, body: &[u8]) -> Result<(), Error> {
         let bytes = message(request, kind, flag::ACK | flags, |w| w.raw(body))?;
-        self.0.ask(request, &bytes, SEQUENCE, |_| Ok(()))
+        self.0.request(request, &bytes, SEQUENCE, |_| Ok(()))
     }
 }
 

@@ -23,7 +23,15 @@ pub struct Log {
     begin: Instant,
     threshold: Level,
     labels: Vec<(&'static str, String)>,
-    lines: Vec<String>,
+    lines: Vec<Kept>,
+}
+
+/// A line of the log. `is_logged` is false for a verdict below the threshold, which only the agent gets; the agent does
+/// not log it.
+#[derive(Debug)]
+struct Kept {
+    text: String,
+    is_logged: bool,
 }
 
 /// The value of a field.
@@ -107,23 +115,37 @@ impl Log {
 
     /// Adds a line.
     pub fn line(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
-        if level < self.threshold {
-            return;
+        if level >= self.threshold {
+            self.keep(level, message, fields, true);
         }
-        let line = Line { level, message, labels: &self.labels, fields };
-        self.lines.extend(serde_json::to_string(&line));
+    }
+
+    /// Adds the line with the outcome of the invocation. The agent gets it at any threshold, because it reports the
+    /// pod's state.
+    pub fn verdict(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
+        match level < self.threshold {
+            true => self.keep(level, message, &[fields, &[(contract::UNLOGGED, true.into())]].concat(), false),
+            false => self.keep(level, message, fields, true),
+        }
+    }
+
+    fn keep(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)], is_logged: bool) {
+        let text = serde_json::to_string(&Line { level, message, labels: &self.labels, fields });
+        self.lines.extend(text.map(|text| Kept { text, is_logged }));
     }
 
     /// Writes the lines to all sinks.
     pub fn flush(self, run_dir: &Path) {
-        if self.lines.is_empty() {
-            return;
+        let logged = self.lines.iter().filter(|line| line.is_logged);
+        let text = logged.fold(String::new(), |text, line| text + &line.text + "\n");
+        if !text.is_empty() {
+            let _ = std::io::stderr().write_all(text.as_bytes());
+            let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
         }
-        let mut text = self.lines.join("\n");
-        text.push('\n');
-        let _ = std::io::stderr().write_all(text.as_bytes());
-        let _ = append(&run_dir.join(contract::LOG_FILE), text.as_bytes());
-        let _ = send(&run_dir.join(contract::LOG_SOCKET), &self.lines);
+        if !self.lines.is_empty() {
+            let all: Vec<&str> = self.lines.iter().map(|line| line.text.as_str()).collect();
+            let _ = send(&run_dir.join(contract::LOG_SOCKET), &all);
+        }
     }
 }
 
@@ -143,8 +165,8 @@ fn rotate(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }
 
-/// Sends the lines to the agent without waiting for its response: it will read the socket's buffer.
-fn send(socket: &Path, lines: &[String]) -> std::io::Result<()> {
+/// Sends the lines to the agent without waiting for a response: the agent reads them later from the socket's buffer.
+fn send(socket: &Path, lines: &[&str]) -> std::io::Result<()> {
     let body = serde_json::to_string(lines)?;
     // The time limit of connecting also applies to writing.
     let mut stream = pod::agent::dial(socket, Log::AGENT_TIMEOUT)?;
@@ -166,7 +188,7 @@ mod tests {
         log.line(Level::Info, "skipped", &[]);
         log.line(Level::Error, "refused", &[("code", 7_u32.into()), ("again", false.into())]);
         assert_eq!(log.lines.len(), 1, "{:?}", log.lines);
-        let line: serde_json::Value = serde_json::from_str(&log.lines[0]).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&log.lines[0].text).unwrap();
         assert_eq!((&line["level"], &line["msg"]), (&"error".into(), &"refused".into()));
         assert_eq!((&line["pod"], &line["code"]), (&"shop/web-0".into(), &7.into()));
         assert_eq!((&line["scope"], &line["again"]), (&"cni-plugin".into(), &false.into()));
@@ -177,7 +199,24 @@ mod tests {
     fn level_none_drops_all_lines() {
         let mut log = Log::new(Level::None);
         log.line(Level::Error, "refused", &[]);
-        assert_eq!(log.lines, Vec::<String>::new());
+        assert!(log.lines.is_empty(), "{:?}", log.lines);
+    }
+
+    #[test]
+    fn a_verdict_below_the_threshold_is_for_the_agent_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(dir.path().join(contract::LOG_SOCKET)).unwrap();
+        let mut log = Log::new(Level::Error);
+        log.verdict(Level::Info, "quiet", &[]);
+        log.verdict(Level::Error, "loud", &[]);
+        log.flush(dir.path());
+        let file = fs::read_to_string(dir.path().join(contract::LOG_FILE)).unwrap();
+        assert!(file.contains("loud") && !file.contains("quiet"), "{file}");
+        let mut sent = String::new();
+        std::io::Read::read_to_string(&mut socket.accept().unwrap().0, &mut sent).unwrap();
+        let lines: Vec<String> = serde_json::from_str(sent.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        let marked: Vec<bool> = lines.iter().map(|line| line.contains(r#""unlogged":true"#)).collect();
+        assert_eq!(marked, [true, false], "{lines:?}");
     }
 
     #[test]

@@ -5,33 +5,29 @@ use std::io::Read;
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
-use crate::converge::{self, OnDifference, View};
+use crate::converge::{self, Desired, OnDifference, View};
 use crate::diagnostics::Level;
 use crate::netfilter::{self, Forced};
 use crate::netns::Netns;
 use crate::pod::PodName;
 use crate::pod::lookup::{Lookup, LookupBudget};
-use crate::redirect::Redirect;
 
-/// The result for a pod.
+/// The result of ADD or CHECK for a pod.
 enum Done<T> {
     Skipped(SkipReason),
-    /// The pod needs redirection; holds the result in its netns.
+    /// The pod needs redirection; holds the result of the visit to its netns.
     Visited(PodName, T),
 }
 
 /// ADD: programs the pod's netns if it needs redirection; replies prevResult in either case.
 pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "ADD");
-    // First, because a pod must not be changed if its runtime cannot read the reply.
-    let answer = reply::add(conf)?;
+    // This precedes all changes, because a pod must not be changed if its runtime cannot read the reply.
+    let reply = reply::add(conf)?;
     let options = options(conf, OnDifference::Reconcile);
-    let done = visit(target, conf, log, options, View::apply)?;
+    let done = visit(target, conf, log, options, |view, desired| view.apply(desired))?;
     match done {
-        Done::Skipped(reason) => {
-            let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
-            log.line(Level::Info, "pod skipped", &fields);
-        }
+        Done::Skipped(reason) => skipped(reason, log),
         Done::Visited(_, outcome) => {
             for difference in outcome.change.reconciled() {
                 let difference = ("difference", difference.to_string().into());
@@ -47,28 +43,36 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
                 ("ipv6", outcome.ipv6.into()),
                 log.elapsed(),
             ];
-            log.line(Level::Info, "pod redirected", &fields);
+            log.verdict(Level::Info, "pod redirected", &fields);
         }
     }
-    Ok(answer)
+    Ok(reply)
 }
 
 /// CHECK: compares rules, address and routes with the desired ones.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let options = options(conf, OnDifference::Refuse);
-    match visit(target, conf, log, options, View::check)? {
-        Done::Skipped(_) => Ok(String::new()),
-        Done::Visited(_, found) if found.is_empty() => Ok(String::new()),
-        Done::Visited(pod, found) => Err(Error::Differs { pod, differences: converge::list(&found) }),
+    match visit(target, conf, log, options, |view, desired| view.check(desired))? {
+        Done::Skipped(reason) => skipped(reason, log),
+        Done::Visited(_, found) if found.is_empty() => {
+            log.verdict(Level::Info, "pod verified", &[("verdict", "verified".into()), log.elapsed()]);
+        }
+        Done::Visited(pod, found) => return Err(Error::Differs { pod, differences: converge::list(&found) }),
     }
+    Ok(String::new())
+}
+
+fn skipped(reason: SkipReason, log: &mut Log) {
+    let fields = [("verdict", "skipped".into()), ("reason", reason.as_str().into()), log.elapsed()];
+    log.verdict(Level::Info, "pod skipped", &fields);
 }
 
 /// STATUS: fails with code 50 if no backend can program this kernel, and with code 11 if the kernel lacks resources.
 ///
-/// On 50 a runtime reports its network as not ready, and the kubelet then starts only pods with the host's network.
-/// That excludes the agent, so its absence, as after a reboot (the run directory is a tmpfs), must not be a reason to
-/// fail. ADD waits for it.
+/// On 50 a runtime reports its network as not ready, and the kubelet then starts only pods with the host's network. The
+/// agent is not such a pod, so its absence, as after a reboot (the run directory is a tmpfs), must not make STATUS
+/// fail. ADD waits for the agent.
 pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
     let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
     let facts = netfilter::probe().map_err(Error::Kernel)?;
@@ -76,8 +80,8 @@ pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
     Ok(String::new())
 }
 
-/// DEL: nothing to undo, because rules end with their netns. A failing DEL would leak the pod's address, so it accepts
-/// any configuration of any size, and refuses only input that is not a JSON object.
+/// DEL: undoes nothing, because the rules are deleted with their netns. If DEL failed, the pod's address would leak, so
+/// DEL accepts any configuration of any size, and refuses only input that is not a JSON object.
 pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
     cni::skip(stdin)?;
     Ok(String::new())
@@ -85,18 +89,21 @@ pub(super) fn del(stdin: impl Read) -> Result<String, cni::Error> {
 
 /// Determines the pod and, if it needs redirection, calls `act` with the view of its netns.
 ///
-/// While the agent looks the pod up, the main thread enters the netns and reads it. It returns to the node's netns only
-/// to ask the API server.
+/// While the agent looks the pod up, the main thread enters the netns and reads it. The thread returns to the node's
+/// netns only to query the API server.
 fn visit<T>(
     target: &Target,
     conf: &NetConf<'_>,
     log: &mut Log,
     options: converge::Options,
-    act: impl FnOnce(View, &Redirect) -> Result<T, converge::Error>,
+    act: impl FnOnce(View, Desired<'_>) -> Result<T, converge::Error>,
 ) -> Result<Done<T>, Error> {
     let args = &target.pod;
     if let (Some(namespace), Some(name)) = (&args.namespace, &args.name) {
         log.label("pod", format!("{namespace}/{name}"));
+    }
+    if let Some(uid) = &args.uid {
+        log.label("uid", uid.as_str());
     }
     let pod = match verdict::before_lookup(args, conf) {
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
@@ -111,9 +118,9 @@ fn visit<T>(
     let mut view = View::take(options);
     let found = match lookup.response() {
         Ok(found) => found,
-        Err(unanswered) => {
+        Err(lookup) => {
             own.join()?;
-            let found = unanswered.fall_back_to_api().map_err(|error| Error::Lookup(Box::new(error)))?;
+            let found = lookup.fall_back_to_api().map_err(|error| Error::Lookup(Box::new(error)))?;
             netns.join()?;
             view = View::take(options);
             found
@@ -128,7 +135,7 @@ fn visit<T>(
     for warning in warnings {
         log.line(Level::Warn, "invalid value ignored", &[("warning", warning.to_string().into())]);
     }
-    match view.and_then(|view| act(view, &redirect)) {
+    match view.and_then(|view| act(view, Desired::Sidecar(&redirect))) {
         Ok(done) => Ok(Done::Visited(pod, done)),
         Err(error) => Err(Error::Converge { pod, error }),
     }

@@ -1,7 +1,8 @@
 //! Decides which pods are redirected, with a reason for each outcome.
 //!
-//! Pure. `before_lookup` handles what needs no facts of the pod, `of_pod` the rest. The same reason is the log field,
-//! the metric label and the expectation of tests.
+//! Pure. `before_lookup` makes the decisions that need only the request and the configuration. `of_pod` makes all other
+//! decisions, which need the pod's [`PodFacts`]. The same reason is the log field, the metric label and the expectation
+//! of tests.
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ use crate::redirect::{self, Redirect};
 pub enum Verdict {
     Redirect {
         redirect: Box<Redirect>,
-        /// Values of the pod that were ignored in the safe way.
+        /// Values of the pod that were ignored instead of refused, for the log.
         warnings: Vec<redirect::Error>,
     },
     Skip(SkipReason),
@@ -27,23 +28,23 @@ pub enum Verdict {
 pub enum SkipReason {
     /// `CNI_ARGS` names no pod.
     NotKubernetes,
-    /// It is the agent's own pod, which must start even without a running agent.
+    /// The pod is the agent's own, which must start even without a running agent.
     AgentPod,
-    /// The configuration excludes its namespace.
+    /// The configuration excludes the pod's namespace.
     ExcludedNamespace,
-    /// It has an `istio-init` container, which programs the rules itself.
+    /// The pod has an `istio-init` container, which programs the rules itself.
     HasIstioInit,
-    /// Its proxy runs without Envoy (`DISABLE_ENVOY`).
+    /// The pod's proxy runs without Envoy (`DISABLE_ENVOY`).
     EnvoyDisabled,
-    /// It has no `istio-proxy` container.
+    /// The pod has no `istio-proxy` container.
     NoProxy,
-    /// Its proxy is a gateway or a waypoint.
+    /// The pod's proxy is a gateway or a waypoint.
     NotSidecar,
-    /// Its label or annotation `sidecar.istio.io/inject` is false.
+    /// The pod's label or annotation `sidecar.istio.io/inject` is false.
     InjectDeclined,
-    /// It was not injected: no annotation `sidecar.istio.io/status`.
+    /// The pod was not injected: it has no annotation `sidecar.istio.io/status`.
     NoSidecarStatus,
-    /// Its interception mode is `NONE`.
+    /// The pod's interception mode is `NONE`.
     InterceptionNone,
 }
 
@@ -65,6 +66,37 @@ impl SkipReason {
     }
 }
 
+impl SkipReason {
+    pub const ALL: [Self; 10] = [
+        Self::NotKubernetes,
+        Self::AgentPod,
+        Self::ExcludedNamespace,
+        Self::HasIstioInit,
+        Self::EnvoyDisabled,
+        Self::NoProxy,
+        Self::NotSidecar,
+        Self::InjectDeclined,
+        Self::NoSidecarStatus,
+        Self::InterceptionNone,
+    ];
+
+    /// Says in a sentence what the reason means.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::NotKubernetes => "the runtime names no pod",
+            Self::AgentPod => "it is the agent's own pod",
+            Self::ExcludedNamespace => "the configuration excludes its namespace",
+            Self::HasIstioInit => "its container istio-init programs the rules",
+            Self::EnvoyDisabled => "its proxy runs without Envoy",
+            Self::NoProxy => "it has no container istio-proxy",
+            Self::NotSidecar => "its proxy is a gateway or a waypoint",
+            Self::InjectDeclined => "it declines injection",
+            Self::NoSidecarStatus => "it was not injected",
+            Self::InterceptionNone => "its interception mode is NONE",
+        }
+    }
+}
+
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -75,12 +107,13 @@ impl fmt::Display for SkipReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Early {
     Skip(SkipReason),
-    /// The pod's facts are needed.
+    /// The decision depends on the pod's [`PodFacts`].
     Lookup(PodName),
 }
 
-/// Decides without facts about containers of other runtimes, the agent's pod, excluded namespaces, and pods that were
-/// not injected according to annotations passed by the runtime.
+/// Decides without [`PodFacts`] to skip containers that are no pods of Kubernetes, the agent's pod, pods in excluded
+/// namespaces, and pods that were not injected according to the annotations that the runtime passed. All other pods
+/// must be looked up.
 pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     let (Some(namespace), Some(name)) = (&pod.namespace, &pod.name) else {
         return Early::Skip(SkipReason::NotKubernetes);
@@ -98,7 +131,7 @@ pub fn before_lookup(pod: &PodArgs, conf: &NetConf<'_>) -> Early {
     }
 }
 
-/// Decides about a pod with known facts. An error names the invalid annotation.
+/// Decides about a pod from its [`PodFacts`]. An error names the invalid annotation.
 pub fn of_pod(facts: &PodFacts) -> Result<Verdict, redirect::Error> {
     if let Some(reason) = skip_reason(facts) {
         return Ok(Verdict::Skip(reason));
@@ -147,17 +180,17 @@ mod tests {
 
     #[test]
     fn some_pods_are_decided_without_facts() {
-        let ask = |namespace: &str, name: &str| {
+        let lookup = |namespace: &str, name: &str| {
             Early::Lookup(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
         };
         for (namespace, name, expected) in [
             ("", "web-0", Early::Skip(SkipReason::NotKubernetes)),
             ("shop", "", Early::Skip(SkipReason::NotKubernetes)),
             ("istio-system", "istio-cni-node-x7k2p", Early::Skip(SkipReason::AgentPod)),
-            ("istio-system", "istiod-0", ask("istio-system", "istiod-0")),
-            ("shop", "istio-cni-node-x7k2p", ask("shop", "istio-cni-node-x7k2p")),
+            ("istio-system", "istiod-0", lookup("istio-system", "istiod-0")),
+            ("shop", "istio-cni-node-x7k2p", lookup("shop", "istio-cni-node-x7k2p")),
             ("kube-system", "dns-0", Early::Skip(SkipReason::ExcludedNamespace)),
-            ("shop", "web-0", ask("shop", "web-0")),
+            ("shop", "web-0", lookup("shop", "web-0")),
         ] {
             assert_eq!(early(&args(namespace, name), "{}"), expected, "{namespace}/{name}");
         }

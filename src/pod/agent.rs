@@ -1,7 +1,8 @@
-//! The client of the node's agent: a pod's facts over the agent's Unix socket.
+//! The client of the node's agent: requests a pod's [`PodFacts`] over the agent's Unix socket.
 //!
-//! `GET /pod?namespace=…&name=…&uid=…` → 200 with [`PodFacts`], or 404 if the agent knows no such pod. Every ADD takes
-//! this path: one connection, one write, usually one read. After any failure here the plugin asks the API server.
+//! `GET /pod?namespace=…&name=…&uid=…` → 200 with [`PodFacts`], or 404 if the agent's cache has no such pod. Every ADD
+//! takes this path: one connection, one write, usually one read. After any failure here the plugin queries the API
+//! server.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -20,7 +21,8 @@ use super::{PodFacts, PodName};
 /// the sidecar's environment.
 pub const LIMITS: Limits = Limits { head: 8 << 10, body: 4 << 20 };
 
-/// The minimum time for reading a response.
+/// The minimum time for reading a response, from the start of the read: the caller may start it after the request's
+/// time limit, and a response that has arrived by then must still be read.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// The agent's response.
@@ -47,7 +49,7 @@ pub enum Error {
     #[error("the agent on {path}: {error}")]
     Exchange { path: PathBuf, error: http::Error },
     /// The agent responded with a failure.
-    #[error("the agent on {path} answers {status}: {message}")]
+    #[error("the agent on {path} responds with {status}: {message}")]
     Status {
         path: PathBuf,
         /// 503 until the agent's cache is filled.
@@ -55,8 +57,8 @@ pub enum Error {
         /// The start of the body.
         message: String,
     },
-    /// The body does not hold pod facts.
-    #[error("the agent on {path} answers no pod facts: {error}")]
+    /// The body is not the description of a pod in JSON.
+    #[error("the response of the agent on {path} does not describe the pod: {error}")]
     Facts { path: PathBuf, error: serde_json::Error },
 }
 
@@ -67,8 +69,8 @@ pub struct Pending {
     stream: Timed<UnixStream>,
 }
 
-/// Requests a pod's facts; `uid` excludes another pod of the same name. Connecting, request and response together take
-/// at most `limit`.
+/// Requests a pod's [`PodFacts`]; `uid` excludes another pod of the same name. Connecting, request and response
+/// together take at most `limit`.
 pub fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Pending, Error> {
     send(path, &target(pod, uid), limit)
 }

@@ -20,12 +20,12 @@ mod tls;
 /// Size limits of the API server's response; etcd stores objects of up to 1.5 MiB.
 pub const LIMITS: Limits = Limits { head: 16 << 10, body: 4 << 20 };
 
-/// The API server gave no facts.
+/// The reason for which no [`PodFacts`] came from the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
     Kubeconfig(#[from] kubeconfig::Error),
-    #[error("kubeconfig: cluster.certificate-authority-data holds no usable certificate: {0}")]
+    #[error("kubeconfig: cluster.certificate-authority-data contains no usable certificate: {0}")]
     Authorities(String),
     #[error("cannot connect to the API server at {server}: {error}")]
     Connect { server: SocketAddr, error: io::Error },
@@ -35,8 +35,8 @@ pub enum Error {
     /// The exchange failed: too slow, too large, interrupted, or not HTTP.
     #[error("the API server at {server}: {error}")]
     Exchange { server: SocketAddr, error: http::Error },
-    /// The response is not a Pod.
-    #[error("the API server at {server} answers {status}: {message}{}", .refusal.advice())]
+    /// The response is an error instead of a Pod.
+    #[error("the API server at {server} responds with {status}: {message}{}", .refusal.advice())]
     Refused {
         server: SocketAddr,
         refusal: Refusal,
@@ -44,7 +44,7 @@ pub enum Error {
         /// The `message` of the Status object, or the start of the body.
         message: String,
     },
-    /// The response is a Pod without usable facts.
+    /// The response is not a valid Pod.
     #[error("the API server at {server}: {error}")]
     Facts { server: SocketAddr, error: ExtractError },
 }
@@ -127,7 +127,7 @@ fn request(config: &Kubeconfig, pod: &PodName) -> String {
     http::get(&target, &config.server.to_string(), &headers)
 }
 
-/// Separates TLS failures, which rustls returns inside an `io::Error`, from others.
+/// Separates TLS failures, which rustls returns inside an `io::Error`, from other failures.
 fn classify(server: SocketAddr, error: http::Error) -> Error {
     let tls = match &error {
         http::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).cloned(),

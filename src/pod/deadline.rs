@@ -1,4 +1,4 @@
-//! Deadlines, and streams that keep to one: each read and write is limited to the remaining time, so that a peer that
+//! Deadlines, and streams with a deadline: each read and write is limited to the remaining time, so that a peer that
 //! sends single bytes cannot delay a pod.
 #![expect(clippy::disallowed_methods, reason = "this file owns the clock and the pauses of the pod room")]
 
@@ -40,7 +40,7 @@ impl Stopwatch {
     }
 }
 
-/// Sleeps before the next attempt at a server that has failed; it has no event to wait for.
+/// Sleeps before the next attempt at a server that has failed, because there is no event to wait for.
 pub(super) fn pause(length: Duration) {
     std::thread::sleep(length);
 }

@@ -12,10 +12,11 @@ use serde::{Deserialize, Deserializer};
 use super::{PodFacts, PodName, ProxyContainer};
 use crate::contract::{annotation, container, proxy_env};
 
-/// Annotation that the kubelet sets on a static pod's mirror pod: the UID by which the node knows the pod.
+/// Annotation that the kubelet sets on the mirror pod of a static pod. Its value is the static pod's UID on the node,
+/// which differs from the UID of the mirror pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// The annotations that are facts.
+/// The annotations that [`PodFacts`] contains.
 pub(crate) const ANNOTATIONS: [&str; 12] = [
     annotation::STATUS,
     annotation::INJECT,
@@ -41,10 +42,10 @@ const ENVIRONMENT: [&str; 7] = [
     proxy_env::LOOPBACK_CIDR,
 ];
 
-/// A Pod without usable facts.
+/// The reason for which no [`PodFacts`] can be extracted from a Pod.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("not a Pod: {0}")]
+    #[error("the object is not a valid Pod: {0}")]
     Json(serde_json::Error),
     /// The value is outside Linux's range of ids.
     #[error("container istio-proxy: securityContext.{field}={value} is not an id: expected 0 to 4294967295")]
@@ -56,7 +57,7 @@ pub enum Error {
 }
 
 impl PodFacts {
-    /// Extracts the facts from a Pod's JSON.
+    /// Extracts [`PodFacts`] from a Pod's JSON.
     pub fn from_pod_json(json: &[u8]) -> Result<Self, Error> {
         serde_json::from_slice::<ApiPod>(json).map_err(Error::Json)?.into_facts()
     }
@@ -93,8 +94,8 @@ impl ApiPod {
         matches!(self.status.phase.as_str(), "Failed" | "Succeeded")
     }
 
-    /// Converts to facts. Init containers come before containers and the last `istio-proxy` counts, so that later code
-    /// need not distinguish native from ordinary sidecars.
+    /// Converts the Pod to [`PodFacts`]. Init containers come before containers and the last `istio-proxy` counts, so
+    /// that later code need not distinguish native from ordinary sidecars.
     pub fn into_facts(self) -> Result<PodFacts, Error> {
         let Self { metadata, spec, .. } = self;
         let mut given = metadata.annotations;
@@ -131,7 +132,8 @@ fn inject_label<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, S
     from.deserialize_any(Entries(|key| key == annotation::INJECT))
 }
 
-/// Decodes a map of strings and keeps only the keys that match: other values may be large and are never read.
+/// Decodes a map of strings and keeps only the entries for whose keys the function returns true: other values may be
+/// large and are never read.
 struct Entries(fn(&str) -> bool);
 
 /// A key, borrowed if it has no escapes.
@@ -207,7 +209,8 @@ impl Container {
         })
     }
 
-    /// The last of equal names counts; one with a `valueFrom` has no known value.
+    /// The environment variables by name. The last of equal names counts; a variable with a `valueFrom` has no known
+    /// value.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut known = BTreeMap::new();
         for variable in self.env.iter().flatten().filter(|v| ENVIRONMENT.contains(&v.name.as_str())) {

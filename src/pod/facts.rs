@@ -1,6 +1,6 @@
-//! The facts of a pod that determine its redirection.
+//! The fields of a pod that determine its redirection.
 //!
-//! The agent sends them as JSON (camelCase) over its socket; the API fallback extracts them from a whole Pod.
+//! The agent sends them as JSON (camelCase) over its socket; the API fallback extracts them from a complete Pod.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ impl fmt::Display for PodName {
     }
 }
 
-/// The parts of a pod that determine its redirection.
+/// The fields of a pod that determine its redirection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
@@ -39,7 +39,7 @@ pub struct PodFacts {
     pub proxy: Option<ProxyContainer>,
 }
 
-/// The parts of the `istio-proxy` container that determine the rules.
+/// The fields of the `istio-proxy` container that determine the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyContainer {

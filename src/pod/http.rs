@@ -19,24 +19,27 @@ pub struct Limits {
 /// No usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("no complete answer within the time limit")]
+    #[error("no complete response within the time limit")]
     TimedOut,
     /// The peer closed the connection before the response was complete.
-    #[error("connection closed after {received} bytes of an answer")]
+    #[error("connection closed after {received} bytes of a response")]
     Closed {
         /// Number of bytes received before.
         received: usize,
     },
-    #[error("the answer's {part} is larger than {limit} bytes")]
+    #[error("the response's {part} is larger than {limit} bytes")]
     TooLarge {
-        /// `head` or `body`.
+        /// `head`, `body` or `trailer`.
         part: &'static str,
-        /// In bytes.
+        /// The limit in bytes.
         limit: usize,
     },
     /// The response is not HTTP, or not a valid response to the request.
-    #[error("not an HTTP/1.1 answer: {0}")]
+    #[error("invalid HTTP/1.1 response: {0}")]
     Malformed(&'static str),
+    /// Status line, header fields or trailer fields are not HTTP/1.1.
+    #[error("invalid HTTP/1.1 response: {0}")]
+    Head(httparse::Error),
     /// The stream failed; TLS failures are inside the `io::Error`.
     #[error("{0}")]
     Io(io::Error),
@@ -48,6 +51,12 @@ impl From<io::Error> for Error {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut,
             _ => Self::Io(error),
         }
+    }
+}
+
+impl From<httparse::Error> for Error {
+    fn from(error: httparse::Error) -> Self {
+        Self::Head(error)
     }
 }
 

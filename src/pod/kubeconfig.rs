@@ -18,7 +18,7 @@ use serde::Deserialize;
 /// Size limit of a kubeconfig or a token file, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
 
-/// The parts of a kubeconfig that a request needs.
+/// The values of a kubeconfig that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kubeconfig {
     pub server: SocketAddr,
@@ -28,12 +28,12 @@ pub struct Kubeconfig {
     pub token: Token,
 }
 
-/// The authentication of the API server.
+/// The certificates of the API server that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// A certificate of one of these authorities (PEM).
+    /// Certificates of these authorities (PEM).
     Authorities(Vec<u8>),
-    /// `insecure-skip-tls-verify`, which the operator must set: any certificate.
+    /// Any certificate (`insecure-skip-tls-verify`, which the operator must set).
     SkipVerify,
 }
 
@@ -75,7 +75,7 @@ pub enum Fault {
         /// From 1; 0 if the parser does not report it.
         column: u64,
     },
-    /// A field is missing, or the entry that another field names.
+    /// A field is missing, or an entry whose name another field holds.
     #[error("{0} is missing")]
     Missing(&'static str),
     /// The URL is not one that the plugin connects to.
@@ -162,7 +162,7 @@ pub fn parse(bytes: &[u8]) -> Result<Parsed, Fault> {
 }
 
 impl Token {
-    /// Trims white space, which belongs to the file that holds the token.
+    /// Checks a token. White space around it is removed, because it belongs to the file that holds the token.
     fn parse(text: &str) -> Result<Self, Fault> {
         let token = text.trim();
         let visible = token.bytes().all(|b| b.is_ascii_graphic());

@@ -1,8 +1,8 @@
-//! The lookup of a pod's facts: the agent first, then the API server, until the budget is spent.
+//! Looks up a pod's [`PodFacts`]: from the agent first, then from the API server, until the time limits are reached.
 //!
-//! `plugin` starts a [`Lookup`] for pods that may have a sidecar, and falls back to the API server if the agent has no
-//! facts. [`RetryPolicy`] decides whether to try again; it reads no clock. A lookup without facts is an error, never
-//! "no sidecar".
+//! `plugin` starts a [`Lookup`] for pods that may have a sidecar, and falls back to the API server if the agent returns
+//! no [`PodFacts`]. [`RetryPolicy`] decides whether to try again; it reads no clock. A lookup that finds nothing is an
+//! error, never "no sidecar".
 
 use std::fmt;
 use std::io;
@@ -17,21 +17,22 @@ use crate::contract;
 /// Time limits of a lookup, while the sandbox waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookupBudget {
-    /// One request to the agent, which may itself wait for a pod that it does not know yet.
+    /// One request to the agent, which may itself wait for a pod that it has no entry for yet.
     pub agent: Duration,
     /// One request to the API server.
     pub per_request: Duration,
     /// All requests and pauses together.
     pub total: Duration,
     /// Limit for retrying after responses that will probably not change: no such pod, another pod of that name, no
-    /// permission, an invalid kubeconfig. A token may be rotating.
+    /// permission, an invalid kubeconfig. They are retried at all because the token may be rotating.
     pub doubtful: Duration,
     /// The first pause between two rounds; each following one doubles, up to eight times the first.
     pub backoff: Duration,
 }
 
 impl Default for LookupBudget {
-    /// Well below the two to four minutes that kubelets give a sandbox; unlike Istio's thirty attempts, bounded.
+    /// Limits well below the two to four minutes after which kubelets give up on a sandbox. Istio's plugin makes thirty
+    /// attempts, whatever time they take.
     fn default() -> Self {
         Self {
             agent: Duration::from_secs(2),
@@ -43,7 +44,7 @@ impl Default for LookupBudget {
     }
 }
 
-/// The source of the facts.
+/// The source of a pod's [`PodFacts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     Agent,
@@ -59,29 +60,29 @@ impl fmt::Display for Source {
     }
 }
 
-/// Facts with their source.
+/// A pod's [`PodFacts`] with their source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The facts of the pod with the requested UID.
+    /// The [`PodFacts`] of the pod with the requested UID.
     pub facts: PodFacts,
     pub source: Source,
     /// Number of rounds, from 1.
     pub attempts: u32,
 }
 
-/// The agent had no facts.
+/// The reason for which the agent returned no [`PodFacts`].
 #[derive(Debug, thiserror::Error)]
 pub enum AgentMiss {
     #[error("{0}")]
     Failed(agent::Error),
-    #[error("the agent does not know the pod")]
+    #[error("the agent has no entry for the pod")]
     Unknown,
-    /// The agent knows another pod of that name: its cache is stale, or this sandbox is.
-    #[error("the agent knows the pod with UID {0:?}")]
+    /// The agent has another pod of that name: its cache is stale, or this sandbox is.
+    #[error("the agent has another pod of that name, with UID {0:?}")]
     OtherUid(String),
 }
 
-/// The API server had no facts.
+/// The reason for which the API server returned no [`PodFacts`].
 #[derive(Debug, thiserror::Error)]
 pub enum ApiMiss {
     #[error("{0}")]
@@ -91,9 +92,9 @@ pub enum ApiMiss {
     OtherUid(String),
 }
 
-/// A lookup without facts; holds the reasons of the last round.
+/// Neither the agent nor the API server returned the pod. The text has the reasons of the last round.
 #[derive(Debug, thiserror::Error)]
-#[error("no facts about pod {pod}{} after {attempts} attempts in {:.1} s: {agent}; {api}",
+#[error("pod {pod}{} could not be looked up, after {attempts} attempts in {:.1} s: {agent}; {api}",
     .uid.as_ref().map(|uid| format!(" (UID {uid})")).unwrap_or_default(), .elapsed.as_secs_f64())]
 pub struct Error {
     pub pod: PodName,
@@ -139,8 +140,8 @@ pub struct Lookup<'a> {
 }
 
 impl<'a> Lookup<'a> {
-    /// Sends the request to the agent, whose socket is in `run_dir`. With a `uid`, facts of another pod of that name
-    /// are rejected.
+    /// Sends the request to the agent, whose socket is in `run_dir`. With a `uid`, the [`PodFacts`] of another pod of
+    /// that name are rejected.
     pub fn start(run_dir: &'a Path, pod: &'a PodName, uid: Option<&'a str>, budget: LookupBudget) -> Self {
         let watch = Stopwatch::start();
         let request = agent::request(&run_dir.join(contract::AGENT_SOCKET), pod, uid, budget.agent);
@@ -148,18 +149,18 @@ impl<'a> Lookup<'a> {
     }
 
     /// Reads the agent's response. Opens no connection, so the calling thread may be in any netns.
-    pub fn response(self) -> Result<Found, Box<Unanswered<'a>>> {
+    pub fn response(self) -> Result<Found, Box<NoAgentFacts<'a>>> {
         let Self { run_dir, pod, uid, budget, watch, request } = self;
         match facts_of(request, uid) {
             Ok(facts) => Ok(Found { facts, source: Source::Agent, attempts: 1 }),
-            Err(miss) => Err(Box::new(Unanswered { run_dir, pod, uid, budget, watch, miss })),
+            Err(miss) => Err(Box::new(NoAgentFacts { run_dir, pod, uid, budget, watch, miss })),
         }
     }
 }
 
-/// A lookup for which the agent had no facts.
+/// A lookup for which the agent returned no [`PodFacts`], and which can continue with the API server.
 #[derive(Debug)]
-pub struct Unanswered<'a> {
+pub struct NoAgentFacts<'a> {
     run_dir: &'a Path,
     pod: &'a PodName,
     uid: Option<&'a str>,
@@ -168,9 +169,9 @@ pub struct Unanswered<'a> {
     miss: AgentMiss,
 }
 
-impl Unanswered<'_> {
-    /// Asks the API server with the kubeconfig in the run directory, then agent and API server in turns. Connects from
-    /// the calling thread's netns, which must be the node's.
+impl NoAgentFacts<'_> {
+    /// Queries the API server with the kubeconfig in the run directory, then agent and API server in turns. Connects
+    /// from the calling thread's netns, which must be the node's.
     pub fn fall_back_to_api(self) -> Result<Found, Error> {
         let Self { run_dir, pod, uid, budget, watch, miss: mut agent } = self;
         let left = || budget.total.saturating_sub(watch.elapsed());
@@ -228,13 +229,14 @@ pub enum Outlook {
 }
 
 impl ApiMiss {
-    /// Classifies the API server's failure, which alone decides on a retry: the API server must know the pod.
+    /// Classifies the failure of the API server, which alone determines whether a retry may help: the agent's cache may
+    /// lack an existing pod, but the API server has every existing pod.
     pub fn outlook(&self) -> Outlook {
         match self {
             Self::OtherUid(_) => Outlook::Doubtful,
             Self::Failed(error) => match error {
                 api::Error::Connect { .. } | api::Error::Exchange { .. } => Outlook::Temporary,
-                // After a boot the agent writes the file as soon as it starts; a sandbox that failed now would be
+                // After a boot the agent writes the kubeconfig as soon as it starts; a sandbox that failed now would be
                 // retried only after ten seconds or more.
                 api::Error::Kubeconfig(kubeconfig::Error::Read { error, .. }) if is_absent(error) => Outlook::Temporary,
                 api::Error::Refused { refusal: Refusal::Conflict | Refusal::Throttled | Refusal::Server, .. } => {
@@ -255,7 +257,7 @@ fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
-/// The next step after a round without facts.
+/// The next step after a round in which neither source returned [`PodFacts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Retry(Duration),
@@ -276,7 +278,7 @@ impl RetryPolicy {
         Self { budget, attempts: 0, doubtful_since: None }
     }
 
-    /// Decides after another round without facts, `elapsed` after the start.
+    /// Decides after another round without [`PodFacts`], which ended `elapsed` after the start.
     pub fn after(&mut self, outlook: Outlook, elapsed: Duration) -> Step {
         let wait = self.budget.backoff * (1 << self.attempts.min(3));
         self.attempts += 1;
@@ -303,7 +305,8 @@ mod tests {
     const BUDGET: LookupBudget =
         LookupBudget { agent: ms(100), per_request: ms(500), total: ms(10_000), doubtful: ms(2_000), backoff: ms(100) };
 
-    /// Runs rounds without facts that take no time; returns the pauses and the time of giving up, in milliseconds.
+    /// Simulates rounds that find nothing and take no time; returns the pauses and the time of giving up, in
+    /// milliseconds.
     fn pauses(outlook: Outlook) -> (Vec<u128>, u128) {
         let (mut policy, mut now, mut pauses) = (RetryPolicy::new(BUDGET), Duration::ZERO, Vec::new());
         while let Step::Retry(wait) = policy.after(outlook, now) {

@@ -1,7 +1,8 @@
-//! Pods as a watch delivers them: decoded into the parts that the daemons store, with the version at which the watch resumes.
+//! Pods as a watch delivers them: decoded into the parts that the daemons store, with the version at which the watch
+//! resumes.
 //!
-//! `agent` and `repair` store different parts of a pod and share one watch: [`PodParts`] decodes both, and a [`Subscriber`] gets
-//! the events. This file sends no request.
+//! `agent` and `repair` store different parts of a pod and share one watch: [`PodParts`] decodes both, and a
+//! [`Subscriber`] gets the events. This file sends no request.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -20,12 +20,13 @@ struct Bound {
     allowed: &'static str,
 }
 
-/// Bound of ports, ranges or groups. Each becomes up to four rules, which every new connection of the pod traverses; a
-/// longer list is a mistake or an attack on the node.
+/// Bound on the number of ports, ranges or groups in a list. Each becomes up to four rules, which every new connection
+/// of the pod traverses; a longer list is a mistake or an attack on the node.
 const ELEMENTS: Bound = Bound { max: 1024, allowed: "at most 1024 elements" };
-/// Bound of interfaces; virtual ones are multiplied by the ranges.
+/// Bound on the number of interfaces in a list. Rules for virtual interfaces are needed for each pair of interface and
+/// address range.
 const INTERFACES: Bound = Bound { max: 32, allowed: "at most 32 interfaces" };
-/// The default exclusion, the proxy's merged metrics.
+/// The inbound port that is excluded by default: that of the proxy's merged metrics.
 const DEFAULT_EXCLUDED: &str = "15020";
 
 /// The interception that a pod requests.
@@ -86,7 +87,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Checks the number of elements in the annotation `key`; annotations that hold no list of ports, ranges or interfaces pass.
+/// Checks the number of elements in the annotation `key`; annotations that hold no list of ports, ranges or interfaces
+/// pass.
 ///
 /// # Errors
 /// Returns a list that is longer than [`from_pod`] accepts.
@@ -121,7 +123,7 @@ impl<'a> Pod<'a> {
         self.0.proxy.as_ref()?.env.get(key).map(String::as_str)
     }
 
-    /// Returns none for mode `NONE`.
+    /// Returns the interception mode; none for mode `NONE`.
     fn mode(&self) -> Result<Option<InterceptionMode>, Error> {
         let key = annotation::INTERCEPTION_MODE;
         match self.annotation(key) {
@@ -133,8 +135,8 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): it
-    /// is the trace of a template that lost a value.
+    /// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): such
+    /// an element usually comes from a template whose value is missing.
     fn list<T>(&self, key: &str, default: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
         let text = self.annotation(key).unwrap_or(default);
         check_length(key, text)?;
@@ -156,7 +158,8 @@ impl<'a> Pod<'a> {
         Ok(ports)
     }
 
-    /// The former name counts only if the current one is absent, even if the current one is empty.
+    /// Returns the key of the annotation with the virtual interfaces. The former key is read only if the pod has no
+    /// annotation with the current key, not even one with an empty value.
     fn virtual_key(&self) -> &'static str {
         match self.annotation(annotation::REROUTE_VIRTUAL_INTERFACES) {
             Some(_) => annotation::REROUTE_VIRTUAL_INTERFACES,
@@ -170,8 +173,9 @@ impl<'a> Pod<'a> {
         parse_bool(text).ok_or_else(|| Error::new(key, text, "true or false; using false"))
     }
 
-    /// Reads the groups from the pod's own proxy. Istio's plugin reads the container runtime's environment instead, so
-    /// no pod's value makes it fail. An invalid value is therefore ignored in the way that redirects more.
+    /// Reads the owner groups from the environment of the pod's proxy. Istio's plugin reads these variables from the
+    /// container runtime's environment instead, so with Istio's plugin no pod fails because of them. Therefore an
+    /// invalid value does not fail the pod here, either: it is replaced by a value that redirects more traffic.
     fn owner_groups(&self) -> (OwnerGroups, Option<Error>) {
         const NUMBERS: &str = "1 to 64 group ids, or `*` (names in the pod's image cannot be resolved here); using `*`";
         const EXCLUDED: &str = "at most 1024 group ids (names in the pod's image cannot be resolved here); other entries are ignored, so \
@@ -199,10 +203,11 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// Reads the range from the pod's own proxy, like the groups.
+    /// Reads the loopback range from the environment of the pod's proxy. An invalid range is ignored for the same
+    /// reason as invalid owner groups.
     fn loopback(&self) -> (Ipv4Net, Option<Error>) {
-        /// The address that every Istio image's validation connects to: treated as loopback, validation would always
-        /// fail.
+        /// The address that every Istio image's validation connects to. If it were treated as loopback, validation
+        /// would always fail.
         const PROBED: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
         const ALLOWED: &str = "a CIDR within 127.0.0.0/8 that does not hold 127.0.0.6, which validation connects to; using \
                                127.0.0.1/32";

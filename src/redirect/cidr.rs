@@ -6,7 +6,7 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
-/// No, all or listed ranges.
+/// A selection of address ranges: none, all, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CidrSelector {
     /// An empty string.

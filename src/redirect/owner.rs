@@ -54,7 +54,8 @@ impl OwnerGroups {
     /// The maximum number of included groups, as in Istio: each is a match of the same rule.
     const MAX: usize = 64;
 
-    /// Parses two pairs of key and text: the redirected groups (`*` or a list), and the others.
+    /// Parses two pairs of key and text: `include` lists the redirected groups (or is `*`), and `exclude` the groups
+    /// that are not redirected.
     pub fn parse(include: (&str, &str), exclude: (&str, &str)) -> Result<Self, Error> {
         if include.1.trim() == "*" {
             return Owner::parse_list(exclude.0, exclude.1).map(Self::AllBut);

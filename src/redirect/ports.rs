@@ -13,7 +13,7 @@ impl fmt::Display for Port {
     }
 }
 
-/// No, all or listed ports.
+/// A selection of ports: none, all, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PortSelector {
     /// An empty string.

@@ -1,4 +1,5 @@
-//! Annotations and labels of pods, from `contract`, the plugin's facts and the injector's checks.
+//! Generates the page of annotations and labels of pods, from `contract`, the annotations that the plugin reads and the
+//! injector's checks.
 
 use super::table::{code, head, sentence, table};
 use crate::contract::annotation;

@@ -54,7 +54,7 @@ fn add(comment: &mut String, line: &str) {
     comment.push_str(&text);
 }
 
-/// Adds a row for each value that is no map, or an empty one. A map's comment stands in a row of its own.
+/// Adds a row for each value that is not a map, and for empty maps. A map's comment is a separate row.
 fn collect(value: &Value, path: &str, comments: &[(String, String)], rows: &mut Vec<[String; 3]>) {
     let comment = comments.iter().find(|(known, _)| known == path).map(|(_, comment)| &**comment).unwrap_or_default();
     match value.as_object().filter(|map| !map.is_empty()) {

@@ -1,12 +1,13 @@
 //! Errors, read from the `#[error(…)]` attributes of the sources, and the rule that no cause is printed twice.
 //!
-//! A variant either has a source, and its text omits it, or prints its cause and has no source. Reports print the chain of
-//! sources after the text, so a variant with both would print its cause twice.
+//! A variant either has a source, and its text omits it, or prints its cause and has no source. Reports print the chain
+//! of sources after the text, so a variant with both would print its cause twice.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::table::{code, head, sentence, table};
+use crate::diagnostics::kebab;
 
 /// A variant of an error enum, or a struct.
 #[derive(Debug)]
@@ -60,10 +61,25 @@ fn documentation<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines.filter_map(|line| line.strip_prefix("///")).map(str::trim).collect()
 }
 
-/// Variants whose text is not that of their source, without those of unit tests.
+/// Returns the part of a file before the module of its unit tests. A declaration `mod tests;`, whose module is another
+/// file, ends nothing.
+fn without_tests(file: &str) -> &str {
+    const TESTS: &str = "#[cfg(test)]\nmod ";
+    let is_inline = |at: &usize| file[at + TESTS.len()..].lines().next().is_some_and(|line| line.ends_with('{'));
+    let end = file.match_indices(TESTS).map(|(at, _)| at).find(is_inline);
+    &file[..end.unwrap_or(file.len())]
+}
+
+/// Returns the variants with a text of their own, without those of unit tests. A transparent variant prints the text of
+/// its source instead.
 fn variants(file: &str) -> Vec<Variant<'_>> {
+    all_variants(file).into_iter().filter(|variant| !variant.text.contains("transparent")).collect()
+}
+
+/// Returns all variants with an `#[error(…)]` attribute, without those of unit tests.
+fn all_variants(file: &str) -> Vec<Variant<'_>> {
     const ATTRIBUTE: &str = "#[error(";
-    let file = file.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let file = without_tests(file);
     let found = file.match_indices(ATTRIBUTE).map(|(at, _)| {
         let (before, after) = (&file[..at], &file[at + ATTRIBUTE.len()..]);
         let text = enclosed(after);
@@ -82,7 +98,7 @@ fn variants(file: &str) -> Vec<Variant<'_>> {
         let fields = fields(rest, if name.is_empty() { of } else { name });
         Variant { of, name, text, fields, doc: doc.join(" "), line: before.matches('\n').count() + 1 }
     });
-    found.filter(|variant| !variant.text.contains("transparent")).collect()
+    found.collect()
 }
 
 impl Variant<'_> {
@@ -139,13 +155,6 @@ impl Variant<'_> {
     }
 }
 
-/// `MissingName` → `missing-name`.
-fn kebab(name: &str) -> String {
-    let hyphen =
-        |(at, c): (usize, char)| (at > 0 && c.is_uppercase()).then_some('-').into_iter().chain(c.to_lowercase());
-    name.char_indices().flat_map(hyphen).collect()
-}
-
 /// Documentation without links to other items, of which only the names are left.
 fn without_links(doc: &str) -> String {
     let mut parts = doc.replace("[`", "`").replace("`]", "`\u{1}");
@@ -175,7 +184,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 /// The sources of the package and of its workspace members.
-fn files() -> Vec<(PathBuf, String)> {
+pub(super) fn files() -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     for directory in ["src", "crates/gotemplate/src"] {
         sources(Path::new(directory), &mut files);
@@ -219,6 +228,54 @@ fn no_cause_is_printed_twice() {
     }
     assert!(seen > 150, "found {seen} variants");
     assert!(twice.is_empty(), "these print a cause that is their source as well:\n{}", twice.join("\n"));
+}
+
+/// Returns the number of implementations of `Documented` in a file, and their faults: an `ENTRY` that does not name the
+/// enum, or a transparent variant without a page.
+fn undocumented(path: &Path, file: &str) -> (usize, Vec<String>) {
+    const IMPLEMENTATION: &str = "impl Documented for ";
+    let file = without_tests(file);
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for body in file.split(IMPLEMENTATION).skip(1) {
+        seen += 1;
+        let of = identifier(body);
+        let body = body.split("\n}\n").next().unwrap_or_default();
+        let expected = format!("{}-{}", module(path), kebab(of));
+        if !body.contains(&format!("const ENTRY: &'static str = \"{expected}\";")) {
+            wrong.push(format!("{}: the entry of {of} is {expected}", path.display()));
+        }
+        let transparent =
+            all_variants(file).into_iter().filter(|variant| variant.of == of && variant.text.contains("transparent"));
+        let missing = transparent.filter(|variant| !body.contains(&format!("Self::{}(", variant.name)));
+        wrong.extend(missing.map(|variant| format!("{}: {of}::{} has no page", path.display(), variant.name)));
+    }
+    (seen, wrong)
+}
+
+#[test]
+fn entries_that_log_lines_name_exist() {
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for (path, file) in files() {
+        let (count, found) = undocumented(&path, &file);
+        seen += count;
+        wrong.extend(found);
+    }
+    assert!(seen > 6, "found {seen} implementations");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Another enum's implementation of `Documented` names this entry.
+    assert!(page().contains("<a id=\"install-server-invalid-host\"></a>"));
+}
+
+#[test]
+fn a_wrong_entry_and_a_variant_without_a_page_are_found() {
+    let example =
+        format!("{EXAMPLE}\nimpl Documented for Error {{\n    const ENTRY: &'static str = \"pod-error\";\n}}\n");
+    let (seen, wrong) = undocumented(Path::new("src/pod/api.rs"), &example);
+    assert_eq!(seen, 1);
+    assert_eq!(
+        wrong,
+        ["src/pod/api.rs: the entry of Error is pod-api-error", "src/pod/api.rs: Error::Other has no page"]
+    );
 }
 
 #[test]

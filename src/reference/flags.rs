@@ -92,11 +92,12 @@ fn value(flag: &Arg) -> String {
     }
     let own = flag.get_value_names().unwrap_or_default().join(" ");
     let name = flag.get_id().as_str().to_uppercase();
-    // Without a name of its own, a value is called like its flag, which says nothing.
+    // The default name of a value is that of its flag and is omitted.
     if own == name { String::new() } else { code(&own) }
 }
 
-/// The help and the default, which `istio-iptables` applies after its variables and names at the end of the help.
+/// Returns a flag's help and its default. `istio-iptables` applies its defaults itself, after the environment
+/// variables, so that clap has none: its help ends with `[default: …]` instead.
 pub(super) fn help(flag: &Arg) -> (String, String) {
     let help = flag.get_help().map(ToString::to_string).unwrap_or_default();
     if let Some((text, default)) = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: ")) {

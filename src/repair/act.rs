@@ -91,7 +91,8 @@ impl Actor {
         done.map_or_else(|error| failure(&error), |()| outcome)
     }
 
-    /// Reads the pod again first: watched pods have no containers, and another pod may have the name by now.
+    /// Programs the rules in the pod's netns. Reads the pod again first, because watched pods contain only the names of
+    /// containers, and another pod may have the same name by now.
     async fn reprogram(&self, known: &Broken) -> RepairOutcome {
         let bytes = match self.calls.get(known).await {
             Ok(bytes) => bytes,
@@ -114,8 +115,8 @@ impl Actor {
         }
     }
 
-    /// Repeated failures of an action are counted and logged without another event: a disruption budget may block an
-    /// eviction for hours.
+    /// Counts and logs the outcome, and records an event. Repeated failures of an action cause no further event,
+    /// because a disruption budget may block an eviction for hours.
     async fn report(&self, step: &Step, action: Action, outcome: &RepairOutcome) {
         let (pod, text) = (&step.broken.pod, event_text(&self.settings.symptom, action));
         let message = match outcome {
@@ -123,18 +124,18 @@ impl Actor {
             | RepairOutcome::Labelled
             | RepairOutcome::Reprogrammed { .. }
             | RepairOutcome::Reported => {
-                self.metrics.acted(action.as_str(), ActionResult::Success);
+                self.metrics.acted(pod, action.as_str(), ActionResult::Success);
                 let change =
                     if let RepairOutcome::Reprogrammed { done, .. } = outcome { done.change.as_str() } else { "" };
                 tracing::info!(%pod, action = action.as_str(), change, "acted on broken pod");
                 format!("{}, {}", text.found, text.done)
             }
             RepairOutcome::Gone | RepairOutcome::Conflict | RepairOutcome::DryRun => {
-                self.metrics.acted(action.as_str(), ActionResult::Skip);
+                self.metrics.acted(pod, action.as_str(), ActionResult::Skip);
                 return tracing::info!(%pod, action = action.as_str(), ?outcome, "broken pod changed before the action");
             }
             RepairOutcome::Hopeless(error) | RepairOutcome::Failed { error, .. } => {
-                self.metrics.acted(action.as_str(), ActionResult::Fail);
+                self.metrics.acted(pod, action.as_str(), ActionResult::Fail);
                 tracing::warn!(%pod, action = action.as_str(), %error, "cannot act on broken pod");
                 if !step.is_first_attempt {
                     return;

@@ -55,7 +55,7 @@ pub enum Evidence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     Controller,
-    /// The kubelet, for a static pod: deleting the mirror pod does not restart it.
+    /// The kubelet, for a static pod. Deleting the mirror pod in the API does not restart the static pod.
     Node,
     Nobody,
 }
@@ -118,7 +118,8 @@ pub fn detect(pod: &Pod, settings: &Settings) -> Result<Broken, NotBroken> {
     }
 }
 
-/// Checks for Dapr's annotation, as the injector reads it, without the sidecar. A sidecar cannot be added later.
+/// Checks whether a pod has Dapr's annotation, parsed as the injector does, but not the sidecar. Such a pod stays
+/// broken, because containers cannot be added to an existing pod.
 fn without_sidecar(pod: &Pod) -> Result<Broken, NotBroken> {
     let Pod { metadata, spec, status, .. } = pod;
     let enabled = metadata.annotations.as_ref().and_then(|all| all.get(dapr::ENABLED)?.0.as_deref());
@@ -170,7 +171,8 @@ fn failure(container: &Container, validation: &Validation) -> Result<(Evidence, 
         (Some(Err(sound)), _) | (None, Some(Err(sound))) => Err(sound),
         (None, None) => Err(NotBroken::NotEnded),
     };
-    // `restartCount` numbers the attempt in `state`; while the container waits, that attempt is in `lastState`.
+    // `restartCount` is the number of the attempt in `state`. While the container waits for its restart, `state` has no
+    // attempt, and `restartCount` is the number of the attempt in `lastState`.
     let moved_on = container.state.running.is_some() || current.is_some();
     matched.map(|evidence| match evidence {
         Evidence::Last if moved_on => (evidence, container.restart_count.saturating_sub(1)),

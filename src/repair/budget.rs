@@ -15,12 +15,12 @@ pub(super) struct Budget {
     spent: VecDeque<(Duration, String)>,
 }
 
-/// The earliest times for another action.
+/// The earliest times for another action in a namespace, by each of the two limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Earliest {
-    /// Within the whole budget.
+    /// The earliest time within the budget of all namespaces.
     pub(super) total: Duration,
-    /// Within the namespace's share.
+    /// The earliest time within the namespace's share of the budget.
     pub(super) share: Duration,
 }
 
@@ -45,7 +45,8 @@ impl Budget {
         Earliest { total: earliest_slot(&all, self.limit), share: earliest_slot(&own, self.share(namespace)) }
     }
 
-    /// With n namespaces in use, each gets 1/(n + 1) of the budget, which leaves a share for the next namespace.
+    /// Returns the share of a namespace, in actions per minute. If n namespaces have actions in the window, including
+    /// this one, the share is 1/(n + 1) of the budget, which leaves a share for another namespace.
     fn share(&self, namespace: &str) -> usize {
         if !self.shared {
             return self.limit;

@@ -17,7 +17,7 @@ use crate::contract;
 
 /// The time limit of one request, including the connection.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The size limit of a response: etcd stores up to 1.5 MiB, and JSON may take twice as much.
+/// The size limit of a response, in bytes. etcd stores objects of up to 1.5 MiB, and their JSON may be twice as long.
 const MAX_RESPONSE: usize = 4 << 20;
 /// The size limit of an error message from the server, in characters.
 const MAX_MESSAGE: usize = 512;
@@ -25,16 +25,16 @@ const MAX_MESSAGE: usize = 512;
 /// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("{operation}: the API server does not answer")]
+    #[error("{operation}: the API server does not respond")]
     Unreachable {
         operation: &'static str,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("{operation}: no answer of the API server within {TIMEOUT:?}")]
+    #[error("{operation}: no response of the API server within {TIMEOUT:?}")]
     TimedOut { operation: &'static str },
     /// The response has an error status.
-    #[error("{operation}: the API server answers {status}: {message}{}", hint(*status, operation))]
+    #[error("{operation}: the API server responds with {status}: {message}{}", hint(*status, operation))]
     Refused {
         operation: &'static str,
         status: u16,
@@ -52,14 +52,14 @@ fn hint(status: u16, operation: &str) -> String {
     }
 }
 
-/// Requests are named by their RBAC verbs and resources.
+/// The names of the requests in messages: RBAC verb and resource.
 const EVICT: &str = "create pods/eviction";
 const DELETE: &str = "delete pods";
 const LABEL: &str = "patch pods/status";
 const GET: &str = "get pods";
 const CREATE_EVENT: &str = "create events";
 
-/// A client for these requests.
+/// Sends repair's requests to the API server.
 #[derive(Clone)]
 pub(super) struct Calls(Client);
 
@@ -68,13 +68,15 @@ impl Calls {
         Self(client)
     }
 
-    /// Evicts the pod. `kube`'s eviction serializes `delete_options`, which the API server ignores with its preconditions.
+    /// Evicts the pod. This module creates the Eviction itself, because `kube` serializes the field as
+    /// `delete_options`, which the API server ignores together with the preconditions in it.
     pub(super) async fn evict(&self, broken: &Broken) -> Result<(), Error> {
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {
                 "namespace": broken.pod.namespace, "name": broken.pod.name,
-                // The admission policy that checks the pod selects this label.
+                // The admission policy `istio-cni-eviction`, which checks the evicted pod, selects the agent's
+                // evictions by this label.
                 "labels": { contract::EVICTION_LABEL: "true" },
             },
             "deleteOptions": { "preconditions": preconditions(broken) },
@@ -88,7 +90,8 @@ impl Calls {
         self.send(DELETE, Request::delete(path(broken)), "application/json", &options).await.map(drop)
     }
 
-    /// Labels the pod through `pods/status`, as Istio's role allows: permission to patch pods includes their images.
+    /// Labels the pod through `pods/status`, as Istio's role allows. A permission to patch `pods` would also allow
+    /// changes of images.
     pub(super) async fn label(&self, broken: &Broken, key: &str, value: &str) -> Result<(), Error> {
         let patch = json!({ "metadata": {
             "uid": broken.uid, "resourceVersion": broken.version, "labels": { key: value },

@@ -133,7 +133,8 @@ pub struct History {
     pub not_before: Duration,
     /// The final action, which is not repeated.
     pub acted: Option<Acted>,
-    /// The last attempt that began before the pod was reprogrammed; up to this one, failures are no evidence.
+    /// The number of the last validation attempt that began before the pod was reprogrammed. Failures of attempts up to
+    /// this one are not counted.
     pub reprogrammed: Option<u32>,
     /// Whether the pod replaces a deleted one.
     pub replacement: bool,
@@ -174,7 +175,8 @@ pub fn decide(broken: &Broken, history: &History, settings: &Settings, now: Dura
     }
 }
 
-/// The delays before an action, with their reasons. Of the two budget limits, the later one is the reason.
+/// Returns the times until which an action is delayed, with their reasons. Of the two budget limits, the later one is
+/// the reason.
 fn delays(action: Action, history: &History) -> [(Duration, Reason); 4] {
     let ends = matches!(action, Action::Evict | Action::Delete);
     let controller = if ends { history.controller_back_off } else { Duration::ZERO };
@@ -187,7 +189,7 @@ fn delays(action: Action, history: &History) -> [(Duration, Reason); 4] {
     ]
 }
 
-/// The reason that no action is left in any mode.
+/// The reason for which no mode has an action left for the pod; `None` if an action is possible.
 fn final_reason(broken: &Broken, history: &History) -> Option<Reason> {
     if broken.deleting {
         return Some(Reason::Deleting);

@@ -1,6 +1,7 @@
 //! Builds the events that report actions on pods.
 //!
-//! Events are of core/v1: Istio's role does not include events.k8s.io. Pure: the time is an argument.
+//! Events have the API version core/v1, because Istio's role does not include events.k8s.io. Pure: the time is an
+//! argument.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ pub(super) struct EventSource<'a> {
 
 /// The size limit of a message in bytes, as in kubelets.
 const MAX_MESSAGE: usize = 1024;
-/// The size limit of the pod's name within the event's name, which with the time may have 253 bytes.
+/// The size limit, in bytes, of the pod's name within the event's name. The event's name also contains the time, and
+/// may have 253 bytes in total.
 const MAX_NAME: usize = 230;
 
 /// Returns an event about a pod. The name contains the time in nanoseconds to be unique.

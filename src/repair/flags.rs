@@ -1,21 +1,21 @@
-//! The command line and environment of repair: Istio's names, and the new ones. `daemon` flattens them
-//! into its own. Nothing is decided here: `settings` reads them.
+//! The command line and environment of repair, with Istio's names and those of this project. `daemon` flattens these
+//! flags into its own; `settings` parses and validates them.
 
 use std::str::FromStr;
 
 use crate::contract::{annotation, container};
 use crate::redirect::annotations;
 
-/// A value, or none where the flag or variable is missing or empty, as a ConfigMap's keys may be.
+/// A flag's value; `None` if the flag or its variable is missing or empty. The value of a ConfigMap's key may be empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Given<T>(pub Option<T>);
 
-/// How broken pods are found, and what becomes of them.
+/// Flags of the detection and the handling of broken pods.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Repair")]
 #[group(skip)]
 pub struct Flags {
-    /// Look for broken pods at all
+    /// Enable repair
     #[arg(long, env, default_value = "true", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_enabled: Given<bool>,
     /// `evict`, `delete`, `label`, `repair` (in place), `repair-or-evict`, or `observe` [default: evict, unless one of the next three is set]
@@ -30,13 +30,13 @@ pub struct Flags {
     /// Istio's name for mode `label`
     #[arg(long, env, default_value = "", hide_default_value = true, value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_label_pods: Given<bool>,
-    /// Say what would be done, and do nothing
+    /// Log actions without performing them
     #[arg(long, env, default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_dry_run: Given<bool>,
-    /// Evict or delete pods, too, that no controller replaces
+    /// Also evict or delete pods that no controller replaces
     #[arg(long, env, default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_standalone_pods: Given<bool>,
-    /// Actions in a minute, at most
+    /// Maximum number of actions per minute
     #[arg(long, env, default_value = "120", value_parser = number::<u32>)]
     pub repair_budget: Given<u32>,
     /// Key of the label of mode `label`
@@ -45,42 +45,42 @@ pub struct Flags {
     /// Value of the label of mode `label`
     #[arg(long, env, default_value = "true")]
     pub repair_broken_pod_label_value: String,
-    /// The node whose pods are looked at; empty: those of all nodes, which cannot be repaired in place
+    /// The node whose pods are watched; empty: all nodes, without in-place repair
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_node_name: String,
     /// Annotation of pods with a sidecar; empty: all pods
     #[arg(long, env, default_value = annotation::STATUS)]
     pub repair_sidecar_annotation: String,
-    /// The init container that validates; empty: any
+    /// Name of the init container that validates; empty: any
     #[arg(long, env, default_value = container::VALIDATION)]
     pub repair_init_container_name: String,
-    /// What its termination message must be; empty: anything
+    /// Required termination message of that container; empty: any
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_init_container_termination_message: String,
-    /// The exit code that says "no redirection"; 0: any but success
+    /// Exit code for missing redirection; 0: any except success
     #[arg(long, env, default_value = "126", value_parser = number::<i32>, allow_negative_numbers = true)]
     pub repair_init_container_exit_code: Given<i32>,
-    /// Labels of the pods that are looked at
+    /// Label selector of the watched pods
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_label_selectors: String,
-    /// Fields of the pods that are looked at, besides the node's name
+    /// Field selector of the watched pods, in addition to the node's name
     #[arg(long, env, default_value = "", hide_default_value = true)]
     pub repair_field_selectors: String,
     /// The node's procfs
     #[arg(long, env, default_value = "/host/proc")]
     pub repair_proc: String,
-    /// Where the runtime binds network namespaces, as mounted here
+    /// Directories with the runtime's bind mounts of network namespaces, as mounted in this container
     #[arg(long, env, default_value = "/host/var/run/netns,/host/run/netns,/host/var/run/docker/netns")]
     pub repair_netns_dirs: String,
-    /// Native nftables tables where a pod is repaired in place
+    /// Use native nftables tables for in-place repair
     #[arg(long, env = "NATIVE_NFTABLES", default_value = "false", value_parser = switch, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub repair_native_nftables: Given<bool>,
-    /// `legacy` or `nft` where a pod is repaired in place, instead of what its netns uses
+    /// `legacy` or `nft` for in-place repair, instead of the backend that the pod's netns uses
     #[arg(long, env = "FORCE_IPTABLES_BINARY", default_value = "", hide_default_value = true)]
     pub repair_force_iptables_binary: String,
 }
 
-/// A switch, read as Go's programs read theirs.
+/// Parses a boolean like Go's `strconv.ParseBool`.
 fn switch(text: &str) -> Result<Given<bool>, &'static str> {
     if text.is_empty() {
         return Ok(Given(None));

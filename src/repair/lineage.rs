@@ -1,17 +1,18 @@
 //! Delays repeated evictions of a controller's pods: if the replacement of an evicted pod is broken, too, eviction
 //! does not help.
 //!
-//! `tracker` calls it. Creation times come from the API server and are compared only with each other.
+//! `tracker` calls this module. Creation times come from the API server and are compared only with each other, not with
+//! the local clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The time after the last action at which a controller is forgotten.
+/// The time after the last eviction or deletion at which a controller is forgotten.
 const RETENTION: Duration = Duration::from_secs(3600);
-/// The delay between the first two rounds; each further round doubles it. Both limits are those of the kubelet's
-/// back-off for failing containers.
+/// The delay between the first two rounds of a controller's evictions; it doubles for each further round, up to
+/// [`MAX_DELAY`]. Both limits are those of the kubelet's back-off for failing containers.
 const MIN_DELAY: Duration = Duration::from_secs(10);
 const MAX_DELAY: Duration = Duration::from_secs(300);
 
@@ -24,25 +25,26 @@ pub struct Lineage {
     pub created: Timestamp,
 }
 
-/// The controllers whose pods were recently ended, by UID.
+/// The controllers whose pods were recently evicted or deleted, by UID.
 #[derive(Debug, Default)]
 pub(super) struct Lineages(BTreeMap<String, Round>);
 
-/// The pods of one controller that existed when the first of them was ended.
+/// A round of evictions or deletions: the broken pods of one controller that existed when the first of them was ended.
+/// Their replacements belong to the next round.
 #[derive(Debug)]
 struct Round {
-    /// The first round is 1.
+    /// The number of the round, from 1.
     number: u32,
-    /// The time at which the first pod was ended.
+    /// The time at which the first eviction or deletion of the round started.
     began: Duration,
-    /// The time at which the last pod was ended.
+    /// The time at which the last eviction or deletion of the round started.
     last: Duration,
     /// The latest creation time in the round; pods created later are replacements.
     youngest: Timestamp,
 }
 
 impl Lineages {
-    /// Records that a pod is ended. `all` are the known broken pods, including this one.
+    /// Records that the eviction or deletion of a pod starts. `all` are the known broken pods, including this one.
     pub(super) fn record_end<'a>(&mut self, pod: &Lineage, all: impl Iterator<Item = &'a Lineage>, now: Duration) {
         self.0.retain(|_, round| now < round.last + RETENTION);
         let former = self.0.get_mut(&pod.controller);
@@ -58,12 +60,13 @@ impl Lineages {
         self.0.insert(pod.controller.clone(), Round { number, began: now, last: now, youngest });
     }
 
-    /// Whether a pod replaces one that was ended within [`RETENTION`].
+    /// Whether a pod was created after all pods of its controller's round, and the round began less than [`RETENTION`]
+    /// ago.
     pub(super) fn is_replacement(&self, pod: &Lineage, now: Duration) -> bool {
         self.0.get(&pod.controller).is_some_and(|round| now < round.began + RETENTION && pod.created > round.youngest)
     }
 
-    /// The earliest time to end a pod: immediately, unless it is a replacement.
+    /// The earliest time at which a pod may be evicted or deleted: zero, unless the pod is a replacement.
     pub(super) fn not_before(&self, pod: &Lineage, now: Duration) -> Duration {
         match self.0.get(&pod.controller) {
             Some(round) if now < round.last + RETENTION && pod.created > round.youngest => {
@@ -101,7 +104,7 @@ mod tests {
         {
             assert_eq!(lineages.is_replacement(&other, second(5)), replacement, "{other:?}");
         }
-        // Ending a sibling later changes nothing.
+        // A later end of another pod of the round does not change which pods are replacements.
         lineages.record_end(&known[1], [pod("a", 20), pod("a", 21)].iter(), second(6));
         assert!(lineages.is_replacement(&pod("a", 21), second(7)));
         assert!(!lineages.is_replacement(&pod("a", 21), second(3600)), "the controller is forgotten after an hour");

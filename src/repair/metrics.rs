@@ -1,5 +1,6 @@
-//! Metrics of repair, with Istio's names.
+//! Metrics of repair, with Istio's names, and its latest actions for reports.
 
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -7,14 +8,43 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::decide::Reason;
+use crate::pod::PodName;
+use crate::serve::recent::Recent;
+
+/// The number of actions that are kept for reports.
+const ACTIONS: usize = 20;
 
 /// The metrics of one controller; clones share the values.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Metrics {
     repaired: Family<Labels, Counter>,
     left: Family<Left, Counter>,
     broken: Gauge,
     watch_errors: Counter,
+    latest: Recent<RepairAction>,
+}
+
+/// One of the latest actions, or a pod that was given up, for reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepairAction {
+    pub time: Timestamp,
+    pub pod: PodName,
+    /// The `type` label of the action; `none` for a pod that was given up.
+    pub action: &'static str,
+    /// The `result` label, or the reason for giving up.
+    pub result: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            repaired: Family::default(),
+            left: Family::default(),
+            broken: Gauge::default(),
+            watch_errors: Counter::default(),
+            latest: Recent::new(ACTIONS),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,23 +86,39 @@ impl Metrics {
     pub fn of_dapr_watchdog(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let watchdog = registry.sub_registry_with_prefix("dapr_watchdog");
-        watchdog.register("actions", "Pods without a sidecar that were told or deleted", metrics.repaired.clone());
+        watchdog.register("actions", "Pods without a sidecar that were reported or deleted", metrics.repaired.clone());
         watchdog.register("pods_without_sidecar", "Pods that lack the sidecar now", metrics.broken.clone());
         watchdog.register("watch_errors", "Errors of the list and watch of pods", metrics.watch_errors.clone());
         metrics
     }
 
-    pub(super) fn acted(&self, r#type: &'static str, result: ActionResult) {
+    pub(super) fn acted(&self, pod: &PodName, r#type: &'static str, result: ActionResult) {
         let result = match result {
             ActionResult::Success => "success",
             ActionResult::Skip => "skip",
             ActionResult::Fail => "fail",
         };
         self.repaired.get_or_create(&Labels { r#type, result }).inc();
+        self.record(pod, r#type, result);
     }
 
-    pub(super) fn left(&self, reason: Reason) {
+    pub(super) fn left(&self, pod: &PodName, reason: Reason) {
         self.left.get_or_create(&Left { reason: reason.as_str() }).inc();
+        self.record(pod, "none", reason.as_str());
+    }
+
+    fn record(&self, pod: &PodName, action: &'static str, result: &'static str) {
+        self.latest.push(RepairAction { time: Timestamp::now(), pod: pod.clone(), action, result });
+    }
+
+    /// The latest actions, the latest one first.
+    pub fn actions(&self) -> &Recent<RepairAction> {
+        &self.latest
+    }
+
+    /// The number of pods that are known to be broken now.
+    pub fn broken(&self) -> u64 {
+        u64::try_from(self.broken.get()).unwrap_or_default()
     }
 
     pub(super) fn known(&self, broken: usize) {
@@ -83,7 +129,7 @@ impl Metrics {
         self.watch_errors.inc();
     }
 
-    /// Creates a series of each family, without which the registry does not name its labels.
+    /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
     #[cfg(test)]
     pub(crate) fn create_series(&self) {
         drop(self.repaired.get_or_create(&Default::default()));

@@ -26,7 +26,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Netns(#[from] netns::Error),
     /// Another namespace took the path between the search and the entry.
-    #[error("the path now belongs to another network namespace")]
+    #[error("the pod's network namespace was replaced before it could be entered")]
     Replaced,
     #[error(transparent)]
     Converge(#[from] converge::Error),
@@ -54,10 +54,10 @@ pub(super) fn reprogram(broken: &Broken, pod: &[u8], settings: &Settings) -> Res
         if !find::has_all(&broken.ips)? {
             return Err(Error::Replaced);
         }
-        Ok(converge::apply(&redirect, settings.rules)?)
+        Ok(converge::apply(&*redirect, settings.rules)?)
     })?;
     for warning in done.iter().flat_map(|done| &done.warnings) {
-        tracing::warn!(pod = %broken.pod, %warning, "not all that the pod asks for is among the rules");
+        tracing::warn!(pod = %broken.pod, %warning, "the rules do not include all settings of the pod");
     }
     done
 }

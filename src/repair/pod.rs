@@ -1,4 +1,4 @@
-//! The pod fields that repair reads. Others are not decoded, because a watch may have thousands of pods.
+//! The pod fields that repair reads. No other fields are decoded, because a watch may have thousands of pods.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -106,7 +106,7 @@ impl Controller {
                 },
                 Some(ended) = self.acting.join_next() => self.handle_outcome(ended),
                 Some(_) = self.recording.join_next() => {}
-                // Without a sender, readiness does not change and this branch is disabled.
+                // If the sender was dropped, readiness cannot change, and `select!` disables this branch.
                 Ok(()) = ready.changed() => {}
                 () = due => {}
             }
@@ -149,7 +149,9 @@ impl Controller {
         {
             log(&step);
             match step.decision {
-                Decision::Nothing(Reason::Labelled) if step.is_new => self.metrics.acted("label", ActionResult::Skip),
+                Decision::Nothing(Reason::Labelled) if step.is_new => {
+                    self.metrics.acted(&step.broken.pod, "label", ActionResult::Skip);
+                }
                 Decision::Nothing(reason) | Decision::Later(_, reason) => self.record_inaction(step, reason),
                 Decision::Act(action) => {
                     let actor = self.actor.clone();
@@ -162,13 +164,13 @@ impl Controller {
         }
     }
 
-    /// Counts a pod without an action and records an event, once for each reason. Events have the same budget as actions,
-    /// so that many broken pods do not cause as many events.
+    /// Counts a pod without an action and records an event, once for each reason. Events are limited by a budget of the
+    /// same size as that of actions, so that many broken pods do not cause as many events.
     fn record_inaction(&mut self, step: Step, reason: Reason) {
         if !step.is_new || !reason.gives_up() {
             return;
         }
-        self.metrics.left(reason);
+        self.metrics.left(&step.broken.pod, reason);
         let (now, namespace) = (self.now(), &step.broken.pod.namespace);
         let earliest = self.events.earliest(namespace, now);
         if self.settings.dry_run || self.recording.len() >= MAX_CONCURRENT || earliest.total.max(earliest.share) > now {
@@ -182,8 +184,8 @@ impl Controller {
     fn handle_outcome(&mut self, ended: Result<Finished, JoinError>) {
         match ended {
             Ok((step, outcome)) => self.tracker.finish(&step, &outcome, self.now()),
-            // A task is lost only by a panic, if panics unwind.
-            Err(error) => tracing::error!(%error, "an action was lost"),
+            // A task has no outcome only if it has panicked in a build whose panics unwind.
+            Err(error) => tracing::error!(%error, "a repair action ended without a result"),
         }
     }
 }

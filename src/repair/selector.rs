@@ -1,4 +1,5 @@
-//! Label and field selectors in Kubernetes' syntax, for the pods of a watch with other selectors.
+//! Parses and evaluates label and field selectors in Kubernetes' syntax. They filter the pods of an existing watch, to
+//! which the API server applies other selectors.
 //!
 //! Pure. `kube` evaluates expressions but has no parser for them.
 

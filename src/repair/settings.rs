@@ -7,6 +7,7 @@ use super::flags::{Flags, Given};
 use super::selector::{self, Selector};
 use crate::contract;
 use crate::converge::{OnDifference, Options};
+use crate::diagnostics::Documented;
 use crate::netfilter::Forced;
 use crate::netns::find::SearchPaths;
 
@@ -106,7 +107,7 @@ pub enum Error {
     #[error("--repair-mode {0}: allowed are evict, delete, label, repair, repair-or-evict and observe")]
     Mode(String),
     /// Repair in place requires the node, because only its namespaces are accessible.
-    #[error("mode {} needs the node: set REPAIR_NODE_NAME from spec.nodeName", .0.as_str())]
+    #[error("mode {} needs the name of the node: set REPAIR_NODE_NAME from spec.nodeName", .0.as_str())]
     NoNode(Mode),
     #[error("--repair-broken-pod-label-key is empty: mode label needs one")]
     NoLabelKey,
@@ -117,6 +118,10 @@ pub enum Error {
     Selector(selector::Error),
     #[error("FORCE_IPTABLES_BINARY {0}: allowed are legacy and nft")]
     Forced(String),
+}
+
+impl Documented for Error {
+    const ENTRY: &'static str = "repair-settings-error";
 }
 
 impl Settings {
@@ -192,8 +197,8 @@ fn is_set(given: Given<bool>) -> bool {
     given.0 == Some(true)
 }
 
-/// `--repair-mode`, else the first of Istio's switches that is on. If any switch is given and none is on, the mode is
-/// `observe`, as in Istio; without any switch, `evict`.
+/// Returns the mode of `--repair-mode`, or else of the first of Istio's switches that is on. If any switch is given and
+/// none is on, the mode is `observe`, as in Istio; without any switch, it is `evict`.
 fn mode(flags: &Flags) -> Result<Mode, Error> {
     let name = flags.repair_mode.trim();
     if !name.is_empty() {

@@ -16,7 +16,8 @@ use crate::pod::watch::{PodEvent, Subscriber, Watched};
 
 /// The page size for lists of all nodes' pods.
 const PAGE_SIZE: u32 = 250;
-/// The capacity of the event queue. Repair takes each event within microseconds; a full queue pauses the watch.
+/// The capacity of the event queue, in events. Repair takes each event within microseconds; a full queue pauses the
+/// watch.
 const QUEUE_CAPACITY: usize = 256;
 
 /// The input of repair.
@@ -66,8 +67,9 @@ async fn forward_events(pods: Api<Watched<Pod>>, config: watcher::Config, sink: 
     }
 }
 
-/// One node's pods are listed from the API server's watch cache, which is indexed by node, while etcd would read all
-/// pods; `kube` uses the cache only without pages. All nodes' pods are listed in pages.
+/// Returns the configuration of the watch. The pods of one node are listed from the API server's watch cache, which is
+/// indexed by node; a list from etcd would read the pods of all nodes. `kube` lists from the cache only without pages.
+/// The pods of all nodes are listed in pages.
 fn config(settings: &Settings) -> watcher::Config {
     let mut config = watcher::Config::default()
         .labels(&settings.label_selector)

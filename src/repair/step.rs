@@ -23,7 +23,7 @@ pub(super) enum RepairOutcome {
     /// The pod was evicted or deleted.
     Ended,
     Labelled,
-    /// The rules are in place; attempts up to `restarts` began before.
+    /// The rules are in place. Validation attempts up to the number `restarts` began before.
     Reprogrammed {
         restarts: u32,
         done: converge::Outcome,
@@ -40,6 +40,6 @@ pub(super) enum RepairOutcome {
         wait: Option<Duration>,
     },
     DryRun,
-    /// Only an event was to be recorded.
+    /// The action was only to record an event.
     Reported,
 }

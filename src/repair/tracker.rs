@@ -13,13 +13,14 @@ use super::lineage::Lineages;
 use super::settings::{Mode, Settings, Symptom};
 use super::step::{RepairOutcome, Step};
 
-/// The limit of tracked pods. Pods beyond it are found by a new list once fewer than half as many are tracked.
+/// The maximum number of tracked pods. Further broken pods are dropped; a new list finds them once fewer than half as
+/// many pods are tracked.
 const MAX_PODS: usize = 4096;
 /// The back-off after the first failure; each further one doubles it.
 const MIN_BACK_OFF: Duration = Duration::from_millis(500);
 /// The longest back-off, unless the server requests a longer delay.
 const MAX_BACK_OFF: Duration = Duration::from_secs(300);
-/// The longest delay that a server may request.
+/// The longest delay that the server can request; a longer one is reduced to it.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
@@ -28,13 +29,14 @@ struct Entry {
     /// The pod's number in the order of detection.
     arrival: u64,
     history: History,
-    /// The time of the next decision; `None` until an event of the pod.
+    /// The time of the next decision; `None` if the next decision follows only from an event of the pod or the end of
+    /// an action.
     due: Option<Duration>,
     acting: bool,
     /// Whether the pod is gone and tracked only until its action ends.
     gone: bool,
     last: Option<Decision>,
-    /// The last list that contained the pod.
+    /// The number of the last list that contained the pod.
     seen: u64,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Tracker {
 
 impl Tracker {
     pub(super) fn new(settings: Settings) -> Self {
-        // The watchdog's limit is Dapr's flag, which does not distinguish namespaces.
+        // Dapr's flag limits the watchdog's actions in all namespaces together, without a share for each namespace.
         let of_dapr_watchdog = matches!(settings.symptom, Symptom::NoSidecar);
         let budget = if of_dapr_watchdog { Budget::whole(settings.budget) } else { Budget::shared(settings.budget) };
         Self {
@@ -161,7 +163,8 @@ impl Tracker {
         self.due.first().filter(|_| !self.awaits_list()).map(|(due, ..)| *due)
     }
 
-    /// Whether decisions wait for the end of the list: replacements are only recognized with all pods.
+    /// Whether decisions wait for the end of the list: a replacement is recognized only if all broken pods of its
+    /// controller are known.
     fn awaits_list(&self) -> bool {
         self.partial && self.settings.mode == Mode::DeleteOrReport
     }
@@ -228,7 +231,7 @@ impl Tracker {
             RepairOutcome::DryRun => history.acted = Some(Acted::DryRun),
             RepairOutcome::Reported => history.acted = Some(Acted::Reported),
             RepairOutcome::Gone => return self.remove(&step.broken.uid),
-            // The newer version is already known, so the conflict is no failure.
+            // The newer version is already known, so the conflict is not counted as a failure.
             RepairOutcome::Conflict if newer => {}
             RepairOutcome::Conflict => failed(history, None),
             RepairOutcome::Failed { wait, .. } => failed(history, *wait),
@@ -254,7 +257,7 @@ fn back_off(failures: u32) -> Duration {
     MIN_BACK_OFF.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(MAX_BACK_OFF)
 }
 
-/// Removes the time for comparisons: a new delay for the same reason is no change.
+/// Removes the time for comparisons: a new delay for the same reason is not a change.
 fn timeless(decision: Decision) -> Decision {
     match decision {
         Decision::Later(_, reason) => Decision::Later(Duration::ZERO, reason),

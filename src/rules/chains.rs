@@ -1,7 +1,7 @@
 //! The rules of each chain in their final order.
 //!
-//! Codecs that write whole chains (netlink) or compare them (observers, CHECK) need chains, not the order of
-//! application. Inserts are resolved here as iptables and nft resolve them.
+//! The encoders for netlink, which write whole chains, and the comparison with the kernel's rules need this order
+//! instead of the order of application. Inserts are resolved here as iptables and nft resolve them.
 
 use std::collections::BTreeMap;
 
@@ -29,8 +29,8 @@ impl RuleSet {
         resolve(self.of(family))
     }
 
-    /// The chains of tables with both families. The two variants of a rule share a chain there; inserted at the same
-    /// position, the IPv6 variant, applied later, precedes the IPv4 one.
+    /// The chains of tables with both families. The IPv4 and IPv6 variants of a rule share a chain there; inserted at
+    /// the same position, the IPv6 variant, which is applied later, precedes the IPv4 one.
     pub fn merged_chains(&self) -> Chains<'_> {
         resolve(self.merged())
     }
@@ -63,7 +63,7 @@ impl At {
 mod tests {
     use super::*;
     use crate::redirect::Interface;
-    use crate::rules::{Families, Match, Target};
+    use crate::rules::{DataplaneMode, Families, Match, Target};
 
     fn rule(name: &str, at: At, families: Families) -> Rule {
         let nic = Interface::parse("test", name).unwrap();
@@ -88,7 +88,7 @@ mod tests {
             rule("d", At::Place(2), Families::Both),
             rule("e", At::Place(9), Families::Both),
         ];
-        let set = RuleSet { ipv6: false, rules };
+        let set = RuleSet { ipv6: false, mode: DataplaneMode::Sidecar, rules };
         assert_eq!(names(&set.chains(Family::V4)[&(Table::Nat, Chain::Prerouting)]), ["b", "d", "a", "c", "e"]);
     }
 
@@ -99,7 +99,7 @@ mod tests {
             rule("six", At::End, Families::V6),
             rule("both", At::End, Families::Both),
         ];
-        let mut set = RuleSet { ipv6: true, rules };
+        let mut set = RuleSet { ipv6: true, mode: DataplaneMode::Sidecar, rules };
         let key = (Table::Nat, Chain::Prerouting);
         assert_eq!(names(&set.chains(Family::V4)[&key]), ["four", "both"]);
         assert_eq!(names(&set.chains(Family::V6)[&key]), ["six", "both"]);
@@ -116,7 +116,7 @@ mod tests {
             rule("four", At::Place(1), Families::V4),
             rule("six", At::Place(1), Families::V6),
         ];
-        let set = RuleSet { ipv6: true, rules };
+        let set = RuleSet { ipv6: true, mode: DataplaneMode::Sidecar, rules };
         assert_eq!(names(&set.merged_chains()[&(Table::Nat, Chain::Prerouting)]), ["six", "four", "old"]);
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn a_chain_that_is_only_jumped_to_exists() {
         let mut jump = rule("a", At::End, Families::Both);
         jump.target = Target::Jump(Chain::IstioInbound);
-        let set = RuleSet { ipv6: false, rules: vec![jump] };
+        let set = RuleSet { ipv6: false, mode: DataplaneMode::Sidecar, rules: vec![jump] };
         assert_eq!(set.chains(Family::V4)[&(Table::Nat, Chain::IstioInbound)], Vec::<&Rule>::new());
     }
 }

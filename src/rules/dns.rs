@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::parts::{DNS_PORT, proxy_owners};
 use super::ruleset::{Chain, Families, Match, Proto, Rule, Table, Target};
-use super::{DNS_PORT, proxy_owners};
 use crate::contract;
 use crate::redirect::{DnsCapture, Port, Redirect};
 
@@ -58,25 +58,25 @@ pub(super) fn rules(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// Zones of the agent's own packets: queries to upstream, responses to the application.
+/// The rules that assign zones to the agent's own packets: queries to upstream, responses to the application.
 fn own_zones(redirect: &Redirect) -> Vec<Rule> {
     let zone = |port, owner, zone| {
         let matches = [Match::Protocol(Proto::Udp), port, owner];
         Rule::new(Table::Raw, Chain::IstioOutputDns, matches, Target::CtZone(zone))
     };
-    let answers = Match::SourcePort(Port(contract::port::DNS));
+    let responses = Match::SourcePort(Port(contract::port::DNS));
     proxy_owners(redirect)
-        .flat_map(|o| [zone(Match::port(DNS_PORT), o.is(), ZONE_UPSTREAM), zone(answers.clone(), o.is(), ZONE_AGENT)])
+        .flat_map(|o| [zone(Match::port(DNS_PORT), o.is(), ZONE_UPSTREAM), zone(responses.clone(), o.is(), ZONE_AGENT)])
         .collect()
 }
 
-/// Zones of the application's queries and of the resolver's responses to the agent.
+/// The rules that assign zones to the application's queries and to the resolver's responses to the agent.
 fn zones(resolver: Resolver) -> [Rule; 2] {
     let question = [Match::Protocol(Proto::Udp), Match::port(DNS_PORT)];
-    let answer = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
+    let response = [Match::Protocol(Proto::Udp), Match::SourcePort(DNS_PORT)];
     [
         resolver.rule(Table::Raw, Chain::IstioOutputDns, question, Match::to, Target::CtZone(ZONE_AGENT)),
-        resolver.rule(Table::Raw, Chain::IstioInbound, answer, Match::Source, Target::CtZone(ZONE_UPSTREAM)),
+        resolver.rule(Table::Raw, Chain::IstioInbound, response, Match::Source, Target::CtZone(ZONE_UPSTREAM)),
     ]
 }
 

@@ -44,7 +44,7 @@ fn redirecting_chains(redirect: &Redirect) -> [Rule; 3] {
     let to_outbound = Target::RedirectTo(redirect.proxy_port);
     let to_inbound = Target::RedirectTo(redirect.inbound_capture_port);
     [
-        // HBONE is encrypted for the proxy itself.
+        // HBONE is not redirected, because its clients connect to the proxy's port for HBONE themselves.
         Rule::new(Table::Nat, Chain::IstioInbound, tunnel, Target::Return),
         Rule::new(Table::Nat, Chain::IstioRedirect, [Match::tcp()], to_outbound),
         Rule::new(Table::Nat, Chain::IstioInRedirect, [Match::tcp()], to_inbound),

@@ -3,8 +3,8 @@
 
 use ipnet::IpNet;
 
+use super::parts::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, proxy_owners};
 use super::ruleset::{At, Chain, Families, Match, Proto, Rule, Table, Target};
-use super::{DNS_PORT, ProxyOwner, loopback, passthrough, per_family, proxy_owners};
 use crate::redirect::{CidrSelector, Interface, Owner, OwnerGroups, Redirect};
 
 fn output(matches: impl Into<Vec<Match>>, target: Target) -> Rule {
@@ -23,7 +23,8 @@ pub(super) fn before_dns(redirect: &Redirect, dns: bool) -> Vec<Rule> {
         let of = |proto| output([Match::Protocol(proto), Match::port(*port)], Target::Return);
         rules.extend([of(Proto::Tcp), of(Proto::Udp)]);
     }
-    // The proxy's source address for inbound connections that it forwards to the application.
+    // Packets from the passthrough address are exempt: the proxy uses it as the source address of the inbound
+    // connections that it forwards to the application.
     rules.extend(per_family(|family| output([on_lo(), Match::Source(passthrough(family))], Target::Return)));
     let loopback_included = includes_loopback(&redirect.outbound_cidrs);
     for owner in proxy_owners(redirect) {
@@ -41,14 +42,16 @@ fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_in
         ProxyOwner::User(_) if dns => Match::NotDestinationPorts(vec![DNS_PORT, tunnel]),
         _ => Match::not_port(tunnel),
     };
-    // From the proxy to its own pod through the Service address: handled as inbound traffic from outside.
+    // A connection of the proxy to its own pod, such as through the address of a Service, leaves through lo although
+    // its destination is not loopback. It is handled as inbound traffic from outside of the pod.
     let to_self = |family| {
         let matches = [on_lo(), Match::not_to(loopback(redirect, family)), Match::tcp(), ports.clone(), owner.is()];
         output(matches, Target::Jump(Chain::IstioInRedirect))
     };
     let mut rules = per_family(to_self).to_vec();
     if !loopback_included {
-        // The application connects to itself over lo; its DNS is left to the DNS rules.
+        // Connections of the application to itself over lo are exempt. If DNS is captured, its DNS traffic is not
+        // exempt, so that it reaches the DNS rules.
         let mut matches = vec![on_lo()];
         if dns {
             matches.extend([Match::tcp(), Match::not_port(DNS_PORT)]);
@@ -56,7 +59,7 @@ fn proxy_traffic(redirect: &Redirect, owner: &ProxyOwner, dns: bool, loopback_in
         matches.push(owner.is_not());
         rules.push(output(matches, Target::Return));
     }
-    // All other traffic of the proxy passes: otherwise it would be redirected to itself forever.
+    // All other traffic of the proxy is exempt: if it were redirected, the proxy would connect to itself forever.
     rules.push(output([owner.is()], Target::Return));
     rules
 }
@@ -65,7 +68,8 @@ fn groups(groups: &OwnerGroups) -> Vec<Rule> {
     let gid = |negated| move |group: &Owner| Match::Gid { owner: group.clone(), negated };
     match groups {
         OwnerGroups::AllBut(spared) => spared.iter().map(|g| output([gid(false)(g)], Target::Return)).collect(),
-        // One rule matches owners outside all listed groups. An empty list exempts everyone.
+        // A single rule exempts the traffic of owners outside of all listed groups. With an empty list it exempts all
+        // traffic.
         OwnerGroups::Only(taken) => vec![output(taken.iter().map(gid(true)).collect::<Vec<_>>(), Target::Return)],
     }
 }
@@ -95,8 +99,8 @@ pub(super) fn after_dns(redirect: &Redirect) -> Vec<Rule> {
     rules
 }
 
-/// Redirects the packets of virtual machines to `net`, or to any destination. Inserted first, because their interfaces
-/// are already exempt.
+/// The rules that redirect the packets of virtual machines to `net`, or to any destination. They are inserted at the
+/// start of the chain, before the rules that exempt these interfaces.
 fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule> {
     let rule = |nic: &Interface| {
         let matches: Vec<Match> =
@@ -108,8 +112,8 @@ fn from_virtual_interfaces(redirect: &Redirect, net: Option<&IpNet>) -> Vec<Rule
     redirect.virtual_interfaces.iter().map(rule).collect()
 }
 
-/// Whether a listed range includes loopback; then the rule for the application's own loopback connections must not
-/// exempt it.
+/// Whether the address of a listed range is a loopback address. Then the rule that exempts the application's own
+/// loopback connections is omitted, so that they can be redirected.
 fn includes_loopback(cidrs: &CidrSelector) -> bool {
     matches!(cidrs, CidrSelector::List(nets) if nets.iter().any(|net| net.addr().to_canonical().is_loopback()))
 }

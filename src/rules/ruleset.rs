@@ -1,8 +1,22 @@
-//! Rules as data: the input of netfilter's codecs and the reference of its observers.
+//! Rules as data, which the backends of `netfilter` encode and compare with the kernel's.
 
 use ipnet::IpNet;
 
 use crate::redirect::{Interface, Owner, Port};
+
+/// Istio's data plane that rules redirect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DataplaneMode {
+    /// The sidecar in the pod.
+    #[default]
+    Sidecar,
+    /// The node's ztunnel.
+    Ambient,
+}
+
+impl DataplaneMode {
+    pub const ALL: [Self; 2] = [Self::Sidecar, Self::Ambient];
+}
 
 /// The rules of one pod in order of application.
 ///
@@ -12,7 +26,10 @@ use crate::redirect::{Interface, Owner, Port};
 pub struct RuleSet {
     /// Whether the pod has IPv6.
     pub ipv6: bool,
-    /// Rules in order of application; an insert applies to the chain as the rules before it left it.
+    /// The data plane, which determines the names of native tables and details of Istio's texts.
+    pub mode: DataplaneMode,
+    /// Rules in order of application. The position of an insert refers to the chain as the preceding rules of this list
+    /// left it.
     pub rules: Vec<Rule>,
 }
 
@@ -50,6 +67,14 @@ impl Rule {
             Match::Protocol(proto) => Some(*proto),
             _ => None,
         })
+    }
+
+    /// Whether the rule matches a port.
+    pub fn has_port(&self) -> bool {
+        let of_port = |m: &Match| {
+            matches!(m, Match::DestinationPort { .. } | Match::NotDestinationPorts(_) | Match::SourcePort(_))
+        };
+        self.matches.iter().any(of_port)
     }
 
     pub fn jumps_to(&self) -> Option<Chain> {
@@ -101,6 +126,8 @@ pub enum Table {
 }
 
 impl Table {
+    pub const ALL: [Self; 3] = [Self::Mangle, Self::Nat, Self::Raw];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Mangle => "mangle",
@@ -122,6 +149,7 @@ pub enum Chain {
     IstioDivert,
     IstioTproxy,
     IstioDrop,
+    IstioPrert,
 }
 
 impl Chain {
@@ -137,6 +165,7 @@ impl Chain {
             Self::IstioDivert => "ISTIO_DIVERT",
             Self::IstioTproxy => "ISTIO_TPROXY",
             Self::IstioDrop => "ISTIO_DROP",
+            Self::IstioPrert => "ISTIO_PRERT",
         }
     }
 
@@ -177,6 +206,8 @@ pub enum Match {
     InInterface(Interface),
     /// `-o`
     OutInterface(Interface),
+    /// `! -o`
+    NotOutInterface(Interface),
     /// `-s`
     Source(IpNet),
     /// `-d`, or `! -d`
@@ -195,10 +226,12 @@ pub enum Match {
     Gid { owner: Owner, negated: bool },
     /// `-m conntrack --ctstate`
     CtState(CtStates),
-    /// `-m mark`
-    Mark { mark: u32, negated: bool },
-    /// `-m connmark`
-    ConnMark(u32),
+    /// `-m mark`; bits outside of the mask are ignored
+    Mark { mark: u32, mask: u32, negated: bool },
+    /// `-m connmark`; bits outside of the mask are ignored
+    ConnMark { mark: u32, mask: u32 },
+    /// `-m tcp` or `-m udp` where Istio writes it; matches any port unless the rule matches one
+    Extension(Proto),
 }
 
 impl Match {
@@ -243,6 +276,11 @@ pub enum Target {
     SaveMark,
     /// Sets the packet's mark to its connection's.
     RestoreMark,
+    /// Replaces the bits of the connection's mark that are in the mask.
+    SetConnMark {
+        mark: u32,
+        mask: u32,
+    },
     /// Tracks the connection in this zone.
     CtZone(u16),
 }

@@ -1,8 +1,8 @@
 //! Rules of transparent proxying: marks by which policy routing delivers inbound connections to the local listener, and
 //! the return path of the proxy's own loopback traffic.
 
+use super::parts::{loopback, passthrough, per_family, proxy_owners};
 use super::ruleset::{At, Chain, Match, Rule, Table, Target};
-use super::{loopback, passthrough, per_family, proxy_owners};
 use crate::contract;
 use crate::redirect::{Interface, PortSelector, Redirect};
 
@@ -27,7 +27,7 @@ pub(super) fn chains(redirect: &Redirect) -> Vec<Rule> {
 /// The rules that mark connections, needed even if no inbound port is selected.
 pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
     let on_lo = || Match::OutInterface(Interface::lo());
-    let marked = |negated, mark| Match::Mark { mark, negated };
+    let marked = |negated, mark| Match::Mark { mark, mask: u32::MAX, negated };
     let mark = redirect.tproxy_mark;
     let mangle = |chain, matches: &[Match], target| Rule::new(Table::Mangle, chain, matches.to_vec(), target);
     let mut rules = vec![
@@ -43,7 +43,7 @@ pub(super) fn marks(redirect: &Redirect) -> Vec<Rule> {
         };
         rules.extend(per_family(own));
     }
-    rules.push(mangle(Chain::Output, &[Match::tcp(), Match::ConnMark(mark)], Target::RestoreMark));
+    rules.push(mangle(Chain::Output, &[Match::tcp(), Match::ConnMark { mark, mask: u32::MAX }], Target::RestoreMark));
 
     let from_lo = || Match::InInterface(Interface::lo());
     let first = |n, matches: &[Match]| mangle(Chain::IstioInbound, matches, Target::Return).at(At::Place(n));

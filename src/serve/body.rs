@@ -10,29 +10,30 @@ use hyper::StatusCode;
 use hyper::body::{Body, Bytes};
 use tokio::time::timeout;
 
-use super::http::{Limits, Response, busy, text};
+use super::limits::Limits;
 use super::memory::{Ended, Memory, Share};
+use super::message::{Response, busy, text};
 
-/// The time for which the rest of a body is read and discarded after a refusal for lack of memory. A peer that still sends may
-/// not read the answer.
+/// The time for which the remaining body is read and discarded after a refusal for lack of memory. A peer may not read
+/// the response before it has sent its whole body.
 const DISCARD: Duration = Duration::from_millis(500);
 
-/// The reason for which a request did not reach its handler, or was not answered by it.
+/// The reason for which a request did not reach its handler, or got no response from it.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The body is too large.
-    #[error("a request has at most {0} bytes here")]
+    #[error("the request's body has more than {0} bytes")]
     TooLarge(usize),
     /// The body cannot be read, usually because the peer has closed the connection.
     #[error("the request cannot be read: {0}")]
     Broken(String),
     /// The peer took too long to send the body.
-    #[error("the request's body did not come within {} ms", .0.as_millis())]
+    #[error("the request's body was not received within {} ms", .0.as_millis())]
     Slow(Duration),
     /// The bodies of other requests occupy the memory.
-    #[error("the memory for requests is exhausted; ask again")]
+    #[error("the memory for requests is exhausted: send the request again")]
     Memory,
-    /// The answer took too long.
+    /// The response took too long.
     #[error("the request took longer than {} ms", .0.as_millis())]
     Late(Duration),
 }
@@ -49,8 +50,8 @@ impl Refusal {
         }
     }
 
-    /// The answer to the request.
-    pub(super) fn answer(&self) -> Response {
+    /// The response to the request.
+    pub(super) fn response(&self) -> Response {
         let status = match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Broken(_) => StatusCode::BAD_REQUEST,
@@ -135,8 +136,8 @@ impl ReservedBytes {
     }
 }
 
-/// The bytes to reserve for a body of which `length` have been received and at most `rest` will follow. `reserved` is doubled if
-/// it does not suffice, so that bytes are seldom copied, up to the size that the body can reach.
+/// The bytes to reserve for a body of which `length` have been received and at most `rest` will follow. `reserved` is
+/// doubled if it does not suffice, so that bytes are seldom copied, up to the size that the body can reach.
 fn capacity(reserved: usize, length: usize, rest: Option<usize>, largest: usize) -> usize {
     if length <= reserved {
         return reserved;

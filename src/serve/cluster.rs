@@ -18,7 +18,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The process is not in a pod, or the pod has no service account token.
-    #[error("the API server is unknown: {0}; mount the service account's token, or set a kubeconfig")]
+    #[error("the API server's address is unknown: {0}; mount the service account's token, or set a kubeconfig")]
     InCluster(kube::config::InClusterError),
     #[error("kubeconfig {} is invalid: {error}", path.display())]
     Kubeconfig { path: PathBuf, error: kube::config::KubeconfigError },

@@ -12,7 +12,7 @@ use hyper::{Method, StatusCode};
 
 use super::http::{Request, Response, text};
 
-/// The parts that are not ready, with their reasons; clones share them.
+/// The parts of a daemon that are not ready, with the reason for each; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
 
@@ -80,7 +80,7 @@ impl Liveness {
     }
 }
 
-pub fn answer(request: &Request, readiness: &Readiness, liveness: &Liveness) -> Response {
+pub fn respond(request: &Request, readiness: &Readiness, liveness: &Liveness) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "probes require GET\n");
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn status_of(path: &str, readiness: &Readiness, liveness: &Liveness) -> u16 {
-        answer(&hyper::Request::get(path).body(Bytes::new()).unwrap(), readiness, liveness).status().as_u16()
+        respond(&hyper::Request::get(path).body(Bytes::new()).unwrap(), readiness, liveness).status().as_u16()
     }
 
     #[test]

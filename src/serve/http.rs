@@ -12,11 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
@@ -29,67 +27,19 @@ use super::memory::Memory;
 use super::shutdown::Shutdown;
 
 pub use super::body::Refusal;
-
-/// A request with its whole body.
-pub type Request = hyper::Request<Bytes>;
-/// An answer with its whole body.
-pub type Response = hyper::Response<Full<Bytes>>;
-
-/// The limits of a server and of each peer.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Request line and header fields, bytes; more is answered with 431.
-    pub head: usize,
-    /// The body, bytes; more is answered with 413.
-    pub body: usize,
-    /// Bytes of all requests' bodies that are in memory at once, until their answers; a request beyond them is answered with 503.
-    /// At least one body of the largest size fits.
-    pub memory: usize,
-    /// The number of simultaneous connections. Further ones wait in the kernel's queue.
-    pub connections: usize,
-    /// The time limit for a request head: for the first one from the connection on, for later ones from their first byte.
-    pub first: Duration,
-    /// The time limit for each further request head, from the end of the request before.
-    pub idle: Duration,
-    /// The time limit for a body; more is answered with 408. A body that takes longer than a quarter of a second is discarded,
-    /// with 503, if others need its memory. Also the time for which a peer may read nothing of an answer.
-    pub read: Duration,
-    /// The time limit for reading a body and answering; more is answered with 408.
-    pub request: Duration,
-    /// The age of a connection after which the next answer is the last.
-    pub connection: Duration,
-    /// The time limit for requests in progress after shutdown is requested.
-    pub drain: Duration,
-}
-
-impl Default for Limits {
-    /// Limits for requests without a body.
-    fn default() -> Self {
-        Self {
-            head: 16 << 10,
-            body: 4 << 10,
-            memory: 256 << 10,
-            connections: 64,
-            first: Duration::from_secs(5),
-            idle: Duration::from_secs(30),
-            read: Duration::from_secs(5),
-            request: Duration::from_secs(10),
-            connection: Duration::from_secs(300),
-            drain: Duration::from_secs(5),
-        }
-    }
-}
+pub use super::limits::Limits;
+pub use super::message::{Request, Response, busy, closing, content, text};
 
 /// The time at which a request's head was complete, as an extension of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived(pub Instant);
 
-/// Answers requests.
+/// Responds to requests.
 pub trait Handler: Send + Sync + 'static {
-    /// The answer to a request.
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+    /// Returns the response to a request.
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
 
-    /// Notes that a request was answered with a refusal.
+    /// Called after a request was refused.
     fn refused(&self, _: &Refusal) {}
 }
 
@@ -98,7 +48,7 @@ where
     H: Fn(Request) -> A + Send + Sync + 'static,
     A: Future<Output = Response> + Send,
 {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send {
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send {
         self(request)
     }
 }
@@ -111,31 +61,13 @@ pub trait Listener: Send + Sync + 'static {
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// A plain text answer.
-pub fn text(status: StatusCode, text: impl Into<Bytes>) -> Response {
-    content(status, header::HeaderValue::from_static("text/plain; charset=utf-8"), text)
-}
-
-/// An answer of the media type `kind`.
-pub fn content(status: StatusCode, kind: header::HeaderValue, body: impl Into<Bytes>) -> Response {
-    let mut response = Response::new(Full::new(body.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-/// Adds `Connection: close`, so that the peer uses another connection for its next request.
-pub fn closing(mut response: Response) -> Response {
-    response.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
-    response
-}
-
-/// The answer 503 of a server that has reached one of its limits. `Retry-After` makes clients of API servers repeat the request
-/// after a second, over another connection, which may lead to another replica.
-pub fn busy(why: impl Into<Bytes>) -> Response {
-    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
-    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-    closing(response)
+/// An opened connection.
+#[derive(Debug)]
+pub struct Opened<S> {
+    pub stream: S,
+    /// Requests that the connection ends after the request in progress; no further request is handled. `None`: only the
+    /// peer, the limits and shutdown end the connection.
+    pub ended: Option<Shutdown>,
 }
 
 /// The time for which connections may still send requests after shutdown is requested.
@@ -151,16 +83,17 @@ where
     L: Listener,
     H: Handler,
 {
-    serve_over(listener, limits, |stream| std::future::ready(Ok(stream)), handler, shutdown).await;
+    let open = |stream| std::future::ready(Ok(Opened { stream, ended: None }));
+    serve_over(listener, limits, open, handler, shutdown).await;
 }
 
-/// Like [`serve`], over the streams that `open` creates from connections, such as TLS. Connections open concurrently; `open`
-/// must have a time limit.
+/// Like [`serve`], over the streams that `open` creates from connections, such as TLS. Connections open concurrently;
+/// `open` must have a time limit.
 pub async fn serve_over<L, O, F, S, H>(listener: L, limits: Limits, open: O, handler: H, shutdown: Shutdown)
 where
     L: Listener,
     O: Fn(L::Stream) -> F,
-    F: Future<Output = io::Result<S>> + Send + 'static,
+    F: Future<Output = io::Result<Opened<S>>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
@@ -191,7 +124,7 @@ where
     }
     drop((listener, server));
     if timeout(limits.drain + SHUTDOWN_GRACE, all_closed.recv()).await.is_err() {
-        tracing::warn!("connections were still busy at the end and are cut off");
+        tracing::warn!("connections with unfinished requests are closed at the end of the shutdown");
     }
 }
 
@@ -205,14 +138,14 @@ struct Service<H> {
 struct Server<H> {
     service: Arc<Service<H>>,
     shutdown: Shutdown,
-    /// Each connection has a clone.
+    /// Each connection holds a clone until it is closed, so that the channel closes after the last connection.
     alive: mpsc::Sender<Infallible>,
 }
 
 impl<H: Handler> Server<H> {
     fn spawn<S>(
         &self,
-        opening: impl Future<Output = io::Result<S>> + Send + 'static,
+        opening: impl Future<Output = io::Result<Opened<S>>> + Send + 'static,
         slot: Option<OwnedSemaphorePermit>,
     ) where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -221,7 +154,7 @@ impl<H: Handler> Server<H> {
         let kept = (slot, self.alive.clone());
         tokio::spawn(async move {
             match opening.await {
-                Ok(stream) => run_connection(stream, service, shutdown).await,
+                Ok(opened) => run_connection(opened, service, shutdown).await,
                 Err(error) => tracing::debug!(%error, "a connection could not be opened"),
             }
             drop(kept);
@@ -229,45 +162,50 @@ impl<H: Handler> Server<H> {
     }
 }
 
-/// The phase of a connection, with the number of requests that have been answered.
+/// The phase of a connection, with the number of responses sent so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// The peer has sent nothing since the last answer.
+    /// The peer has sent nothing since the last response.
     Idle(u64),
     /// The peer has sent a part of a request head.
     Head(u64),
-    /// A request is read or answered.
+    /// A request is read or handled.
     Request(u64),
 }
 
 impl Phase {
     fn begin_head(&mut self) -> bool {
-        let Self::Idle(answered) = *self else { return false };
-        *self = Self::Head(answered);
+        let Self::Idle(responses) = *self else { return false };
+        *self = Self::Head(responses);
         true
     }
 
-    fn begin_answer(&mut self) {
-        *self = Self::Request(self.answered());
+    fn begin_request(&mut self) {
+        *self = Self::Request(self.responses());
     }
 
-    fn end_answer(&mut self) {
-        *self = Self::Idle(self.answered() + 1);
+    fn end_request(&mut self) {
+        *self = Self::Idle(self.responses() + 1);
     }
 
-    fn answered(self) -> u64 {
-        let (Self::Idle(answered) | Self::Head(answered) | Self::Request(answered)) = self;
-        answered
+    fn responses(self) -> u64 {
+        let (Self::Idle(responses) | Self::Head(responses) | Self::Request(responses)) = self;
+        responses
     }
 }
 
+/// The connection has ended before a request. It is closed without a response to that request.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection has ended before the request")]
+struct Ended;
+
 /// Serves one connection until it closes.
-async fn run_connection<S, H>(stream: S, service: Arc<Service<H>>, shutdown: Shutdown)
+async fn run_connection<S, H>(opened: Opened<S>, service: Arc<Service<H>>, shutdown: Shutdown)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
 {
-    let limits = service.limits;
+    let (Opened { stream, ended }, limits) = (opened, service.limits);
     let old = Arc::new(AtomicBool::new(false));
     let is_old = Arc::clone(&old);
     // The time limit of the first head starts with the connection.
@@ -277,13 +215,20 @@ where
         let _ = begun.send_if_modified(Phase::begin_head);
     };
     let stream = InspectReader::new(stream, inspect);
+    let end = ended.clone();
     let respond = service_fn(move |request| {
         let (service, phase, last) = (Arc::clone(&service), Arc::clone(&phase), is_old.load(Ordering::Relaxed));
+        // hyper may pass on requests that have already arrived before the `select!` below notices the request to end
+        // the connection.
+        let is_served = !end.as_ref().is_some_and(Shutdown::is_requested);
         async move {
-            phase.send_modify(Phase::begin_answer);
+            if !is_served {
+                return Err(Ended);
+            }
+            phase.send_modify(Phase::begin_request);
             let response = service.respond(request).await;
-            phase.send_modify(Phase::end_answer);
-            Ok::<_, Infallible>(if last { closing(response) } else { response })
+            phase.send_modify(Phase::end_request);
+            Ok(if last { closing(response) } else { response })
         }
     });
     let mut connection = pin!(
@@ -293,11 +238,12 @@ where
             .max_header_size(limits.head)
             // Also limits the bytes of a body that are read before memory is reserved for it.
             .max_buf_size(limits.head.max(SMALLEST_BUFFER))
-            // The plugin does not wait for an answer to its log lines.
+            // The plugin closes the connection after it has sent log lines, without waiting for the response.
             .half_close(true)
             .serve_connection(TokioIo::new(with_write_timeout(stream, limits.read)), respond)
     );
-    // An idle connection that is closed may lose a request in transit, so it is closed after a last answer if possible.
+    // Closing an idle connection may lose a request in transit. Therefore a connection that has reached its age limit
+    // is closed after its next response, and without a request only after another `limits.idle`.
     let expiry = async {
         sleep(limits.connection).await;
         old.store(true, Ordering::Relaxed);
@@ -306,6 +252,12 @@ where
     let shutdown_grace = async {
         shutdown.requested().await;
         sleep(SHUTDOWN_GRACE).await;
+    };
+    let ended = async {
+        match ended {
+            Some(ended) => ended.requested().await,
+            None => std::future::pending().await,
+        }
     };
     let unfinished_head = async {
         while let Ok(head) = phases.wait_for(|phase| matches!(phase, Phase::Head(_))).await.map(|phase| *phase)
@@ -317,13 +269,14 @@ where
         _ = connection.as_mut() => return,
         () = unfinished_head => return,
         () = expiry => {}
+        () = ended => {}
         () = shutdown_grace => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = timeout(limits.request + SHUTDOWN_GRACE, connection).await;
 }
 
-/// Limits the time for which a peer may read nothing of an answer.
+/// Limits the time for which a peer may read nothing of a response.
 fn with_write_timeout<S: AsyncRead + AsyncWrite>(stream: S, limit: Duration) -> Pin<Box<TimeoutStream<S>>> {
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limit));
@@ -334,17 +287,20 @@ impl<H: Handler> Service<H> {
     async fn respond(&self, request: hyper::Request<Incoming>) -> Response {
         let (mut head, body) = request.into_parts();
         head.extensions.insert(Arrived(Instant::now()));
-        let answer = async {
+        let response = async {
             let body = body::read(body, &self.limits, &self.memory).await?;
-            Ok(self.handler.answer(Request::from_parts(head, body)).await)
+            Ok(self.handler.handle(Request::from_parts(head, body)).await)
         };
-        let answer = timeout(self.limits.request, answer).await;
-        let refusal = match answer.unwrap_or(Err(Refusal::Late(self.limits.request))) {
+        let response = timeout(self.limits.request, response).await;
+        let refusal = match response.unwrap_or(Err(Refusal::Late(self.limits.request))) {
             Ok(response) => return response,
             Err(refusal) => refusal,
         };
         tracing::warn!(reason = refusal.as_str(), "{refusal}");
         self.handler.refused(&refusal);
-        refusal.answer()
+        refusal.response()
     }
 }
+
+#[cfg(test)]
+mod tests;

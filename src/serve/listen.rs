@@ -1,16 +1,18 @@
-//! Listeners: TCP ports on all interfaces, and Unix sockets for root alone.
+//! Listeners: TCP ports on all interfaces, and Unix sockets for root only.
 //!
-//! `daemon` and `agent` bind them; `http` accepts connections. A socket is renamed over its predecessor, so that the path always
-//! leads to a listener. A path that another running process has taken over is never removed.
+//! `daemon` and `agent` bind them; `http` accepts connections. A socket is renamed over its predecessor, so that the
+//! path always leads to a listener. A path that another running process has taken over is never removed.
 #![expect(clippy::disallowed_methods, reason = "creates and removes the sockets' files")]
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::geteuid;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -24,7 +26,7 @@ pub enum Error {
     #[error("cannot listen on port {port}: {cause}; another process may have it")]
     Port { port: u16, cause: io::Error },
     /// The directory of the socket cannot be created, or its mode cannot be set.
-    #[error("directory {} cannot be restricted to root: {cause}", path.display())]
+    #[error("directory {} cannot be created with access for root only: {cause}", path.display())]
     Directory { path: PathBuf, cause: io::Error },
     #[error("cannot listen on {}: {cause}", path.display())]
     Socket { path: PathBuf, cause: io::Error },
@@ -50,7 +52,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// A Unix socket for root alone: mode 0600, in a directory of mode 0750, with a check of each peer's credentials.
+/// A Unix socket for root only: mode 0600, in a directory of mode 0750, with a check of each peer's credentials.
 #[derive(Debug)]
 pub struct PrivateSocket {
     listener: UnixListener,
@@ -67,13 +69,23 @@ pub struct Name {
 impl PrivateSocket {
     /// Binds `path`. A process that listened there keeps its accepted connections and gets no further ones.
     pub fn bind(path: &Path) -> Result<Self, Error> {
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        own_directory(parent).map_err(|cause| Error::Directory { path: parent.to_owned(), cause })?;
-        Self::take(path, parent).map_err(|cause| Error::Socket { path: path.to_owned(), cause })
+        Self::bind_with(path, |path| UnixListener::bind(path))
     }
 
-    fn take(path: &Path, parent: &Path) -> io::Result<Self> {
-        let bound = tempfile::Builder::new().prefix(".listen.").make_in(parent, |path| UnixListener::bind(path))?;
+    /// Binds `path` as [`bind`](Self::bind) does, with the type `SOCK_SEQPACKET`. Accepted connections have that type,
+    /// too, and must not be read or written as streams.
+    pub fn bind_seqpacket(path: &Path) -> Result<Self, Error> {
+        Self::bind_with(path, seqpacket)
+    }
+
+    fn bind_with(path: &Path, bind: impl FnMut(&Path) -> io::Result<UnixListener>) -> Result<Self, Error> {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        own_directory(parent).map_err(|cause| Error::Directory { path: parent.to_owned(), cause })?;
+        Self::take(path, parent, bind).map_err(|cause| Error::Socket { path: path.to_owned(), cause })
+    }
+
+    fn take(path: &Path, parent: &Path, bind: impl FnMut(&Path) -> io::Result<UnixListener>) -> io::Result<Self> {
+        let bound = tempfile::Builder::new().prefix(".listen.").make_in(parent, bind)?;
         fs::set_permissions(bound.path(), Permissions::from_mode(0o600))?;
         let identity = identity(bound.path())?;
         let listener = bound.persist(path)?;
@@ -103,9 +115,9 @@ impl Name {
     }
 }
 
-/// The time for which a connection to a listener is held before it is replaced.
+/// The time for which [`until_abandoned`] holds a connection before it replaces the connection by a new one.
 const HOLD: Duration = Duration::from_secs(2);
-/// The shortest interval between two connections.
+/// The shortest interval between two connections of [`until_abandoned`].
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// The result of a connection attempt to a Unix socket's path.
@@ -134,8 +146,8 @@ pub async fn is_served(path: &Path) -> bool {
     !matches!(connect(path).await, Peer::Absent)
 }
 
-/// Returns once no process listens on a path. Holds a connection, which the kernel closes at once when the listening process
-/// ends.
+/// Returns once no process listens on a path. Holds a connection, which the kernel closes at once when the listening
+/// process ends.
 pub async fn until_abandoned(path: &Path) {
     loop {
         match connect(path).await {
@@ -149,7 +161,7 @@ pub async fn until_abandoned(path: &Path) {
     }
 }
 
-/// Removes the path of a socket whose process has ended, if it exists.
+/// Removes the path of a socket, if it exists. The caller ensures that no process listens on it.
 pub fn remove_dead(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -167,9 +179,22 @@ impl Listener for PrivateSocket {
             if peer.as_ref().is_ok_and(|uid| may_connect(*uid, geteuid().as_raw())) {
                 return Ok(stream);
             }
-            tracing::warn!(?peer, path = %self.name.path.display(), "a peer is not root and is not answered");
+            tracing::warn!(?peer, path = %self.name.path.display(), "a peer is not root and is refused");
         }
     }
+}
+
+/// The maximum number of connections of a [`seqpacket`] socket that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// Binds a socket of the type `SOCK_SEQPACKET`, for which tokio has no listener. A `UnixListener` accepts its
+/// connections as it does those of a stream socket.
+fn seqpacket(path: &Path) -> io::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&socket, Backlog::new(BACKLOG)?)?;
+    UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))
 }
 
 /// Whether a peer is root or the daemon's own user.
@@ -211,6 +236,29 @@ mod tests {
         let _socket = PrivateSocket::bind(&path).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o750));
+    }
+
+    #[tokio::test]
+    async fn a_socket_of_packets_is_accessible_to_root_only_and_keeps_their_bounds() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ztunnel/ztunnel.sock");
+        let listener = PrivateSocket::bind_seqpacket(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A stream socket cannot connect to a socket of packets (EPROTOTYPE), so `is_served` leaves no connection in
+        // the backlog.
+        assert!(is_served(&path).await);
+        assert!(matches!(connect(&path).await, Peer::Unknown));
+        let client = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        nix::sys::socket::connect(client.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
+        let accepted = Listener::accept(&listener).await.unwrap();
+        for packet in [&b"a"[..], b"bc"] {
+            nix::unistd::write(&client, packet).unwrap();
+        }
+        accepted.readable().await.unwrap();
+        let sizes = [(); 2].map(|()| accepted.try_read(&mut [0; 16]).unwrap());
+        assert_eq!(sizes, [1, 2], "a stream would have joined them");
+        drop(listener);
+        assert!(path.exists() && !is_served(&path).await);
     }
 
     #[tokio::test]

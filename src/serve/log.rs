@@ -19,16 +19,20 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::{Layer, Registry};
 
-use crate::diagnostics::chain;
+use super::recent::Recent;
+use crate::diagnostics::{Level, chain};
 
 pub use flags::Flags;
 pub use levels::Levels;
-pub use record::Record;
+pub use record::{Line, Record};
 
 /// The scope of the plugin's lines.
 pub const PLUGIN_SCOPE: &str = "cni-plugin";
 /// The scope of the node agent.
 pub const AGENT_SCOPE: &str = "cni-agent";
+
+/// The number of errors that a log keeps for reports.
+const ERRORS: usize = 20;
 
 /// Logging could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +52,7 @@ struct Inner {
     json: bool,
     callers: Vec<String>,
     targets: Mutex<Vec<Box<dyn Write + Send>>>,
+    errors: Recent<Line>,
 }
 
 impl Log {
@@ -63,7 +68,13 @@ impl Log {
     /// Creates a log with these targets, without subscribing to `tracing`.
     pub fn new(flags: &Flags, targets: Vec<Box<dyn Write + Send>>) -> Self {
         let callers = flags.log_caller.clone();
-        Self(Arc::new(Inner { levels: flags.levels(), json: flags.log_as_json, callers, targets: Mutex::new(targets) }))
+        let (levels, json, targets) = (flags.levels(), flags.log_as_json, Mutex::new(targets));
+        Self(Arc::new(Inner { levels, json, callers, targets, errors: Recent::new(ERRORS) }))
+    }
+
+    /// Returns the latest errors that were logged, the latest one first.
+    pub fn errors(&self) -> Vec<Line> {
+        self.0.errors.latest_first()
     }
 
     /// Writes a line if its scope's level allows it.
@@ -71,9 +82,12 @@ impl Log {
         if !self.0.levels.allow(&record.scope, record.level) {
             return;
         }
+        if record.level >= Level::Error {
+            self.0.errors.push(record.line());
+        }
         let line = if self.0.json { record.to_json() } else { record.to_text() } + "\n";
         for target in self.0.targets.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
-            // A failure to write the log has nowhere to be reported.
+            // An error is ignored, because there is no other log to report it to.
             let _ = target.write_all(line.as_bytes());
         }
     }

@@ -1,11 +1,11 @@
 //! Memory for the bodies of requests: a number of bytes that all connections of a server share.
 //!
-//! `body` reserves bytes before it stores them, and dropping the body releases them. An announced length reserves no bytes. If
-//! the memory is exhausted:
-//! - The oldest unfinished body can always grow to the largest size, because others leave that much free. This prevents a
-//!   deadlock of bodies that each hold a part.
-//! - Among the others the smallest grows first: most bodies are small, and they do not wait behind large ones.
-//! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another needs bytes.
+//! `body` reserves bytes before it stores them, and dropping the body releases them. An announced length reserves no
+//! bytes. If the memory is exhausted:
+//! - The oldest unfinished body can always grow to the largest size, because all other bodies leave that many bytes
+//!   free for it. This prevents a deadlock of bodies that each hold a part of the memory.
+//! - Among the other bodies the smallest grows first: most bodies are small, and they do not wait behind large ones.
+//! - A body for whose peer the server has waited longer than [`SLOW`] is evicted when another body needs bytes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,9 +14,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-/// The total time that the server waits for a peer's body while others need memory.
+/// The total time that the server waits for a peer to send its body. If the peer is slower, its body is evicted when
+/// other bodies need memory.
 const SLOW: Duration = Duration::from_millis(250);
-/// The total time that a body waits for memory.
+/// The total time that a body waits for memory; its request is then refused.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The interval between two searches for slow peers.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -35,7 +36,7 @@ struct Shared {
 /// The free bytes and the unfinished bodies.
 #[derive(Debug)]
 struct Bodies {
-    /// In bytes.
+    /// The free memory in bytes.
     free: usize,
     /// The largest permitted body, in bytes.
     largest: usize,
@@ -43,7 +44,7 @@ struct Bodies {
     evicted: usize,
     /// The last assigned number.
     next: u64,
-    /// By number, the oldest first.
+    /// The bodies by number, the oldest first.
     unfinished: BTreeMap<u64, Unfinished>,
 }
 

@@ -28,7 +28,7 @@ pub fn register_build(registry: &mut Registry, component: &'static str) {
     registry.register("istio_build", "Version of the running program, as the label tag", build);
 }
 
-pub fn answer(request: &Request, registry: &Registry) -> Response {
+pub fn respond(request: &Request, registry: &Registry) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return text(StatusCode::METHOD_NOT_ALLOWED, "metrics require GET\n");
     }

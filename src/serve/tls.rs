@@ -12,10 +12,14 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::TrustAnchor;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use super::http::Opened;
+use super::shutdown::{Shutdown, Trigger};
 
 /// The time limit of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,8 +27,31 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A TLS 1.2 and 1.3 acceptor; clones share the identity and the client verification.
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ArcSwap<ServerConfig>>,
+    handshakes: Arc<ArcSwap<Handshakes>>,
     current: Arc<Current>,
+}
+
+/// The settings of handshakes for one set of client CAs, and the means to end the connections that were opened with
+/// them.
+struct Handshakes {
+    config: Arc<ServerConfig>,
+    /// The CAs of clients; `None`: clients need no certificate.
+    authorities: Option<Vec<TrustAnchor<'static>>>,
+    /// Ends the connections of these handshakes; dropping it does, too.
+    end: Arc<Trigger>,
+    ended: Shutdown,
+}
+
+impl Handshakes {
+    fn new(config: ServerConfig, authorities: Option<Vec<TrustAnchor<'static>>>) -> Self {
+        let (end, ended) = Shutdown::new();
+        Self { config: Arc::new(config), authorities, end: Arc::new(end), ended }
+    }
+
+    /// Whether each client that these handshakes accept has a CA among `authorities`.
+    fn are_within(&self, authorities: &[TrustAnchor<'static>]) -> bool {
+        self.authorities.as_ref().is_some_and(|former| former.iter().all(|former| authorities.contains(former)))
+    }
 }
 
 /// The current identity; without one, handshakes fail.
@@ -44,18 +71,32 @@ impl Tls {
     /// The cryptography provider supports neither protocol version.
     pub fn new() -> Result<Self, rustls::Error> {
         let current = Arc::new(Current::default());
-        let config = ArcSwap::from_pointee(configured(&current, WebPkiClientVerifier::no_client_auth())?);
-        Ok(Self { config: Arc::new(config), current })
+        let config = configured(&current, WebPkiClientVerifier::no_client_auth())?;
+        Ok(Self { handshakes: Arc::new(ArcSwap::from_pointee(Handshakes::new(config, None))), current })
     }
 
-    /// Requires client certificates of these CAs in further handshakes; open connections continue.
+    /// Requires client certificates of these CAs in further handshakes. If they lack a former CA, open connections end
+    /// after the request in progress.
     ///
     /// # Errors
     /// `authorities` is empty.
     pub fn demand(&self, authorities: RootCertStore) -> Result<(), DemandError> {
+        let roots = authorities.roots.clone();
+        let former = self.handshakes.load_full();
+        if former.authorities.as_ref() == Some(&roots) {
+            return Ok(());
+        }
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities), provider).build()?;
-        self.config.store(Arc::new(configured(&self.current, verifier)?));
+        let stay = former.are_within(&roots);
+        let mut next = Handshakes::new(configured(&self.current, verifier)?, Some(roots));
+        if stay {
+            (next.end, next.ended) = (Arc::clone(&former.end), former.ended.clone());
+        }
+        self.handshakes.store(Arc::new(next));
+        if !stay {
+            former.end.trigger();
+        }
         Ok(())
     }
 
@@ -70,12 +111,17 @@ impl Tls {
     }
 
     /// Performs the handshake within a time limit.
-    pub fn open(&self, stream: TcpStream) -> impl Future<Output = io::Result<TlsStream<TcpStream>>> + Send + use<> {
-        let acceptor = TlsAcceptor::from(self.config.load_full());
+    pub fn open(
+        &self,
+        stream: TcpStream,
+    ) -> impl Future<Output = io::Result<Opened<TlsStream<TcpStream>>>> + Send + use<> {
+        let handshakes = self.handshakes.load_full();
         async move {
             // Responses are small and clients wait for them.
             stream.set_nodelay(true)?;
-            timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.map_err(io::Error::from)?
+            let acceptor = TlsAcceptor::from(Arc::clone(&handshakes.config));
+            let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await.map_err(io::Error::from)??;
+            Ok(Opened { stream, ended: Some(handshakes.ended.clone()) })
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Watches directories for changed files.
 //!
-//! `install` and `webhook` call it. It watches directories because a watch of a file is lost when another file is renamed
-//! over it, and because a mounted ConfigMap changes by replacing a symlink. Callers read the files again after each event.
-//! Only changes are watched: each pod that starts executes several programs in a directory that `install` watches.
+//! `install` and `webhook` call it. It watches directories because a watch of a file is lost when another file is
+//! renamed over it, and because a mounted ConfigMap changes by replacing a symlink. Callers read the files again after
+//! each event. Reads are not watched, because each pod that starts executes several programs in a directory that
+//! `install` watches.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -33,8 +34,8 @@ pub struct Watch {
 type Identity = (u64, u64);
 
 impl Watch {
-    /// Creates a watch that starts with the first [`renew`](Self::renew). Call that and [`changed`](Self::changed) in the
-    /// same runtime.
+    /// Creates a watch that starts with the first [`renew`](Self::renew). Call that and [`changed`](Self::changed) in
+    /// the same runtime.
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
         let directories = directories.into_iter().map(|dir| (dir, None)).collect();
         Self { events: None, directories, irrelevant: |_| false, failure: None }
@@ -46,8 +47,8 @@ impl Watch {
         Self { irrelevant, ..self }
     }
 
-    /// Updates the watches for created, deleted and replaced directories, and retries failed ones. Call it before reading
-    /// the files.
+    /// Updates the watches for created, deleted and replaced directories, and retries failed ones. Call it before
+    /// reading the files.
     pub fn renew(&mut self) {
         let failure = self.try_renew().err();
         match &failure {
@@ -112,8 +113,8 @@ impl Watch {
     }
 }
 
-/// The watched events. Reading is no change; writing is reported when the file is closed, because it is incomplete
-/// before.
+/// The watched events. Reading a file is not an event; writing is reported when the file is closed, because it is
+/// incomplete before.
 fn changes() -> WatchMask {
     let of_files = WatchMask::CREATE | WatchMask::DELETE | WatchMask::MOVE;
     let of_contents = WatchMask::CLOSE_WRITE | WatchMask::ATTRIB;
@@ -186,7 +187,7 @@ mod tests {
             fs::create_dir(&dir).unwrap();
             watch.renew();
             fs::write(dir.join("first"), "").unwrap();
-            // Its event follows the end of the former watch.
+            // The event of this file follows the event for the end of the former watch.
             next_name(&mut watch).await;
             fs::write(dir.join(at), "").unwrap();
             assert_eq!(next_name(&mut watch).await.unwrap(), at);

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::Error;
-use super::saved::Words;
+use super::error::Error;
+use super::words::Words;
 use crate::rules::Proto;
 
 /// The packet at a hook.
@@ -63,8 +63,8 @@ enum Kind {
 }
 
 impl Condition {
-    /// Parses the condition that starts with the option `name`; its values are read from `words`. `module` is the last
-    /// one named by `-m`.
+    /// Parses the condition that starts with the option `name`; its values are read from `words`. `module` is the
+    /// argument of the last `-m` before it.
     pub(super) fn parse(negated: bool, name: &str, module: &str, words: &mut Words<'_>) -> Result<Self, Error> {
         let values = words.values();
         let value = values.first().map_or("", String::as_str);
@@ -79,7 +79,8 @@ impl Condition {
                 ports(value).map(Kind::DestinationPorts)
             }
             "--ports" => ports(value).map(Kind::EitherPorts),
-            // A user by name is one of the system on which the rule was written.
+            // The id of a user's name is known only on the system on which the rule was written, so a name cannot be
+            // evaluated.
             "--uid-owner" => Some(ids(value).map_or(Kind::Unknown, Kind::Uid)),
             "--gid-owner" => Some(ids(value).map_or(Kind::Unknown, Kind::Gid)),
             "--ctstate" | "--state" => Some(Kind::States(value.split(',').map(str::to_ascii_uppercase).collect())),
@@ -111,7 +112,7 @@ impl Condition {
             // Without a socket `--uid-owner` is false and `! --uid-owner` is true (`owner_mt` in xt_owner.c).
             Kind::Uid(ids) => packet.owner.is_some_and(|(uid, _)| ids.contains(&uid)),
             Kind::Gid(ids) => packet.owner.is_some_and(|(_, gid)| ids.contains(&gid)),
-            // The first packet of a connection.
+            // The simulated packet is the first one of its connection, whose state is NEW.
             Kind::States(names) => names.iter().any(|name| name == "NEW"),
             Kind::Mark { value, mask } => packet.mark & mask == *value,
             Kind::ConnMark { value, mask } => packet.ct_mark & mask == *value,
@@ -133,7 +134,7 @@ fn protocol(name: &str, of_packet: Proto) -> Option<bool> {
     is_known.then(|| ["all", "0", of_packet.as_str(), number].contains(&name))
 }
 
-/// An IPv4 network contains no IPv6 address, and the reverse.
+/// Whether a network contains an address; false if their families differ.
 fn contains(net: &IpNet, ip: IpAddr) -> bool {
     net.contains(&ip)
 }

@@ -3,33 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::condition::Condition;
+use super::error::{Error, MAX_BYTES};
 use super::target::Target;
-
-/// The size limit of a text, in bytes.
-pub(super) const MAX_BYTES: usize = 16 << 20;
-
-/// The text is not one of `iptables-save` or `iptables-restore`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    #[error("the rules are larger than {MAX_BYTES} bytes")]
-    Large,
-    #[error("line {number}: {reason}")]
-    Line {
-        /// From 1.
-        number: usize,
-        reason: Box<Error>,
-    },
-    #[error("expected a line of iptables-save, as `*nat`, `:CHAIN ACCEPT [0:0]` or `-A CHAIN …`, found {0:?}")]
-    Syntax(String),
-    #[error("no table precedes this line (`*nat`)")]
-    NoTable,
-    #[error("`{0}` is no command of iptables-save: give the output of iptables-save")]
-    Command(String),
-    #[error("the value of `{text}` is invalid")]
-    Value { text: String },
-    #[error("{0:?} is no rule number")]
-    Position(String),
-}
+use super::words::Words;
 
 /// The rules of one family.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -193,7 +169,7 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
             (_, Some(target)) => target.options.push((word, words.values())),
             ("-m" | "--match", None) => {
                 module = words.next().unwrap_or_default();
-                // An extension whose options are missing, or `[...]` where they could not be printed.
+                // The extension has no options, or `[...]` instead, which iptables-save writes if it cannot print them.
                 if matches!(words.peek(), None | Some("-j" | "-g" | "-m" | "[...]"))
                     && !NAMES_PROTOCOL.contains(&&*module)
                 {
@@ -212,68 +188,8 @@ fn rule(mut words: Words<'_>) -> Result<DraftRule, Error> {
     Ok(rule)
 }
 
-/// Extensions that match a protocol or nothing if they have no options.
+/// Extensions that, without options, have no condition or only one on the protocol.
 const NAMES_PROTOCOL: [&str; 3] = ["tcp", "udp", "comment"];
-
-/// The words of a line; quotes enclose a word with spaces.
-pub(super) struct Words<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Words<'a> {
-    fn split(line: &'a str) -> Self {
-        Self { rest: line.trim() }
-    }
-
-    fn rest(&self) -> &'a str {
-        self.rest
-    }
-
-    fn next(&mut self) -> Option<String> {
-        let (word, rest) = match self.rest.strip_prefix('"') {
-            Some(quoted) => quoted_word(quoted),
-            None => {
-                let end = self.rest.find(char::is_whitespace).unwrap_or(self.rest.len());
-                let (word, rest) = self.rest.split_at(end);
-                (word.to_owned(), rest)
-            }
-        };
-        let at_end = self.rest.is_empty();
-        self.rest = rest.trim_start();
-        (!at_end).then_some(word)
-    }
-
-    fn peek(&self) -> Option<&'a str> {
-        self.rest.split_whitespace().next()
-    }
-
-    /// Reads the words up to the next option or `!`.
-    pub(super) fn values(&mut self) -> Vec<String> {
-        let mut values = Vec::new();
-        while let Some(next) = self.peek() {
-            let is_option = next == "!" || next.strip_prefix('-').is_some_and(|name| !name.is_empty());
-            if is_option {
-                break;
-            }
-            values.extend(self.next());
-        }
-        values
-    }
-}
-
-/// Reads up to the closing quote; `\` escapes the next character. Returns the word and the text after it.
-fn quoted_word(text: &str) -> (String, &str) {
-    let mut word = String::new();
-    let mut chars = text.char_indices();
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '"' => return (word, text.get(at + 1..).unwrap_or_default()),
-            '\\' => word.extend(chars.next().map(|(_, escaped)| escaped)),
-            other => word.push(other),
-        }
-    }
-    (word, "")
-}
 
 #[cfg(test)]
 mod tests {
@@ -287,15 +203,18 @@ mod tests {
     fn an_invalid_line_is_named_with_its_number() {
         assert_eq!(
             error("*nat\n-F OUTPUT"),
-            "line 2: `-F` is no command of iptables-save: give the output of iptables-save"
+            "line 2: `-F` is not a command in the format of iptables-save: pass the output of iptables-save"
         );
-        assert_eq!(error("-A OUTPUT -j RETURN"), "line 1: no table precedes this line (`*nat`)");
+        assert_eq!(error("-A OUTPUT -j RETURN"), "line 1: expected a table, such as `*nat`, before this line");
         assert_eq!(error("*nat\n-A OUTPUT --dport http -j RETURN"), "line 2: the value of `--dport http` is invalid");
         assert_eq!(
             error("*nat\n-A OUTPUT ! -d 10.0.0.0/33 -j RETURN"),
             "line 2: the value of `! -d 10.0.0.0/33` is invalid"
         );
-        assert_eq!(error("*nat\n-I OUTPUT first -j RETURN"), "line 2: \"first\" is no rule number");
+        assert_eq!(
+            error("*nat\n-I OUTPUT first -j RETURN"),
+            "line 2: \"first\" is not a rule number: expected 1 or more"
+        );
         assert!(error("table ip nat {").starts_with("line 1: expected a line of iptables-save"));
         assert_eq!(Ruleset::parse(&" ".repeat(MAX_BYTES + 1)), Err(Error::Large));
     }

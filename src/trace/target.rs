@@ -10,11 +10,11 @@ pub(super) enum Target {
     /// `DROP` or `REJECT`
     Drop,
     Return,
-    /// A user-defined chain, which returns here.
+    /// Continues in a user-defined chain, and then with the next rule of this chain.
     Jump(String),
-    /// A user-defined chain, which returns to the caller of this chain.
+    /// Continues in a user-defined chain, and then in the chain that called this one.
     Goto(String),
-    /// Without a port the destination's port stays.
+    /// `REDIRECT` to this port; `None`: the port of the destination stays.
     Redirect(Option<u16>),
     Dnat {
         address: Option<IpAddr>,
@@ -30,9 +30,22 @@ pub(super) enum Target {
         value: u32,
         mask: u32,
     },
-    SaveMark,
-    RestoreMark,
-    /// Traversal continues, and what the target does cannot change the verdict.
+    /// The connection's new mark is `ct & !mask ^ value`.
+    SetConnMark {
+        value: u32,
+        mask: u32,
+    },
+    /// The connection's mark is `ct & !ct_mask ^ (mark & packet_mask)`.
+    SaveMark {
+        packet_mask: u32,
+        ct_mask: u32,
+    },
+    /// The packet's mark is `mark & !packet_mask ^ (ct & ct_mask)`.
+    RestoreMark {
+        packet_mask: u32,
+        ct_mask: u32,
+    },
+    /// Traversal continues, and the action of the target cannot change the verdict.
     Continue,
     /// The effect of this target is not known here.
     Unknown(String),
@@ -64,28 +77,42 @@ impl Target {
                 let port = value(&["--on-port"]).and_then(|port| port.parse().ok());
                 port.map_or_else(unknown, |port| Self::Tproxy { port, mark, mask })
             }
-            "MARK" => mark(&value).unwrap_or_else(unknown),
-            "CONNMARK" if options.iter().any(|(name, _)| name == "--save-mark") => Self::SaveMark,
-            "CONNMARK" if options.iter().any(|(name, _)| name == "--restore-mark") => Self::RestoreMark,
+            "MARK" => mark(&value).map_or_else(unknown, |(value, mask)| Self::SetMark { value, mask }),
+            "CONNMARK" => conn_mark(&value, options).unwrap_or_else(unknown),
             _ if CONTINUING.contains(&name) => Self::Continue,
             _ => unknown(),
         }
     }
 }
 
-/// Parses the options of `MARK`: `--set-mark` replaces the bits that it sets, too.
-fn mark<'a>(value: &impl Fn(&[&str]) -> Option<&'a str>) -> Option<Target> {
-    if let Some((value, mask)) = value(&["--set-xmark"]).and_then(masked) {
-        return Some(Target::SetMark { value, mask });
+/// Parses the options of `MARK` as a value and a mask. As in iptables, `--set-mark` adds the bits of its value to the
+/// mask.
+fn mark<'a>(value: &impl Fn(&[&str]) -> Option<&'a str>) -> Option<(u32, u32)> {
+    if let Some(found) = value(&["--set-xmark"]).and_then(masked) {
+        return Some(found);
     }
     if let Some((value, mask)) = value(&["--set-mark"]).and_then(masked) {
-        return Some(Target::SetMark { value, mask: mask | value });
+        return Some((value, mask | value));
     }
     let bits = |name| value(&[name]).and_then(number);
-    let or = || bits("--or-mark").map(|bits| Target::SetMark { value: bits, mask: bits });
-    let and = || bits("--and-mark").map(|bits| Target::SetMark { value: 0, mask: !bits });
-    let xor = || bits("--xor-mark").map(|bits| Target::SetMark { value: bits, mask: 0 });
+    let or = || bits("--or-mark").map(|bits| (bits, bits));
+    let and = || bits("--and-mark").map(|bits| (0, !bits));
+    let xor = || bits("--xor-mark").map(|bits| (bits, 0));
     or().or_else(and).or_else(xor)
+}
+
+/// Parses the options of `CONNMARK`; `--mask` stands for both masks.
+fn conn_mark<'a>(value: &impl Fn(&[&str]) -> Option<&'a str>, options: &[(String, Vec<String>)]) -> Option<Target> {
+    let mask = |name| value(&[name, "--mask"]).map_or(Some(u32::MAX), number);
+    let masks = || Some((mask("--nfmask")?, mask("--ctmask")?));
+    let has = |name: &str| options.iter().any(|(option, _)| option == name);
+    if has("--save-mark") {
+        return masks().map(|(packet_mask, ct_mask)| Target::SaveMark { packet_mask, ct_mask });
+    }
+    if has("--restore-mark") {
+        return masks().map(|(packet_mask, ct_mask)| Target::RestoreMark { packet_mask, ct_mask });
+    }
+    mark(value).map(|(value, mask)| Target::SetConnMark { value, mask })
 }
 
 /// Parses one address with or without a port (`10.0.0.1:80`, `[fd00::1]:80`, `:80`); ranges are not supported.

@@ -10,9 +10,10 @@ use super::saved::{Chain, Rule, Ruleset};
 use super::target::Target;
 use super::{Connection, Direction, LO};
 
-/// The largest number of nested chains; the kernel refuses rules with loops, a file may contain them.
+/// The largest depth of nested chains, beyond which the verdict is undetermined. The kernel refuses rules with loops,
+/// but a file may contain them.
 const MAX_DEPTH: usize = 128;
-/// The largest number of rules that are evaluated for one packet.
+/// The largest number of rules that are evaluated for one packet; beyond it the verdict is undetermined.
 const MAX_STEPS: usize = 1 << 20;
 
 /// The path of a connection's first packet, and its end.
@@ -42,14 +43,14 @@ pub enum Effect {
     NoMatch { condition: String },
     /// This condition cannot be evaluated here.
     Undetermined { condition: String },
-    /// The rule matches; its action, for people.
+    /// The rule matches; its action as text.
     Match { action: String },
 }
 
-/// The acceptor of the connection.
+/// The listener that accepts the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Whoever listens at the destination: no rule changes it.
+    /// The listener at the original destination: no rule changes it.
     Direct,
     /// The listener on this port of the pod, by `REDIRECT`.
     Redirected { port: u16 },
@@ -57,9 +58,9 @@ pub enum Verdict {
     Transparent { port: u16 },
     /// Another destination, by `DNAT`.
     Rewritten { to: SocketAddr },
-    /// Nobody: the packet is dropped.
+    /// No listener: the packet is dropped.
     Dropped,
-    /// A rule depends on what only the kernel can evaluate.
+    /// The verdict depends on a condition or target that only the kernel can evaluate.
     Undetermined,
 }
 
@@ -90,7 +91,7 @@ fn first_packet(connection: &Connection) -> Packet {
     Packet { protocol, source, destination, in_interface, out_interface, owner, mark: 0, ct_mark: 0 }
 }
 
-/// The end of traversal before delivery.
+/// The reason for which traversal ends before the packet is delivered.
 enum Stop {
     Dropped,
     Undetermined,
@@ -114,7 +115,7 @@ struct Walk<'a> {
     rules: &'a Ruleset,
     hops: Vec<Hop>,
     packet: Packet,
-    /// The translation of the destination.
+    /// The translation that was applied to the destination, if any.
     nat: Option<Nat>,
     /// The port of the transparent listener.
     tproxy: Option<u16>,
@@ -208,7 +209,7 @@ impl Walk<'_> {
         (Effect::Match { action }, taken)
     }
 
-    /// Applies a target; returns what it does, for people, and where traversal continues.
+    /// Applies a target; returns a description of its effect for the user, and the place at which traversal continues.
     fn apply(&mut self, target: &Target) -> (String, Taken) {
         match target {
             Target::Accept => ("ends this table: accepted".to_owned(), Taken::Accept),
@@ -236,20 +237,25 @@ impl Walk<'_> {
                 self.packet.mark = self.packet.mark & !mask ^ value;
                 (format!("sets the packet's mark to {}", self.packet.mark), Taken::Next)
             }
-            Target::SaveMark => {
-                self.packet.ct_mark = self.packet.mark;
-                (format!("sets the connection's mark to {}", self.packet.mark), Taken::Next)
+            Target::SetConnMark { value, mask } => self.set_conn_mark(self.packet.ct_mark & !mask ^ value),
+            Target::SaveMark { packet_mask, ct_mask } => {
+                self.set_conn_mark(self.packet.ct_mark & !ct_mask ^ (self.packet.mark & packet_mask))
             }
-            Target::RestoreMark => {
-                self.packet.mark = self.packet.ct_mark;
+            Target::RestoreMark { packet_mask, ct_mask } => {
+                self.packet.mark = self.packet.mark & !packet_mask ^ (self.packet.ct_mark & ct_mask);
                 (format!("sets the packet's mark to {}, the connection's", self.packet.mark), Taken::Next)
             }
             Target::Continue | Target::Unknown(_) => ("continues with the next rule".to_owned(), Taken::Next),
         }
     }
 
-    /// The address to which `REDIRECT` sends: loopback for packets of the pod, else the address of the interface, for
-    /// which the destination stands, because the packet arrived for it.
+    fn set_conn_mark(&mut self, mark: u32) -> (String, Taken) {
+        self.packet.ct_mark = mark;
+        (format!("sets the connection's mark to {mark}"), Taken::Next)
+    }
+
+    /// The address to which `REDIRECT` sends: loopback for packets of the pod, else the address of the receiving
+    /// interface. The packet's destination is taken for that address, because the packet arrived there.
     fn own_address(&self) -> IpAddr {
         match (self.packet.owner, self.packet.destination.ip()) {
             (None, ip) => ip,
@@ -259,7 +265,7 @@ impl Walk<'_> {
     }
 }
 
-/// Where traversal continues after a rule.
+/// The place at which traversal continues after a rule.
 enum Taken {
     Next,
     Return,
@@ -269,105 +275,4 @@ enum Taken {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rules::Proto;
-
-    fn outbound(to: &str, uid: u32) -> Connection {
-        let source = SocketAddr::new(Ipv4Addr::new(10, 0, 0, 2).into(), 40000);
-        let direction = Direction::Outbound { interface: "eth0".to_owned(), uid, gid: uid };
-        Connection { direction, protocol: Proto::Tcp, source, destination: to.parse().unwrap() }
-    }
-
-    fn inbound(to: &str) -> Connection {
-        let direction = Direction::Inbound { interface: "eth0".to_owned() };
-        Connection { direction, ..outbound(to, 0) }
-    }
-
-    fn walked(rules: &str, connection: &Connection) -> Trace {
-        trace(&Ruleset::parse(rules).unwrap(), connection)
-    }
-
-    /// The path as `table/chain/number` of matching rules.
-    fn path(trace: &Trace) -> Vec<String> {
-        let matching = trace.hops.iter().filter(|hop| matches!(hop.effect, Effect::Match { .. }));
-        matching.map(|hop| format!("{}/{}/{}", hop.table, hop.chain, hop.number.unwrap_or(0))).collect()
-    }
-
-    const NAT: &str = "*nat\n:OUTPUT ACCEPT [0:0]\n:OWN - [0:0]\n-A OUTPUT -p tcp -j OWN\n\
-                       -A OWN -m owner --uid-owner 1337 -j RETURN\n-A OWN -p tcp -j REDIRECT --to-ports 15001\nCOMMIT\n";
-
-    #[test]
-    fn the_first_matching_rule_of_a_chain_applies() {
-        let redirected = walked(NAT, &outbound("10.1.1.1:80", 1000));
-        assert_eq!(redirected.verdict, Verdict::Redirected { port: 15001 });
-        assert_eq!(path(&redirected), ["nat/OUTPUT/1", "nat/OWN/2"]);
-        let of_proxy = walked(NAT, &outbound("10.1.1.1:80", 1337));
-        assert_eq!(of_proxy.verdict, Verdict::Direct);
-        assert_eq!(path(&of_proxy), ["nat/OUTPUT/1", "nat/OWN/1"]);
-    }
-
-    #[test]
-    fn a_chain_returns_to_the_caller_after_a_jump_and_to_its_caller_after_a_goto() {
-        let rules = |how: &str| {
-            format!(
-                "*nat\n:A - [0:0]\n-A OUTPUT {how} A\n-A OUTPUT -p tcp -j REDIRECT --to-ports 1\n-A A -j RETURN\nCOMMIT"
-            )
-        };
-        assert_eq!(walked(&rules("-j"), &outbound("10.1.1.1:80", 1)).verdict, Verdict::Redirected { port: 1 });
-        assert_eq!(walked(&rules("-g"), &outbound("10.1.1.1:80", 1)).verdict, Verdict::Direct);
-    }
-
-    #[test]
-    fn an_unknown_condition_makes_the_verdict_undetermined_only_where_it_decides() {
-        let rules = "*filter\n-A OUTPUT -d 10.9.0.0/16 -m set --match-set x dst -j DROP\nCOMMIT";
-        assert_eq!(walked(rules, &outbound("10.1.1.1:80", 1)).verdict, Verdict::Direct);
-        let undetermined = walked(rules, &outbound("10.9.1.1:80", 1));
-        assert_eq!(undetermined.verdict, Verdict::Undetermined);
-        let last = undetermined.hops.last().unwrap();
-        assert_eq!(last.effect, Effect::Undetermined { condition: "--match-set x dst".to_owned() });
-        let logged =
-            "*filter\n-A OUTPUT -m limit --limit 5/min -j LOG --log-prefix \"a -j b\"\n-A OUTPUT -j DROP\nCOMMIT";
-        assert_eq!(walked(logged, &outbound("10.9.1.1:80", 1)).verdict, Verdict::Dropped);
-    }
-
-    #[test]
-    fn policies_and_filter_rules_drop() {
-        let policy =
-            walked("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 80 -j ACCEPT\nCOMMIT", &inbound("10.0.0.2:81"));
-        assert_eq!((policy.verdict, policy.hops.last().unwrap().number), (Verdict::Dropped, None));
-        let accepted =
-            walked("*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 80 -j ACCEPT\nCOMMIT", &inbound("10.0.0.2:80"));
-        assert_eq!(accepted.verdict, Verdict::Direct);
-        assert_eq!(
-            walked("*filter\n-A OUTPUT -j REJECT\nCOMMIT", &outbound("10.1.1.1:80", 1)).verdict,
-            Verdict::Dropped
-        );
-    }
-
-    #[test]
-    fn marks_are_set_and_compared_under_their_masks() {
-        let rules = "*mangle\n-A OUTPUT -j MARK --set-xmark 0x539/0xfff\n-A OUTPUT -m mark --mark 0x539/0xff -j DROP\n\
-                     -A OUTPUT -m mark ! --mark 0x539/0xfff -j DROP\n-A OUTPUT -j CONNMARK --save-mark\n\
-                     -A OUTPUT -m connmark --mark 0x539 -j ACCEPT\n-A OUTPUT -j DROP\nCOMMIT";
-        assert_eq!(walked(rules, &outbound("10.1.1.1:80", 1)).verdict, Verdict::Direct);
-    }
-
-    #[test]
-    fn chains_that_call_each_other_end() {
-        let rules = "*nat\n:A - [0:0]\n:B - [0:0]\n-A OUTPUT -j A\n-A A -j B\n-A B -j A\nCOMMIT";
-        assert_eq!(walked(rules, &outbound("10.1.1.1:80", 1)).verdict, Verdict::Undetermined);
-    }
-
-    #[test]
-    fn other_translations_are_reported_as_such() {
-        let to = |rule: &str| walked(&format!("*nat\n-A PREROUTING {rule}\nCOMMIT"), &inbound("10.0.0.2:80")).verdict;
-        assert_eq!(
-            to("-p tcp -j DNAT --to-destination 10.0.0.9:81"),
-            Verdict::Rewritten { to: "10.0.0.9:81".parse().unwrap() }
-        );
-        assert_eq!(to("-p udp -j DNAT --to-destination 10.0.0.9:81"), Verdict::Direct);
-        assert_eq!(to("-j DNAT --to-destination 10.0.0.1-10.0.0.9"), Verdict::Undetermined);
-        assert_eq!(to("-p tcp -j REDIRECT"), Verdict::Redirected { port: 80 });
-    }
-}
+mod tests;

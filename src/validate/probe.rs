@@ -23,7 +23,7 @@ use crate::rules::Family;
 /// Time limit of one attempt, and the pause before the next.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest usable time limit; clocks overflow beyond.
+/// The longest time limit; a longer one is shortened, because adding it to the clock's time could overflow.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Probes a family until redirection is proven or the time limit passes.
@@ -55,7 +55,8 @@ pub(super) fn family(probe: &Probe, family: Family) -> FamilyReport {
     }
 }
 
-/// Makes one connection, with a token that only this attempt knows.
+/// Makes one connection and sends a random token over it, by which the listener recognises the connection of this
+/// attempt.
 fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until: Instant) -> Result<Outcome, Reason> {
     let mut client = dial(family, target, until)?;
     let unreachable = |error: std::io::Error| Reason::Unreachable { target, source: errno(&error) };
@@ -76,7 +77,7 @@ fn attempt(listeners: &[TcpListener], family: Family, target: SocketAddr, until:
     Err(Reason::WrongListener { target })
 }
 
-/// Connects from loopback.
+/// Connects to `target` from a loopback address.
 fn dial(family: Family, target: SocketAddr, until: Instant) -> Result<TcpStream, Reason> {
     let unreachable = |source| Reason::Unreachable { target, source };
     let socket = tcp(family).map_err(unreachable)?;

@@ -51,7 +51,7 @@ pub enum Reason {
         /// The original destination according to the kernel.
         original: Option<SocketAddr>,
     },
-    /// The connection could not be attempted.
+    /// No connection was made, for another reason, such as a missing route.
     Unreachable { target: SocketAddr, source: Errno },
     /// The probe panicked.
     Panicked,
@@ -88,7 +88,8 @@ impl fmt::Display for Report {
     }
 }
 
-/// Contains the strings that people search logs for: the settings that make the repair controller replace such a pod.
+/// The advice after a failed validation. It contains the strings that people search logs for, such as the settings that
+/// make the repair controller replace such a pod.
 const ADVICE: &str = "\
 With Istio CNI this happens to a pod that started before its node had the plugin.
 With cni.repair.deletePods=true (or cni.repair.repairPods=true) the repair controller takes care of this pod.
@@ -124,7 +125,8 @@ impl fmt::Display for Reason {
             Self::NoListener => f.write_str("no listener could be opened"),
             Self::Refused { target } => write!(
                 f,
-                "a connection to {target} was refused: there are no rules, or this is not the user that they name as the proxy's"
+                "a connection to {target} was refused: there are no rules, or this process does not run as the user \
+                 that they name as the proxy's"
             ),
             Self::TimedOut { target } => write!(f, "a connection to {target} timed out: it was dropped on its way"),
             Self::WrongListener { target } => write!(

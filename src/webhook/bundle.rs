@@ -1,6 +1,7 @@
-//! The caBundle of MutatingWebhookConfigurations: verification of the server's certificate by it, and its patch.
+//! The caBundles of MutatingWebhookConfigurations: checks whether they verify the server's certificate, and creates the
+//! patches of those that do not.
 //!
-//! `present` calls it, which watches and patches. Pure.
+//! `present` calls this module, watches the configurations and sends the patches. This module does no I/O.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::identity::{self, Identity};
 
-/// The selection of configurations, and of their webhooks, that refer to this server.
+/// Selects the webhook configurations, and the webhooks in them, that refer to this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
-    /// The configuration's name; empty: the labels select.
+    /// The configuration's name. If it is empty, `labels` selects the configurations.
     pub name: String,
-    /// A label selector, such as `istio.io/rev=default`; used without a name.
+    /// A label selector, such as `istio.io/rev=default`, which applies if `name` is empty.
     pub labels: String,
     /// The suffix of the webhooks' names.
     pub webhook: String,
@@ -31,11 +32,11 @@ pub(super) struct Hook {
     configuration: String,
     /// The configuration's resourceVersion, which a patch tests.
     version: String,
-    /// The index in the configuration.
+    /// The webhook's index in the configuration.
     index: usize,
     /// The webhook's name.
     name: String,
-    /// The server name by which the API server connects.
+    /// The host to which the API server connects, for which the certificate must be valid.
     server: String,
     /// The caBundle in PEM.
     bundle: Vec<u8>,
@@ -45,12 +46,12 @@ pub(super) struct Hook {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BundlePatch {
     pub(super) configuration: String,
-    /// JSON patch, which fails for a configuration that has changed since.
+    /// The JSON patch, which fails if the configuration has changed since it was read.
     pub(super) patch: Value,
 }
 
 impl Selection {
-    /// Whether it selects anything.
+    /// Whether a name or a label selector is set.
     pub(super) fn is_some(&self) -> bool {
         !(self.name.is_empty() && self.labels.is_empty())
     }
@@ -65,7 +66,7 @@ impl Selection {
         all.into_iter().flat_map(of).collect()
     }
 
-    /// Describes that the selection is empty.
+    /// Returns the message that no webhook matches the selection.
     pub(super) fn describe_absence(&self) -> String {
         format!("there is no MutatingWebhookConfiguration {self} with a webhook whose name ends with {}", self.webhook)
     }
@@ -111,8 +112,10 @@ pub(super) fn is_trusted(identity: &Identity, hooks: &[Hook], now: UnixTime) -> 
     hooks.iter().any(|hook| identity.trusted(&hook.bundle, &hook.server, now).is_ok())
 }
 
-/// Returns patches for webhooks whose bundle does not verify `identity`; with `fresh`, because the authorities are new, for all with
-/// another bundle. Without `fresh`, a bundle with further authorities stays: another replica may have a newer certificate.
+/// Returns patches that write the authorities of `identity` into all caBundles that do not verify it. If `fresh` is
+/// set, also replaces caBundles that verify `identity` but differ from its authorities; the caller sets it for new
+/// authorities that were read from files. Without `fresh`, such a caBundle stays, because it may contain the
+/// authorities of a newer certificate of another replica.
 pub(super) fn patches(identity: &Identity, hooks: &[Hook], fresh: bool, now: UnixTime) -> Vec<BundlePatch> {
     let authorities = identity.authorities().as_bytes();
     let wrong = |hook: &&Hook| {

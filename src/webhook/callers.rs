@@ -1,4 +1,5 @@
-//! Authentication of callers by client certificates of the authorities in a file, which is read again when it changes.
+//! Authenticates the webhook's clients by certificates that the authorities in a file have signed. The file is read
+//! again when it changes.
 //!
 //! `server` starts [`watch`] as a task. Without a file, callers need no certificate.
 
@@ -16,7 +17,7 @@ use crate::serve::watch::Watch;
 
 /// The size limit of the file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The polling interval of the file without events.
+/// The interval at which the file is read if no event reports a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay after an event, because a mounted volume changes in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -25,24 +26,24 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("the authorities of callers, {}, cannot be read: {cause}", path.display())]
+    #[error("the CA certificates for callers (--clientCAFile), {}, cannot be read: {cause}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: std::io::Error,
     },
     /// The file contains no certificate, or an invalid one.
-    #[error("the authorities of callers, {}, are invalid: {why}", path.display())]
+    #[error("the CA certificates for callers (--clientCAFile), {}, are invalid: {why}", path.display())]
     Authorities {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// Reads the file and makes TLS require certificates of its authorities.
+/// Reads the file and makes TLS require client certificates that are signed by its authorities.
 ///
 /// # Errors
 /// The file is unreadable or invalid; the previous authorities stay in effect.
@@ -64,7 +65,7 @@ pub(super) async fn watch(path: Option<PathBuf>, tls: Tls) {
     loop {
         watch.renew();
         if let Err(error) = load(&path, &tls) {
-            tracing::warn!("{error}; those that were read before count");
+            tracing::warn!("{error}; those that were read before stay in use");
         }
         watch.changed(RESYNC_INTERVAL).await;
         sleep(DEBOUNCE).await;

@@ -1,6 +1,7 @@
-//! Obtains the newest certificate: read from files whenever they change, or issued and renewed.
+//! Obtains the server's newest certificate: reads it from files whenever they change, or issues and renews it.
 //!
-//! `server` starts [`watch`] as a task; `present` presents the certificate. If the newest one is invalid, the former one stays.
+//! `server` starts [`watch`] as a task; `present` presents the certificate to API servers. If a new certificate is
+//! invalid, the former one stays in use.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,22 +16,28 @@ use rustls::pki_types::UnixTime;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
+use super::activity::Reload;
 use super::files::CertificateFiles;
 use super::identity::{self, Identity};
 use super::issue::{Issued, Lifetime};
-use super::metrics::{Metrics, Reload};
+use super::metrics::Metrics;
 use super::store::{self, CertificateStore};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
-/// The readiness part of this module.
+/// The name under which this module reports its readiness.
 pub(super) const PART: &str = "certificate";
-/// The polling interval of files without events.
+/// The interval at which files are read if no event reports a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay after an event, because files change one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The delay after a failed attempt.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The number of attempts to store a certificate. An attempt fails if another replica writes to the store at the same
+/// time; after the last attempt, this failure is an error.
+const ATTEMPTS: u32 = 5;
+/// The pause after an attempt that failed because another replica wrote to the store.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The source of the server's certificate.
 pub enum Certificates {
@@ -52,13 +59,13 @@ pub enum Certificates {
 pub(super) enum Error {
     #[error(transparent)]
     Store(#[from] store::Error),
-    #[error("no certificate can be made: {0}")]
+    #[error("the webhook's certificate cannot be created: {0}")]
     Issue(rcgen::Error),
     #[error("the stored certificate is invalid: {0}")]
     Identity(identity::Error),
 }
 
-/// The newest certificate.
+/// The channel through which `watch` publishes the newest certificate.
 pub(super) type Newest = watch::Sender<Option<Arc<Identity>>>;
 
 /// Keeps `newest` current. Never returns.
@@ -83,7 +90,9 @@ impl Publisher {
     fn publish(&mut self, found: Result<Identity, String>) {
         match found {
             Ok(identity) => {
-                self.error = None;
+                if self.error.take().is_some() {
+                    self.metrics.activity().recovered(Reload::Certificate);
+                }
                 self.readiness.ready(PART);
                 let is_new = |known: &mut Option<Arc<Identity>>| {
                     let new = known.as_ref().is_none_or(|known| !known.is_same(&identity));
@@ -93,13 +102,13 @@ impl Publisher {
                     new
                 };
                 if self.newest.send_if_modified(is_new) {
-                    self.metrics.reloaded(Reload::Certificate, true);
+                    self.metrics.reloaded(Reload::Certificate, None);
                     tracing::info!("there is a new certificate");
                 }
             }
             Err(error) if self.error.as_ref() == Some(&error) => {}
             Err(error) => {
-                self.metrics.reloaded(Reload::Certificate, false);
+                self.metrics.reloaded(Reload::Certificate, Some(&error));
                 tracing::warn!("{error}");
                 if self.newest.borrow().is_none() {
                     self.readiness.missing(PART, error.clone());
@@ -135,14 +144,14 @@ async fn issued(store: &CertificateStore, names: &[String], lifetime: Lifetime, 
     tokio::join!(looking, listen(store, &changed));
 }
 
-/// The step from the stored certificate to one that lasts.
+/// The next step towards a certificate that is stored and does not expire soon.
 pub(super) enum Step {
     Use(Identity),
-    /// Store this certificate first.
+    /// No usable certificate is stored: store this new one before it is used.
     Store(Issued),
 }
 
-/// Decides about the stored certificate.
+/// Decides whether the stored certificate can be used or a new one must be stored.
 pub(super) fn next(
     stored: Option<&Issued>,
     names: &[String],
@@ -159,22 +168,33 @@ pub(super) fn next(
 }
 
 /// Returns the stored certificate, or a new one if it is absent or must be renewed.
+///
+/// # Errors
+/// No certificate can be issued or parsed, the store cannot be read or written, or all [`ATTEMPTS`] have conflicted
+/// with writes of other replicas.
 async fn current(store: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
-    loop {
-        let found = store.load().await?;
-        let new = match next(found.issued.as_ref(), names, lifetime, UnixTime::now())? {
-            Step::Use(identity) => return Ok(identity),
-            Step::Store(new) => new,
-        };
-        match store.save(&new, found).await {
-            Ok(()) => return new.identity().map_err(Error::Identity),
-            Err(store::Error::Conflict) => tracing::debug!("another replica has made a certificate"),
-            Err(error) => return Err(error.into()),
+    for _ in 1..ATTEMPTS {
+        match attempt(store, names, lifetime).await {
+            Err(Error::Store(store::Error::Conflict)) => tracing::debug!("another replica has made a certificate"),
+            result => return result,
+        }
+        sleep(CONFLICT_PAUSE).await;
+    }
+    attempt(store, names, lifetime).await
+}
+
+async fn attempt(store: &CertificateStore, names: &[String], lifetime: Lifetime) -> Result<Identity, Error> {
+    let found = store.load().await?;
+    match next(found.issued.as_ref(), names, lifetime, UnixTime::now())? {
+        Step::Use(identity) => Ok(identity),
+        Step::Store(new) => {
+            store.save(&new, found).await?;
+            new.identity().map_err(Error::Identity)
         }
     }
 }
 
-/// Notifies `changed` when a replica writes the Secret. A directory is only polled.
+/// Notifies `changed` when the Secret is written or deleted. Returns at once for a directory, which is only polled.
 async fn listen(store: &CertificateStore, changed: &Notify) {
     let CertificateStore::Secret { client, namespace, name } = store else { return };
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));

@@ -1,7 +1,9 @@
-//! The cluster state on which injections depend: support of native sidecars by nodes, ProxyConfigs, annotations of namespaces.
+//! The cluster state on which injections depend: support of native sidecars by nodes, ProxyConfigs, annotations of
+//! namespaces.
 //!
-//! The binary starts [`watch`] as a task; `istio` reads the state. The server is not ready before each resource was listed once, so
-//! that pods get the same sidecars right after a restart. A resource that the cluster lacks is an empty list.
+//! The binary starts [`watch`] as a task; `istio` reads the state. The server becomes ready after each resource has
+//! been listed once, so that pods get the same sidecars before and after a restart. A resource that the cluster does
+//! not define counts as an empty list.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -55,7 +57,7 @@ struct State {
 pub(super) struct WatchCache<T> {
     /// The values by namespace and name; `None` before the first list.
     pub(super) values: Option<BTreeMap<(String, String), T>>,
-    /// An incomplete list, which takes effect when it is complete.
+    /// The values of a list that is being received, which replace `values` when the list is complete.
     listing: BTreeMap<(String, String), T>,
 }
 
@@ -93,12 +95,13 @@ impl ClusterState {
         self.read(|state| match state.native {
             Native::On => true,
             Native::Off => false,
-            // Before the first list, a node may be old.
+            // Before nodes are listed, a node may be too old for native sidecars, so sidecars are not native.
             Native::Auto => state.nodes.values.is_some() && state.nodes.iter().all(|(_, native)| *native),
         })
     }
 
-    /// Whether a pod's sidecar is native: by its node if that is known, else by all nodes.
+    /// Whether a pod's sidecar is native. With [`Native::Auto`], this depends on the pod's node if the node is known,
+    /// and otherwise on all nodes.
     pub fn native_sidecars_of(&self, node: Option<&str>) -> bool {
         let own = |node: &str| {
             self.read(|state| {
@@ -136,8 +139,8 @@ pub fn is_native(version: &str) -> bool {
     }
 }
 
-/// Keeps the state current. Never returns. `namespaces`: whether to watch their annotations. The call makes `readiness` report each
-/// watched resource as missing until it was listed.
+/// Keeps the state current. Never returns. `namespaces`: whether to watch the annotations of namespaces. The call makes
+/// `readiness` report each watched resource as missing until it has been listed.
 pub fn watch(
     client: Client,
     cluster_state: ClusterState,
@@ -205,7 +208,7 @@ impl WatchedResource {
     }
 }
 
-/// Whether the cluster lacks the resource.
+/// Whether the error is that the cluster does not define the resource (404).
 pub(super) fn is_absent(error: &watcher::Error) -> bool {
     let watcher::Error::InitialListFailed(kube::Error::Api(status)) = error else { return false };
     status.code == 404
@@ -225,7 +228,7 @@ pub(super) async fn watch_list<K>(
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => learn(event),
-            // A cluster may lack Istio's resources, so only the first error is a warning.
+            // A cluster without Istio's CRDs returns an error for each attempt, so only the first error is a warning.
             Err(error) if !warned => {
                 warned = true;
                 tracing::warn!(%error, "{what} cannot be watched");

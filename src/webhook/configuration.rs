@@ -1,6 +1,8 @@
-//! The injection's configuration: read from files or ConfigMaps whenever they change. An invalid one has no effect.
+//! Reads the injection's configuration from files or ConfigMaps whenever they change. If a new configuration is
+//! invalid, the former one stays in effect.
 //!
-//! `server` starts [`watch`] as a task. A [`Build`] makes a profile of the texts.
+//! `server` starts [`watch`] as a task. A [`Build`] function makes a [`Profile`], which decides about reviews, from the
+//! texts of the configuration.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,24 +19,25 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::time::sleep;
 
+use super::activity::Reload;
 use super::files::{parent, read_at_most};
-use super::metrics::{Metrics, Reload};
+use super::metrics::Metrics;
 use super::review::{AdmissionOutcome, Profile, Review};
 use crate::serve::health::Readiness;
 use crate::serve::watch::Watch;
 
-/// The readiness part of this module.
+/// The name under which this module reports its readiness.
 pub(super) const PART: &str = "configuration";
 /// The size limit of a file in bytes.
 const MAX_SIZE: u64 = 6 << 20;
-/// The polling interval of files without events.
+/// The interval at which files are read if no event reports a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The polling interval of unreadable files.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay after an event, because files change one after another.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// The texts of the injection's configuration; an absent text leaves the defaults.
+/// The texts of the injection's configuration; the defaults apply instead of an absent text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     /// Policy and templates.
@@ -45,7 +48,7 @@ pub struct Texts {
     pub mesh: Option<String>,
 }
 
-/// Makes a profile of texts, or returns the error for the log.
+/// A function that makes a profile from the texts, or returns the error for the log.
 pub type Build = Arc<dyn Fn(&Texts) -> Result<Box<dyn Profile>, String> + Send + Sync>;
 
 /// The source of the texts.
@@ -54,18 +57,18 @@ pub enum Source {
     Default,
     /// Files, such as mounted ConfigMaps.
     Files {
-        /// See [`Texts`].
+        /// The file of policy and templates.
         config: PathBuf,
-        /// Optional.
+        /// The file of the templates' `.Values`; optional.
         values: PathBuf,
-        /// Optional.
+        /// The file of the mesh configuration; optional.
         mesh: PathBuf,
     },
     /// ConfigMaps, by the keys `config`, `values` and `mesh`.
     ConfigMaps {
-        /// The client of their API server.
+        /// The client of the API server that has the ConfigMaps.
         client: Client,
-        /// Their namespace.
+        /// The namespace of the ConfigMaps.
         namespace: String,
         /// The name of the ConfigMap with `config` and `values`.
         injection: String,
@@ -95,7 +98,7 @@ pub(super) struct Loader {
     pub(super) configured: Configured,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
-    /// The texts of the last attempt, which is not repeated.
+    /// The texts of the last attempt. The same texts are not loaded again.
     pub(super) last: Option<Result<Texts, String>>,
 }
 
@@ -107,13 +110,13 @@ impl Loader {
         match texts.clone().and_then(|texts| (self.build)(&texts)) {
             Ok(profile) => {
                 self.configured.0.store(Some(Arc::new(profile)));
-                self.metrics.reloaded(Reload::Configuration, true);
+                self.metrics.reloaded(Reload::Configuration, None);
                 self.readiness.ready(PART);
                 tracing::info!("the configuration is loaded");
             }
             Err(why) => {
                 let first = self.configured.0.load().is_none();
-                self.metrics.reloaded(Reload::Configuration, false);
+                self.metrics.reloaded(Reload::Configuration, Some(&why));
                 tracing::error!(
                     "the configuration is invalid{}: {why}",
                     if first { "" } else { " and the former is kept" }
@@ -179,7 +182,8 @@ async fn from_maps(maps: &Api<ConfigMap>, [injection, mesh]: [&str; 2], mut opti
             }
         }
         if known.are_listed([injection, mesh]) {
-            // A deleted ConfigMap is not replaced with the defaults.
+            // The defaults apply only until the ConfigMap first exists. After its deletion, the last configuration
+            // stays in effect.
             optional &= !known.found.contains_key(injection);
             if optional {
                 loader.load(Ok(Texts::default()));

@@ -15,6 +15,7 @@ pub use watch::{TrustFiles, watch_mesh};
 use std::sync::Arc;
 
 use super::endpoint::Route;
+use super::patch;
 use super::review::{AdmissionOutcome, Profile, Review, Verdict};
 use crate::inject::dapr::{self, Decision, Request, Settings, User};
 
@@ -47,7 +48,8 @@ impl Profile for Dapr {
     }
 }
 
-/// Converts the outcome. The reason of an injection includes its warnings, so that they are in the log and the audit log.
+/// Converts an outcome of Dapr's injection to one of the webhook. The reason of an injection includes its warnings, so
+/// that they are in the log and the audit log.
 fn outcome_of(outcome: &dapr::InjectionOutcome) -> AdmissionOutcome {
     let rule = outcome.decision.reason();
     let mut reason = outcome.decision.to_string();
@@ -57,9 +59,9 @@ fn outcome_of(outcome: &dapr::InjectionOutcome) -> AdmissionOutcome {
     let verdict = match &outcome.decision {
         Decision::Skip(_) => Verdict::Skip,
         Decision::Refuse(_) => Verdict::Refuse,
-        Decision::Inject { .. } => match serde_json::to_vec(&outcome.patch) {
-            Ok(patch) => Verdict::Patch(patch),
-            Err(error) => return AdmissionOutcome::refused("error", format!("the patch cannot be written: {error}")),
+        Decision::Inject { .. } => match patch::written(&outcome.patch) {
+            Ok(patch) => patch,
+            Err(refusal) => return *refusal,
         },
     };
     AdmissionOutcome { verdict, rule, reason, warnings: outcome.warnings.clone() }

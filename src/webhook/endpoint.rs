@@ -1,7 +1,8 @@
-//! The endpoint of reviews: routes, checks of a request, scheduling, and the report of an outcome to log, metrics and Events.
+//! Serves admission reviews: selects the route, checks the request, runs the review on a thread, and reports the
+//! outcome to log, metrics and Events.
 //!
-//! `server` passes it to `serve::http`. It decides nothing about pods.
-#![expect(clippy::disallowed_methods, reason = "measures the time of an answer")]
+//! `server` passes an [`Endpoint`] to `serve::http`. The route's [`Profile`] decides about the pod.
+#![expect(clippy::disallowed_methods, reason = "measures the time of a response")]
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -23,18 +24,20 @@ use super::threads::Threads;
 use super::warnings::clipped;
 use crate::serve::http::{Arrived, Handler, Refusal, Request, Response, busy, content, text};
 
-/// The length limit of a reason in log and answer, in characters: a pod may have annotations of 256 KiB.
+/// The maximum length of a reason in log and response, in characters; longer reasons are cut. A reason may quote an
+/// annotation, and a pod may have annotations of 256 KiB.
 const LONGEST_REASON: usize = 2048;
-/// The time that a review keeps for its work after waiting for a thread; half of its time if that is less.
+/// The time that is reserved for the work on a thread at the end of a review's time limit; at most half of the limit. A
+/// review that still waits for a thread when this time begins is refused.
 const MIN_WORK_TIME: Duration = Duration::from_secs(2);
-/// The rule of refusing a review for which no thread became free in time.
+/// The rule, in log and metrics, of a review that is refused because no thread became free in time.
 const NO_THREAD: &str = "turn";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A path with its profile.
 #[derive(Clone)]
 pub struct Route {
-    /// Such as `/inject`.
+    /// The path, such as `/inject`.
     pub path: &'static str,
     /// Whether the route includes all paths below.
     pub below: bool,
@@ -49,17 +52,17 @@ pub struct Endpoint {
     metrics: Metrics,
     /// The channel for Events about refusals.
     notices: Option<Sender<Notice>>,
-    /// The time limit from a request's arrival to its answer.
+    /// The time limit from a request's arrival to its response.
     time: Duration,
-    /// Permits of concurrent reviews, one per processor, which also bounds their memory.
+    /// The permits of concurrent reviews, one per processor. Their number also bounds the memory of all reviews.
     permits: Arc<Semaphore>,
-    /// As many threads as permits.
+    /// The threads of reviews, one for each permit.
     threads: Arc<Threads>,
 }
 
 impl Endpoint {
-    /// Creates an endpoint for these routes and `/ready`. It answers within `time` of a request's arrival: a review that has no thread
-    /// by then is refused, and a running one is stopped and refused.
+    /// Creates an endpoint for these routes and `/ready`. It responds within `time` of a request's arrival: a review
+    /// that gets no thread in time is refused, and a review that is still running at the end is stopped and refused.
     ///
     /// # Errors
     /// The threads of reviews cannot be created.
@@ -74,9 +77,11 @@ impl Endpoint {
         Self { notices: Some(notices), ..self }
     }
 
-    /// Reviews on one of the [`Threads`], so that the runtime's workers serve connections and probes meanwhile.
+    /// Reviews a request on one of the [`Threads`], so that the runtime's workers can serve connections and probes
+    /// meanwhile.
     async fn review(&self, profile: Arc<dyn Profile>, request: Request) -> Response {
-        // This future is dropped when the connection or the request's time ends.
+        // This future is dropped when the connection or the request's time ends. `StopOnDrop` then also stops the
+        // review on its thread.
         let stop = StopOnDrop(Stop::default());
         let (start_by, end_by) = self.deadlines(&request);
         let Ok(permit) = timeout_at(start_by, Arc::clone(&self.permits).acquire_owned()).await else {
@@ -84,9 +89,9 @@ impl Endpoint {
         };
         let (endpoint, budget) = (self.clone(), Budget::until(Limits::default(), stop.0.clone()));
         let mut work = self.threads.run(move || {
-            let answer = endpoint.reviewed(&*profile, &request, budget);
+            let response = endpoint.reviewed(&*profile, &request, budget);
             drop(permit);
-            answer
+            response
         });
         let done = match timeout_at(end_by, &mut work).await {
             Ok(done) => done,
@@ -96,11 +101,11 @@ impl Endpoint {
             }
         };
         match done {
-            Ok(answer) => content(StatusCode::OK, JSON, answer),
+            Ok(review) => content(StatusCode::OK, JSON, review),
             Err(error) => {
                 self.metrics.failed();
-                tracing::error!(%error, "a review ended without an answer");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "the review ended without an answer\n")
+                tracing::error!(%error, "a review ended without a response");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "the review ended without a response\n")
             }
         }
     }
@@ -108,45 +113,51 @@ impl Endpoint {
     /// Returns the deadlines by which a review must start and end, before the API server's timeout.
     fn deadlines(&self, request: &Request) -> (time::Instant, time::Instant) {
         let arrived = request.extensions().get().map_or_else(time::Instant::now, |Arrived(arrived)| *arrived);
-        // A fifth remains for the connection and the answer.
+        // A fifth of the API server's timeout remains for the connection and the response.
         let waits = path::timeout(request.uri().query()).map_or(self.time, |timeout| timeout.saturating_mul(4) / 5);
         let time = waits.min(self.time);
         (arrived + time - MIN_WORK_TIME.min(time / 2), arrived + time)
     }
 
     fn without_thread(&self, path: &str) -> Response {
-        let why = "other reviews took so long that the time of this one was over before its turn came; ask again";
+        let why = "the time of this review ended while others ran: send the request again";
         tracing::warn!(path, reason = NO_THREAD, "{why}");
         self.metrics.refused(NO_THREAD);
         busy(format!("{why}\n"))
     }
 
-    /// Reviews and returns the answer as text.
+    /// Reviews a request and returns the response as text.
     fn reviewed(&self, profile: &dyn Profile, request: &Request, budget: Budget) -> String {
         let start = Instant::now();
         match Review::within(budget, request.body(), path::variables(request.uri().path())) {
             Ok(review) => {
                 let mut outcome = review.decided_by(profile);
                 outcome.reason = clipped(&outcome.reason, LONGEST_REASON);
-                self.metrics.decided(&outcome, start.elapsed());
-                log(&review, &outcome);
+                let pod = review.subject();
+                self.metrics.decided(&pod, &outcome, start.elapsed());
+                log(&pod, &outcome);
                 if let (Some(notices), Some(notice)) = (&self.notices, events::notice(&review, &outcome)) {
-                    // If the channel is full, many Events already report the same.
+                    // If the channel is full, the notice is dropped: the notices in it are likely to report the same
+                    // problem.
                     let _ = notices.try_send(notice);
                 }
-                review.answer(&outcome)
+                review.response(&outcome)
             }
             Err(unreadable) => {
                 self.metrics.failed();
-                tracing::warn!(error = unreadable.reason(), uid = unreadable.uid, "a request cannot be answered");
-                unreadable.answer()
+                tracing::warn!(
+                    error = unreadable.reason(),
+                    uid = unreadable.uid,
+                    "a request cannot be read as an AdmissionReview"
+                );
+                unreadable.response()
             }
         }
     }
 }
 
 impl Handler for Endpoint {
-    async fn answer(&self, request: Request) -> Response {
+    async fn handle(&self, request: Request) -> Response {
         let path = request.uri().path();
         if path == "/ready" {
             return text(StatusCode::OK, "");
@@ -155,7 +166,7 @@ impl Handler for Endpoint {
             path.strip_prefix(route.path).is_some_and(|rest| rest.is_empty() || (route.below && rest.starts_with('/')))
         };
         let Some(route) = self.routes.iter().find(matches) else {
-            return text(StatusCode::NOT_FOUND, "nothing is injected here\n");
+            return text(StatusCode::NOT_FOUND, "no injection is served at this path\n");
         };
         self.metrics.requested();
         match readable(&request) {
@@ -168,7 +179,8 @@ impl Handler for Endpoint {
     }
 
     fn refused(&self, refusal: &Refusal) {
-        // Requests with other refusals never reach `answer`.
+        // `handle` counts each request that it gets, including those that are refused as late. Requests with other
+        // refusals never reach `handle`, so they are counted here.
         if !matches!(refusal, Refusal::Late(_)) {
             self.metrics.requested();
         }
@@ -176,7 +188,7 @@ impl Handler for Endpoint {
     }
 }
 
-/// Stops a review whose caller no longer waits.
+/// Stops a review when it is dropped, because the client no longer waits for the response.
 struct StopOnDrop(Stop);
 
 impl Drop for StopOnDrop {
@@ -185,10 +197,11 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// Checks that a request has the form of the API server's, and returns the status and text of the refusal otherwise.
+/// Checks that a request has the method, the content type and a body, as API servers send them. Otherwise returns the
+/// status and text of the response.
 fn readable(request: &Request) -> Result<(), (StatusCode, &'static str)> {
     if request.method() != Method::POST {
-        return Err((StatusCode::METHOD_NOT_ALLOWED, "reviews are posted\n"));
+        return Err((StatusCode::METHOD_NOT_ALLOWED, "the method must be POST\n"));
     }
     if request.body().is_empty() {
         return Err((StatusCode::BAD_REQUEST, "no body found\n"));
@@ -199,8 +212,8 @@ fn readable(request: &Request) -> Result<(), (StatusCode, &'static str)> {
     Ok(())
 }
 
-fn log(review: &Review, outcome: &AdmissionOutcome) {
-    let (pod, decision, rule) = (review.subject(), outcome.verdict.as_str(), outcome.rule);
+fn log(pod: &str, outcome: &AdmissionOutcome) {
+    let (decision, rule) = (outcome.verdict.as_str(), outcome.rule);
     match outcome.verdict {
         Verdict::Refuse => tracing::error!(pod, decision, rule, "{}", outcome.reason),
         _ => tracing::info!(pod, decision, rule, "{}", outcome.reason),

@@ -1,7 +1,8 @@
-//! Events on the owners of pods that get no sidecar: an owner's author does not see the answers to reviews of its pods.
+//! Writes Events on the owners of pods that get no sidecar, such as ReplicaSets: the author of an owner does not see
+//! the responses to the reviews of its pods.
 //!
-//! `endpoint` makes a [`Notice`] of an outcome, and `server` starts [`write_events`] as a task. A review never waits for an Event:
-//! a notice for which the channel has no capacity is dropped.
+//! `endpoint` makes a [`Notice`] of an outcome, and `server` starts [`write_events`] as a task. A review never waits
+//! for an Event: a notice for which the channel has no capacity is dropped.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of Events")]
 
 use std::collections::BTreeMap;
@@ -20,9 +21,10 @@ use super::review::{AdmissionOutcome, Review, Verdict};
 
 /// The reporting component of the Events.
 const COMPONENT: &str = "sidecar-injector";
-/// The least interval between two Events on an owner.
+/// The minimum interval between two Events on an owner.
 const EVENT_INTERVAL: Duration = Duration::from_secs(60);
-/// The most owners with an Event within [`EVENT_INTERVAL`].
+/// The maximum number of owners with an Event within [`EVENT_INTERVAL`]. At the limit, no Event is written on other
+/// owners.
 const MAX_OWNERS: usize = 256;
 /// The capacity of the channel.
 const CAPACITY: usize = 64;
@@ -46,7 +48,8 @@ pub(super) fn channel() -> (Sender<Notice>, Receiver<Notice>) {
     mpsc::channel(CAPACITY)
 }
 
-/// Returns the notice for the pod's owner; `None` without an owner, without a refusal or warning, or in a dry run.
+/// Returns the notice for the pod's owner; `None` if the pod has no owner, if it is injected or skipped without a
+/// warning, or in a dry run.
 pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Notice> {
     let (reason, message) = match outcome.verdict {
         Verdict::Refuse => ("SidecarInjectionRefused", outcome.reason.clone()),
@@ -61,13 +64,14 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
     Some(Notice { owner, reason, message: message[..message.floor_char_boundary(LONGEST)].to_owned() })
 }
 
-/// Returns a pod's controller. The pod is not validated yet.
+/// Returns the controller in a pod's owner references. Checks the texts, because the API server has not validated the
+/// pod yet.
 fn owner(pod: &Value, namespace: &str) -> Option<ObjectReference> {
     let references = pod["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|reference| reference["controller"] == true)?;
     let text = |key: &str| controller[key].as_str().filter(|text| (1..=LONGEST_NAME).contains(&text.len()));
     let is_label = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-    // The namespace becomes part of a path.
+    // The namespace becomes part of the path of a request to the API server, so only a valid name is accepted.
     if namespace.is_empty() || namespace.len() > 63 || !is_label(namespace) {
         return None;
     }
@@ -94,10 +98,10 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
         let api = Api::<Event>::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
         match timeout(TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            // Another replica has written it.
+            // Another replica has already created the Event of this minute.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
             Ok(Err(error)) => tracing::warn!(%error, "an Event cannot be written"),
-            Err(_) => tracing::warn!("an Event cannot be written: the API server does not answer"),
+            Err(_) => tracing::warn!("an Event cannot be written: the API server does not respond"),
         }
     }
 }
@@ -107,7 +111,7 @@ pub(super) async fn write_events(client: Option<Client>, mut notices: Receiver<N
 struct Recent(BTreeMap<[String; 3], Instant>);
 
 impl Recent {
-    /// Whether an Event may be written on this owner now.
+    /// Whether an Event may be written on this owner at `now`. If so, the Event counts as written.
     fn admits(&mut self, owner: &ObjectReference, now: Instant) -> bool {
         self.0.retain(|_, last| now.duration_since(*last) < EVENT_INTERVAL);
         let key = [&owner.namespace, &owner.kind, &owner.uid].map(|part| part.clone().unwrap_or_default());
@@ -119,7 +123,7 @@ impl Recent {
     }
 }
 
-/// Makes an Event. All replicas give it the same name in the same minute, so that one of them succeeds.
+/// Makes an Event. All replicas give it the same name in the same minute, so that only one of them can create it.
 fn event(notice: Notice, now: Timestamp, instance: &str) -> Event {
     let Notice { owner, reason, message } = notice;
     let name = owner.name.as_deref().unwrap_or_default();

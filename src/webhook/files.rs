@@ -1,6 +1,6 @@
-//! The files of a certificate that another program maintains.
+//! Reads the files of a certificate that another program maintains.
 //!
-//! `certificates` calls it whenever they may have changed.
+//! `certificates` calls [`CertificateFiles::load`] whenever the files may have changed.
 #![expect(clippy::disallowed_methods, reason = "owns the reading of certificate files")]
 
 use std::fs::File;
@@ -31,15 +31,15 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: io::Error,
     },
     /// The files do not match: while they change, some may be new and some old.
-    #[error("{}, its key and its authority are invalid: {cause}", path.display())]
+    #[error("the certificate {}, its key or its CA certificate is invalid: {cause}", path.display())]
     Identity {
         /// The certificate's file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: identity::Error,
     },
 }
@@ -55,7 +55,7 @@ impl CertificateFiles {
         identity.map_err(|cause| Error::Identity { path: self.certificate.clone(), cause })
     }
 
-    /// The directories to watch.
+    /// Returns the directories of the files, which the caller watches for changes.
     pub fn directories(&self) -> Vec<PathBuf> {
         [&self.certificate, &self.key, &self.authorities].into_iter().map(|path| parent(path)).collect()
     }

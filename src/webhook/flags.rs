@@ -1,4 +1,5 @@
-//! The flags of `sidecar-injector`, named as in Istio's former program, and the settings that they select.
+//! The flags of `sidecar-injector`, with the names of Istio's discontinued program `sidecar-injector`, and the settings
+//! that they select.
 //!
 //! `program` flattens them into the command line.
 
@@ -14,6 +15,7 @@ use super::configuration::Source;
 use super::files::CertificateFiles;
 use super::issue::Lifetime;
 use super::istio;
+use super::report::StatusPage;
 use super::store::CertificateStore;
 use crate::inject::istio::{BuiltIn, Era, Platform};
 use crate::serve::cluster::{self, client};
@@ -25,7 +27,8 @@ const VALUES: &str = "/etc/istio/inject/values";
 /// The mount path of the mesh configuration in Istio's chart.
 const MESH: &str = "/etc/istio/config/mesh";
 
-/// The time within which each API server's watch receives a new caBundle.
+/// The time within which every API server has received a new caBundle through its watch. A certificate that requires
+/// the new caBundle is presented only after this time.
 const SETTLE: Duration = Duration::from_secs(5);
 
 /// Flags of the server.
@@ -35,9 +38,12 @@ pub struct Flags {
     /// Port of the webhook
     #[arg(long, env = "INJECTOR_PORT", default_value_t = 443)]
     port: u16,
-    /// Port of /metrics, /healthz and /readyz
+    /// Port of /metrics, /healthz, /readyz and the status page
     #[arg(long = "monitoringPort", env = "INJECTOR_MONITORING_PORT", default_value_t = 15014)]
     monitoring_port: u16,
+    /// Serve the injector's state on the monitoring port, as /status and /status.json, to everybody who reaches the port
+    #[arg(long = "statusPage", env = "STATUS_PAGE", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    status_page: bool,
     /// kubeconfig of the API server; that of the cluster by default
     #[arg(long, env = "KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
@@ -46,7 +52,7 @@ pub struct Flags {
     namespace: String,
     #[command(flatten)]
     injection: Injection,
-    /// How long requests are still taken after SIGTERM
+    /// Time for which requests are still accepted after SIGTERM
     #[arg(long, env = "INJECTOR_LINGER_SECONDS", value_name = "SECONDS", default_value_t = 5)]
     linger: u64,
     #[command(flatten)]
@@ -74,32 +80,32 @@ struct Injection {
     /// Revision of the control plane that sidecars belong to
     #[arg(long, env = "REVISION", default_value = "default")]
     revision: String,
-    /// Sidecars as init containers that keep running; auto: where every node can
+    /// Sidecars as init containers that keep running; auto: if every node supports them
     #[arg(long = "nativeSidecars", env = "ENABLE_NATIVE_SIDECARS", default_value = "auto")]
     native_sidecars: String,
-    /// `openshift`, or nothing special
+    /// Platform: `openshift`, or empty
     #[arg(long, env = "PLATFORM", default_value = "")]
     platform: String,
-    /// Such as fips-140-3
+    /// Compliance policy, such as fips-140-3
     #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
     compliance_policy: String,
-    /// Release whose rules decide who is injected; that of the configuration's shape by default
+    /// Release of Istio whose injection policy applies; by default the one that the configuration's format implies
     #[arg(long = "era", value_parser = era)]
     release: Option<Era>,
-    /// Image of the proxy in the configuration that is compiled in
+    /// Image of the proxy in the built-in configuration
     #[arg(long = "proxyImage", env = "PROXY_IMAGE")]
     proxy_image: Option<String>,
-    /// Image of istio-validation in the configuration that is compiled in
+    /// Image of istio-validation in the built-in configuration
     #[arg(long = "validationImage", env = "VALIDATION_IMAGE")]
     validation_image: Option<String>,
-    /// host:port of istiod in the configuration that is compiled in, that of the revision by default; empty: no mesh
+    /// host:port of istiod in the built-in configuration, by default that of the revision; empty: no mesh
     #[arg(long = "discoveryAddress", env = "DISCOVERY_ADDRESS")]
     discovery_address: Option<String>,
 }
 
 /// Parses a release, such as `1.8`.
 fn era(release: &str) -> Result<Era, String> {
-    let wrong = || format!("{release:?} is no release of Istio, such as 1.8");
+    let wrong = || format!("{release:?} is not a release of Istio, such as 1.8");
     let (major, minor) = release.split_once('.').ok_or_else(wrong)?;
     match (major.parse::<u32>().map_err(|_| wrong())?, minor.parse::<u32>().map_err(|_| wrong())?) {
         (0, _) | (1, 0) => Ok(Era::V0_8),
@@ -113,10 +119,10 @@ fn era(release: &str) -> Result<Era, String> {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Configuration")]
 struct Configuration {
-    /// File of policy and templates; the configuration that is compiled in where neither it nor a ConfigMap is there
+    /// File of policy and templates; without it and without a ConfigMap, the built-in configuration is used
     #[arg(long = "injectConfig")]
     inject_config: Option<PathBuf>,
-    /// File of the values that templates use
+    /// File of the templates' values
     #[arg(long = "injectValues", default_value = VALUES)]
     inject_values: PathBuf,
     /// File of the mesh's configuration
@@ -128,8 +134,8 @@ struct Configuration {
     /// ConfigMap of the mesh's configuration, with key mesh
     #[arg(long = "meshConfigMapName", env = "SHARED_MESH_CONFIG", default_value = "istio")]
     mesh_config_map: String,
-    /// Namespace of istiod, whose ConfigMaps istio-sidecar-injector and istio are watched where no other configuration is
-    /// named, and the configuration that is compiled in counts until the former is there
+    /// Namespace of istiod, whose ConfigMaps istio-sidecar-injector and istio are watched if no other configuration is
+    /// given; the built-in configuration is used until istio-sidecar-injector exists
     #[arg(long = "istioNamespace", env = "ISTIO_NAMESPACE")]
     istio_namespace: Option<String>,
 }
@@ -140,29 +146,29 @@ struct Certificate {
     /// File of the certificate
     #[arg(long = "tlsCertFile", default_value = "/etc/istio/certs/cert-chain.pem")]
     tls_cert_file: PathBuf,
-    /// File of its key
+    /// File of the certificate's key
     #[arg(long = "tlsKeyFile", default_value = "/etc/istio/certs/key.pem")]
     tls_key_file: PathBuf,
-    /// File of the authority, which becomes the caBundle
+    /// File of the CA, which becomes the caBundle
     #[arg(long = "caCertFile", default_value = "/etc/istio/certs/root-cert.pem")]
     ca_cert_file: PathBuf,
-    /// File of the authorities whose certificates callers must present, as API servers do that are configured to; those of the
-    /// API servers alone, for whoever has one may ask. Without it, whoever reaches the port may ask
+    /// File of the CAs that must have signed the client certificates of callers. API servers present one if configured to.
+    /// The CAs should sign for API servers only. Without this file every client that reaches the port is served
     #[arg(long = "clientCAFile", env = "INJECTOR_CLIENT_CA_FILE")]
     client_ca_file: Option<PathBuf>,
-    /// Make and renew a certificate of its own instead of reading files
+    /// Issue and renew a certificate instead of reading files
     #[arg(long = "selfSigned", env = "INJECTOR_SELF_SIGNED", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     self_signed: bool,
-    /// Secret that keeps it
+    /// Secret that stores the issued certificate
     #[arg(long = "selfSignedSecret", default_value = "sidecar-injector-certificate")]
     self_signed_secret: String,
-    /// Directory that keeps it instead of the Secret
+    /// Directory that stores the issued certificate instead of the Secret
     #[arg(long = "selfSignedDirectory")]
     self_signed_directory: Option<PathBuf>,
-    /// How long it is good for; it is renewed when a third of it is left
+    /// Lifetime of the issued certificate; it is renewed when a third of it remains
     #[arg(long = "selfSignedDays", value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     self_signed_days: u32,
-    /// Service by which the API server connects
+    /// Service through which the API server connects
     #[arg(long = "serviceName", env = "INJECTOR_SERVICE", default_value = "istio-sidecar-injector")]
     service_name: String,
 }
@@ -170,7 +176,7 @@ struct Certificate {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Webhook configuration")]
 struct Webhook {
-    /// MutatingWebhookConfiguration whose caBundle is kept right, or several: that of a revision and those of its tags
+    /// MutatingWebhookConfiguration whose caBundle is managed, or several: that of a revision and those of its tags
     #[arg(
         long = "webhookConfigName",
         env = "INJECTION_WEBHOOK_CONFIG_NAME",
@@ -178,19 +184,20 @@ struct Webhook {
         value_delimiter = ','
     )]
     webhook_config_name: Vec<String>,
-    /// Label selector for those configurations, where there is no name
+    /// Label selector for these configurations, if no name is given
     #[arg(long = "webhookConfigSelector", default_value = "")]
     webhook_config_selector: String,
-    /// What the names of its webhooks end with
+    /// Suffix of the names of the configuration's webhooks
     #[arg(long = "webhookName", default_value = "sidecar-injector.istio.io")]
     webhook_name: String,
-    /// Keep the caBundle right
+    /// Manage the caBundle
     #[arg(long = "reconcileWebhookConfig", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     reconcile_webhook_config: bool,
 }
 
 impl Webhook {
-    /// Returns a selection per name, because each configuration may need a permission of its own.
+    /// Returns one selection for each name. Each selection is watched and patched on its own, because a role may permit
+    /// only configurations of certain names.
     fn selections(&self) -> impl Iterator<Item = Selection> {
         let Self { webhook_config_name, webhook_config_selector: labels, webhook_name: webhook, .. } = self;
         let of = |name: &String| Selection { name: name.clone(), labels: labels.clone(), webhook: webhook.clone() };
@@ -206,41 +213,47 @@ impl Flags {
         given.into_iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect()
     }
 
-    /// The ports of the webhook and of its monitoring.
+    /// Returns the port of the webhook, and the port of metrics and probes.
     pub fn ports(&self) -> (u16, u16) {
         (self.port, self.monitoring_port)
     }
 
-    /// See [`run::Settings`](super::Settings).
+    /// Returns the facts of the status page; `None` if it is not served.
+    pub fn status_page(&self) -> Option<StatusPage> {
+        self.status_page.then(|| StatusPage { revision: self.injection.revision.clone() })
+    }
+
+    /// Returns the time for which requests are served after shutdown is requested.
     pub fn linger(&self) -> Duration {
         Duration::from_secs(self.linger)
     }
 
-    /// See [`run::Settings`](super::Settings).
+    /// Returns the delay from the patch of a caBundle to the presentation of a certificate that requires it.
     pub fn settle(&self) -> Duration {
         SETTLE
     }
 
-    /// Returns the settings of the injection, without the environment.
+    /// Returns the settings of the injection, with an empty environment.
     pub fn injection(&self) -> istio::Options {
-        let asked = self.injection.clone();
+        let flags = self.injection.clone();
         let mut built_in = BuiltIn::default();
         let namespace = self.configuration.istio_namespace.as_deref().unwrap_or("istio-system");
         built_in.discovery =
-            asked.discovery_address.unwrap_or_else(|| format!("{}.{namespace}.svc:15012", self.revised("istiod")));
-        if let Some(image) = asked.proxy_image {
+            flags.discovery_address.unwrap_or_else(|| format!("{}.{namespace}.svc:15012", self.revised("istiod")));
+        if let Some(image) = flags.proxy_image {
             built_in.validation_image.clone_from(&image);
             built_in.proxy_image = image;
         }
-        built_in.validation_image = asked.validation_image.unwrap_or(built_in.validation_image);
-        let openshift = asked.platform.eq_ignore_ascii_case("openshift");
+        built_in.validation_image = flags.validation_image.unwrap_or(built_in.validation_image);
+        let openshift = flags.platform.eq_ignore_ascii_case("openshift");
         let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
-        let (revision, compliance_policy) = (asked.revision, asked.compliance_policy);
+        let (revision, compliance_policy) = (flags.revision, flags.compliance_policy);
         let environment = std::collections::BTreeMap::new();
-        istio::Options { revision, platform, compliance_policy, era: asked.release, built_in, environment }
+        istio::Options { revision, platform, compliance_policy, era: flags.release, built_in, environment }
     }
 
-    /// Returns istiod's name for an object of this revision.
+    /// Returns the name of istiod's object for this revision: `name`, or `name-REVISION` for a revision other than the
+    /// default.
     fn revised(&self, name: &str) -> String {
         match &*self.injection.revision {
             "" | "default" => name.to_owned(),
@@ -248,7 +261,7 @@ impl Flags {
         }
     }
 
-    /// Whether sidecars are native ones; values other than `true` and `auto` disable them.
+    /// Returns whether sidecars are native. Values of the flag other than `true` and `auto` disable native sidecars.
     pub fn native(&self) -> Native {
         match &*self.injection.native_sidecars {
             "true" => Native::On,
@@ -324,7 +337,8 @@ impl Flags {
         Ok(Certificates::SelfSigned { store, names: self.names(services), lifetime })
     }
 
-    /// See [`run::Settings`](super::Settings).
+    /// Returns the file of the authorities whose certificates callers must present; `None` if callers need no
+    /// certificate.
     pub fn callers(&self) -> Option<PathBuf> {
         self.certificate.client_ca_file.clone().filter(|path| !path.as_os_str().is_empty())
     }
@@ -344,10 +358,11 @@ impl Flags {
         all.flat_map(|service| suffixes.iter().map(move |suffix| format!("{service}{suffix}"))).collect()
     }
 
-    /// Returns the webhook configurations whose caBundle is managed, if any; `others` are not Istio's.
+    /// Returns the webhook configurations whose caBundle is managed, if any. `others` selects configurations in
+    /// addition to those of the flags, such as Dapr's.
     ///
     /// # Errors
-    /// The selection is not empty, and no client can be created.
+    /// A configuration is selected, and no client can be created.
     pub async fn bundles(
         &self,
         others: Option<Selection>,

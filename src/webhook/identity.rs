@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 #[derive(Debug, Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
-    /// The required caBundle, in PEM.
+    /// The authorities in PEM, which become the caBundle.
     authorities: String,
 }
 
@@ -25,25 +25,25 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A text contains no certificate.
-    #[error("{what} holds no certificate in PEM: {reason}")]
+    #[error("{what} contains no PEM certificate: {reason}")]
     Certificate {
-        /// The text.
+        /// The name of the text.
         what: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The key is invalid.
-    #[error("the key is no private key in PEM: {0}")]
+    #[error("the key is not a PEM private key: {0}")]
     Key(String),
     /// The key is not the certificate's.
-    #[error("certificate and key do not go together: {0}")]
+    #[error("the private key does not belong to the certificate: {0}")]
     Pair(rustls::Error),
     /// The caBundle does not verify the certificate.
     #[error("the certificate is not trusted for {name}: {reason}")]
     Untrusted {
         /// The name that the API server connects to.
         name: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
@@ -78,7 +78,7 @@ impl Identity {
         Some(leaf.validity().not_after.timestamp())
     }
 
-    /// Whether both have the same chain and authorities.
+    /// Whether `self` and `other` have the same chain and authorities.
     pub fn is_same(&self, other: &Self) -> bool {
         self.certified.cert == other.certified.cert && self.authorities == other.authorities
     }
@@ -101,11 +101,25 @@ impl Identity {
         let server = ServerName::try_from(name).map_err(|error| untrusted(error.to_string()))?;
         match verifier.verify_server_cert(leaf, intermediates, &server, &[], now) {
             Ok(_) => Ok(()),
-            // The API server accepts an authority's certificate as a server's if the bundle contains this certificate.
+            // Unlike rustls, the API server accepts an authority's certificate as a server certificate if the bundle
+            // contains this certificate itself.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) if itself => Ok(()),
             Err(error) => Err(untrusted(error.to_string())),
         }
     }
+}
+
+/// Returns the `notAfter` of each certificate in a caBundle (PEM), in seconds since 1970.
+///
+/// # Errors
+/// The text contains no certificate, or one that cannot be read.
+pub fn bundle_ends(bundle: &[u8]) -> Result<Vec<i64>, Error> {
+    let wrong = |reason: String| Error::Certificate { what: "the caBundle", reason };
+    let end = |certificate: CertificateDer<'_>| match X509Certificate::from_der(&certificate) {
+        Ok((_, parsed)) => Ok(parsed.validity().not_after.timestamp()),
+        Err(error) => Err(wrong(error.to_string())),
+    };
+    certificates("the caBundle", bundle)?.into_iter().map(end).collect()
 }
 
 fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -1,8 +1,9 @@
-//! Self-signed certificates: an authority for a single certificate, and that certificate.
+//! Issues certificates without an external CA: makes a new authority for each certificate, which signs only this
+//! certificate.
 //!
-//! The authority's key is discarded after one signature, so that it can sign nothing else. The former authority stays in the
-//! bundle until the next renewal, so that clients trust both certificates meanwhile. `certificates` calls this module; the clock is
-//! an argument.
+//! The authority's key is discarded after one signature, so that it can sign nothing else. The former authority stays
+//! in the bundle until the next renewal, so that clients trust both certificates meanwhile. `certificates` calls this
+//! module; the clock is an argument.
 
 use std::time::Duration;
 
@@ -29,11 +30,12 @@ pub struct Issued {
     pub key: String,
 }
 
-/// The validity of a certificate.
+/// The duration for which a certificate is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime(pub Duration);
 
-/// The start of the validity before the present, which tolerates clock skew.
+/// The time before the present at which a certificate's validity starts, so that clients whose clocks are behind accept
+/// the certificate.
 const BEFORE: Duration = Duration::from_secs(3600);
 
 impl Lifetime {
@@ -49,7 +51,8 @@ impl Lifetime {
 }
 
 impl Issued {
-    /// Issues a certificate for these names, the first of which is the subject's. The bundle keeps the authority of `former`.
+    /// Issues a certificate for these names, the first of which is the subject's. The bundle keeps the authority of
+    /// `former`.
     ///
     /// # Errors
     /// A name is invalid, or the system provides no randomness.
@@ -76,7 +79,7 @@ impl Issued {
         Ok(Self { authorities, certificate, key: key.serialize_pem() })
     }
 
-    /// Checks that the certificate is valid for all of these names, now and for the margin of its lifetime.
+    /// Checks that the certificate is valid for all of these names, and remains so for the margin of `lifetime`.
     pub fn lasts(&self, names: &[String], lifetime: Lifetime, now: UnixTime) -> Result<(), identity::Error> {
         let identity = self.identity()?;
         let then = UnixTime::since_unix_epoch(Duration::from_secs(now.as_secs()) + lifetime.margin());
@@ -86,7 +89,7 @@ impl Issued {
     /// Parses the certificate.
     ///
     /// # Errors
-    /// The texts are not those of a certificate.
+    /// The texts are not a certificate, its key and its authorities.
     pub fn identity(&self) -> Result<Identity, identity::Error> {
         Identity::parse(self.certificate.as_bytes(), self.key.as_bytes(), self.authorities.as_bytes())
     }

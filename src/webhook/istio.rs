@@ -1,6 +1,7 @@
 //! Serves Istio's injection at `/inject`.
 //!
-//! Builds an injector of the configuration's texts, and converts reviews to its requests and its outcomes to the webhook's.
+//! Builds an [`Injector`] from the texts of the configuration, and converts reviews to the injector's requests, and the
+//! injector's outcomes to those of the webhook.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::cluster_state::ClusterState;
 use super::configuration::{Build, Texts};
+use super::patch;
 use super::review::{AdmissionOutcome, OVER_BUDGET, Profile, Review, Verdict};
 use crate::inject::istio::{self, BuiltIn, Config, Era, Injector, Mesh, Platform, Request, Settings, Values};
 
@@ -18,11 +20,12 @@ pub struct Options {
     /// The control plane's revision.
     pub revision: String,
     pub platform: Platform,
-    /// `COMPLIANCE_POLICY`; empty is none.
+    /// `COMPLIANCE_POLICY`; empty: none.
     pub compliance_policy: String,
-    /// The release whose rules decide; by default that of the configuration's format.
+    /// The releases of Istio whose injection policy applies; by default the latest releases that use the
+    /// configuration's format.
     pub era: Option<Era>,
-    /// The built-in configuration, used without any other.
+    /// The built-in configuration, which applies if no other one is given.
     pub built_in: BuiltIn,
     /// The variables for the templates' function `env`.
     pub environment: BTreeMap<String, String>,
@@ -60,7 +63,7 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
     })
 }
 
-/// Describes the assumptions of the built-in configuration.
+/// Returns a warning that lists the assumptions of the built-in configuration about the cluster.
 fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
     let rest = if discovery.is_empty() {
         "belongs to no mesh".to_owned()
@@ -70,7 +73,7 @@ fn assumption(BuiltIn { proxy_image, discovery, .. }: &BuiltIn) -> String {
              cluster.local"
         )
     };
-    format!("no configuration is there, so pods get the compiled-in sidecar: {proxy_image}, which {rest}")
+    format!("there is no injection configuration, so pods get the compiled-in sidecar: {proxy_image}, which {rest}")
 }
 
 struct Istio {
@@ -85,7 +88,7 @@ impl Profile for Istio {
             return AdmissionOutcome { verdict: Verdict::Skip, rule: "no_pod", reason, warnings: Vec::new() };
         }
         if !review.object.is_object() {
-            return refused("the review holds no pod".to_owned());
+            return refused("the AdmissionReview contains no pod".to_owned());
         }
         let namespace = &*review.namespace;
         let node = review.object.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty());
@@ -120,10 +123,13 @@ fn outcome_of(outcome: istio::InjectionOutcome<'_>) -> AdmissionOutcome {
         reason += &format!("; {warning}");
     }
     warnings.extend(injected.iter().flat_map(|injected| injected.warnings.iter().cloned()));
-    let verdict = match injected.map(|injected| serde_json::to_vec(&injected.patch())) {
+    let written = |injected: istio::Injected<'_>| {
+        patch::written(&injected.patch_within(patch::JSON_LIMIT).ok_or_else(patch::too_long)?)
+    };
+    let verdict = match injected.map(written) {
         None => Verdict::Skip,
-        Some(Ok(patch)) => Verdict::Patch(patch),
-        Some(Err(error)) => return refused(format!("the patch cannot be written: {error}")),
+        Some(Ok(patch)) => patch,
+        Some(Err(refusal)) => return *refusal,
     };
     AdmissionOutcome { verdict, rule, reason, warnings }
 }

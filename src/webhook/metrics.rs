@@ -1,7 +1,8 @@
-//! The metrics of the webhook, with Istio's names where Istio has the metric.
+//! The metrics of the webhook, with Istio's names where Istio has the metric, and the state that the status page shows.
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,10 +10,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::activity::{Activity, Refused, Reload, Reviewed};
 use super::identity::Identity;
 use super::review::{AdmissionOutcome, Verdict};
 
-/// The buckets of the duration in seconds: Istio's, and smaller ones for the usual durations.
+/// The buckets of the duration of a review, in seconds: Istio's buckets, and smaller ones for the usual durations.
 const SECONDS: [f64; 14] = [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0];
 
 /// The metrics of a server; clones share them.
@@ -30,6 +32,7 @@ pub struct Metrics {
     attempts: Family<Patched, Counter>,
     retries: Family<Patched, Counter>,
     failures: Family<Patched, Counter>,
+    activity: Activity,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,13 +56,6 @@ struct Patched {
     reason: String,
 }
 
-/// The parts that are reloaded while the server runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reload {
-    Configuration,
-    Certificate,
-}
-
 impl Metrics {
     /// Creates and registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
@@ -76,6 +72,7 @@ impl Metrics {
             attempts: Family::default(),
             retries: Family::default(),
             failures: Family::default(),
+            activity: Activity::default(),
         };
         let injection = registry.sub_registry_with_prefix("sidecar_injection");
         injection.register("requests", "Requests for injection", metrics.requests.clone());
@@ -99,6 +96,11 @@ impl Metrics {
         metrics
     }
 
+    /// The state that the status page shows.
+    pub(super) fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
     pub(super) fn requested(&self) {
         self.requests.inc();
     }
@@ -111,10 +113,11 @@ impl Metrics {
     /// Counts a request that is refused by this rule before its object is read.
     pub(super) fn refused(&self, rule: &'static str) {
         self.failure.inc();
-        self.decisions.get_or_create(&Decided { decision: Verdict::Refuse.as_str(), reason: rule }).inc();
+        self.count(Verdict::Refuse.as_str(), rule);
     }
 
-    pub(super) fn decided(&self, outcome: &AdmissionOutcome, took: Duration) {
+    /// Records the outcome of a review of this pod.
+    pub(super) fn decided(&self, pod: &str, outcome: &AdmissionOutcome, took: Duration) {
         match outcome.verdict {
             Verdict::Patch(_) => &self.success,
             Verdict::Skip => &self.skip,
@@ -122,20 +125,31 @@ impl Metrics {
         }
         .inc();
         self.time.observe(took.as_secs_f64());
-        self.decisions.get_or_create(&Decided { decision: outcome.verdict.as_str(), reason: outcome.rule }).inc();
+        let (time, decision, rule) = (Timestamp::now(), outcome.verdict.as_str(), outcome.rule);
+        self.count(decision, rule);
+        self.activity.timed(Reviewed { time, pod: pod.to_owned(), took, decision, rule });
+        if outcome.verdict == Verdict::Refuse {
+            let reason = outcome.reason.clone();
+            self.activity.refused(Refused { time, pod: pod.to_owned(), rule, reason });
+        }
     }
 
-    pub(super) fn reloaded(&self, what: Reload, well: bool) {
-        let what = match what {
-            Reload::Configuration => "configuration",
-            Reload::Certificate => "certificate",
-        };
-        self.reloads.get_or_create(&Reloaded { what, result: if well { "success" } else { "failure" } }).inc();
+    fn count(&self, decision: &'static str, rule: &'static str) {
+        self.decisions.get_or_create(&Decided { decision, reason: rule }).inc();
+        self.activity.counted(decision, rule);
+    }
+
+    /// Records a reload, and the reason if it failed.
+    pub(super) fn reloaded(&self, what: Reload, fault: Option<&str>) {
+        let result = if fault.is_none() { "success" } else { "failure" };
+        self.reloads.get_or_create(&Reloaded { what: what.as_str(), result }).inc();
+        self.activity.reloaded(what, Timestamp::now(), fault);
     }
 
     pub(super) fn presents(&self, identity: &Identity) {
         self.presented.set(1);
         self.not_after.set(identity.not_after().unwrap_or_default());
+        self.activity.presents(Timestamp::now(), identity.clone());
     }
 
     pub(super) fn patching(&self, name: &str, again: bool) {
@@ -150,7 +164,7 @@ impl Metrics {
         self.failures.get_or_create(&Patched { name: name.to_owned(), reason: reason.to_owned() }).inc();
     }
 
-    /// Creates a series of each family, without which the registry does not name its labels.
+    /// Creates one series of each metric family: the encoded registry names the labels of a family only in its series.
     #[cfg(test)]
     pub(crate) fn create_series(&self) {
         drop(self.decisions.get_or_create(&Default::default()));

@@ -1,18 +1,20 @@
-//! The webhook's URL, `/inject/k/v…?timeout=10s`: environment variables for the sidecar, and the API server's timeout.
+//! Parses the webhook's URL, `/inject/k/v…?timeout=10s`, which contains environment variables for the sidecar and the
+//! API server's timeout.
 //!
-//! Variables have Istio's format, or its former one, `:ENV:k=v`. Parts that are not a variable are ignored.
+//! Variables have Istio's current format, `/k/v`, or its former one, `:ENV:k=v`. Other parts of the path are ignored.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Returns the API server's timeout from the query, in whole seconds. The API server rounds it up and never sends zero, which
-/// sets no timeout.
+/// Returns the timeout that the API server adds to the URL. The API server rounds it up to whole seconds and never
+/// sends zero; a zero from another client counts as no timeout.
 pub(super) fn timeout(query: Option<&str>) -> Option<Duration> {
     let seconds = query?.split('&').find_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s'))?;
     seconds.parse().ok().filter(|seconds| *seconds != 0).map(Duration::from_secs)
 }
 
-/// Returns the variables that a path sets, by the proxy's names.
+/// Returns the variables that a path sets, by their names in the proxy's environment: `net` becomes
+/// `ISTIO_META_NETWORK`.
 pub fn variables(path: &str) -> BTreeMap<String, String> {
     let path = decoded(path);
     let Some(rest) = path.trim_end_matches('/').splitn(3, '/').nth(2) else { return BTreeMap::new() };

@@ -26,13 +26,15 @@ use super::presentation::{Choice, Presentation};
 use crate::serve::health::Readiness;
 use crate::serve::tls::Tls;
 
-/// The readiness part of this module.
+/// The name under which this module reports its readiness.
 pub(super) const PART: &str = "caBundle";
-/// The interval of checks without events: certificates expire without one.
+/// The interval of checks while no event arrives. Checks are needed even then, because no event reports that a
+/// certificate expires.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval of checks while a certificate is not presented yet, or a patch must be repeated.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// The largest interval between two patches.
+/// The longest interval between two patches. The interval starts at [`RETRY_INTERVAL`] and doubles while patches have
+/// no effect.
 const MAX_PATCH_INTERVAL: Duration = Duration::from_secs(60);
 /// The timeout of a patch.
 const PATCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,7 +46,8 @@ pub(super) struct Managed {
     pub(super) selections: Vec<Selection>,
     /// The time after which API servers use a new caBundle.
     pub(super) settle: Duration,
-    /// Whether authorities can change while the bundle still trusts the certificate, as in files.
+    /// Whether certificate and authorities are read from files, so that the authorities can change while the caBundle
+    /// still verifies the certificate.
     pub(super) has_own_authorities: bool,
 }
 
@@ -62,7 +65,7 @@ pub(super) async fn present(
     }
 }
 
-/// Presents each new certificate at once, since the caBundle is not managed here.
+/// Presents each new certificate at once, since another program manages the caBundle.
 async fn at_once(mut newest: watch::Receiver<Option<Arc<Identity>>>, tls: &Tls, metrics: &Metrics) {
     loop {
         if let Some(identity) = &*newest.borrow_and_update() {
@@ -85,45 +88,51 @@ struct Presenter {
     presentation: Presentation,
 }
 
-/// What is known of the configurations of one selection. Each goes its own way: who may not patch one can still patch another.
+/// The webhook configurations of one selection, as the watch has delivered them. Each selection is patched
+/// independently, so a refused patch of one selection does not delay the patches of others.
 struct Watched {
     selection: Selection,
     known: BTreeMap<String, MutatingWebhookConfiguration>,
     listed: bool,
-    /// As of [`Managed`].
+    /// See [`Managed::has_own_authorities`].
     has_own_authorities: bool,
-    /// Whether bundles must be written for the newest certificate even where they trust it. Never for issued ones: the bundle
-    /// that trusts them may be that of a replica which has renewed the certificate since, and presents the new one.
+    /// Whether the authorities of the newest certificate are written even into caBundles that already verify that
+    /// certificate. Never set for certificates that this program issues: another replica may have written the caBundle
+    /// for a certificate that it issued later, and that certificate would no longer be verified.
     fresh: bool,
     pace: Pace,
 }
 
-/// When the next patch may be sent: ever later where patching does not help.
+/// The intervals between patches, which increase while patches have no effect.
 struct Pace {
-    wait: Duration,
-    next: Instant,
+    /// The time of the last patch.
+    last: Option<Instant>,
+    /// The number of patches since the last reset.
+    patches: u32,
 }
 
 impl Pace {
     fn new() -> Self {
-        Self { wait: RETRY_INTERVAL, next: Instant::now() }
+        Self { last: None, patches: 0 }
     }
 
+    /// Resets the interval to the shortest one, also for the time since the last patch.
     fn reset(&mut self) {
-        self.wait = RETRY_INTERVAL;
+        self.patches = 0;
     }
 
     fn take(&mut self, now: Instant) -> bool {
-        let may = now >= self.next;
+        let factor = 2_u32.saturating_pow(self.patches.saturating_sub(1));
+        let wait = RETRY_INTERVAL.saturating_mul(factor).min(MAX_PATCH_INTERVAL);
+        let may = self.last.is_none_or(|last| now >= last + wait);
         if may {
-            self.next = now + self.wait;
-            self.wait = (self.wait * 2).min(MAX_PATCH_INTERVAL);
+            (self.last, self.patches) = (Some(now), self.patches.saturating_add(1));
         }
         may
     }
 
     fn is_again(&self) -> bool {
-        self.wait > RETRY_INTERVAL * 2
+        self.patches > 1
     }
 }
 
@@ -154,7 +163,7 @@ impl Watched {
         }
     }
 
-    /// Whether the API server would believe `presented` wherever the selection leads.
+    /// Checks that the caBundles of all selected webhooks verify `presented`. It is an error if no webhook is selected.
     fn agrees(&self, presented: &Identity, now: UnixTime) -> Result<(), String> {
         match self.hooks() {
             hooks if hooks.is_empty() => Err(self.selection.describe_absence()),
@@ -162,25 +171,25 @@ impl Watched {
         }
     }
 
-    /// Takes note of a new certificate.
+    /// Resets the state for a new certificate, whose authorities are to be written into the caBundles.
     fn renew(&mut self) {
         self.fresh = self.has_own_authorities;
         self.pace.reset();
     }
 
-    /// The patches that `newest` needs.
+    /// Returns the patches that caBundles need to verify `newest`.
     fn patches(&mut self, newest: &Identity, now: UnixTime) -> Vec<BundlePatch> {
         let hooks = self.hooks();
         let patches = bundle::patches(newest, &hooks, self.fresh, now);
         if patches.is_empty() {
-            // Without a webhook nothing has been written yet.
+            // All caBundles contain the new authorities, unless no webhook exists yet into which they could be written.
             self.fresh &= hooks.is_empty();
             self.pace.reset();
         }
         patches
     }
 
-    /// Patches what must be patched; whether there is more to do.
+    /// Sends the required patches. Returns whether more patches are required.
     async fn correct(&mut self, newest: &Identity, now: UnixTime, client: &Client, metrics: &Metrics) -> bool {
         let patches = self.patches(newest, now);
         if patches.is_empty() {
@@ -192,7 +201,8 @@ impl Watched {
         for BundlePatch { configuration, patch } in patches {
             metrics.patching(&configuration, self.pace.is_again());
             match send(client, &configuration, &patch).await {
-                // Until the watch tells of it, the next step would find the same.
+                // The response replaces the configuration of the watch: otherwise the next step would send the same
+                // patch again until the watch delivers the change.
                 Ok(written) => {
                     tracing::info!(configuration, "the caBundle is patched");
                     self.known.insert(configuration, written);
@@ -254,7 +264,8 @@ impl Presenter {
         }
     }
 
-    /// Looks at everything once and does what follows; how long to wait for something to happen.
+    /// Patches caBundles and presents the newest certificate if this is due. Returns how long to wait for the next
+    /// event.
     async fn step(&mut self) -> Duration {
         let Some(newest) = self.newest.borrow().clone() else { return RESYNC_INTERVAL };
         let (mut busy, now) = (false, UnixTime::now());
@@ -278,12 +289,16 @@ impl Presenter {
         if busy { RETRY_INTERVAL } else { RESYNC_INTERVAL }
     }
 
-    /// Ready is when the API server would believe what is shown, whichever configuration leads it here.
+    /// Reports readiness: the server is ready if the caBundles of all selected webhooks verify the presented
+    /// certificate.
     fn report(&self, now: UnixTime) {
-        let agreed = match self.presentation.presented() {
+        let agrees = |one: &Watched| match self.presentation.presented() {
             None => Err("no certificate is presented yet".to_owned()),
-            Some(presented) => self.watched.iter().try_for_each(|one| one.agrees(presented, now)),
+            Some(presented) => one.agrees(presented, now),
         };
+        let states: Vec<_> = self.watched.iter().map(|one| (one.selection.to_string(), agrees(one))).collect();
+        let agreed = states.iter().try_for_each(|(_, agreed)| agreed.clone());
+        self.metrics.activity().compared(states.into_iter());
         match agreed {
             Ok(()) => self.readiness.ready(PART),
             Err(why) => self.readiness.missing(PART, why),
@@ -312,9 +327,9 @@ async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<Mut
         .header("content-type", "application/json-patch+json")
         .body(patch.to_string().into_bytes())
         .map_err(|error| Refused { label: "request", text: error.to_string() })?;
-    let late = |_| Refused { label: "timeout", text: format!("no answer within {PATCH_TIMEOUT:?}") };
-    let answer = timeout(PATCH_TIMEOUT, client.request(request)).await.map_err(late)?;
-    answer.map_err(|error| match error {
+    let late = |_| Refused { label: "timeout", text: format!("no response within {PATCH_TIMEOUT:?}") };
+    let response = timeout(PATCH_TIMEOUT, client.request(request)).await.map_err(late)?;
+    response.map_err(|error| match error {
         kube::Error::Api(status) => {
             let label = match status.code {
                 403 => "forbidden",
@@ -322,7 +337,7 @@ async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<Mut
                 409 | 422 => "conflict",
                 _ => "refused",
             };
-            let hint = if status.code == 403 { "; the role must allow to patch it" } else { "" };
+            let hint = if status.code == 403 { "; the role must allow `patch` of it" } else { "" };
             Refused { label, text: format!("{}{hint}", status.message) }
         }
         error => Refused { label: "unreachable", text: error.to_string() },
@@ -331,3 +346,5 @@ async fn send(client: &Client, configuration: &str, patch: &Value) -> Result<Mut
 
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod tests;

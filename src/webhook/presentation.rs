@@ -1,7 +1,7 @@
-//! Decides which certificate is presented: the newest one, once the API server trusts it for long enough or nothing is lost
-//! by it.
+//! Decides when the newest certificate is presented: once the API server has trusted it for long enough, or at once if
+//! no trusted certificate is presented.
 //!
-//! `present` calls it. Pure: both clocks are arguments.
+//! `present` calls this module, which does no I/O: the wall clock and the monotonic clock are arguments.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use rustls::pki_types::UnixTime;
 use super::bundle::{self, Hook};
 use super::identity::Identity;
 
-/// The presented certificate, and since when the newest one is trusted.
+/// The presented certificate, and the time since which the newest certificate is trusted.
 #[derive(Debug)]
 pub(super) struct Presentation {
     /// The time after which API servers use a new caBundle.
@@ -24,11 +24,11 @@ pub(super) struct Presentation {
 /// The decision about the newest certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// It is presented from now on.
+    /// The newest certificate is presented from now on.
     Present,
-    /// It is presented already.
+    /// The newest certificate is already presented.
     Presented,
-    /// The former one stays until API servers trust the newest.
+    /// The former certificate stays until API servers trust the newest one.
     Wait,
 }
 
@@ -41,13 +41,13 @@ impl Presentation {
         self.presented.as_ref()
     }
 
-    /// Restarts the wait: there is a newer certificate.
+    /// Restarts the wait, because a newer certificate exists.
     pub(super) fn renew(&mut self) {
         self.trusted = None;
     }
 
-    /// Decides about `newest`. `hooks` are the webhooks that lead to this server; `None` before they are known, when any
-    /// certificate is better than none.
+    /// Decides whether to present `newest`. `hooks`: the webhooks that refer to this server, or `None` before they are
+    /// known. In this case `newest` is presented only if no certificate is presented yet.
     pub(super) fn choose(
         &mut self,
         newest: &Arc<Identity>,

@@ -3,9 +3,13 @@
 use super::{Flags, dapr};
 use crate::serve::log;
 
+const EXAMPLES: &str = "Examples:
+    sidecar-injector --kubeconfig /etc/kubernetes/admin.conf
+    sidecar-injector --log_output_level default:debug";
+
 /// Puts Istio's sidecar, or one of your own, into pods as they are created.
 #[derive(clap::Parser)]
-#[command(name = "sidecar-injector", args_override_self = true)]
+#[command(name = "sidecar-injector", args_override_self = true, after_help = EXAMPLES)]
 pub struct Program {
     #[command(flatten)]
     pub webhook: Flags,

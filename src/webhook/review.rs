@@ -1,6 +1,6 @@
-//! AdmissionReviews in both versions, the trait of profiles that decide about them, and the answers.
+//! AdmissionReviews in both versions, the trait of profiles that decide about them, and the responses.
 //!
-//! `endpoint` reads and writes them. Objects stay JSON in their order.
+//! `endpoint` reads reviews and writes responses. Objects stay JSON values, whose members keep their order.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 use super::{body, warnings};
 use crate::inject::{or_default, record};
 
-/// The rule of refusing a review that exceeds its budget.
+/// The rule, in log and metrics, of a review that is refused because it exceeds its budget.
 pub(super) const OVER_BUDGET: &str = "budget";
 
-/// The length limit of `uid`, `apiVersion` and `kind` in bytes; a UID has 36. The answer does not repeat longer ones.
+/// The length limit of `uid`, `apiVersion` and `kind` in bytes; a UID has 36 bytes. The response omits longer texts.
 const LONGEST_NAME: usize = 128;
 /// The length limit of a namespace or name in the log, in characters; Kubernetes accepts names of 253.
 const LONGEST_SUBJECT: usize = 253;
@@ -30,9 +30,9 @@ const V1BETA1: &str = "admission.k8s.io/v1beta1";
 /// A request of the API server.
 #[derive(Debug, Clone)]
 pub struct Review {
-    /// `admission.k8s.io/v1` or `…/v1beta1`, also for the answer.
+    /// `admission.k8s.io/v1` or `…/v1beta1`; the response has the same version.
     version: String,
-    /// Identifies the answer.
+    /// The UID of the request, which the response repeats.
     pub uid: String,
     /// The namespace of the request; empty if absent.
     pub namespace: String,
@@ -47,7 +47,7 @@ pub struct Review {
     pub variables: BTreeMap<String, String>,
     /// The remaining budget.
     pub budget: Budget,
-    /// The limit that the object exceeds, of which only the beginning was read then.
+    /// The limit that the object exceeds, if any. In this case only the beginning of the object was read.
     exceeded: Option<Exceeded>,
 }
 
@@ -57,14 +57,14 @@ pub struct Review {
 pub struct User {
     #[serde(deserialize_with = "or_default")]
     pub username: String,
-    /// Set for service accounts.
+    /// The user's UID, which is set for service accounts.
     #[serde(deserialize_with = "or_default")]
     pub uid: String,
     #[serde(deserialize_with = "or_default")]
     pub groups: Vec<String>,
 }
 
-/// The decisions of a route. A profile has no side effects.
+/// Decides about the reviews of a route, without side effects.
 pub trait Profile: Send + Sync {
     /// Decides about a review whose object is complete; see [`Review::decided_by`].
     fn review(&self, review: &Review) -> AdmissionOutcome;
@@ -83,9 +83,9 @@ pub struct AdmissionOutcome {
     pub verdict: Verdict,
     /// The rule that decided, as a metric label of few values.
     pub rule: &'static str,
-    /// The reason for people, with the rule's facts.
+    /// The reason as text for people, with the values on which the rule depends.
     pub reason: String,
-    /// Warnings for the user who made the request. The reason of a refusal is added to them in the answer.
+    /// Warnings for the user who made the request. The reason of a refusal is added to them in the response.
     pub warnings: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ pub enum Verdict {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The body is not JSON.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body is not an AdmissionReview: {0}")]
     Json(serde_json::Error),
     /// The body is JSON of another kind or version.
     #[error(
@@ -134,7 +134,7 @@ pub enum Error {
     Request(serde_json::Error),
 }
 
-/// An invalid body, with the parts that the answer repeats.
+/// An invalid body, with the parts that the response repeats.
 #[derive(Debug)]
 pub struct Unreadable {
     version: Option<String>,
@@ -171,7 +171,7 @@ struct Kind {
 /// An AdmissionReview with its response.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct ReviewResponse<'a> {
     kind: &'a str,
     api_version: &'a str,
     response: Response<'a>,
@@ -208,7 +208,8 @@ impl Review {
         Self::within(Budget::default(), body, variables)
     }
 
-    /// Reads a request's body and charges that to the budget. Of an object that exceeds it the beginning is read.
+    /// Reads a request's body and charges the reading to `budget`. Of an object that exceeds the budget, only the
+    /// beginning is read.
     ///
     /// # Errors
     /// The body is not a review.
@@ -232,7 +233,8 @@ impl Review {
         AdmissionOutcome::refused(OVER_BUDGET, reason)
     }
 
-    /// `namespace/name` of the object for the log and for Events, before validation; the name may be `generateName` or `?`.
+    /// Returns `namespace/name` of the object for the log and for Events. The name is the `generateName` of an object
+    /// that has no name yet, or `?` without either. The API server has not validated these texts.
     pub fn subject(&self) -> String {
         let metadata = &self.object["metadata"];
         let name =
@@ -241,10 +243,10 @@ impl Review {
         format!("{}/{}", short(&self.namespace), short(name.unwrap_or("?")))
     }
 
-    /// Returns the answer as text.
+    /// Returns the response as text.
     #[expect(clippy::expect_used, reason = "texts and booleans under texts are always JSON")]
-    pub fn answer(&self, outcome: &AdmissionOutcome) -> String {
-        self.written(outcome).expect("an answer is JSON")
+    pub fn response(&self, outcome: &AdmissionOutcome) -> String {
+        self.written(outcome).expect("a response is JSON")
     }
 
     fn written(&self, outcome: &AdmissionOutcome) -> Result<String, serde_json::Error> {
@@ -262,7 +264,7 @@ impl Review {
             warnings: self.warnings(outcome),
             audit_annotations: Audit { decision: outcome.verdict.as_str(), reason: &outcome.reason },
         };
-        serde_json::to_string(&Answer { kind: "AdmissionReview", api_version: &self.version, response })
+        serde_json::to_string(&ReviewResponse { kind: "AdmissionReview", api_version: &self.version, response })
     }
 }
 
@@ -319,16 +321,16 @@ impl Unreadable {
         warnings::clipped(&self.error.to_string(), LONGEST_ERROR)
     }
 
-    /// Returns the answer as text, with the body's version and kind if they were read.
-    pub(super) fn answer(&self) -> String {
+    /// Returns the response as text, with the body's version and kind if they were read.
+    pub(super) fn response(&self) -> String {
         let response = json!({ "uid": self.uid, "allowed": false, "status": status(&self.reason()) });
-        let mut answer = json!({ "response": response });
+        let mut review = json!({ "response": response });
         for (key, value) in [("kind", &self.kind), ("apiVersion", &self.version)] {
             if let Some(value) = value {
-                answer[key] = value.as_str().into();
+                review[key] = value.as_str().into();
             }
         }
-        answer.to_string()
+        review.to_string()
     }
 }
 

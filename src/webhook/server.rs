@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -17,14 +18,17 @@ use super::configuration::{self, Build, Configured, Loader, Source};
 use super::endpoint::{Endpoint, Route};
 use super::events;
 use super::metrics::Metrics;
+use super::page;
 use super::present::{self, Managed};
+use super::report::{self, Described, Reporter, StatusPage};
 use crate::serve::health::{self, Liveness, Readiness};
 use crate::serve::http::{self, Handler, Limits, Refusal, Request, Response};
 use crate::serve::metrics;
+use crate::serve::page::{Form, Latest, document, requested};
 use crate::serve::shutdown::Shutdown;
 use crate::serve::tls::Tls;
 
-/// The readiness part that ends with the shutdown request.
+/// The name under which the server reports its readiness, which ends when shutdown is requested.
 const PART: &str = "server";
 
 /// The settings of a server.
@@ -33,7 +37,7 @@ pub struct Settings {
     pub webhook: TcpListener,
     /// The listener for probes and metrics.
     pub monitoring: TcpListener,
-    /// The limits of peers of the webhook.
+    /// The limits of the webhook's clients and their requests.
     pub limits: Limits,
     /// The source of the server's certificate.
     pub certificates: Certificates,
@@ -45,21 +49,25 @@ pub struct Settings {
     pub settle: Duration,
     /// The source of the configuration of `/inject`.
     pub source: Source,
-    /// Makes a profile of that configuration.
+    /// Makes a profile from the configuration of `/inject`.
     pub build: Build,
     /// The client for Events on the owners of refused pods; `None`: no Events.
     pub events: Option<Client>,
-    /// Further routes.
+    /// The facts of the status page on the monitoring port; `None`: no page.
+    pub status_page: Option<StatusPage>,
+    /// The routes in addition to `/inject`.
     pub routes: Vec<Route>,
-    /// The readiness, which may have parts of those routes.
+    /// The readiness, to which the tasks of further routes may report, too.
     pub readiness: Readiness,
-    /// The time for which requests are served after shutdown is requested, while the endpoint is removed from the Service.
+    /// The time for which requests are served after shutdown is requested, while the endpoint is removed from the
+    /// Service.
     pub linger: Duration,
 }
 
 impl Settings {
-    /// The limits of API servers as peers. They keep connections open. A review of two objects of the API server's largest size, with
-    /// the characters that JSON escapes, is below Istio's size limit. The manifests' timeout is ten seconds.
+    /// Returns limits for API servers as clients, which keep connections open. The size limit of a body is Istio's: it
+    /// admits a review with two objects of the API server's maximum size, in which JSON escapes characters. The time
+    /// limit of a request is below the manifests' timeout of ten seconds.
     pub fn limits() -> Limits {
         Limits {
             head: 16 << 10,
@@ -67,7 +75,8 @@ impl Settings {
             memory: 32 << 20,
             connections: 1024,
             first: Duration::from_secs(5),
-            // It closes what it does not need after 90 s. Closed from here, a connection could be closed upon a request.
+            // An API server closes an unused connection after 90 s. If this server closed it earlier, a request that
+            // the API server is just sending would be lost.
             idle: Duration::from_secs(120),
             read: Duration::from_secs(4),
             request: Duration::from_secs(9),
@@ -75,6 +84,20 @@ impl Settings {
             drain: Duration::from_secs(10),
         }
     }
+}
+
+/// Describes the settings for the status page; `None` if there is no page.
+fn described(settings: &Settings) -> Option<Described> {
+    let StatusPage { revision } = settings.status_page.clone()?;
+    let others = settings.routes.iter().map(|route| route.path.to_owned());
+    Some(Described {
+        revision,
+        paths: std::iter::once("/inject".to_owned()).chain(others).collect(),
+        configuration: report::configuration(&settings.source),
+        certificate: report::certificate(&settings.certificates),
+        callers: settings.callers.as_ref().map(|path| path.display().to_string()),
+        are_bundles_managed: settings.bundles.is_some(),
+    })
 }
 
 /// The server cannot start.
@@ -87,11 +110,11 @@ pub enum Error {
     #[error(transparent)]
     Callers(#[from] callers::Error),
     /// The threads of reviews cannot be created.
-    #[error("no threads can be made for reviews: raise the container's limit of processes")]
+    #[error("the threads for reviews cannot be created: raise the container's limit of processes")]
     Threads(#[source] std::io::Error),
 }
 
-/// Serves until shutdown is requested and accepted requests are answered.
+/// Serves until shutdown is requested and the responses to accepted requests are sent.
 ///
 /// # Errors
 /// The server cannot start. It never serves callers without the configured check of their certificates.
@@ -99,11 +122,20 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     metrics::register_build(&mut registry, "sidecar-injector");
     let (metrics, tls) = (Metrics::new(&mut registry), Tls::new()?);
     settings.callers.as_deref().map_or(Ok(()), |path| callers::load(path, &tls))?;
+    let described = described(&settings);
     let mut parts = vec![configuration::PART, certificates::PART];
     parts.extend(settings.bundles.is_some().then_some(present::PART));
     let readiness = settings.readiness;
     parts.into_iter().for_each(|part| readiness.missing(part, "starting"));
     let (newest, presentable) = watch::channel(None);
+    let reporter = described.map(|described| Reporter {
+        described,
+        started: Timestamp::now(),
+        readiness: readiness.clone(),
+        activity: metrics.activity().clone(),
+        newest: presentable.clone(),
+        latest: Latest::default(),
+    });
     let configured = Configured::default();
     let loader = Loader {
         build: settings.build,
@@ -126,17 +158,20 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
             events::write_events(settings.events, noticed),
         )
     };
-    // An eighth of a request's time remains for writing the answer.
+    // An eighth of a request's time remains for writing the response.
     let time = settings.limits.request * 7 / 8;
     let endpoint = Endpoint::new(routes, metrics.clone(), time).map_err(Error::Threads)?.announcing(notices);
-    let answer = Draining { endpoint, shutdown: shutdown.clone() };
+    let handler = Draining { endpoint, shutdown: shutdown.clone() };
     let (ended, ending) = Shutdown::new();
     let (probed, scraped) = (readiness.clone(), registry);
-    let monitor = move |request: Request| std::future::ready(monitor(&request, &probed, &scraped));
+    let monitor = move |request: Request| {
+        let status = reporter.as_ref().and_then(|reporter| status(&request, reporter));
+        std::future::ready(status.unwrap_or_else(|| monitor(&request, &probed, &scraped)))
+    };
     let (open, limits) = (tls.clone(), settings.limits);
     let serving = async {
         tokio::join!(
-            http::serve_over(settings.webhook, limits, move |stream| open.open(stream), answer, ending.clone()),
+            http::serve_over(settings.webhook, limits, move |stream| open.open(stream), handler, ending.clone()),
             http::serve(settings.monitoring, Limits::default(), monitor, ending),
         )
     };
@@ -152,16 +187,16 @@ pub async fn run(settings: Settings, mut registry: Registry, shutdown: Shutdown)
     }
 }
 
-/// An endpoint that closes each connection with its next answer once shutdown is requested, so that the API server's next request
-/// reaches another replica instead of a closed connection.
+/// An endpoint that closes each connection with its next response once shutdown is requested, so that the API server's
+/// next request reaches another replica instead of a closed connection.
 struct Draining {
     endpoint: Endpoint,
     shutdown: Shutdown,
 }
 
 impl Handler for Draining {
-    async fn answer(&self, request: Request) -> Response {
-        let response = self.endpoint.answer(request).await;
+    async fn handle(&self, request: Request) -> Response {
+        let response = self.endpoint.handle(request).await;
         if self.shutdown.is_requested() { http::closing(response) } else { response }
     }
 
@@ -175,9 +210,19 @@ fn routes(configured: Configured, others: Vec<Route>) -> Vec<Route> {
     std::iter::once(inject).chain(others).collect()
 }
 
+/// The response to a request for the status page or its document; `None` for another request.
+fn status(request: &Request, reporter: &Reporter) -> Option<Response> {
+    let form = requested(request)?;
+    let report = reporter.report();
+    Some(match form {
+        Form::Page => page::respond(&report),
+        Form::Document => document(&*report),
+    })
+}
+
 fn monitor(request: &Request, readiness: &Readiness, registry: &Registry) -> Response {
     match request.uri().path() {
-        "/metrics" => metrics::answer(request, registry),
-        _ => health::answer(request, readiness, &Liveness::default()),
+        "/metrics" => metrics::respond(request, registry),
+        _ => health::respond(request, readiness, &Liveness::default()),
     }
 }

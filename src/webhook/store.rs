@@ -1,10 +1,13 @@
 //! The store of a self-signed certificate, which replicas and restarts share: a Secret, or a directory.
 //!
-//! `certificates` calls it. A write fails with a conflict if another writer changed the store since the read.
+//! `certificates` calls this module. A write fails with a conflict if another writer changed the Secret or the file
+//! since the read.
+#![expect(clippy::disallowed_methods, reason = "locks the directory, which several processes may use")]
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -25,7 +28,8 @@ const MAX_SIZE: u64 = 1 << 20;
 /// The store of a certificate.
 #[derive(Clone)]
 pub enum CertificateStore {
-    /// A directory that outlives the process, with a file that only its owner reads.
+    /// A directory that exists longer than the process, such as a volume. Only the owner can read the certificate's
+    /// file in it.
     Directory(PathBuf),
     Secret {
         client: Client,
@@ -40,34 +44,37 @@ pub(super) struct Found {
     pub(super) issued: Option<Issued>,
     /// The Secret as it was read, with its resourceVersion.
     secret: Option<Box<Secret>>,
+    /// The content of the file in the directory.
+    file: Option<Vec<u8>>,
 }
 
 /// The store cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The directory.
+    /// The directory of the certificate cannot be read or written.
     #[error("{} cannot be used for the certificate: {cause}", path.display())]
     Directory {
-        /// The file in it.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         cause: io::Error,
     },
-    /// The Secret.
+    /// The Secret cannot be read or written.
     #[error(
-        "secret {namespace}/{name} cannot be {doing}: {cause}; the role must allow to get, watch, create and update it"
+        "secret {namespace}/{name} cannot be {doing}: {cause}; the role must allow `get`, `list`, \
+         `watch`, `create` and `update` of it"
     )]
     Secret {
-        /// What was tried.
+        /// The attempted operation, as a participle.
         doing: &'static str,
-        /// Its namespace.
+        /// The namespace of the Secret.
         namespace: String,
-        /// Its name.
+        /// The name of the Secret.
         name: String,
-        /// Why not.
+        /// The reason.
         cause: Box<kube::Error>,
     },
-    /// Another replica has written since the read.
+    /// Another replica has written since the read, or writes now.
     #[error("another replica has written a certificate at the same time")]
     Conflict,
 }
@@ -78,24 +85,26 @@ impl CertificateStore {
         match self {
             Self::Directory(dir) => {
                 let path = dir.join(FILE);
-                match read_at_most(&path, MAX_SIZE) {
-                    Ok(bytes) => Ok(Found { issued: serde_json::from_slice(&bytes).ok(), secret: None }),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
-                    Err(cause) => Err(Error::Directory { path, cause }),
-                }
+                let file = read(&path)?;
+                let parsed = file.as_deref().map(serde_json::from_slice).transpose();
+                let issued = parsed.unwrap_or_else(|cause| {
+                    tracing::warn!("{} is invalid and will be replaced: {cause}", path.display());
+                    None
+                });
+                Ok(Found { issued, secret: None, file })
             }
             Self::Secret { client, namespace, name } => {
                 let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
                 let found = secrets.get_opt(name).await.map_err(|error| self.refused("read", error))?;
-                Ok(Found { issued: found.as_ref().and_then(issued), secret: found.map(Box::new) })
+                Ok(Found { issued: found.as_ref().and_then(issued), secret: found.map(Box::new), file: None })
             }
         }
     }
 
-    /// Writes the certificate, if the store still has the content `before`.
+    /// Writes the certificate. `before`: the content of the store when it was read, by which conflicts are detected.
     pub(super) async fn save(&self, new: &Issued, before: Found) -> Result<(), Error> {
         match self {
-            Self::Directory(dir) => write(dir, new, before.issued.is_some()),
+            Self::Directory(dir) => write(dir, new, before.file.as_deref()),
             Self::Secret { client, namespace, name } => {
                 let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
                 let how = PostParams::default();
@@ -123,18 +132,32 @@ impl CertificateStore {
     }
 }
 
-fn write(dir: &PathBuf, new: &Issued, replaces: bool) -> Result<(), Error> {
+/// Reads the file in the directory; `None` if it does not exist.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match read_at_most(path, MAX_SIZE) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(Error::Directory { path: path.to_owned(), cause }),
+    }
+}
+
+/// Replaces the file in the directory if its content still is `before`. Writers lock the directory between the
+/// comparison and the replacement.
+fn write(dir: &Path, new: &Issued, before: Option<&[u8]>) -> Result<(), Error> {
     let path = dir.join(FILE);
     let wrong = |cause| Error::Directory { path: path.clone(), cause };
     let mut file = tempfile::Builder::new().prefix(".certificate.").tempfile_in(dir).map_err(wrong)?;
     let text = serde_json::to_vec(new).map_err(|error| wrong(error.into()))?;
     file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(wrong)?;
-    let placed = if replaces { file.persist(&path) } else { file.persist_noclobber(&path) };
-    match placed {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Conflict),
-        Err(error) => Err(wrong(error.error)),
+    let lock = File::open(dir).map_err(wrong)?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => Error::Conflict,
+        TryLockError::Error(cause) => Error::Directory { path: dir.to_owned(), cause },
+    })?;
+    if read(&path)?.as_deref() != before {
+        return Err(Error::Conflict);
     }
+    file.persist(&path).map(drop).map_err(|error| wrong(error.error))
 }
 
 /// Sets the certificate in a Secret and keeps its other fields.
@@ -151,3 +174,6 @@ fn issued(secret: &Secret) -> Option<Issued> {
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
     Some(Issued { authorities: text("ca.crt")?, certificate: text("tls.crt")?, key: text("tls.key")? })
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,9 @@ use tokio::task::JoinHandle;
 
 /// A fixed number of threads, which are started on demand.
 ///
-/// The runtime's own pool for blocking work starts a thread whenever none is idle at that moment, up to hundreds. The allocator
-/// keeps memory for each thread, and a thread's memory has left the processor's cache by the time of its next review.
+/// The pool of the server's own runtime is not used for reviews: it starts a thread whenever none is idle at that
+/// moment, up to hundreds. The allocator keeps memory for each thread, and with so many threads, a thread's memory has
+/// left the processor's cache by the time of its next review.
 #[derive(Debug)]
 pub(super) struct Threads {
     pool: Handle,
@@ -18,12 +19,12 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// At most `count` threads.
+    /// Creates a pool of at most `count` threads.
     ///
     /// # Errors
     /// The kernel refuses the runtime's resources.
     pub(super) fn new(count: usize) -> io::Result<Self> {
-        // The runtime runs no tasks: only its pool is used.
+        // This runtime runs no tasks: only its pool of threads for blocking work is used.
         let runtime = Builder::new_current_thread().max_blocking_threads(count).thread_name("review").build()?;
         Ok(Self { pool: runtime.handle().clone(), runtime: Some(runtime) })
     }

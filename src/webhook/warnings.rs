@@ -1,12 +1,13 @@
-//! Warnings of an answer within the API server's limits: it cuts long ones, and drops those with control characters.
+//! Limits the warnings of a response to what the API server passes on: the API server cuts long warnings, and drops
+//! those with control characters.
 //!
-//! `review` calls it. Pure.
+//! `review` calls this module.
 
 /// The length of a warning, in characters, above which the API server may cut it.
 const MAX_LENGTH: usize = 256;
 /// The total length, in characters, above which the API server drops warnings.
 const MAX_TOTAL: usize = 4096;
-/// The number of warnings of any length within the total.
+/// The number of warnings that are within the total even if each has the maximum length.
 const MAX_COUNT: usize = MAX_TOTAL / MAX_LENGTH;
 
 /// Returns `text` on one line, cut to `longest` characters.
@@ -18,7 +19,7 @@ pub(super) fn clipped(text: &str, longest: usize) -> String {
     }
 }
 
-/// Returns the warnings of an answer; the last one counts those that exceed the limit.
+/// Returns the warnings of a response; the last one counts those that exceed the limit.
 pub(super) fn limited<'a>(warnings: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
     let count = warnings.len();
     let kept = if count > MAX_COUNT { MAX_COUNT - 1 } else { count };

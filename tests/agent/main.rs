@@ -1,4 +1,5 @@
-//! The node's agent, and `install-cni` as a process, with an API server that can be made to fail, over real HTTP.
+//! Tests of the node agent: `install-cni` as a process on a node of temporary directories, with an API server double
+//! that fails on demand, over real HTTP.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time, start processes and read files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -9,6 +10,8 @@ mod relocation;
 mod repair;
 mod shutdown;
 mod sockets;
+mod status;
 mod takeover;
 mod token;
 mod watch;
+mod ztunnel;

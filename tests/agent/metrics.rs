@@ -1,4 +1,4 @@
-//! Comparison of the metrics' names, types and labels with a file.
+//! Compares the names, types and labels of the agent's metrics, on which dashboards and alerts depend, with a file.
 
 use serde_json::json;
 
@@ -26,11 +26,11 @@ async fn names_types_and_labels_equal_the_file() {
     let node = Node::new();
     let daemon = Daemon::with_variables(&node, &api.url(), &token::VARIABLES);
     daemon.ready();
-    assert_eq!(node.ask("db", "u2").0, 200);
+    assert_eq!(node.request("db", "u2").0, 200);
     let line = json!({ "level": "info", "msg": "m", "cmd": "ADD", "verdict": "redirected", "change": "created", "elapsed_us": 9 });
     assert_eq!(node.log(&[line]), 200);
     node.remove_entry();
-    // Each family then has a sample with its labels.
+    // After these events each metric family has a sample, so that the page shows its labels.
     until("the same names as tests/data/metrics-install-cni.txt", || match names(&daemon.get("/metrics").1) {
         found if found == GOLDEN => Ok(()),
         found => Err(found),

@@ -1,4 +1,4 @@
-//! Probes, `install-cni uninstall`, and the startup taint.
+//! Tests of the probes, of `install-cni uninstall`, and of the startup taint.
 
 use std::process::{Command, Output};
 
@@ -55,12 +55,13 @@ async fn the_startup_taint_is_removed_once_pods_can_start() {
         (503, text) if text.starts_with("install: ") && text.lines().count() == 1 => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    // A slow answer: the Node object is not changed before it.
-    assert_eq!(node.ask("none", "").0, 404);
+    // The agent holds the lookup of an unknown pod for a second. It must not change the Node object in this time.
+    assert_eq!(node.request("none", "").0, 404);
     assert_eq!(api.requests_to("PATCH", "/nodes/n1").len(), 0);
     let taints = |api: &Api| api.get("nodes", "", "n1").unwrap()["spec"]["taints"].clone();
     assert_eq!(taints(&api), json!([ours, other]));
-    // Another client changes the taints between read and patch: both changes stay.
+    // The first patch fails with 409, as if another client had changed the taints after the agent has read them. The
+    // agent sends a second patch, which keeps the other taint.
     api.fault(Fault::on("PATCH", "/nodes/n1").status(409).times(1));
     node.remove_entry();
     api.until("the taint's end", |api| (taints(api) == json!([other])).then_some(())).await;
@@ -89,7 +90,8 @@ async fn a_hanging_installer_fails_healthz_and_does_not_prevent_shutdown() {
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
-    // Opening the pipe waits for a writer, as for an unavailable file server.
+    // Opening a named pipe blocks until another process opens it for writing, as a read blocks on an unavailable file
+    // server.
     nix::unistd::mkfifo(&node.path("account/next"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     std::fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
@@ -99,13 +101,13 @@ async fn a_hanging_installer_fails_healthz_and_does_not_prevent_shutdown() {
     }
     let (status, log) = daemon.get("/healthz");
     assert!(status == 503 && log.starts_with("installer: late by "), "{status} {log}");
-    assert_eq!(node.ask("none", "").0, 404, "the plugin is answered meanwhile");
+    assert_eq!(node.request("none", "").0, 404, "lookups are served meanwhile");
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("has not ended within"), "{log}");
 }
 
-/// The limit on inotify instances is shared by all processes of root.
+/// All processes of root share the limit on inotify instances, so other processes may have used up all instances.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_retried() {
     let api = cluster().await;
@@ -120,7 +122,7 @@ async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_
     };
     watched(0);
     daemon.line("no directory can be watched: ");
-    // Twice, because the first pass may be due just then.
+    // The entry is removed twice, because a pass of the installer may already be due at the first removal.
     for _ in 0..2 {
         let lost = std::time::Instant::now();
         node.remove_entry();
@@ -201,7 +203,7 @@ async fn uninstall_is_refused_while_an_agent_runs() {
     assert_eq!(refused.status.code(), Some(1), "{log}");
     assert!(log.contains("would restore the installation"), "{log}");
     assert_eq!(node.installed().len(), 5);
-    // A killed agent removes no files.
+    // Kills the agent, which therefore removes no files.
     drop(daemon);
     let removed = uninstall(&node);
     assert_eq!(removed.status.code(), Some(0), "{}", String::from_utf8_lossy(&removed.stdout));

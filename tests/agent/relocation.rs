@@ -1,13 +1,16 @@
-//! An agent whose successor mounts other directories of the node: the files that remain in the former ones.
+//! Tests which files an agent removes or leaves in its directories when it exits and its successor mounts other
+//! directories of the node.
 
 use std::fs;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use test_support::api::Api;
-use test_support::daemon::{Daemon, KEPT, LIST, Node, STANDBY, cluster, daemon_set, own_pod};
+use test_support::daemon::{Daemon, KEPT, LIST, Node, STANDBY, cluster, daemon_set, directories, own_pod};
+use test_support::program::under_test;
 
-/// The files in a directory of the node.
+/// Returns the names of the files in a directory of the node.
 fn names(node: &Node, dir: &str) -> Vec<String> {
     let entries = fs::read_dir(node.path(dir)).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -15,7 +18,7 @@ fn names(node: &Node, dir: &str) -> Vec<String> {
     names
 }
 
-/// A node with two further directories like those of the network and of its plugin.
+/// Creates a node that has a second network directory and a second plugin directory, `net2` and `bin2`.
 fn node() -> Node {
     let node = Node::new();
     for dir in ["net2", "bin2"] {
@@ -26,7 +29,8 @@ fn node() -> Node {
     node
 }
 
-/// A superseded agent and its successor with these directories, both with or without a copy of the network.
+/// Starts an agent and its successor, which supersedes it and has the directories `net` and `bin`. With `owned`, both
+/// write a copy of the network configuration instead of editing it.
 async fn moved(node: &Node, owned: bool, net: &str, bin: &str) -> (Api, Daemon, Daemon) {
     let api = cluster().await;
     let owned = format!("--istio-owned-cni-config={owned}");
@@ -59,7 +63,7 @@ async fn files_in_former_directories_are_removed_once_a_successor_has_installed_
         assert_eq!(fs::read_to_string(node.path("net/10-net.conflist")).unwrap(), LIST, "{log}");
         let former = if bin == "bin" { &["istio-cni", "ptp"][..] } else { &["ptp"] };
         assert_eq!(names(&node, "bin"), former, "{log}");
-        // The successor's files are not changed.
+        // The exit of the old agent has not changed the successor's files.
         let file = if owned { "net2/02-istio-cni.conflist" } else { "net2/10-net.conflist" };
         assert!(fs::read_to_string(node.path(file)).unwrap().contains("istio-cni"), "{log}");
         assert_eq!(names(&node, bin), ["istio-cni", "ptp"], "{log}");
@@ -146,7 +150,36 @@ async fn without_a_successor_files_in_former_directories_stay_and_are_named() {
     warns(&node, &log);
 }
 
-/// The daemon's pod mounts the node's directories; the DaemonSet's template mounts other ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_chain_of_a_former_agent_needs_stays_until_that_chain_is_removed() {
+    for bin in ["bin", "bin2"] {
+        let (api, node) = (cluster().await, node());
+        api.put(own_pod());
+        let old = Daemon::start(&node, &api.url());
+        old.ready();
+        let log = end(old);
+        assert!(log.contains("kept: the DaemonSet selects this node"), "{log}");
+        let dir = |flag: &str, dir: &str| format!("--mounted-cni-{flag}-dir={}", node.path(dir).display());
+        let new = Daemon::with_flags(&node, &api.url(), &[dir("net", "net2"), dir("bin", bin)]);
+        new.ready();
+        api.remove("daemonsets", "istio-system", "istio-cni-node");
+        let log = end(new);
+        assert_eq!(fs::read_to_string(node.path("net2/10-net.conflist")).unwrap(), LIST, "{log}");
+        assert_eq!(names(&node, "bin2"), ["ptp"], "{log}");
+        assert_eq!(node.installed(), KEPT, "the former chain needs them: {log}");
+        let warning = log.lines().find(|line| line.contains("istio-cni-kubeconfig stays")).unwrap_or_default();
+        let former = ["net", "bin"].map(|dir| node.path(dir).display().to_string());
+        assert!(former.iter().all(|dir| warning.contains(dir)), "{log}");
+        assert_eq!(log.contains("istio-cni stays: an agent has chained it"), bin == "bin", "{log}");
+
+        let uninstall =
+            Command::new(under_test("install-cni")).arg("uninstall").args(directories(&node)).output().unwrap();
+        assert!(uninstall.status.success(), "{uninstall:?}");
+        assert_eq!((node.installed(), names(&node, "run")), (Vec::new(), Vec::new()), "{uninstall:?}");
+    }
+}
+
+/// Creates the daemon's pod, which mounts `net` and `bin`, and a DaemonSet whose template mounts `net2` and `bin2`.
 fn mounts(api: &Api, node: &Node) {
     let volumes = |net: &str, bin: &str| -> Value {
         let volume = |name: &str, dir: &str| json!({ "name": name, "hostPath": { "path": node.path(dir) } });

@@ -1,4 +1,5 @@
-//! Repair in `install-cni`: it shares the agent's watch and starts once the node is ready.
+//! Tests of the repair controller in `install-cni`, which shares the agent's watch of pods and starts once the node is
+//! ready.
 
 use serde_json::{Value, json};
 
@@ -42,18 +43,19 @@ async fn one_list_and_one_watch_of_pods_serve_the_plugin_and_repair() {
         if !streaming {
             api.fault(Fault::on("GET", "sendInitialEvents").status(422));
         }
-        api.put(pod("sound", "u1"));
+        api.put(pod("redirected", "u1"));
         api.put(broken("listed"));
         let node = Node::new();
         let daemon = Daemon::start(&node, &api.url());
         daemon.ready();
         until_evicted(&api, &["listed"]);
-        // A pod that is never restarted fails: repair handles it, and the plugin no longer looks it up.
+        // The pod's restart policy is Never, so its phase is Failed. Repair handles the pod, although the agent serves
+        // no lookups of failed pods.
         let mut failed = broken("failed");
         failed["status"]["phase"] = json!("Failed");
         api.put(failed);
         until_evicted(&api, &["listed", "failed"]);
-        assert_eq!((node.ask("sound", "u1").0, node.ask("failed", "failed").0), (200, 404));
+        assert_eq!((node.request("redirected", "u1").0, node.request("failed", "failed").0), (200, 404));
         assert_eq!(api.watches("pods"), 1);
         let lists = api.requests().into_iter().filter(|seen| seen.method == "GET" && seen.path == "/api/v1/pods");
         let accepted = lists.filter(|seen| streaming || !seen.query.contains("sendInitialEvents")).count();
@@ -89,5 +91,5 @@ async fn repairs_selectors_filter_the_shared_watch() {
         api.put(broken(name));
     }
     until_evicted(&api, &["a"]);
-    assert_eq!(node.ask("c", "c").0, 200, "the plugin is answered for all pods");
+    assert_eq!(node.request("c", "c").0, 200, "lookups are served for all pods");
 }

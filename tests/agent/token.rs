@@ -1,5 +1,5 @@
-//! The token of the plugin's service account in its kubeconfig: requested, renewed, and never replaced by the
-//! daemon's.
+//! Tests of the token in the plugin's kubeconfig: the agent requests it for the plugin's service account, renews it,
+//! and never writes its own token instead.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,8 @@ use test_support::daemon::{Daemon, Node, cluster, until};
 pub(crate) const VARIABLES: [(&str, &str); 1] = [("PLUGIN_SERVICE_ACCOUNT", "plugin")];
 pub(crate) const PATH: &str = "/api/v1/namespaces/istio-system/serviceaccounts/plugin/token";
 
-/// The plugin's service account; the API server grants it this lifetime.
+/// Returns the plugin's service account. The API server double limits the lifetime of its tokens to this number of
+/// seconds.
 pub(crate) fn account(seconds: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
@@ -33,13 +34,13 @@ fn requests(api: &Api) -> Vec<Seen> {
     api.requests_to("POST", PATH)
 }
 
-/// The kinds of objects to which tokens were requested to be bound; null: to none.
+/// Returns the kind of the object to which each requested token is bound; null if it is bound to none.
 fn bound_kinds(api: &Api) -> Vec<Value> {
     requests(api).iter().map(|seen| seen.body["spec"]["boundObjectRef"]["kind"].clone()).collect()
 }
 
-/// Starts a daemon whose plugin has its own account. The API server grants tokens of this lifetime in seconds after these
-/// faults.
+/// Starts a daemon whose plugin has its own service account. The API server fails with these faults first and then
+/// grants tokens of this lifetime in seconds.
 async fn started(lifetime: u32, faults: impl IntoIterator<Item = Fault>) -> (Api, Node, Daemon) {
     let api = cluster().await;
     api.put(account(lifetime));
@@ -49,17 +50,17 @@ async fn started(lifetime: u32, faults: impl IntoIterator<Item = Fault>) -> (Api
     (api, node, daemon)
 }
 
-/// A failing request for a token.
+/// Returns a fault that makes requests for tokens fail.
 fn failing() -> Fault {
     Fault::on("POST", PATH)
 }
 
-/// The intervals between requests in milliseconds.
+/// Returns the intervals between requests in milliseconds.
 fn pauses(seen: &[Seen]) -> Vec<u128> {
     seen.windows(2).map(|pair| (pair[1].at - pair[0].at).as_millis()).collect()
 }
 
-/// Waits until failures of this reason are counted.
+/// Waits until the metrics count token errors with this reason.
 #[track_caller]
 fn until_counted(daemon: &Daemon, reason: &str) {
     let sample = format!("istio_cni_agent_token_errors_total{{reason=\"{reason}\"}} ");
@@ -80,7 +81,7 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
     assert_eq!(spec["expirationSeconds"], 3600);
     let pauses = pauses(&seen);
     assert!(pauses.iter().all(|pause| *pause >= 1000), "renewed at half of 2 s, not before: {pauses:?}");
-    // The former token stays until it expires.
+    // The kubeconfig keeps the former token until it expires.
     api.fault(failing().cut());
     daemon.line("no token for the plugin");
     until_counted(&daemon, "unanswered");
@@ -124,7 +125,7 @@ async fn a_refusal_by_a_policy_is_final() {
     assert_eq!(bound_kinds(&api), [json!("Node"), json!("Node"), json!("Node")]);
 }
 
-/// Without the limit the pauses would be 1, 2, 4 and 8 s.
+/// The daemon doubles the pauses between attempts. Without a limit of five seconds they would be 1, 2, 4 and 8 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_valid_token_no_pause_is_longer_than_five_seconds() {
     let (api, _node, daemon) = started(3600, [failing().times(4)]).await;

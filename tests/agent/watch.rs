@@ -1,4 +1,4 @@
-//! The watch of this node's pods: interruptions, expiry, outages, and memory per pod.
+//! Tests of the agent's watch of its node's pods: interruptions, expiry, outages, and memory per pod.
 
 use test_support::api::Fault;
 use test_support::daemon::{Daemon, Node, cluster, pod, until};
@@ -6,7 +6,7 @@ use test_support::daemon::{Daemon, Node, cluster, pod, until};
 /// Waits until a lookup of the pod has this status.
 #[track_caller]
 fn until_status(node: &Node, pod: &str, status: u16) {
-    until(&format!("{status} for {pod}"), || match node.ask(pod, "") {
+    until(&format!("{status} for {pod}"), || match node.request(pod, "") {
         (found, _) if found == status => Ok(()),
         other => Err(format!("{other:?}")),
     });
@@ -28,13 +28,13 @@ async fn the_watch_survives_interruptions_expiry_and_an_outage() {
     api.put(pod("c", "u3"));
     until_status(&node, "c", 200);
     until_status(&node, "a", 404);
-    // The last known pods are served during the outage.
+    // During the outage the agent serves the pods that were in its cache before.
     api.fault(Fault::on("GET", "/pods").cut());
     api.break_watches();
     api.remove("pods", "shop", "b");
     api.put(pod("d", "u4"));
     daemon.line("the watch of this node's pods");
-    assert_eq!((node.ask("b", "u2").0, node.ask("c", "u3").0), (200, 200));
+    assert_eq!((node.request("b", "u2").0, node.request("c", "u3").0), (200, 200));
     assert_eq!(daemon.get("/readyz").0, 200);
     api.heal();
     until_status(&node, "d", 200);
@@ -62,7 +62,7 @@ async fn an_api_server_without_streaming_lists_is_supported() {
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
-    assert_eq!(node.ask("a", "u1").0, 200);
+    assert_eq!(node.request("a", "u1").0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! `istio-cnictl` from outside: documents in, documents out; what becomes of pods; files, clusters, and neither.
+//! `istio-cnictl` as a process: injection of documents, explanations of pods, and errors.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use test_support::api::Api;
 use test_support::program::under_test;
 
-/// Runs it with this standard input, and no cluster but the one that `kubeconfig` names.
+/// Runs the program with this standard input, without any cluster except that of `kubeconfig`.
 pub(crate) fn cnictl(args: &[&str], input: &str, kubeconfig: Option<&Path>) -> Output {
     let mut command = Command::new(under_test("istio-cnictl"));
     command.args(args).env_clear().env("HOME", "/nowhere").envs(kubeconfig.map(|path| ("KUBECONFIG", path)));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Whoever refuses the command line does not read.
+    // The program does not read its input if the command line is invalid.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
@@ -23,7 +23,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A kubeconfig for this server.
+/// Writes a kubeconfig for this server.
 pub(crate) fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
     let path = dir.join("kubeconfig");
     test_support::api::kubeconfig(&path, url);
@@ -32,7 +32,7 @@ pub(crate) fn kubeconfig(dir: &Path, url: &str) -> PathBuf {
 
 pub(crate) const POD: &str =
     "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: app, image: a}]}\n";
-/// Nothing of this has a pod that injection knows of.
+/// A comment and two objects in which injection recognizes no pod.
 const OTHERS: &str = "# A comment alone.\n---\napiVersion: v1\nkind: Service\nmetadata:   {name: web} # kept\n---\n\
                       apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec:\n    template: {spec: {containers: []}}\n---\n";
 
@@ -44,7 +44,7 @@ fn documents_without_pods_pass_byte_for_byte() {
 }
 
 #[test]
-fn what_is_skipped_is_told_on_standard_error_in_istios_words() {
+fn skipped_pods_are_reported_with_istios_messages() {
     let host = POD.replace("{containers", "{hostNetwork: true, containers");
     let declined = POD.replace("namespace: shop}", "labels: {sidecar.istio.io/inject: \"false\"}}");
     let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &format!("{host}---\n{declined}"), None);
@@ -73,13 +73,13 @@ fn lists_are_injected_item_by_item_and_written_to_a_file() {
 }
 
 #[test]
-fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
+fn errors_are_reported_without_output() {
     for (args, input, code, said) in [
         (&["kube-inject", "--builtIn"][..], "", 1, "filename not specified (see --filename or -f)"),
         (&["kube-inject", "--builtIn", "-f", "/nowhere"], "", 1, "open /nowhere: "),
         (&["kube-inject", "--bad"], "", 64, "--bad"),
         (&["kube-inject", "-f", "-", "--injectConfigFile", "/nowhere"], POD, 1, "open /nowhere: "),
-        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n---\na: [", 1, "document 2 is no YAML"),
+        (&["kube-inject", "--builtIn", "-f", "-"], "a: b\n---\na: [", 1, "document 2 is not YAML"),
         (
             &["kube-inject", "--builtIn", "-f", "-"],
             "a: b\n---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {replicas: two, template: {spec: {}}}",
@@ -103,7 +103,7 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
 }
 
 #[test]
-fn a_cluster_that_cannot_be_reached_is_an_error_and_none_at_all_is_not() {
+fn an_unreachable_cluster_is_an_error_and_no_cluster_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = kubeconfig(dir.path(), "http://127.0.0.1:1");
     let done = cnictl(&["kube-inject", "-f", "-"], POD, Some(&path));
@@ -137,15 +137,18 @@ fn a_pod_is_explained_from_its_decision_to_its_rules() {
     }
     let done = cnictl(&["explain", "--builtIn", "-f", "-"], &input, None);
     let said = text(&done.stdout);
-    for line in
-        ["pod shop/web", "  injected:   yes: the policy says so", "    outbound-ports-exclude   3306", "    * nat"]
-    {
+    for line in [
+        "pod shop/web",
+        "  injected:   yes: the injector's policy applies",
+        "    outbound-ports-exclude   3306",
+        "    * nat",
+    ] {
         assert!(said.lines().any(|present| present.starts_with(line)), "no {line:?} in\n{said}");
     }
 }
 
 #[test]
-fn each_way_out_is_explained_with_its_rule() {
+fn each_reason_against_injection_is_explained() {
     let with = |metadata: &str| POD.replace("namespace: shop}", &format!("namespace: shop, {metadata}}}"));
     let annotated = |key: &str, value: &str| with(&format!("annotations: {{{key}: \"{value}\"}}"));
     let inject = "sidecar.istio.io/inject";

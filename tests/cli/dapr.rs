@@ -1,4 +1,4 @@
-//! `istio-cnictl` about Dapr: documents get the sidecar that `/mutate` would give their pods, and pods are explained.
+//! `istio-cnictl` with Dapr: documents get the sidecar of `/mutate`, and pods are explained.
 
 use istio_cni::inject::dapr::{Era, Facts, Request, Settings, Trust, User, review};
 use istio_cni::inject::{apply, documents, yaml};
@@ -8,7 +8,7 @@ use crate::cnictl::{cnictl, explained, text};
 
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata:   {name: web} # kept\n";
 
-/// A workload of this kind whose pods ask for the sidecar.
+/// Returns a workload of this kind whose pods have Dapr enabled.
 fn workload(api: &str, kind: &str, name: &str, annotations: &str) -> String {
     let template = format!(
         "{{metadata: {{annotations: {{dapr.io/enabled: \"true\"{annotations}}}}}, spec: {{containers: [{{name: app, image: a}}]}}}}"
@@ -20,7 +20,7 @@ fn workload(api: &str, kind: &str, name: &str, annotations: &str) -> String {
     format!("apiVersion: {api}\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec: {spec}\n")
 }
 
-/// What comes out, as values; and what is said besides.
+/// Returns the output's documents and standard error.
 fn injected(input: &str, args: &[&str]) -> (Vec<Value>, String) {
     let dir = tempfile::tempdir().unwrap();
     let anchors = dir.path().join("ca.crt");
@@ -38,7 +38,7 @@ fn names(spec: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_pod_becomes_what_admission_makes_of_it() {
+fn a_pod_is_injected_as_by_the_webhook() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": "web", "namespace": "shop", "annotations": { "dapr.io/enabled": "true", "dapr.io/env": "A=1" } },
@@ -73,7 +73,7 @@ fn templates_are_injected_where_their_pods_stand() {
         let (found, _) = injected(&workload(api, kind, "web", ""), &[]);
         let pod = found[0].pointer(template).unwrap();
         assert_eq!(names(&pod["spec"]), ["app", "daprd"], "{kind}");
-        // Nobody has given the pods a name yet: what they share is their app id.
+        // The pods have no names yet, so the app ID is the workload's name.
         assert_eq!(pod["metadata"]["annotations"]["dapr.io/app-id"], "web", "{kind}");
         assert_eq!(pod["metadata"]["labels"]["dapr.io/app-id"], "web", "{kind}");
         for invented in ["generateName", "namespace", "name"] {
@@ -87,7 +87,7 @@ fn templates_are_injected_where_their_pods_stand() {
 }
 
 #[test]
-fn what_asks_for_nothing_keeps_every_byte_and_again_changes_nothing() {
+fn documents_without_dapr_are_unchanged_and_a_second_run_changes_nothing() {
     let declined = workload("apps/v1", "Deployment", "web", "").replace("\"true\"", "\"false\"");
     let input = format!("{SERVICE}---\n{declined}---\n");
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -101,20 +101,20 @@ fn what_asks_for_nothing_keeps_every_byte_and_again_changes_nothing() {
 }
 
 #[test]
-fn components_of_the_same_file_bring_their_containers_and_warnings_are_told() {
+fn components_of_the_same_file_add_their_containers_and_warnings_are_printed() {
     let component = "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: memory, annotations: \
                      {dapr.io/component-container: '{\"image\": \"memory:1\"}'}}\n";
-    let asked = ", dapr.io/inject-pluggable-components: \"true\", dapr.io/metrics-port: many";
-    let list = format!("{component}---\n{}", workload("apps/v1", "Deployment", "web", asked));
+    let annotations = ", dapr.io/inject-pluggable-components: \"true\", dapr.io/metrics-port: many";
+    let list = format!("{component}---\n{}", workload("apps/v1", "Deployment", "web", annotations));
     let (found, said) = injected(&list, &[]);
     assert_eq!(names(&found[1]["spec"]["template"]["spec"]), ["app", "daprd", "memory"]);
     let warning =
-        "===> Deployment \"shop/web\": dapr.io/metrics-port: \"many\" is no whole number in range and is passed over\n";
+        "===> Deployment \"shop/web\": dapr.io/metrics-port: \"many\" is not a whole number in range and is ignored\n";
     assert_eq!(said, warning);
 }
 
 #[test]
-fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
+fn invalid_input_is_reported_and_nothing_is_written() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let anchors = format!("--daprTrustAnchors={}", file.path().display());
     let deployment = workload("apps/v1", "Deployment", "web", "");
@@ -125,7 +125,13 @@ fn mistakes_end_it_with_what_is_wrong_and_write_nothing() {
         (&["-f", "-", &*anchors], &*deployment, 1, "SIDECAR_IMAGE is not set or empty"),
         (&["--daprImage=d", &*anchors], "", 1, "filename not specified"),
         (&["-f", "-", "--daprImage=d", &*anchors, "--daprSet=x"], "", 64, "write NAME=VALUE"),
-        (&["-f", "-", "--daprImage=d", &*anchors], "a: b\n---\na: [", 1, "document 2 is no YAML"),
+        (
+            &["-f", "-", "--daprImage=d", &*anchors, "--daprSet=ALLOWED_SERVICE_ACCOUNTS_PREFIX_NAMES=nocolon"],
+            &*deployment,
+            1,
+            r#"ALLOWED_SERVICE_ACCOUNTS_PREFIX_NAMES: entry 1, "nocolon": expected <namespace>:<name>"#,
+        ),
+        (&["-f", "-", "--daprImage=d", &*anchors], "a: b\n---\na: [", 1, "document 2 is not YAML"),
         (
             &["-f", "-", "--daprImage=d", &*anchors],
             &*image,
@@ -160,19 +166,18 @@ fn a_pod_of_dapr_is_explained_like_one_of_istio() {
     assert_eq!(pod["injection"]["rule"], "policy");
     let excluded = &pod["redirection"]["parameters"]["inbound-ports-exclude"];
     assert!(excluded.as_array().unwrap().contains(&json!("50002")), "{excluded}");
-    let passed_over = "dapr.io/metrics-port: \"many\" is no whole number in range and is passed over";
-    assert_eq!(pod["warnings"], json!([passed_over]));
+    let ignored = "dapr.io/metrics-port: \"many\" is not a whole number in range and is ignored";
+    assert_eq!(pod["warnings"], json!([ignored]));
     let said = text(&cnictl(&["explain", "--builtIn", "-f", "-"], &input, None).stdout);
-    for line in [
-        "  dapr:       yes: daprd is injected for web; it gets daprd".to_owned(),
-        format!("  warning:    {passed_over}"),
-    ] {
+    for line in
+        ["  dapr:       yes: daprd is injected for web; it gets daprd".to_owned(), format!("  warning:    {ignored}")]
+    {
         assert!(said.lines().any(|present| present == line), "no {line:?} in\n{said}");
     }
 }
 
 #[test]
-fn each_way_out_of_dapr_is_explained_with_its_rule() {
+fn each_skip_and_refusal_of_dapr_is_explained_with_its_rule() {
     let pod = workload("apps/v1", "Deployment", "web", ", dapr.io/sidecar-image: i");
     for (input, rule, redirection) in [
         (pod.replace("\"true\"", "\"yes\""), "not_enabled", Value::Null),
@@ -189,5 +194,5 @@ fn each_way_out_of_dapr_is_explained_with_its_rule() {
     }
     let other = pod.replace("dapr.io/enabled: \"true\", dapr.io/sidecar-image: i", "a: b");
     let pods = explained(&["--builtIn", "-f", "-"], &other, None);
-    assert_eq!(pods[0].get("dapr"), None, "whoever has nothing to do with Dapr is not told of it");
+    assert_eq!(pods[0].get("dapr"), None, "a pod without Dapr has no member dapr");
 }

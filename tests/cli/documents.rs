@@ -1,9 +1,10 @@
-//! The documents: links and anchors resolve, and ARCHITECTURE.md lists the modules within its length.
+//! Checks the repository's documents: links and anchors resolve, and ARCHITECTURE.md lists all modules and does not
+//! exceed its maximum length.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Documents of the repository, in the directories that hold any.
+/// Returns the paths of the repository's Markdown documents.
 fn documents() -> Vec<PathBuf> {
     let entries =
         [".", "docs", "docs/decisions", "docs/reference", "install"].iter().flat_map(|dir| fs::read_dir(dir).unwrap());
@@ -11,7 +12,7 @@ fn documents() -> Vec<PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
-/// Text outside code blocks.
+/// Returns the text without its code blocks.
 fn prose(text: &str) -> String {
     let mut code = false;
     let lines = text.lines().filter(|line| {
@@ -22,13 +23,13 @@ fn prose(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Targets of `[text](target)`.
+/// Returns the targets of all links `[text](target)`.
 fn links(text: &str) -> Vec<String> {
     let parts = text.split("](").skip(1).filter_map(|part| part.split_once(')'));
     parts.map(|(target, _)| target.to_owned()).collect()
 }
 
-/// The anchor that a heading gets on code hosts: lower case, spaces as hyphens, punctuation dropped.
+/// Returns the anchor that code hosts give a heading: lower case, with hyphens for spaces and without punctuation.
 fn anchor(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -43,7 +44,7 @@ fn has_anchor(text: &str, wanted: &str) -> bool {
     headings.map(anchor).any(|found| found == wanted)
 }
 
-/// A sentence about a link that leads nowhere.
+/// Returns an error text if a link of a document is broken.
 fn broken(document: &Path, target: &str) -> Option<String> {
     if target.contains("://") {
         return None;
@@ -70,7 +71,7 @@ fn links_resolve() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_named() {
+fn a_broken_link_is_named() {
     let readme = Path::new("./README.md");
     assert_eq!(broken(readme, "docs/none.md").unwrap(), "./README.md: docs/none.md does not exist");
     assert_eq!(broken(readme, "docs/node.md#none").unwrap(), "./README.md: docs/node.md#none has no such heading");

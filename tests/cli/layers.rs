@@ -1,10 +1,13 @@
-//! The layers: a module imports only modules above it in `lib.rs`, and every file says what it owns.
+//! Checks the layers of the crate: a module imports only modules that come before it in `lib.rs`, and every file has a
+//! module comment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::TokenStream;
+
+use crate::paths::paths;
 
 pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -17,7 +20,7 @@ pub(super) fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Modules in the order of `lib.rs`.
+/// Returns the crate's modules in the order of `lib.rs`.
 fn modules() -> Vec<String> {
     let lib = fs::read_to_string("src/lib.rs").unwrap();
     lib.lines()
@@ -26,81 +29,18 @@ fn modules() -> Vec<String> {
         .collect()
 }
 
-/// Returns the modules of the crate that a file names: in `use` trees, in paths of expressions and types, and in macros.
-/// `module` is the path of the file's module.
+/// Returns the top-level modules of the crate to which a file refers: in `use` trees, in paths of expressions and
+/// types, and in macros. `module` is the path of the file's own module.
 fn named(text: &str, module: &[String]) -> Vec<String> {
     let tokens = TokenStream::from_str(text).unwrap_or_else(|error| panic!("{module:?}: {error}"));
-    let mut found = Vec::new();
-    collect(&tokens.into_iter().collect::<Vec<_>>(), module, &mut found);
-    found
+    let absolute = paths(tokens, module).into_iter().filter_map(|path| path.absolute());
+    let mut modules: Vec<String> = absolute.filter_map(|path| path.into_iter().next()).collect();
+    // A `use` tree has a path for each of its items.
+    modules.dedup();
+    modules
 }
 
-fn collect(tokens: &[TokenTree], module: &[String], found: &mut Vec<String>) {
-    let mut rest = tokens;
-    while let Some((token, after)) = rest.split_first() {
-        rest = after;
-        match token {
-            TokenTree::Ident(ident) if *ident == "mod" => {
-                if let [TokenTree::Ident(name), TokenTree::Group(body), ..] = after {
-                    let inner = [module, &[name.to_string()]].concat();
-                    collect(&body.stream().into_iter().collect::<Vec<_>>(), &inner, found);
-                    rest = &after[2..];
-                }
-            }
-            TokenTree::Ident(ident) if (*ident == "crate" || *ident == "super") && is_path(after) => {
-                rest = resolve(rest_of(tokens, after), module, found);
-            }
-            TokenTree::Group(group) => collect(&group.stream().into_iter().collect::<Vec<_>>(), module, found),
-            _ => {}
-        }
-    }
-}
-
-/// The tokens from the one before `after`.
-fn rest_of<'a>(tokens: &'a [TokenTree], after: &[TokenTree]) -> &'a [TokenTree] {
-    &tokens[tokens.len() - after.len() - 1..]
-}
-
-fn is_path(tokens: &[TokenTree]) -> bool {
-    let is_colon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ':');
-    matches!(tokens, [first, second, ..] if is_colon(first) && is_colon(second))
-}
-
-/// Adds the modules that a path or a `use` tree names, relative to `base`, and returns the tokens after it.
-fn resolve<'a>(tokens: &'a [TokenTree], base: &[String], found: &mut Vec<String>) -> &'a [TokenTree] {
-    match tokens {
-        [TokenTree::Ident(ident), after @ ..] => {
-            let parent = base.len().saturating_sub(1);
-            let base = match ident.to_string().as_str() {
-                "crate" => &[],
-                "super" => &base[..parent],
-                "self" => base,
-                name if base.is_empty() => {
-                    found.push(name.to_owned());
-                    return after;
-                }
-                _ => return after,
-            };
-            if is_path(after) { resolve(&after[2..], base, found) } else { after }
-        }
-        [TokenTree::Group(group), after @ ..] => {
-            let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
-            let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',');
-            for tree in tokens.split(is_comma) {
-                resolve(tree, base, found);
-            }
-            after
-        }
-        // A glob imports every module.
-        [TokenTree::Punct(star), after @ ..] if star.as_char() == '*' && base.is_empty() => {
-            found.push("*".to_owned());
-            after
-        }
-        rest => rest,
-    }
-}
-
-/// Imports in `text`, a file of `module`, of modules below it in the list.
+/// Returns the modules that `text`, a file of `module`, imports although they come after `module` in `modules`.
 fn upward(text: &str, module: &[&str], modules: &[String]) -> Vec<String> {
     let path: Vec<String> = module.iter().map(|&name| name.to_owned()).collect();
     let place = |name: &str| modules.iter().position(|module| module == name);

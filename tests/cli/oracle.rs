@@ -1,4 +1,5 @@
-//! The CNI types of the independent crate `rscni-plugin` read this plugin's replies and write its input.
+//! Tests the plugin's protocol with the CNI types of an independent crate, `rscni-plugin`: they parse the plugin's
+//! replies and serialize its input.
 //!
 //! The tests name the known differences: that crate does not represent results older than 0.3.0, drops unknown fields,
 //! and omits an empty `dns` from 1.0.0 on.
@@ -30,7 +31,7 @@ fn command(verb: &str) -> Command {
     call(verb).unwrap().command()
 }
 
-/// A configuration as the oracle serialises it, with a prevResult of every kind of field.
+/// Returns a network configuration in the types of `rscni-plugin`, with a prevResult that has every kind of field.
 fn oracle_conf(version: Version) -> OracleConf {
     let ip_version = matches!(version, Version::V0_3_0 | Version::V0_3_1 | Version::V0_4_0);
     let mut ip = json!({"address": "10.222.0.3/24", "gateway": "10.222.0.1", "interface": 1});
@@ -118,8 +119,8 @@ fn the_oracle_reads_back_its_result_from_add() {
         let mut conf = serde_json::to_value(&theirs).unwrap();
         conf["prevResult"] = serde_json::to_value(&written).unwrap();
         let bytes = serde_json::to_vec(&conf).unwrap();
-        let answer = reply::add(&NetConf::parse(&bytes).unwrap()).unwrap();
-        assert_eq!(serde_json::from_str::<CNIResultWithVersion>(&answer).unwrap(), written, "{version}");
+        let reply = reply::add(&NetConf::parse(&bytes).unwrap()).unwrap();
+        assert_eq!(serde_json::from_str::<CNIResultWithVersion>(&reply).unwrap(), written, "{version}");
     }
 }
 
@@ -127,8 +128,8 @@ fn the_oracle_reads_back_its_result_from_add() {
 fn the_oracle_reads_an_add_without_prev_result_as_empty() {
     for version in Version::ALL {
         let bytes = serde_json::to_vec(&json!({"cniVersion": version.as_str(), "name": "n"})).unwrap();
-        let answer = reply::add(&NetConf::parse(&bytes).unwrap()).unwrap();
-        let read: CNIResultWithVersion = serde_json::from_str(&answer).unwrap();
+        let reply = reply::add(&NetConf::parse(&bytes).unwrap()).unwrap();
+        let read: CNIResultWithVersion = serde_json::from_str(&reply).unwrap();
         assert_eq!(read.cni_version(), oracle_version(version));
         assert!(read.result().interfaces.is_empty() && read.result().ips.is_empty(), "{version}");
     }
@@ -152,13 +153,13 @@ fn the_oracle_reads_every_failure_as_the_same_code() {
         for (code, theirs) in &codes {
             assert_eq!(code.number(), u32::from(theirs));
             let ours = Failure { code: *code, msg: "m".into(), details: "d".into() };
-            let answer = ours.to_json(Some(version));
-            let read: ErrorResult = serde_json::from_str(&answer).unwrap();
+            let reply = ours.to_json(Some(version));
+            let read: ErrorResult = serde_json::from_str(&reply).unwrap();
             assert_eq!(&OracleError::from(read), theirs);
 
             let mut written = serde_json::to_value(ErrorResult::new(oracle_version(version), theirs)).unwrap();
             written["msg"] = "m".into();
-            assert_eq!(serde_json::from_str::<Value>(&answer).unwrap(), written, "{version}");
+            assert_eq!(serde_json::from_str::<Value>(&reply).unwrap(), written, "{version}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The plugin's protocol from outside: every verb, what it answers, and what it says to input that cannot be meant.
+//! Tests of the plugin's CNI protocol: the reply to every verb, and errors for invalid input.
 
 use serde_json::json;
 use test_support::plugin::{Call, conf};
 
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A result as a primary plugin leaves it, with spaces and fields that only a byte for byte copy keeps.
+/// Returns the result of a primary plugin, with spaces and fields that only a byte-for-byte copy preserves.
 fn prev_result(version: &str) -> String {
     format!(
         r#"{{ "cniVersion":"{version}",  "interfaces":[{{"name":"eth0","sandbox":"/var/run/netns/x","vendor":1.50}}],"ips":[],"dns":{{}} , "x" : null}}"#
@@ -18,45 +18,52 @@ fn with_prev(version: &str, run_dir: &std::path::Path) -> String {
 }
 
 #[test]
-fn without_a_command_it_says_what_it_is() {
-    let answer = Call::new("", "", "").run();
-    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
-    assert!(answer.stderr.contains("CNI plugin istio-cni"), "{answer:?}");
-    assert!(VERSIONS.iter().all(|v| answer.stderr.contains(v)), "{answer:?}");
+fn without_a_command_the_plugin_describes_itself() {
+    let reply = Call::new("", "", "").run();
+    assert_eq!((reply.code, reply.stdout.as_str()), (0, ""), "{reply:?}");
+    assert!(reply.stderr.contains("CNI plugin istio-cni"), "{reply:?}");
+    assert!(VERSIONS.iter().all(|v| reply.stderr.contains(v)), "{reply:?}");
 }
 
 #[test]
 fn version_lists_all_versions() {
-    let answer = Call::new("VERSION", "", r#"{"cniVersion":"1.0.0"}"#).run();
-    assert_eq!(answer.code, 0, "{answer:?}");
-    assert_eq!(answer.json()["supportedVersions"], json!(VERSIONS));
+    let reply = Call::new("VERSION", "", r#"{"cniVersion":"1.0.0"}"#).run();
+    assert_eq!(reply.code, 0, "{reply:?}");
+    assert_eq!(reply.json()["supportedVersions"], json!(VERSIONS));
 }
 
 #[test]
 fn add_echoes_the_previous_result_byte_for_byte() {
     let dir = tempfile::tempdir().unwrap();
     for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-        let answer = Call::new("ADD", "/var/run/netns/none", with_prev(version, dir.path())).run();
-        assert_eq!((answer.code, answer.stdout.trim_end()), (0, prev_result(version).as_str()), "{answer:?}");
-        assert!(answer.stderr.contains("no_sidecar_status"), "the reason is logged: {answer:?}");
+        let reply = Call::new("ADD", "/var/run/netns/none", with_prev(version, dir.path())).run();
+        assert_eq!((reply.code, reply.stdout.trim_end()), (0, prev_result(version).as_str()), "{reply:?}");
+        assert!(reply.stderr.contains("no_sidecar_status"), "the reason is logged: {reply:?}");
     }
 }
 
 #[test]
-fn an_agent_that_takes_no_log_lines_holds_up_nobody() {
+fn an_agent_that_reads_no_log_lines_does_not_delay_an_add() {
     use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.sock");
     let listener = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(std::os::fd::AsRawFd::as_raw_fd(&listener), &UnixAddr::new(&path).unwrap()).unwrap();
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
-    // The backlog is full from here on.
+    // After this connection the socket's backlog is full.
     let _queued = std::os::unix::net::UnixStream::connect(&path).unwrap();
-    let (sender, answered) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let conf = with_prev("1.0.0", dir.path());
     std::thread::spawn(move || sender.send(Call::new("ADD", "/var/run/netns/none", conf).run()));
-    let answer = answered.recv_timeout(std::time::Duration::from_secs(10)).expect("an answer, and its end");
-    assert_eq!((answer.code, answer.stdout.trim_end()), (0, prev_result("1.0.0").as_str()), "{answer:?}");
+    let reply = receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("a reply and the plugin's exit");
+    assert_eq!((reply.code, reply.stdout.trim_end()), (0, prev_result("1.0.0").as_str()), "{reply:?}");
+}
+
+#[test]
+fn the_log_of_an_error_names_its_entry_in_the_reference() {
+    let nameless = Call::new("ADD", "/var/run/netns/none", r#"{"cniVersion":"1.0.0"}"#.to_owned()).run();
+    assert_eq!(nameless.code, 1, "{nameless:?}");
+    assert!(nameless.stderr.contains("docs/reference/errors.md#cni-error-missing-name"), "{nameless:?}");
 }
 
 #[test]
@@ -65,15 +72,15 @@ fn a_skipped_pod_without_previous_result_gets_an_empty_one() {
     let namespace = "K8S_POD_NAMESPACE=kube-system;K8S_POD_NAME=dns-0";
     for version in VERSIONS {
         let call = Call::new("ADD", "/var/run/netns/none", conf(version, dir.path(), &json!({})));
-        let answer = call.env("CNI_ARGS", namespace).run();
-        assert_eq!(answer.code, 0, "{answer:?}");
-        assert_eq!(answer.json()["cniVersion"], version, "{answer:?}");
-        assert!(answer.stderr.contains("excluded_namespace"), "the reason is logged: {answer:?}");
+        let reply = call.env("CNI_ARGS", namespace).run();
+        assert_eq!(reply.code, 0, "{reply:?}");
+        assert_eq!(reply.json()["cniVersion"], version, "{reply:?}");
+        assert!(reply.stderr.contains("excluded_namespace"), "the reason is logged: {reply:?}");
     }
 }
 
 #[test]
-fn del_succeeds_in_silence_on_whatever_a_runtime_sends() {
+fn del_succeeds_without_output_for_any_input_of_a_runtime() {
     let dir = tempfile::tempdir().unwrap();
     let wrong_types = json!({"exclude_namespaces": "kube-system", "prevResult": {"cniVersion": "7"}});
     for (netns, conf) in [
@@ -83,14 +90,15 @@ fn del_succeeds_in_silence_on_whatever_a_runtime_sends() {
         ("", conf("0.4.0", dir.path(), &wrong_types)),
         ("/proc/self/status", conf("1.1.0", dir.path(), &json!({}))),
     ] {
-        let answer = Call::new("DEL", netns, conf).run();
-        assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{netns:?}: {answer:?}");
+        let reply = Call::new("DEL", netns, conf).run();
+        assert_eq!((reply.code, reply.stdout.as_str()), (0, ""), "{netns:?}: {reply:?}");
     }
     let odd_args = Call::new("DEL", "", conf("1.0.0", dir.path(), &json!({}))).env("CNI_ARGS", "what=is=this").run();
     assert_eq!(odd_args.code, 0, "{odd_args:?}");
 }
 
-/// What Go's encoder makes of a pod whose annotations are as large as the API server takes them.
+/// The plugin accepts the input that Go's encoder writes for a pod whose annotations have the maximum size that the API
+/// server allows.
 #[test]
 fn the_annotations_of_a_pod_are_never_too_large() {
     let dir = tempfile::tempdir().unwrap();
@@ -134,8 +142,8 @@ fn verbs_that_a_version_does_not_have_are_incompatible() {
 #[test]
 fn gc_has_nothing_to_collect() {
     let dir = tempfile::tempdir().unwrap();
-    let answer = Call::new("GC", "", conf("1.1.0", dir.path(), &json!({"cni.dev/valid-attachments": []}))).run();
-    assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+    let reply = Call::new("GC", "", conf("1.1.0", dir.path(), &json!({"cni.dev/valid-attachments": []}))).run();
+    assert_eq!((reply.code, reply.stdout.as_str()), (0, ""), "{reply:?}");
 }
 
 #[test]
@@ -156,8 +164,8 @@ fn input_that_is_no_configuration_is_refused_with_its_fault() {
         (conf("1.0.0", dir.path(), &json!({"force_iptables_binary": "nftables"})), 7, "force_iptables_binary"),
         (huge, 6, "8388608"),
     ] {
-        let answer = Call::new("ADD", "/var/run/netns/none", stdin).run();
-        let said = answer.error(code);
+        let reply = Call::new("ADD", "/var/run/netns/none", stdin).run();
+        let said = reply.error(code);
         assert!(said.contains(words), "{words:?} is not in {said:?}");
     }
 }
@@ -182,9 +190,9 @@ fn a_call_without_its_variables_names_them() {
 }
 
 #[test]
-fn the_agents_own_pod_starts_with_nothing_there() {
+fn the_agents_own_pod_starts_without_agent_and_api_server() {
     let stdin = conf("1.0.0", std::path::Path::new("/nowhere"), &json!({}));
     let agent = "K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=istio-cni-node-x7k2p";
-    let answer = Call::new("ADD", "/var/run/netns/none", stdin).env("CNI_ARGS", agent).run();
-    assert_eq!(answer.code, 0, "{answer:?}");
+    let reply = Call::new("ADD", "/var/run/netns/none", stdin).env("CNI_ARGS", agent).run();
+    assert_eq!(reply.code, 0, "{reply:?}");
 }

@@ -1,4 +1,5 @@
-//! Where `istio-cnictl kube-inject` has its configuration from: files that are named alone, an operator's, the cluster's.
+//! Tests of the sources from which `istio-cnictl kube-inject` reads its configuration: files, an IstioOperator, the
+//! cluster.
 
 use std::path::Path;
 
@@ -7,14 +8,15 @@ use serde_json::{Value, json};
 use crate::cnictl::{POD, cnictl, kubeconfig, text};
 use test_support::api::Api;
 
-/// A template that shows where its parts come from.
+/// A template whose output shows from which source each part of the configuration was read.
 const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: [template-of-a-file, '{{ .Values.from }}', '{{ .MeshConfig.TrustDomain }}']\n";
 
 fn config_map(name: &str, data: &Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "istio-system", "name": name }, "data": data })
 }
 
-/// The control plane's ConfigMaps of a revision, which name themselves wherever a template shows it.
+/// Creates the control plane's ConfigMaps for the revision with this suffix. Their contents contain the suffix, by
+/// which tests recognize them.
 fn install(api: &Api, suffix: &str) {
     let template = TEMPLATE.replace("template-of-a-file", &format!("template{suffix}"));
     let indented: String = template.lines().map(|line| format!("    {line}\n")).collect();
@@ -40,6 +42,8 @@ impl Files {
             ),
             ("no-mesh", "kind: IstioOperator\nspec: {values: {from: v, global: {hub: h, tag: t}}}"),
             ("no-image", "{from: values}"),
+            ("only-image", "kind: IstioOperator\nspec: {hub: operator, tag: '3'}"),
+            ("only-hub", "kind: IstioOperator\nspec: {hub: operator}"),
             (
                 "brackets",
                 "policy: enabled\ntemplate: |\n  containers:\n  - name: istio-proxy\n    image: [[ .MeshConfig.TrustDomain ]]\n",
@@ -54,13 +58,13 @@ impl Files {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Flags, each with one of the files.
+    /// Returns the flags, each followed by the path of its file.
     fn flags(&self, flags: &[(&str, &str)]) -> Vec<String> {
         flags.iter().flat_map(|(flag, file)| [(*flag).to_owned(), self.path(file)]).collect()
     }
 }
 
-/// Image and arguments of the injected sidecar, or what is said on standard error.
+/// Returns image and arguments of the injected sidecar, or standard error.
 fn sidecar(flags: &[String], kubeconfig: Option<&Path>) -> Result<(String, Vec<String>), String> {
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let done = cnictl(&[&["kube-inject", "-f", "-"], &flags[..]].concat(), POD, kubeconfig);
@@ -80,7 +84,7 @@ const MESH_FILE: (&str, &str) = ("--meshConfigFile", "mesh");
 const OPERATOR: (&str, &str) = ("--operatorFileName", "operator");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_file_gives_comes_from_the_cluster() {
+async fn parts_without_a_file_come_from_the_cluster() {
     let api = Api::start().await;
     install(&api, "");
     let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
@@ -96,6 +100,12 @@ async fn what_no_file_gives_comes_from_the_cluster() {
             "operator/proxyv2:3",
             ["template", "values-of-an-operator", "mesh-of-an-operator"],
         ),
+        (&[("--operatorFileName", "only-image")], "operator/proxyv2:3", ["template", "values", "mesh"]),
+        (
+            &[("--operatorFileName", "only-hub"), VALUES_FILE],
+            "operator/proxyv2:2",
+            ["template", "values-of-a-file", "mesh"],
+        ),
         (&[("--operatorFileName", "no-mesh"), MESH_FILE], "h/proxyv2:t", ["template", "v", "mesh-of-a-file"]),
     ] {
         let found = sidecar(&files.flags(flags), Some(&path)).unwrap();
@@ -104,7 +114,7 @@ async fn what_no_file_gives_comes_from_the_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_gives_all_files_asks_no_cluster() {
+async fn with_all_files_the_cluster_is_not_used() {
     let api = Api::start().await;
     let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
     let path = kubeconfig(dir.path(), &api.url());
@@ -116,22 +126,49 @@ async fn whoever_gives_all_files_asks_no_cluster() {
 }
 
 #[test]
-fn a_part_that_nobody_gives_is_refused_by_its_flag() {
+fn a_missing_part_is_an_error_with_its_flag() {
     let files = Files::new();
     for (flags, missing) in [
-        (&[MESH_FILE][..], "--injectConfigFile must be set"),
-        (&[MESH_FILE, VALUES_FILE], "--injectConfigFile must be set"),
-        (&[TEMPLATE_FILE, MESH_FILE], "--valuesFile or --operatorFileName must be set"),
-        (&[TEMPLATE_FILE, VALUES_FILE], "--meshConfigFile or --operatorFileName must be set"),
-        (&[TEMPLATE_FILE, ("--operatorFileName", "no-mesh")], "--meshConfigFile or --operatorFileName must be set"),
+        (&[MESH_FILE][..], "set --injectConfigFile, or --kubeconfig"),
+        (&[MESH_FILE, VALUES_FILE], "set --injectConfigFile, or --kubeconfig"),
+        (&[TEMPLATE_FILE, MESH_FILE], "set --valuesFile or --operatorFileName, or --kubeconfig"),
+        (&[TEMPLATE_FILE, VALUES_FILE], "set --meshConfigFile or --operatorFileName, or --kubeconfig"),
+        (
+            &[TEMPLATE_FILE, ("--operatorFileName", "no-mesh")],
+            "set --meshConfigFile or --operatorFileName, or --kubeconfig",
+        ),
     ] {
         let error = sidecar(&files.flags(flags), None).unwrap_err();
         assert!(error.contains(missing) && error.contains("no cluster is known"), "{flags:?}: {error}");
     }
 }
 
+#[test]
+fn the_name_of_an_unused_config_map_is_refused() {
+    let files = Files::new();
+    let (injection, mesh) = ("--injectConfigMapName", "--meshConfigMapName");
+    let name = |flag: &str| [flag.to_owned(), "mine".to_owned()];
+    for (flags, map, said) in [
+        (&[][..], injection, "names ConfigMap \"mine\", but no cluster is known"),
+        (&[], mesh, "names ConfigMap \"mine\", but no cluster is known"),
+        (&[TEMPLATE_FILE, VALUES_FILE], injection, "names a ConfigMap that is not read"),
+        (&[TEMPLATE_FILE, OPERATOR], injection, "names a ConfigMap that is not read"),
+        (&[MESH_FILE], mesh, "names a ConfigMap that is not read"),
+        (&[OPERATOR], mesh, "names a ConfigMap that is not read"),
+    ] {
+        let error = sidecar(&[files.flags(flags), name(map).to_vec()].concat(), None).unwrap_err();
+        assert!(error.contains(&format!("{map} {said}")), "{flags:?}: {error}");
+    }
+    for map in [injection, mesh] {
+        let flags = ["kube-inject", "-f", "-", "--builtIn", map, "mine"];
+        let done = cnictl(&flags, POD, None);
+        let error = text(&done.stderr);
+        assert!(!done.status.success() && error.contains("cannot be used with") && error.contains(map), "{error}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_config_map_that_is_not_there_or_has_no_such_key_is_named() {
+async fn a_missing_config_map_or_key_is_an_error_with_its_name() {
     let api = Api::start().await;
     let (files, dir) = (Files::new(), tempfile::tempdir().unwrap());
     let path = kubeconfig(dir.path(), &api.url());
@@ -148,10 +185,13 @@ async fn a_config_map_that_is_not_there_or_has_no_such_key_is_named() {
     let named = ["--injectConfigMapName", "mine"].map(str::to_owned);
     let error = sidecar(&named, Some(&path)).unwrap_err();
     assert!(error.contains("could not read valid configmap \"mine\""), "{error}");
+    let mesh = ["--meshConfigMapName", "mine"].map(str::to_owned);
+    let error = sidecar(&mesh, Some(&path)).unwrap_err();
+    assert!(error.contains("could not read valid configmap \"mine\""), "without a ConfigMap of templates: {error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_revision_and_names_lead_to_their_config_maps() {
+async fn revisions_and_names_select_config_maps() {
     let api = Api::start().await;
     for suffix in ["", "-canary"] {
         install(&api, suffix);
@@ -170,7 +210,7 @@ async fn a_revision_and_names_lead_to_their_config_maps() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_any_file_a_cluster_without_istio_gets_what_is_compiled_in() {
+async fn the_built_in_configuration_is_used_in_a_cluster_without_istio() {
     let api = Api::start().await;
     let dir = tempfile::tempdir().unwrap();
     let path = kubeconfig(dir.path(), &api.url());
@@ -192,7 +232,7 @@ fn an_image_without_registry_is_refused_and_so_is_a_webhooks_name() {
 }
 
 #[test]
-fn documents_that_kubernetes_would_not_tell_apart_are_refused() {
+fn a_separator_with_text_is_refused() {
     let done = cnictl(&["kube-inject", "--builtIn", "-f", "-"], &format!("{POD}--- text\n{POD}"), None);
     assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()));
     assert!(text(&done.stderr).contains("line 5: the separator"), "{}", text(&done.stderr));
@@ -217,7 +257,7 @@ async fn the_node_of_a_pod_decides_whether_its_sidecar_is_native() {
 }
 
 #[test]
-fn what_needs_no_cluster_runs_nothing_of_the_kubeconfig() {
+fn built_in_runs_no_plugin_of_the_kubeconfig() {
     let dir = tempfile::tempdir().unwrap();
     let (path, ran) = (dir.path().join("kubeconfig"), dir.path().join("ran"));
     let exec = serde_json::json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/touch",

@@ -1,4 +1,4 @@
-//! `istio-cnictl trace` from outside: a pod's rules and saved ones, as text and JSON; what it refuses.
+//! `istio-cnictl trace` as a process: rules of a pod and saved rules, as text and JSON, and its errors.
 
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ fn saved_rules_are_walked_with_the_condition_that_does_not_hold() {
 }
 
 #[test]
-fn what_is_no_saved_rule_set_is_refused_with_its_line() {
+fn invalid_saved_rules_are_refused_with_their_line() {
     for (args, input, wanted) in [
         (
             &["--rules", "-", "--outbound", "198.51.100.7:80"][..],

@@ -1,4 +1,4 @@
-//! Service accounts whose rights are those of one role, and the kubeconfigs by which programs use them.
+//! Creates service accounts that have the rights of one role, and writes kubeconfigs for them.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,22 +12,22 @@ use serde_json::{Value, json};
 use crate::stage::Stage;
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
-/// What the API server shows, and who has signed that.
+/// The API server's address and the file with its CA certificate.
 const SERVER: &str = "https://192.168.0.1:6443";
 const AUTHORITY: &str = "/run/kubernetes/apiserver.crt";
 
-/// A service account of a trial.
+/// A service account that a trial has created.
 pub(crate) struct Account {
-    /// The user's name.
+    /// The account's user name, as in `system:serviceaccount:NAMESPACE:NAME`.
     pub(crate) user: String,
     token: String,
 }
 
 impl Account {
-    /// An account with the rights of a role in the whole cluster, and no others.
+    /// Creates an account whose only rights are `rules`, by a ClusterRole of its own.
     pub(crate) fn new(stage: &Stage<'_>, name: &str, rules: &Value) -> Result<Self> {
         let (namespace, rbac) = (stage.namespace, format!("/apis/{RBAC}"));
-        // What belongs to no namespace goes with the cluster.
+        // ClusterRoles and their bindings remain after the trial's namespace is deleted.
         let unique = format!("{namespace}-{name}");
         let role = json!({ "apiVersion": RBAC, "kind": "ClusterRole", "metadata": { "name": unique }, "rules": rules });
         stage.cluster.create(&format!("{rbac}/clusterroles"), &role)?;
@@ -39,13 +39,13 @@ impl Account {
         stage.cluster.create(&format!("{rbac}/clusterrolebindings"), &binding)?;
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
         stage.create("serviceaccounts", &account)?;
-        let wish = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
-        let answer = stage.create(&format!("serviceaccounts/{name}/token"), &wish)?;
-        let token = answer["status"]["token"].as_str().context("a token")?.to_owned();
+        let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+        let response = stage.create(&format!("serviceaccounts/{name}/token"), &request)?;
+        let token = response["status"]["token"].as_str().context("a token")?.to_owned();
         Ok(Self { user: format!("system:serviceaccount:{namespace}:{name}"), token })
     }
 
-    /// Writes the kubeconfig for it.
+    /// Writes a kubeconfig with the account's token.
     pub(crate) fn write_kubeconfig(&self, path: &Path) -> Result<()> {
         let (token, authority) = (&self.token, STANDARD.encode(fs::read(AUTHORITY).context(AUTHORITY)?));
         let text = json!({
@@ -59,8 +59,8 @@ impl Account {
     }
 }
 
-/// May a user do that, in all namespaces? `create pods/eviction`.
-pub(crate) fn may(stage: &Stage<'_>, user: &str, request: &str) -> Result<bool> {
+/// Whether a user is allowed a request such as `create pods/eviction` in all namespaces.
+pub(crate) fn is_allowed(stage: &Stage<'_>, user: &str, request: &str) -> Result<bool> {
     let (verb, resource) = request.split_once(' ').context("verb and resource")?;
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let review = json!({
@@ -70,6 +70,6 @@ pub(crate) fn may(stage: &Stage<'_>, user: &str, request: &str) -> Result<bool> 
             "resourceAttributes": { "verb": verb, "resource": resource, "subresource": subresource },
         },
     });
-    let answer = stage.cluster.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
-    answer["status"]["allowed"].as_bool().with_context(|| answer.to_string())
+    let response = stage.cluster.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
+    response["status"]["allowed"].as_bool().with_context(|| response.to_string())
 }

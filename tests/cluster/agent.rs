@@ -1,4 +1,4 @@
-//! The node agent as operators get it, until the value is dropped: `manifests/` applied by kubectl, or the chart by helm.
+//! Installs the agent by kubectl from `manifests/` or by Helm from the chart, and removes it when the value is dropped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,58 +19,59 @@ use crate::stage::Stage;
 use test_support::runtime::{conflist, wait};
 
 const MANIFESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/istio-cni.yaml");
-/// What they call the image, and what the next version of it is called.
+/// Two images with the same programs: the one that the manifests name, and one that upgrades switch to.
 pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/install-cni:next"];
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
 const RELEASE: &str = "istio-cni";
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
-/// For kubectl: the DaemonSet without its rights, and all at once.
+/// Arguments of `kubectl delete`: the first constant deletes the DaemonSet and keeps its roles, the second one deletes
+/// all objects of the manifests.
 pub(crate) const DAEMON_SET_ALONE: &[&str] = &["--namespace=kube-system", DAEMON_SET];
 pub(crate) const EVERYTHING: &[&str] = &["--filename", MANIFESTS];
 
 /// An installed agent.
 pub(crate) struct Agent<'c> {
     cluster: &'c Cluster,
-    /// The node's network without it.
+    /// The node's network configuration without the plugin.
     pub(crate) original: String,
-    /// From the moment at which the chain had the plugin until the DaemonSet was ready.
+    /// The time from the plugin's appearance in the chain until the DaemonSet was ready.
     pub(crate) ready_after: Duration,
 }
 
 impl<'c> Agent<'c> {
     /// Applies the manifests and waits until the DaemonSet is ready.
     pub(crate) fn install(stage: &Stage<'c>) -> Result<Self> {
-        Self::after(stage, || kubectl(&["apply", "--filename", MANIFESTS]))
+        Self::install_by(stage, || kubectl(&["apply", "--filename", MANIFESTS]))
     }
 
-    /// Installs the chart with these values (`repair.mode=repair`) and waits until the DaemonSet is ready.
+    /// Installs the chart with values such as `repair.mode=repair`, and waits until the DaemonSet is ready.
     pub(crate) fn install_chart(stage: &Stage<'c>, values: &[&str]) -> Result<Self> {
         Self::install_from(stage, CHART, values)
     }
 
     /// Installs another chart under the same release.
     pub(crate) fn install_from(stage: &Stage<'c>, chart: &str, values: &[&str]) -> Result<Self> {
-        Self::after(stage, || release("install", chart, values))
+        Self::install_by(stage, || release("install", chart, values))
     }
 
-    /// The same chart with other values, once it is rolled out.
+    /// Upgrades the release to the same chart with other values and waits for the rollout.
     pub(crate) fn upgrade_chart(&self, values: &[&str]) -> Result<()> {
         self.upgrade_from(CHART, values)
     }
 
-    /// Another chart in its place, once it is rolled out.
+    /// Upgrades the release to another chart and waits for the rollout.
     pub(crate) fn upgrade_from(&self, chart: &str, values: &[&str]) -> Result<()> {
         release("upgrade", chart, values)?;
         self.rolled_out()
     }
 
-    /// Uninstalls the release, and waits until its pod is gone.
+    /// Uninstalls the release and waits until the agent's pod is gone.
     pub(crate) fn uninstall(&self) -> Result<()> {
         helm(&["uninstall", RELEASE, "--namespace=kube-system"])?;
         self.is_gone()
     }
 
-    fn after(stage: &Stage<'c>, install: impl FnOnce() -> Result<String>) -> Result<Self> {
+    fn install_by(stage: &Stage<'c>, install: impl FnOnce() -> Result<String>) -> Result<Self> {
         let original = fs::read_to_string(NETWORK)?;
         let mut agent = Self { cluster: stage.cluster, original, ready_after: Duration::ZERO };
         agent.ready_after = thread::scope(|scope| {
@@ -79,32 +80,32 @@ impl<'c> Agent<'c> {
             install()?;
             agent.rolled_out()?;
             let ready = Instant::now();
-            let chained = chaining.join().map_err(|_| anyhow!("the look at the chain has panicked"))??;
+            let chained = chaining.join().map_err(|_| anyhow!("the thread that observes the chain has panicked"))??;
             anyhow::Ok(ready.saturating_duration_since(chained))
         })?;
         agent.is_chained()?;
         Ok(agent)
     }
 
-    /// Waits until the DaemonSet's pods are of its latest version, and ready.
+    /// Waits until all pods of the DaemonSet are of its current template and ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
         kubectl(&["--namespace=kube-system", "rollout", "status", DAEMON_SET, "--timeout=60s"])?;
         Ok(())
     }
 
-    /// Rolls it to an image.
+    /// Sets the DaemonSet's image and waits for the rollout.
     pub(crate) fn roll(&self, image: &str) -> Result<()> {
         kubectl(&["--namespace=kube-system", "set", "image", DAEMON_SET, &format!("install-cni={image}")])?;
         self.rolled_out()
     }
 
-    /// Deletes its pod, for the DaemonSet to make another.
+    /// Deletes the agent's pod and waits until the DaemonSet's next pod is ready.
     pub(crate) fn delete_pod(&self) -> Result<()> {
         kubectl(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=istio-cni-node", "--timeout=60s"])?;
         self.rolled_out()
     }
 
-    /// Kills its process, and waits for the one that follows.
+    /// Kills the agent's process and waits for its successor.
     pub(crate) fn kill(&self) -> Result<()> {
         let before = process()?;
         kill(before, Signal::SIGKILL)?;
@@ -116,9 +117,9 @@ impl<'c> Agent<'c> {
         self.rolled_out()
     }
 
-    /// Deletes that, and waits until its pod is gone.
-    pub(crate) fn delete(&self, what: &[&str]) -> Result<()> {
-        kubectl(&[&["delete"], what].concat())?;
+    /// Runs `kubectl delete` with these arguments and waits until the agent's pod is gone.
+    pub(crate) fn delete(&self, args: &[&str]) -> Result<()> {
+        kubectl(&[&["delete"], args].concat())?;
         self.is_gone()
     }
 
@@ -130,7 +131,7 @@ impl<'c> Agent<'c> {
         })
     }
 
-    /// Fails unless the chain has the plugin behind what was there, and the plugin can be run.
+    /// Fails unless the chain is the original one with the plugin appended, and the plugin's binary exists.
     pub(crate) fn is_chained(&self) -> Result<()> {
         let (now, mut expected) = (network()?, serde_json::from_str::<Value>(&self.original)?);
         let entry = now["plugins"].as_array().and_then(|plugins| plugins.last()).context("plugins")?;
@@ -138,17 +139,17 @@ impl<'c> Agent<'c> {
         expected["plugins"].as_array_mut().context("plugins")?.push(entry.clone());
         ensure!(now == expected, "{now} is not {expected}");
         let plugin = Path::new(PLUGINS).join(PLUGIN_NAME);
-        ensure!(plugin.is_file(), "{} is not there", plugin.display());
+        ensure!(plugin.is_file(), "{} does not exist", plugin.display());
         Ok(())
     }
 
-    /// Sends its process a signal.
+    /// Sends a signal to the agent's process.
     pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill(process()?, signal)?)
     }
 
-    /// Waits until it has logged a line with these words.
-    pub(crate) fn says(&self, words: &[&str]) -> Result<()> {
+    /// Waits until the log has a line that contains all of `words`.
+    pub(crate) fn wait_for_log(&self, words: &[&str]) -> Result<()> {
         self.cluster.until(&format!("a line with {words:?}"), |_| {
             let log = kubectl(&["--namespace=kube-system", "logs", DAEMON_SET])?;
             ensure!(log.lines().any(|line| words.iter().all(|word| line.contains(word))), "{log}");
@@ -156,26 +157,26 @@ impl<'c> Agent<'c> {
         })
     }
 
-    /// Waits until it counts so many of something.
-    pub(crate) fn counts(&self, what: &str, expected: usize) -> Result<()> {
+    /// Waits until a metric has the expected value.
+    pub(crate) fn wait_for_metric(&self, metric: &str, expected: usize) -> Result<()> {
         let pods = self.cluster.get("/api/v1/namespaces/kube-system/pods")?;
         let name = pods["items"][0]["metadata"]["name"].as_str().context("the agent's pod")?;
         let path = format!("/api/v1/namespaces/kube-system/pods/{name}:15014/proxy/metrics");
-        self.cluster.until(&format!("{what} is {expected}"), |_| {
+        self.cluster.until(&format!("{metric} is {expected}"), |_| {
             let all = kubectl(&["get", "--raw", &path])?;
-            ensure!(all.lines().any(|line| line == format!("{what} {expected}")), "{all}");
+            ensure!(all.lines().any(|line| line == format!("{metric} {expected}")), "{all}");
             Ok(())
         })
     }
 
-    /// What of it is left on the node.
+    /// Returns a description of each file and change of the agent that is left on the node.
     pub(crate) fn leftovers(&self) -> Result<Vec<String>> {
         let mut left = Vec::new();
         if network()? != serde_json::from_str::<Value>(&self.original)? {
             left.push(format!("{NETWORK}: {}", network()?));
         }
-        let kept = [Path::new(PLUGINS).join(PLUGIN_NAME), Path::new(RUN_DIR).join(KUBECONFIG)];
-        left.extend(kept.iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
+        let files = [Path::new(PLUGINS).join(PLUGIN_NAME), Path::new(RUN_DIR).join(KUBECONFIG)];
+        left.extend(files.iter().filter(|path| path.exists()).map(|path| path.display().to_string()));
         for dir in [PLUGINS, "/etc/cni/net.d"] {
             let names = fs::read_dir(dir)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
             left.extend(names.filter(|name| name.contains("istio") || name.contains("tmp")));
@@ -189,20 +190,20 @@ impl Drop for Agent<'_> {
         let _ = helm(&["uninstall", RELEASE, "--namespace=kube-system", "--ignore-not-found"]);
         let _ = kubectl(&["delete", "--filename", MANIFESTS, "--ignore-not-found"]);
         let _ = self.is_gone();
-        // A trial that has failed must not fail the next.
+        // A failed trial must not affect the next.
         let _ = conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.original);
         let _ = fs::remove_file(Path::new(PLUGINS).join(PLUGIN_NAME));
         let _ = fs::remove_dir_all(RUN_DIR);
     }
 }
 
-/// The node's network as it is.
+/// The node's current network configuration.
 fn network() -> Result<Value> {
     let text = fs::read_to_string(NETWORK).context(NETWORK)?;
     serde_json::from_str(&text).with_context(|| format!("{NETWORK}: {text:?}"))
 }
 
-/// The agent's process. All that can be seen from here are the cluster's own.
+/// Returns the agent's process, found by name: the PID namespace contains only processes of the cluster.
 fn process() -> Result<Pid> {
     for entry in fs::read_dir("/proc")?.flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
@@ -210,15 +211,15 @@ fn process() -> Result<Pid> {
             return Ok(Pid::from_raw(pid));
         }
     }
-    bail!("there is none")
+    bail!("no process install-cni")
 }
 
-/// As the cluster's administrator.
+/// Runs kubectl as the cluster's administrator and returns its output.
 pub(crate) fn kubectl(args: &[&str]) -> Result<String> {
     run(OsStr::new("kubectl"), args)
 }
 
-/// Upgrades to the same chart with other values, without waiting for what becomes of it.
+/// Upgrades to the same chart with other values, without waiting for the rollout.
 pub(crate) fn upgrade_chart(values: &[&str]) -> Result<()> {
     release("upgrade", CHART, values).map(drop)
 }
@@ -228,7 +229,8 @@ fn release(verb: &str, chart: &str, values: &[&str]) -> Result<String> {
     helm(&[verb, RELEASE, chart, "--namespace=kube-system"].into_iter().chain(set).collect::<Vec<_>>())
 }
 
-fn helm(args: &[&str]) -> Result<String> {
+/// Runs helm as the cluster's administrator and returns its output.
+pub(crate) fn helm(args: &[&str]) -> Result<String> {
     run(&std::env::var_os("HELM").context("HELM")?, args)
 }
 

@@ -1,4 +1,4 @@
-//! The plugin in the node's chain, as it is once a node is installed, until the value is dropped.
+//! Adds the plugin to the node's CNI chain without an agent, and removes it when the value is dropped.
 
 use std::fs;
 use std::path::Path;
@@ -14,10 +14,10 @@ use test_support::runtime::conflist;
 
 /// The node's only network.
 pub(crate) const NETWORK: &str = "/etc/cni/net.d/10-network.conflist";
-/// Where plugins are.
+/// The directory of the CNI plugins.
 pub(crate) const PLUGINS: &str = "/opt/cni/bin";
 
-/// A chain that the plugin is part of. It learns of pods from the API server.
+/// A CNI chain that contains the plugin. Without an agent, the plugin looks pods up at the API server.
 pub(crate) struct Chain<'c> {
     cluster: &'c Cluster,
     with: String,
@@ -25,7 +25,7 @@ pub(crate) struct Chain<'c> {
 }
 
 impl<'c> Chain<'c> {
-    /// Puts plugin, kubeconfig and chain entry on the node.
+    /// Writes plugin, kubeconfig and chain entry to the node.
     pub(crate) fn install(stage: &Stage<'c>) -> Result<Self> {
         let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
         let account = Account::new(stage, "plugin", &rules)?;
@@ -41,12 +41,12 @@ impl<'c> Chain<'c> {
         Ok(chain)
     }
 
-    /// Puts the entry back.
+    /// Adds the chain entry.
     pub(crate) fn enter(&self) -> Result<()> {
         conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.with)
     }
 
-    /// Takes the entry out, and nothing else: what a node is like that has started before its agent.
+    /// Removes only the chain entry, so that the node is in the state in which pods start before the agent.
     pub(crate) fn leave(&self) -> Result<()> {
         conflist::load(&self.cluster.cri, Path::new(NETWORK), &self.without)
     }

@@ -1,4 +1,5 @@
-//! Pods that come and go while something is done to the node's agent, each looked at from the node.
+//! Creates and deletes pods while an action disturbs the node's agent, and checks the redirection of each pod from the
+//! node.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -10,86 +11,90 @@ use serde_json::{Value, json};
 use crate::cluster::Change;
 use crate::objects::{injected, is_ready, standalone, uid, unvalidated};
 use crate::stage::Stage;
-use test_support::runtime::wait::PATIENCE;
+use test_support::runtime::wait::TIMEOUT;
 
-/// Between two looks at the disturbance, where no pod changes.
+/// The maximum wait for a pod event, after which the loop checks whether the disturbance has ended.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Pods at a time, until they are gone.
+/// The number of pods that exist at once.
 const AT_ONCE: usize = 6;
-/// No pod may take longer to start,
+/// The maximum start time of a pod, unless [`BASELINE_FACTOR`] gives a longer one.
 const LIMIT: Duration = Duration::from_secs(3);
-/// unless so many times what half of the pods take without the plugin is longer: the control plane and whoever disturbs
-/// the agent run on the same machine as the pods.
-const TIMES_WITHOUT: u32 = 3;
-/// So many pods start without the plugin, after some that find a machine which has started none yet.
+/// The maximum start time of a pod as a multiple of the median start time without the plugin. It allows for the control
+/// plane and the disturbance, which use the same processors as the pods.
+const BASELINE_FACTOR: u32 = 3;
+/// The number of pods measured without the plugin. The first [`AT_ONCE`] pods, which start on a cold machine, are
+/// created in addition and not measured.
 const WITHOUT: usize = 12;
 
-/// What became of the pods. All are redirected by the time that their application runs.
+/// The start times of all pods. If the agent is installed, each pod was redirected when it became ready.
 #[derive(Debug, Default)]
 pub(crate) struct Churn {
-    /// From its creation until a watch told that all of its containers have started, as Kubernetes' own objective for the
-    /// startup of pods has it, but with the init containers; of each pod that was redirected from the start.
+    /// The time from a pod's creation until the watch showed all of its containers started, for each pod whose
+    /// validation never failed. This is how Kubernetes defines its objective for pod startup latency, except that init
+    /// containers are included.
     pub(crate) starts: Vec<Duration>,
-    /// The same of each pod whose validation has found no redirection. It was mended, and its event says so.
-    pub(crate) slipped: Vec<Duration>,
+    /// The start times of pods whose validation failed at first. For each of them the controller has recorded the event
+    /// of its repair.
+    pub(crate) repaired: Vec<Duration>,
 }
 
 impl Churn {
-    /// How many there were.
+    /// The number of pods.
     pub(crate) fn pods(&self) -> usize {
-        self.starts.len() + self.slipped.len()
+        self.starts.len() + self.repaired.len()
     }
 
-    /// Fails if a pod had to wait for the agent, and not for the machine alone: half of its kind take `without` where there
-    /// is no agent.
-    pub(crate) fn is_swift(&self, without: Duration) -> Result<()> {
-        let limit = LIMIT.max(without * TIMES_WITHOUT);
+    /// Fails if a start time in [`Self::starts`] exceeds the maximum. `without` is the median start time without the
+    /// plugin, by which the maximum allows for a slow machine.
+    pub(crate) fn check_starts(&self, without: Duration) -> Result<()> {
+        let limit = LIMIT.max(without * BASELINE_FACTOR);
         let starts = &self.starts;
         ensure!(
             starts.iter().all(|start| *start <= limit),
-            "half take {without:?} without the plugin, none may take {limit:?}: {starts:?}"
+            "a start exceeds {limit:?}; the median without the plugin is {without:?}: {starts:?}"
         );
         Ok(())
     }
 }
 
-/// A pod from its creation until it is gone.
+/// What the watch has shown of a pod since its creation.
 #[derive(Debug)]
 struct Life {
     since: Instant,
     started: Option<Duration>,
-    slipped: bool,
-    ends: bool,
+    failed: bool,
+    deleted: bool,
 }
 
-/// What pods find on their node.
+/// The state of the node on which pods start.
 #[derive(Clone, Copy)]
-enum On {
-    /// The agent's: they are redirected.
-    Mesh,
-    /// Nobody's: they are not, and nothing validates it.
-    Bare,
+enum NodeState {
+    /// The agent is installed: pods are redirected.
+    WithAgent,
+    /// No agent is installed: pods are not redirected, and their validation is off.
+    WithoutAgent,
 }
 
-/// The starts of such pods, as many at a time, while the node has neither plugin nor agent.
+/// Measures the start times of pods while the node has neither plugin nor agent.
 pub(crate) fn without_plugin(stage: &Stage<'_>) -> Result<Vec<Duration>> {
-    let churn = come_and_go(stage, On::Bare, "without", AT_ONCE + WITHOUT, || Ok(()))?;
+    let churn = create_and_delete(stage, NodeState::WithoutAgent, "without", AT_ONCE + WITHOUT, || Ok(()))?;
     Ok(churn.starts.into_iter().skip(AT_ONCE).collect())
 }
 
-/// Lets pods of such names come and go until the disturbance is over, and until there were so many.
+/// Creates and deletes pods named `NAME-0`, `NAME-1`, … until the disturbance has ended and at least `at_least` pods
+/// were created.
 pub(crate) fn during(
     stage: &Stage<'_>,
     name: &str,
     at_least: usize,
     disturb: impl FnOnce() -> Result<()> + Send,
 ) -> Result<Churn> {
-    come_and_go(stage, On::Mesh, name, at_least, disturb)
+    create_and_delete(stage, NodeState::WithAgent, name, at_least, disturb)
 }
 
-fn come_and_go(
+fn create_and_delete(
     stage: &Stage<'_>,
-    on: On,
+    state: NodeState,
     name: &str,
     at_least: usize,
     disturb: impl FnOnce() -> Result<()> + Send,
@@ -97,77 +102,78 @@ fn come_and_go(
     thread::scope(|scope| {
         let disturbing = scope.spawn(disturb);
         let changes = stage.cluster.changes(&stage.path("pods"))?;
-        let mut node = Node { stage, on, pods: BTreeMap::new(), churn: Churn::default() };
-        let mut made = 0;
-        let goes_on = |made: usize| made < at_least || !disturbing.is_finished();
-        while goes_on(made) || !node.pods.is_empty() {
-            while node.pods.len() < AT_ONCE && goes_on(made) {
-                node.create(format!("{name}-{made}"))?;
-                made += 1;
+        let mut node = Node { stage, state, pods: BTreeMap::new(), churn: Churn::default() };
+        let mut created = 0;
+        let continues = |created: usize| created < at_least || !disturbing.is_finished();
+        while continues(created) || !node.pods.is_empty() {
+            while node.pods.len() < AT_ONCE && continues(created) {
+                node.create(format!("{name}-{created}"))?;
+                created += 1;
             }
             match changes.next(PAUSE)? {
-                Some(Change::Is(at, pod)) => node.look(at, &pod)?,
-                Some(Change::Gone(pod)) => node.gone(&pod)?,
+                Some(Change::Applied(at, pod)) => node.handle_change(at, &pod)?,
+                Some(Change::Deleted(pod)) => node.handle_deletion(&pod)?,
                 None => {}
             }
-            let late = node.pods.iter().find(|(_, life)| life.since.elapsed() > PATIENCE);
-            ensure!(late.is_none(), "neither ready nor gone after {PATIENCE:?}: {late:?}");
+            let late = node.pods.iter().find(|(_, life)| life.since.elapsed() > TIMEOUT);
+            ensure!(late.is_none(), "a pod is neither ready nor deleted after {TIMEOUT:?}: {late:?}");
         }
-        disturbing.join().map_err(|_| anyhow!("the disturbance has panicked"))??;
+        disturbing.join().map_err(|_| anyhow!("the thread of the disturbance has panicked"))??;
         let failed = events(stage, |event| event["reason"] == "FailedCreatePodSandBox")?;
-        ensure!(failed.is_empty(), "sandboxes have failed: {failed:#?}");
+        ensure!(failed.is_empty(), "sandboxes were not created: {failed:#?}");
         Ok(node.churn)
     })
 }
 
-/// The pods that are there now, and what became of those that have been.
+/// The pods that exist on the node, and the measurements of those that were deleted.
 struct Node<'s> {
     stage: &'s Stage<'s>,
-    on: On,
+    state: NodeState,
     pods: BTreeMap<String, Life>,
     churn: Churn,
 }
 
 impl Node<'_> {
     fn create(&mut self, name: String) -> Result<()> {
-        let mut pod = match self.on {
-            On::Mesh => injected(),
-            On::Bare => unvalidated(injected()),
+        let mut pod = match self.state {
+            NodeState::WithAgent => injected(),
+            NodeState::WithoutAgent => unvalidated(injected()),
         };
         pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
         let since = Instant::now();
         self.stage.create("pods", &standalone(&name, pod))?;
-        self.pods.insert(name, Life { since, started: None, slipped: false, ends: false });
+        self.pods.insert(name, Life { since, started: None, failed: false, deleted: false });
         Ok(())
     }
 
-    /// Looks at a pod that has changed. Once it is ready, it must be redirected where there is a mesh, and goes.
-    fn look(&mut self, at: Instant, pod: &Value) -> Result<()> {
+    /// Handles a change of a pod. If the pod has become ready, checks its redirection, records its start time and
+    /// deletes it.
+    fn handle_change(&mut self, at: Instant, pod: &Value) -> Result<()> {
         let name = name_of(pod)?;
         let Some(life) = self.pods.get_mut(name) else { return Ok(()) };
-        life.slipped |= has_failed(pod);
+        life.failed |= has_failed(pod);
         if life.started.is_none() && has_started(pod) {
             life.started = Some(at.saturating_duration_since(life.since));
         }
-        if life.ends || !is_ready(pod) {
+        if life.deleted || !is_ready(pod) {
             return Ok(());
         }
-        if matches!(self.on, On::Mesh) {
+        if matches!(self.state, NodeState::WithAgent) {
             self.stage.redirected(pod)?;
         }
-        if life.slipped {
-            self.stage.cluster.until("an event about the mended pod", |_| told(self.stage, pod))?;
+        if life.failed {
+            self.stage.cluster.until("an event about the repaired pod", |_| has_event(self.stage, pod))?;
         }
-        let starts = if life.slipped { &mut self.churn.slipped } else { &mut self.churn.starts };
-        starts.push(life.started.context("ready before it has started")?);
-        life.ends = true;
+        let starts = if life.failed { &mut self.churn.repaired } else { &mut self.churn.starts };
+        starts.push(life.started.context("the pod is ready before its containers have started")?);
+        life.deleted = true;
         self.stage.cluster.delete(&self.stage.path(&format!("pods/{name}"))).map(drop)
     }
 
-    /// Its place is free for another.
-    fn gone(&mut self, pod: &Value) -> Result<()> {
+    /// Handles the deletion of a pod; fails if another client has deleted it.
+    fn handle_deletion(&mut self, pod: &Value) -> Result<()> {
         let life = self.pods.remove(name_of(pod)?);
-        ensure!(life.is_none_or(|life| life.ends), "somebody has deleted a pod: {}", pod["status"]);
+        ensure!(life.is_none_or(|life| life.deleted), "another client has deleted a pod: {}", pod["status"]);
         Ok(())
     }
 }
@@ -176,14 +182,14 @@ fn name_of(pod: &Value) -> Result<&str> {
     pod["metadata"]["name"].as_str().context("a name")
 }
 
-/// Have all of its containers?
+/// Whether all of the pod's containers have started.
 fn has_started(pod: &Value) -> bool {
     let containers = pod["spec"]["containers"].as_array().map_or(0, Vec::len);
     let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
     statuses.filter(|status| status["started"] == true).count() == containers
 }
 
-/// Has its validation ever failed? What it did not see was not there.
+/// Whether validation has ever failed in the pod.
 fn has_failed(pod: &Value) -> bool {
     let statuses = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
     statuses.into_iter().any(|status| {
@@ -192,8 +198,8 @@ fn has_failed(pod: &Value) -> bool {
     })
 }
 
-/// Nobody is left to find out by himself that a pod has been without redirection.
-fn told(stage: &Stage<'_>, pod: &Value) -> Result<()> {
+/// Fails unless the pod has the event of its repair.
+fn has_event(stage: &Stage<'_>, pod: &Value) -> Result<()> {
     let about = |event: &Value| event["involvedObject"]["uid"] == uid(pod) && event["reason"] == "RepairBrokenPod";
     ensure!(!events(stage, about)?.is_empty(), "{}", pod["status"]);
     Ok(())

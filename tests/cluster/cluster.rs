@@ -1,4 +1,5 @@
-//! The cluster as trials see it: the API server for its administrator, the container runtime, the node's files.
+//! Access to the cluster: requests to the API server as an administrator, imports of images into containerd, and
+//! interruptions of Kubernetes' components such as kube-apiserver.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,25 +27,23 @@ use test_support::runtime::node::IMAGE;
 use test_support::runtime::programs::{Programs, static_build};
 use test_support::runtime::{image, wait};
 
-/// The node's name.
 pub(crate) const NODE: &str = "node";
-/// Between two questions to the API server.
+/// The pause between two requests to the API server.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A running cluster, seen from its node.
+/// A running cluster of one node.
 pub(crate) struct Cluster {
     client: Client,
     runtime: Runtime,
-    /// containerd.
     pub(crate) cri: Cri,
-    /// The node's.
+    /// The node's netns.
     pub(crate) netns: Netns,
-    /// The plugin, not installed yet.
+    /// The plugin's binary, which is not installed yet.
     pub(crate) plugin: PathBuf,
 }
 
 impl Cluster {
-    /// With all images imported.
+    /// Imports all images and connects to the API server and containerd.
     pub(crate) fn connect(programs: &Programs) -> Result<Self> {
         let agent = static_build("install-cni").map_err(anyhow::Error::msg)?;
         import(IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
@@ -58,7 +57,7 @@ impl Cluster {
             import(image, &shipped, &[], "SIGTERM")?;
         }
         import(PROXY, &[("pod_proxy", &programs.pod_proxy)], &[], "SIGKILL")?;
-        // Templates call it as they call Istio's.
+        // The injection templates start validation by the name of Istio's program, `pilot-agent`.
         import(VALIDATION, &[("pilot-agent", &programs.istio_iptables)], &[], "SIGTERM")?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(async {
@@ -74,22 +73,22 @@ impl Cluster {
         })
     }
 
-    /// What the API server has at a path.
+    /// Gets the object or collection at a path.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         self.send(Request::get(path), &Value::Null)
     }
 
-    /// Puts an object into the collection at a path, and returns it as it is then.
+    /// Creates an object in the collection at a path and returns the created object.
     pub(crate) fn create(&self, path: &str, object: &Value) -> Result<Value> {
         self.send(Request::post(path).header("content-type", "application/json"), object)
     }
 
-    /// Changes fields of the object at a path.
+    /// Applies a merge patch to the object at a path.
     pub(crate) fn patch(&self, path: &str, patch: &Value) -> Result<Value> {
         self.send(Request::patch(path).header("content-type", "application/merge-patch+json"), patch)
     }
 
-    /// Deletes the object at a path; its dependents follow.
+    /// Deletes the object at a path; the garbage collector deletes its dependents.
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
         self.send(
@@ -98,60 +97,60 @@ impl Cluster {
         )
     }
 
-    /// Sends a request, in the name of whom its headers say.
+    /// Sends a request with a JSON body. Headers may impersonate a user.
     pub(crate) fn send(&self, request: Builder, body: &Value) -> Result<Value> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = request.body(bytes)?;
-        let what = format!("{} {}", request.method(), request.uri());
-        self.runtime.block_on(self.client.request(request)).context(what)
+        let line = format!("{} {}", request.method(), request.uri());
+        self.runtime.block_on(self.client.request(request)).context(line)
     }
 
-    /// What changes in a collection, those included that are there already.
+    /// Watches a collection. The first events are its existing objects.
     pub(crate) fn changes(&self, collection: &str) -> Result<Changes> {
         let request = Request::get(format!("{collection}?watch=true")).body(Vec::new())?;
-        let (client, (sender, heard)) = (self.client.clone(), mpsc::channel());
+        let (client, (sender, receiver)) = (self.client.clone(), mpsc::channel());
         let task = self.runtime.spawn(async move {
             if let Err(error) = watch(client, request, &sender).await {
                 let _ = sender.send(Err(error));
             }
         });
-        Ok(Changes { heard, task })
+        Ok(Changes { receiver, task })
     }
 
-    /// What a container has said.
+    /// A container's log.
     pub(crate) fn log(&self, pod: &str, container: &str) -> Result<String> {
         let request = Request::get(format!("{pod}/log?container={container}")).body(Vec::new())?;
         Ok(self.runtime.block_on(self.client.request_text(request))?)
     }
 
-    /// Asks again and again, at a pace that leaves the API server time for others.
+    /// Repeats a probe until it succeeds, with pauses that limit the load on the API server.
     pub(crate) fn until<T>(&self, what: &str, probe: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         let mut probe = probe;
         wait::until_every(PAUSE, what, || probe(self))
     }
 }
 
-/// One change of an object in a collection.
+/// An event of a watched collection.
 pub(crate) enum Change {
-    /// It is new or another than before, and when that was heard of.
-    Is(Instant, Value),
-    /// It was like this.
-    Gone(Value),
+    /// The object was created or changed; the event was received at this instant.
+    Applied(Instant, Value),
+    /// The object was deleted; this was its last state.
+    Deleted(Value),
 }
 
-/// What changes in a collection, until the value is dropped.
+/// A watch of a collection, until the value is dropped.
 pub(crate) struct Changes {
-    heard: Receiver<Result<Change>>,
+    receiver: Receiver<Result<Change>>,
     task: JoinHandle<()>,
 }
 
 impl Changes {
-    /// The next one; nothing if it takes too long.
-    pub(crate) fn next(&self, patience: Duration) -> Result<Option<Change>> {
-        match self.heard.recv_timeout(patience) {
+    /// Returns the next event, or `None` if there is none within the timeout.
+    pub(crate) fn next(&self, timeout: Duration) -> Result<Option<Change>> {
+        match self.receiver.recv_timeout(timeout) {
             Ok(change) => change.context("watching").map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("the API server has ended a watch"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the API server has closed the watch"),
         }
     }
 }
@@ -162,14 +161,14 @@ impl Drop for Changes {
     }
 }
 
-/// Until the API server ends it, or nobody listens.
+/// Sends the events of a watch until the API server closes it or the receiver is dropped.
 async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Result<Change>>) -> Result<()> {
     let events = client.request_events::<Value>(request).await?;
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.try_next().await? {
         let change = match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Is(Instant::now(), object),
-            WatchEvent::Deleted(object) => Change::Gone(object),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => Change::Applied(Instant::now(), object),
+            WatchEvent::Deleted(object) => Change::Deleted(object),
             WatchEvent::Bookmark(_) => continue,
             WatchEvent::Error(status) => bail!("{status:?}"),
         };
@@ -180,7 +179,7 @@ async fn watch(client: Client, request: Request<Vec<u8>>, changes: &Sender<Resul
     Ok(())
 }
 
-/// Makes an image of programs, by their paths in it, and gives it to containerd.
+/// Builds an image from programs, by their paths in the image, and imports it into containerd.
 pub(crate) fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let archive = dir.path().join("image.tar");
@@ -190,33 +189,33 @@ pub(crate) fn import(name: &str, programs: &[(&str, &Path)], args: &[&str], stop
     Ok(())
 }
 
-/// A component that is away until the value is dropped.
-pub(crate) struct Away<'c> {
+/// A stopped component of the cluster, which is started again when the value is dropped.
+pub(crate) struct Stopped<'c> {
     cluster: &'c Cluster,
     down: PathBuf,
 }
 
 impl Cluster {
-    /// Ends a component; another is started in its place once the value is dropped.
-    pub(crate) fn without(&self, component: &str) -> Result<Away<'_>> {
+    /// Kills a component. It is started again when the returned value is dropped.
+    pub(crate) fn stop(&self, component: &str) -> Result<Stopped<'_>> {
         let down = PathBuf::from(format!("/run/cluster/down/{component}"));
         fs::write(&down, "")?;
-        let away = Away { cluster: self, down };
+        let stopped = Stopped { cluster: self, down };
         let process = PathBuf::from(format!("/run/cluster/{component}.pid"));
         let pid: i32 = fs::read_to_string(&process)?.trim().parse()?;
         kill(Pid::from_raw(pid), Signal::SIGKILL)?;
-        self.until("the component is away", |_| {
+        self.until("the component has stopped", |_| {
             ensure!(!process.exists(), "process {pid} runs");
             Ok(())
         })?;
-        Ok(away)
+        Ok(stopped)
     }
 }
 
-impl Drop for Away<'_> {
+impl Drop for Stopped<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.down);
-        // Whatever tidies up next asks the API server.
-        let _ = self.cluster.until("the API server answers", |cluster| cluster.get("/version"));
+        // The cleanup after the trial needs the API server.
+        let _ = self.cluster.until("the API server responds", |cluster| cluster.get("/version"));
     }
 }

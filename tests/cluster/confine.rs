@@ -1,4 +1,4 @@
-//! What an agent's token is good for in other hands: the API server keeps its requests to the agent's own node.
+//! Tests the admission policy that limits the requests of an agent's token to objects of the agent's own node.
 
 use anyhow::{Result, bail, ensure};
 use hyper::Request;
@@ -13,20 +13,21 @@ use crate::rights::USER;
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] =
-    &[Case { states: "an_agents_token_is_kept_to_its_own_node", namespace: "confine", body: confined }];
+    &[Case { name: "an_agents_token_is_limited_to_its_own_node", namespace: "confine", body: confined }];
 
-/// Another node, which has no kubelet.
+/// The name of a second Node object, which has no kubelet.
 const OTHER: &str = "other";
-/// The rights of modes that are not installed, for the same account.
+/// The name of a ClusterRole that gives the agent's account the rights of the repair modes other than the installed
+/// one.
 const EXTRA: &str = "confine-extra";
 
-/// A request of the agent's account with a token of this node.
+/// Makes a request impersonate the agent's account with a token that is bound to this node.
 fn agent(request: Builder, content_type: &str) -> Builder {
     let request = request.header("Impersonate-User", USER).header("Content-Type", content_type);
     request.header("Impersonate-Extra-authentication.kubernetes.io%2Fnode-name", NODE)
 }
 
-/// A request that changes nothing, its body, and why it is refused; none where it is granted.
+/// A dry-run request, its body, and the expected refusal (`None`: the request is allowed).
 type Attempt = (Builder, Value, Option<&'static str>);
 
 fn confined(stage: &Stage<'_>) -> Result<()> {
@@ -35,7 +36,7 @@ fn confined(stage: &Stage<'_>) -> Result<()> {
     for (name, node) in [("here", NODE), ("there", OTHER)] {
         let mut pod = standalone(name, plain());
         pod["spec"]["nodeName"] = node.into();
-        // Nobody would end it on the other node.
+        // Without a kubelet on the other node, a grace period would never end.
         pod["spec"]["terminationGracePeriodSeconds"] = 0.into();
         stage.create("pods", &pod)?;
     }
@@ -45,7 +46,8 @@ fn confined(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// API servers learn of a policy a moment after it is created, and of pods that it looks up.
+/// Repeats a request until its outcome is the expected one: the API server receives new policies, and the pods that
+/// they look up, with a delay.
 fn attempt(cluster: &Cluster, request: Builder, body: &Value, refusal: Option<&str>) -> Result<()> {
     let request = request.body(Vec::<u8>::new())?;
     let again = || {
@@ -55,10 +57,10 @@ fn attempt(cluster: &Cluster, request: Builder, body: &Value, refusal: Option<&s
         }
         builder
     };
-    let what = format!("{} {} {body}", request.method(), request.uri());
-    cluster.until(&what, |cluster| match (cluster.send(again(), body), refusal) {
+    let description = format!("{} {} {body}", request.method(), request.uri());
+    cluster.until(&description, |cluster| match (cluster.send(again(), body), refusal) {
         (Ok(_), None) => Ok(()),
-        (Ok(done), Some(refusal)) => bail!("not refused for {refusal:?}: {done}"),
+        (Ok(done), Some(refusal)) => bail!("the request was allowed instead of refused with {refusal:?}: {done}"),
         (Err(error), Some(refusal)) => {
             ensure!(format!("{error:#}").contains(refusal), "{error:#}");
             Ok(())
@@ -77,7 +79,7 @@ fn of_pods(stage: &Stage<'_>) -> Vec<Attempt> {
     };
     let delete = |pod: &str, refusal| {
         let path = stage.path(&format!("pods/{pod}"));
-        // Options in the body replace those of the query.
+        // The API server ignores the options in the query if the body has options.
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"] });
         (agent(Request::delete(path), "application/json"), options, refusal)
     };
@@ -125,7 +127,7 @@ fn of_nodes() -> Vec<Attempt> {
 
 fn of_tokens() -> Vec<Attempt> {
     let path = "/api/v1/namespaces/kube-system/serviceaccounts/istio-cni-plugin/token";
-    let ask = |spec: Value, refusal| {
+    let request = |spec: Value, refusal| {
         let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
         (agent(Request::post(path), "application/json"), body, refusal)
     };
@@ -133,14 +135,14 @@ fn of_tokens() -> Vec<Attempt> {
         |kind: &str, name: &str| json!({ "boundObjectRef": { "apiVersion": "v1", "kind": kind, "name": name } });
     let refusal = Some("an agent requests tokens that are bound to its own node");
     vec![
-        ask(json!({}), refusal),
-        ask(bound("Node", OTHER), refusal),
-        ask(bound("Pod", NODE), refusal),
-        ask(bound("Node", NODE), None),
+        request(json!({}), refusal),
+        request(bound("Node", OTHER), refusal),
+        request(bound("Pod", NODE), refusal),
+        request(bound("Node", NODE), None),
     ]
 }
 
-/// The other node, and rights that the installed mode does not give; they go with the value.
+/// Creates the node [`OTHER`] and the ClusterRole [`EXTRA`], and deletes them when the value is dropped.
 struct Extra;
 
 impl Extra {
@@ -159,8 +161,8 @@ impl Extra {
 
 impl Drop for Extra {
     fn drop(&mut self) {
-        for what in ["clusterrolebinding/confine-extra", "clusterrole/confine-extra", "node/other"] {
-            let _ = kubectl(&["delete", what]);
+        for object in ["clusterrolebinding/confine-extra", "clusterrole/confine-extra", "node/other"] {
+            let _ = kubectl(&["delete", object]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The way into a cluster: what it needs is looked for, then a cluster is started, inside of which this program is run again.
+//! Starts a cluster, if its programs exist, and runs this test program again inside the cluster's namespaces.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,26 +8,28 @@ use std::sync::Arc;
 use crate::cluster::Cluster;
 use test_support::runtime::programs::{self, Programs};
 
-/// Starts the components, and this program inside.
+/// The script that starts the components and then this program.
 const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/node/run");
-/// What the components, and ours, have said in the last run: a directory for each runtime.
+/// The logs of the last run: a directory for each container runtime.
 pub(crate) const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cluster");
-/// Tells this program that it is inside, and of which runtime its node is.
+/// The environment variable that this program has inside a cluster. Its value is the name of the cluster's container
+/// runtime.
 const INSIDE: &str = "ISTIO_CNI_TEST_CLUSTER";
-/// As Kubernetes' own go.mod says.
+/// The oldest Go version that Kubernetes' go.mod allows.
 const OLDEST_GO: (u32, u32) = (1, 26);
 
-/// The container runtime of a cluster's node, and the CNI version of its network.
+/// The container runtime of a cluster's node, which also determines the CNI version of the node's network
+/// configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Runtime {
-    /// The host's containerd and CNI plugins, with a list of version 1.0.0.
+    /// The containerd and the CNI plugins of the host, with a network configuration list of CNI version 1.0.0.
     Host,
-    /// containerd 2, which asks the plugins of a list of version 1.1.0 for their STATUS.
+    /// containerd 2 with a network configuration list of CNI version 1.1.0, for whose plugins it calls STATUS.
     Containerd2,
 }
 
 impl Runtime {
-    /// All of them; trials come in this order.
+    /// All runtimes, in the order of their trials.
     pub(crate) const ALL: [Self; 2] = [Self::Host, Self::Containerd2];
 
     fn name(self) -> &'static str {
@@ -37,13 +39,13 @@ impl Runtime {
         }
     }
 
-    /// That of the cluster in which this program is.
+    /// Returns the runtime of the cluster in which this program runs; `None` outside of a cluster.
     pub(crate) fn here() -> Option<Self> {
         let name = env::var_os(INSIDE)?;
         Self::ALL.into_iter().find(|runtime| name == runtime.name())
     }
 
-    /// The version of the node's list.
+    /// The CNI version of the node's network configuration.
     pub(crate) fn cni_version(self) -> &'static str {
         match self {
             Self::Host => "1.0.0",
@@ -52,19 +54,19 @@ impl Runtime {
     }
 }
 
-/// The cluster in which this program is.
+/// Connects to the cluster in which this program runs.
 pub(crate) fn inside() -> Result<Arc<Cluster>, String> {
     let connected = find().map_err(anyhow::Error::msg).and_then(|programs| Cluster::connect(&programs));
     connected.map(Arc::new).map_err(|e| format!("the cluster cannot be used: {e:#}"))
 }
 
-/// Runs this program in a cluster of such a node; whether it has succeeded there, or why there is no cluster.
+/// Runs this program in a cluster with this runtime. Returns whether it succeeded, or why no cluster could be started.
 pub(crate) fn enter(runtime: Runtime) -> Result<bool, String> {
     let (programs, kube, helm) = (find()?, kube()?, helm()?);
     let this = env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
     let logs = Path::new(LOGS).join(runtime.name());
     let _ = std::fs::remove_dir_all(&logs);
-    // Whoever ends this program ends the cluster, too.
+    // The cluster ends with this program, even when it is killed.
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", NODE]).args([kube.as_path(), &logs, &this]).args(env::args_os().skip(1));
     command.env("HELM", helm).env("CNI_VERSION", runtime.cni_version()).env(INSIDE, runtime.name());
@@ -85,35 +87,39 @@ fn find() -> Result<Programs, String> {
     Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")))
 }
 
-/// The directory of containerd 2 and of CNI plugins that know version 1.1.0.
+/// The directory of containerd 2 and of CNI plugins that support version 1.1.0.
 fn containerd2() -> Result<PathBuf, String> {
     let named = env::var_os("CONTAINERD2").map(PathBuf::from);
     let missing = || "CONTAINERD2 names no containerd 2: `make containerd2` builds it, `make test` names it".to_owned();
     named.filter(|dir| dir.join("bin/containerd").is_file()).ok_or_else(missing)
 }
 
-/// The components' binary, or what it takes to have it.
+/// Returns the path of the binary that contains all Kubernetes components; otherwise the reason why it is missing and
+/// the command that builds it.
 fn kube() -> Result<PathBuf, String> {
     let named = env::var_os("KUBE").map(PathBuf::from);
     if let Some(path) = named.filter(|path| path.is_file()) {
         return Ok(path);
     }
     let go = programs::on_path("go").map_err(|e| format!("{e}; with it, `make kube` builds Kubernetes"))?;
-    let said = Command::new(go).args(["env", "GOVERSION"]).output().map_err(|e| format!("go: {e}"))?;
-    let version = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    let output = Command::new(go).args(["env", "GOVERSION"]).output().map_err(|e| format!("go: {e}"))?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if go_version(&version).is_none_or(|version| version < OLDEST_GO) {
-        return Err(format!("{version:?} is too old to build Kubernetes: go {}.{} does", OLDEST_GO.0, OLDEST_GO.1));
+        return Err(format!(
+            "{version:?} is too old to build Kubernetes, which needs go {}.{}",
+            OLDEST_GO.0, OLDEST_GO.1
+        ));
     }
     Err("KUBE names no binary of Kubernetes: `make kube` builds it, `make test` names it".to_owned())
 }
 
-/// What installs the chart.
+/// Returns the path of helm; otherwise an error with the command that builds it.
 fn helm() -> Result<PathBuf, String> {
     let named = env::var_os("HELM").map(PathBuf::from).filter(|path| path.is_file());
     named.map_or_else(|| programs::on_path("helm").map_err(|e| format!("{e}; `make helm` builds it")), Ok)
 }
 
-/// `go1.26.8` is 1.26.
+/// Parses Go's major and minor version: `go1.26.8` is 1.26.
 fn go_version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.strip_prefix("go")?.split(['.', ' ', '-']);
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))

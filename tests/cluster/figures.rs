@@ -1,32 +1,33 @@
-//! What a trial has measured, for people: a loaded machine has other figures than an idle one.
+//! Prints measurements of the trials. They depend on the machine's load, so no trial compares them with those of other
+//! runs.
 
-#![expect(clippy::print_stdout, reason = "figures are for people")]
+#![expect(clippy::print_stdout, reason = "figures are part of the output")]
 
 use std::time::Duration;
 
 /// Prints a line.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print(line: &str) {
     println!("  {line}");
 }
 
-/// Prints how many there were, the best, the median and the worst.
-pub(crate) fn of(what: &str, durations: &[Duration]) {
+/// Prints the number of durations, the best, the median and the worst.
+pub(crate) fn print_durations(label: &str, durations: &[Duration]) {
     let mut sorted = durations.to_vec();
     sorted.sort();
-    let [best, .., worst] = sorted.as_slice() else { return println!("  {what}: {sorted:?}") };
+    let [best, .., worst] = sorted.as_slice() else { return println!("  {label}: {sorted:?}") };
     let (count, median) = (sorted.len(), sorted[sorted.len() / 2]);
-    println!("  {what}: {count}, best {:.1} ms, median {:.1}, worst {:.1}", ms(*best), ms(median), ms(*worst));
+    println!("  {label}: {count}, best {:.1} ms, median {:.1}, worst {:.1}", ms(*best), ms(median), ms(*worst));
 }
 
-/// Prints durations as above, and how many times the median of `without` half of them take.
-pub(crate) fn against(without: &[Duration], what: &str, durations: &[Duration]) {
-    of(what, durations);
+/// Prints durations, and their median as a multiple of the median of `without`.
+pub(crate) fn print_against(without: &[Duration], label: &str, durations: &[Duration]) {
+    print_durations(label, durations);
     if let (Some(base), Some(median)) = (median(without), median(durations)) {
-        println!("  {what}: {:.2} times what half take without the plugin", median.as_secs_f64() / base.as_secs_f64());
+        println!("  {label}: {:.2} times the median without the plugin", median.as_secs_f64() / base.as_secs_f64());
     }
 }
 
-/// What half of them take, where there are any.
+/// The median, or `None` of no durations.
 pub(crate) fn median(durations: &[Duration]) -> Option<Duration> {
     let mut sorted = durations.to_vec();
     sorted.sort();

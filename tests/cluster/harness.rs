@@ -1,4 +1,4 @@
-//! The cluster itself, before anything of ours is in it.
+//! Trials of the cluster itself, before the agent or the webhook is installed.
 
 use anyhow::Result;
 
@@ -7,15 +7,15 @@ use crate::objects::{is_ready, plain, standalone};
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] =
-    &[Case { states: "a_plain_pod_runs_on_the_node_and_answers", namespace: "plain", body: plain_pod }];
+    &[Case { name: "a_plain_pod_runs_on_the_node_and_responds", namespace: "plain", body: plain_pod }];
 
 fn plain_pod(stage: &Stage<'_>) -> Result<()> {
     let node = stage.cluster.get(&format!("/api/v1/nodes/{NODE}"))?;
     assert!(is_ready(&node), "{}", node["status"]);
     stage.create("pods", &standalone("web", plain()))?;
     let pod = stage.pod_that("the pod is ready", is_ready)?;
-    let trace = stage.ask(&pod)?;
-    let who: Vec<&str> = trace.hops().into_iter().map(|(who, _)| who).collect();
-    assert_eq!(who, ["app"], "{trace}");
+    let trace = stage.connect(&pod)?;
+    let hops: Vec<&str> = trace.hops().into_iter().map(|(program, _)| program).collect();
+    assert_eq!(hops, ["app"], "{trace}");
     Ok(())
 }

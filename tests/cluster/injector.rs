@@ -1,4 +1,5 @@
-//! The webhook as operators get it: `manifests/` applied by kubectl, until the value is dropped.
+//! Installs the webhook by kubectl, from `manifests/` or from the rendered chart, and removes it when the value is
+//! dropped.
 
 use std::env;
 use std::fs;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use crate::agent::kubectl;
 use crate::cluster::Cluster;
 
-/// Images of the sidecar and of istio-validation, which the manifest leaves to the program.
+/// The images of the sidecar and of istio-validation, set by flags; the manifest has none.
 pub(crate) const PROXY: &str = "test.local/proxy:1";
 pub(crate) const VALIDATION: &str = "test.local/validation:1";
 
@@ -23,30 +24,31 @@ const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/sidecar-i
 const REPLICAS: usize = 2;
 const SYSTEM: &str = "--namespace=kube-system";
 const PODS: &str = "--selector=app=sidecar-injector";
-/// Where the API server has webhook configurations.
+/// The API path of webhook configurations.
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 /// An installed webhook.
 pub(crate) struct Injector<'c> {
     cluster: &'c Cluster,
-    /// Of all its objects.
+    /// The name of the webhook's Deployment; the name of its webhook configuration begins with it.
     name: String,
-    /// What was applied.
+    /// The directory of the applied manifest.
     dir: TempDir,
 }
 
 impl<'c> Injector<'c> {
-    /// Applies the manifest, with images that the node has, and waits until the Deployment is ready.
+    /// Applies the manifest with the images of the trials and without istiod, and waits until the Deployment is ready.
     pub(crate) fn install(cluster: &'c Cluster) -> Result<Self> {
         Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?, &Self::without_istiod())
     }
 
-    /// Applies the manifest as it is.
+    /// Applies the manifest unchanged and waits until the Deployment is ready.
     pub(crate) fn of_the_manifest(cluster: &'c Cluster) -> Result<Self> {
         Self::apply(cluster, &fs::read_to_string(MANIFEST).context(MANIFEST)?, &[])
     }
 
-    /// The same from the chart, with these values.
+    /// Renders the chart with these values, applies it with the images of the trials and without istiod, and waits
+    /// until the Deployment is ready.
     pub(crate) fn install_chart(cluster: &'c Cluster, values: &str) -> Result<Self> {
         let helm = env::var_os("HELM").context("HELM names no helm: `make helm` builds it, `make test` names it")?;
         let mut command = Command::new(helm);
@@ -56,12 +58,13 @@ impl<'c> Injector<'c> {
         Self::apply(cluster, &String::from_utf8(output.stdout)?, &Self::without_istiod())
     }
 
-    /// Images that the node has, and no istiod, for whose root certificate pods would wait.
+    /// Returns arguments that set the images of the trials and an empty address of istiod. With an address, pods would
+    /// wait for istiod's root certificate.
     fn without_istiod() -> [String; 3] {
         [format!("--proxyImage={PROXY}"), format!("--validationImage={VALIDATION}"), "--discoveryAddress=".to_owned()]
     }
 
-    /// Applies a manifest with further arguments of the program, and waits until the Deployment is ready.
+    /// Applies a manifest with additional arguments of the program, and waits until the Deployment is ready.
     fn apply(cluster: &'c Cluster, manifest: &str, arguments: &[String]) -> Result<Self> {
         let mut objects: Vec<Value> = serde_saphyr::from_multiple(manifest)?;
         let deployment = objects.iter_mut().find(|object| object["kind"] == "Deployment").context("a Deployment")?;
@@ -77,7 +80,7 @@ impl<'c> Injector<'c> {
         Ok(injector)
     }
 
-    /// Where the API server has its webhook configuration.
+    /// Returns the API path of the webhook configuration.
     pub(crate) fn configuration(&self) -> String {
         format!("{CONFIGURATIONS}/{}-kube-system", self.name)
     }
@@ -90,25 +93,25 @@ impl<'c> Injector<'c> {
         self.dir.path().join("manifest.json").display().to_string()
     }
 
-    /// Applies what was applied before.
+    /// Applies the same manifest a second time.
     pub(crate) fn apply_again(&self) -> Result<()> {
         kubectl(&["apply", "--filename", &self.applied()])?;
         Ok(())
     }
 
-    /// Waits until the Deployment's pods are of its latest version, and ready.
+    /// Waits until all pods of the Deployment are of its current template and ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
         kubectl(&[SYSTEM, "rollout", "status", &self.deployment(), "--timeout=60s"])?;
         Ok(())
     }
 
-    /// Replaces its pods one after the other, as an upgrade does.
+    /// Restarts the Deployment, which replaces its pods one after the other.
     pub(crate) fn roll(&self) -> Result<()> {
         kubectl(&[SYSTEM, "rollout", "restart", &self.deployment()])?;
         self.rolled_out()
     }
 
-    /// So many pods of it, once the others have ended.
+    /// Scales the Deployment and waits until it has exactly this number of pods.
     pub(crate) fn scale(&self, replicas: usize) -> Result<()> {
         kubectl(&[SYSTEM, "scale", &self.deployment(), &format!("--replicas={replicas}")])?;
         self.cluster.until("pods of the webhook", |_| {
@@ -119,23 +122,23 @@ impl<'c> Injector<'c> {
         self.rolled_out()
     }
 
-    /// Deletes all of its pods at once, and waits for others.
+    /// Deletes all pods of the webhook at once and waits for their successors.
     pub(crate) fn delete_pods(&self) -> Result<()> {
         kubectl(&[SYSTEM, "delete", "pods", PODS, "--timeout=60s"])?;
         self.rolled_out()
     }
 
-    /// Deletes one of its pods, in its own time, and waits for another.
+    /// Deletes one pod of the webhook with its grace period and waits for its successor.
     pub(crate) fn delete_pod(&self) -> Result<()> {
         let pods = self.pods()?;
         kubectl(&[SYSTEM, "delete", pods.first().context("a pod")?, "--timeout=60s"])?;
         self.rolled_out()
     }
 
-    /// Kills one of its processes, and waits for the one that follows.
+    /// Kills one process of the webhook and waits for its successor.
     pub(crate) fn kill(&self) -> Result<()> {
-        // Those that are about to end have no successor.
-        let before = self.cluster.until("only those that stay run", |_| {
+        // Kubernetes does not replace a process that is already terminating, so all of them must be running.
+        let before = self.cluster.until("no process is terminating", |_| {
             let running = processes()?;
             ensure!(running.len() == REPLICAS, "{running:?}");
             Ok(running)
@@ -149,18 +152,18 @@ impl<'c> Injector<'c> {
         self.rolled_out()
     }
 
-    /// `pod/name` of each of its pods.
+    /// The names of the webhook's pods, as `pod/NAME`.
     fn pods(&self) -> Result<Vec<String>> {
         Ok(kubectl(&[SYSTEM, "get", "pods", PODS, "--output=name"])?.lines().map(str::to_owned).collect())
     }
 
-    /// What its pods have said.
+    /// The logs of the webhook's pods.
     pub(crate) fn log(&self) -> Result<String> {
         kubectl(&[SYSTEM, "logs", PODS, "--tail=-1", "--prefix"])
     }
 
-    /// Waits for a line with these words.
-    pub(crate) fn says(&self, words: &[&str]) -> Result<String> {
+    /// Waits until the logs have a line that contains all of `words`, and returns the line.
+    pub(crate) fn wait_for_log(&self, words: &[&str]) -> Result<String> {
         self.cluster.until(&format!("a line with {words:?}"), |_| {
             let log = self.log()?;
             match log.lines().find(|line| words.iter().all(|word| line.contains(word))) {
@@ -170,7 +173,7 @@ impl<'c> Injector<'c> {
         })
     }
 
-    /// The caBundles of its webhooks.
+    /// The caBundle of each webhook in its configuration.
     pub(crate) fn bundles(&self) -> Result<Vec<Value>> {
         let configuration = self.cluster.get(&self.configuration())?;
         let webhooks = configuration["webhooks"].as_array().context("webhooks")?;
@@ -180,11 +183,12 @@ impl<'c> Injector<'c> {
 
 impl Drop for Injector<'_> {
     fn drop(&mut self) {
-        // What nobody answers any more must not be asked.
+        // The configuration is deleted first. Without the webhook the API server refuses pods as long as the
+        // configuration exists.
         let _ = self.cluster.delete(&self.configuration());
         let _ = kubectl(&["delete", "--filename", &self.applied(), "--ignore-not-found"]);
         let _ = kubectl(&[SYSTEM, "delete", "pods", PODS, "--force", "--grace-period=0"]);
-        // Made by the program, and so in no manifest.
+        // The program creates the Secret, so no manifest contains it.
         let _ = kubectl(&[SYSTEM, "delete", "secret", "sidecar-injector-certificate", "--ignore-not-found"]);
         let _ = self.cluster.until("the webhook's processes have ended", |_| {
             let left = processes()?;
@@ -194,14 +198,14 @@ impl Drop for Injector<'_> {
     }
 }
 
-/// An object of the webhook's namespace, as long as the value lives.
-pub(crate) struct Kept<'c> {
+/// An object in the webhook's namespace, which is deleted when the value is dropped.
+pub(crate) struct TemporaryObject<'c> {
     cluster: &'c Cluster,
-    /// Where the API server has it.
+    /// The object's API path.
     pub(crate) path: String,
 }
 
-impl<'c> Kept<'c> {
+impl<'c> TemporaryObject<'c> {
     pub(crate) fn new(cluster: &'c Cluster, collection: &str, object: &Value) -> Result<Self> {
         let all = format!("/api/v1/namespaces/kube-system/{collection}");
         let object = cluster.create(&all, object)?;
@@ -210,13 +214,13 @@ impl<'c> Kept<'c> {
     }
 }
 
-impl Drop for Kept<'_> {
+impl Drop for TemporaryObject<'_> {
     fn drop(&mut self) {
         let _ = self.cluster.delete(&self.path);
     }
 }
 
-/// The webhook's processes. All that can be seen from here are the cluster's own.
+/// Returns the webhook's processes, found by name: the PID namespace contains only processes of the cluster.
 fn processes() -> Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {

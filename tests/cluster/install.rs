@@ -1,5 +1,4 @@
-//! The agent on a real node: it installs, keeps what it has installed through everything that happens to agents, and
-//! takes it away when it is to go.
+//! The agent on a real node: installation, restoration of an overwritten chain, replacement of the agent, removal.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::account::may;
+use crate::account::is_allowed;
 use crate::agent::{Agent, DAEMON_SET_ALONE, EVERYTHING, IMAGES};
 use crate::chain::NETWORK;
 use crate::churn::{self, Churn};
@@ -19,25 +18,27 @@ use crate::stage::{Case, Stage};
 use crate::writer;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { states: "the_manifests_install_and_replace_what_came_before", namespace: "install", body: install },
-    Case { states: "an_overwritten_chain_is_healed", namespace: "heal", body: heal },
+    Case { name: "the_manifests_install_and_replace_what_came_before", namespace: "install", body: install },
+    Case { name: "an_overwritten_chain_is_restored", namespace: "restore", body: restore },
     Case {
-        states: "no_pod_slips_through_while_the_agent_is_replaced_nor_unseen_while_the_chain_is",
+        name: "every_pod_is_redirected_or_repaired_while_the_agent_and_the_chain_are_replaced",
         namespace: "replace",
         body: replace,
     },
-    Case { states: "deleting_the_agent_takes_all_of_it_away", namespace: "remove", body: remove },
+    Case { name: "deleting_the_agent_removes_its_files_and_its_chain_entry", namespace: "remove", body: remove },
 ];
 
-/// How often another writer replaces the chain while the agent is there.
-const OVERWRITTEN: usize = 7;
-/// For so long the plugin may then be missing, two of three times: on a busy machine, whoever heals waits for a processor now
-/// and then.
-const HEALED: Duration = Duration::from_millis(20);
-/// Once the chain has the plugin, pods may be told so; a busy machine takes longer, but not each time.
+/// The number of times that another writer replaces the chain while the agent runs.
+const OVERWRITES: usize = 7;
+/// The maximum time for which the chain may be without the plugin in two of three replacements. In the other ones the
+/// agent may have to wait longer for a processor.
+const RESTORED: Duration = Duration::from_millis(20);
+/// The maximum time from the plugin's appearance in the chain until the DaemonSet is ready. One of three attempts must
+/// meet it.
 const READY: Duration = Duration::from_secs(2);
 
-/// With the manifests' own rights, and the mode that they set.
+/// Installs the agent from the manifests, which have its repair mode replace a pod that started without redirection,
+/// and checks that the agent has no rights beyond those of this mode.
 fn install(stage: &Stage<'_>) -> Result<()> {
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
@@ -45,34 +46,35 @@ fn install(stage: &Stage<'_>) -> Result<()> {
     let other = stage.pod_that("another pod is ready", |pod| is_ready(pod) && uid(pod) != uid(&broken))?;
     stage.redirected(&other)?;
     for request in ["delete pods", "patch pods", "patch pods/status", "create pods", "patch nodes", "get secrets"] {
-        assert!(!may(stage, USER, request)?, "{request}");
+        assert!(!is_allowed(stage, USER, request)?, "{request}");
     }
     let mut after = vec![agent.ready_after];
     drop(agent);
     while after.len() < 3 && after.iter().all(|took| *took > READY) {
         after.push(Agent::install(stage)?.ready_after);
     }
-    figures::of("ready after the plugin was in the chain", &after);
-    ensure!(after.iter().any(|took| *took <= READY), "never within {READY:?}: {after:?}");
+    figures::print_durations("DaemonSet ready after the plugin was in the chain", &after);
+    ensure!(after.iter().any(|took| *took <= READY), "no attempt was ready within {READY:?}: {after:?}");
     Ok(())
 }
 
-fn heal(stage: &Stage<'_>) -> Result<()> {
+fn restore(stage: &Stage<'_>) -> Result<()> {
     let agent = Agent::install(stage)?;
     for _ in 0..3 {
         fs::write(NETWORK, &agent.original)?;
-        stage.cluster.until("the chain is healed", |_| agent.is_chained())?;
+        stage.cluster.until("the chain is restored", |_| agent.is_chained())?;
     }
     stage.create("pods", &standalone("web", injected()))?;
     let pod = stage.pod_that("the pod is ready", is_ready)?;
     stage.redirected(&pod)
 }
 
-/// Its image, its pod and its process are replaced, then another writer replaces the chain, then both at once. While the
-/// agent is meant to be there, the chain has no gap but the writer's own; what slips through one is mended, and told.
+/// Replaces the agent's image, pod and process; then lets another writer replace the chain; then does both at once.
+/// Replacing the agent alone never leaves the chain without the plugin. Pods that start after the other writer has
+/// removed the plugin and before the agent restores it are repaired, with an event.
 fn replace(stage: &Stage<'_>) -> Result<()> {
     let without = churn::without_plugin(stage)?;
-    let half = figures::median(&without).context("not one pod")?;
+    let median = figures::median(&without).context("no pod has started")?;
     let agent = Agent::install_chart(stage, &["repair.mode=repair"])?;
     let over = AtomicBool::new(false);
     let (replaced, gap) = thread::scope(|scope| {
@@ -81,13 +83,13 @@ fn replace(stage: &Stage<'_>) -> Result<()> {
         over.store(true, Ordering::Relaxed);
         (replaced, watching.join())
     });
-    let (replaced, gap) = (replaced?, gap.map_err(|_| anyhow!("the watch has panicked"))?);
-    assert_eq!(gap, Duration::ZERO, "for so long the plugin was not in the chain, or not there");
-    assert_eq!(replaced.slipped.len(), 0, "there was nothing to slip through");
+    let (replaced, gap) = (replaced?, gap.map_err(|_| anyhow!("the thread that observes the chain has panicked"))?);
+    assert_eq!(gap, Duration::ZERO, "the longest time without the plugin or its chain entry");
+    assert_eq!(replaced.repaired.len(), 0, "pods without redirection, although the chain had no gap");
 
-    let mut heals = Vec::new();
+    let mut restored_after = Vec::new();
     let overwritten = churn::during(stage, "overwritten", 20, || {
-        heals = writer::overwrite(&agent, |times| times < OVERWRITTEN)?;
+        restored_after = writer::overwrite(&agent, |times| times < OVERWRITES)?;
         Ok(())
     })?;
     let over = AtomicBool::new(false);
@@ -99,29 +101,30 @@ fn replace(stage: &Stage<'_>) -> Result<()> {
     });
     let (both, gaps) = (both?, gaps.map_err(|_| anyhow!("the writer has panicked"))??);
 
-    figures::of("without the plugin: pod starts", &without);
-    figures::against(&without, "agent replaced: pod starts", &replaced.starts);
-    figures::of("chain overwritten: without the plugin", &heals);
-    figures::against(&without, "chain overwritten: pod starts", &overwritten.starts);
-    figures::of("chain overwritten: starts of pods that were mended", &overwritten.slipped);
-    figures::of("both: without the plugin", &gaps);
-    figures::against(&without, "both: pod starts", &both.starts);
-    figures::of("both: starts of pods that were mended", &both.slipped);
+    figures::print_durations("without the plugin: pod starts", &without);
+    figures::print_against(&without, "agent replaced: pod starts", &replaced.starts);
+    figures::print_durations("chain overwritten: time without the plugin", &restored_after);
+    figures::print_against(&without, "chain overwritten: pod starts", &overwritten.starts);
+    figures::print_durations("chain overwritten: starts of repaired pods", &overwritten.repaired);
+    figures::print_durations("both: time without the plugin", &gaps);
+    figures::print_against(&without, "both: pod starts", &both.starts);
+    figures::print_durations("both: starts of repaired pods", &both.repaired);
     let pods = [&replaced, &overwritten, &both].map(Churn::pods).iter().sum::<usize>();
-    let swift = heals.iter().filter(|gap| **gap <= HEALED).count();
-    ensure!(swift * 3 >= OVERWRITTEN * 2, "{swift} of the heals take {HEALED:?} at most: {heals:?}");
-    ensure!(pods >= 60, "too few pods to tell anything: {pods}");
-    [replaced, overwritten, both].iter().try_for_each(|churn| churn.is_swift(half))
+    let fast = restored_after.iter().filter(|gap| **gap <= RESTORED).count();
+    ensure!(fast * 3 >= OVERWRITES * 2, "only {fast} restorations took at most {RESTORED:?}: {restored_after:?}");
+    ensure!(pods >= 60, "too few pods for a conclusion: {pods}");
+    [replaced, overwritten, both].iter().try_for_each(|churn| churn.check_starts(median))
 }
 
-/// Rolled to an image, its pod deleted, its process killed.
+/// Rolls the agent to an image, deletes its pod, and kills its process.
 fn replacements(agent: &Agent<'_>, image: &str) -> Result<()> {
     agent.roll(image)?;
     agent.delete_pod()?;
     agent.kill()
 }
 
-/// The longest time in which the plugin was not in the chain, or not there.
+/// Checks the node until `over` is set. Returns the longest time in which the plugin's binary or its chain entry was
+/// missing.
 pub(crate) fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
     let (mut longest, mut since) = (Duration::ZERO, None::<Instant>);
     while !over.load(Ordering::Relaxed) {
@@ -135,19 +138,20 @@ pub(crate) fn longest_gap(agent: &Agent<'_>, over: &AtomicBool) -> Duration {
     longest
 }
 
-/// By its DaemonSet alone, and with its rights: neither leaves anything, nor keeps a pod from ending or starting.
+/// Deletes the DaemonSet, once alone and once with its roles. In both cases the agent leaves nothing on the node, and
+/// pods start and end afterwards.
 fn remove(stage: &Stage<'_>) -> Result<()> {
     removed(stage, "daemonset", DAEMON_SET_ALONE)?;
     removed(stage, "everything", EVERYTHING)
 }
 
-fn removed(stage: &Stage<'_>, how: &str, what: &[&str]) -> Result<()> {
+fn removed(stage: &Stage<'_>, name: &str, args: &[&str]) -> Result<()> {
     let agent = Agent::install(stage)?;
-    let [old, new] = ["old", "new"].map(|age| format!("{how}-{age}"));
+    let [old, new] = ["old", "new"].map(|age| format!("{name}-{age}"));
     stage.create("pods", &standalone(&old, injected()))?;
     stage.pod_that("the pod is ready", is_ready)?;
-    agent.delete(what)?;
-    assert_eq!(agent.leftovers()?, Vec::<String>::new(), "{how}");
+    agent.delete(args)?;
+    assert_eq!(agent.leftovers()?, Vec::<String>::new(), "{name}");
 
     stage.cluster.delete(&stage.path(&format!("pods/{old}")))?;
     stage.create("pods", &standalone(&new, plain()))?;

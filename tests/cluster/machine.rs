@@ -1,5 +1,5 @@
-//! The node as a machine: its power is cut, and it boots again. Files on its disk stay; processes, network, mounts and `/run`
-//! go, except for what belongs to the tests.
+//! Simulates a power failure and a boot of the node. The files on disk are kept; processes, network, mounts and `/run`
+//! are lost, except those that the tests themselves need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,31 +13,33 @@ use nix::unistd::Pid;
 use crate::cluster::Cluster;
 use test_support::runtime::node::remove_tree;
 
-/// Where `node/run` keeps its own files; containerd's images and etcd's data are there, too.
+/// The directory in which the script `node/run` keeps its state, containerd's images and etcd's data. A reboot does not
+/// clear it.
 const STATE: &str = "/run/cluster";
-/// What the node's components take for the kernel's.
+/// The file that is mounted over the kernel's `boot_id` in the cluster.
 pub(crate) const BOOT_ID: &str = "/run/cluster/boot_id";
-/// What the others cannot start without, and what comes after it: the order of `node/run`.
+/// The components in the order in which the script `node/run` starts them: those of the second list need those of the
+/// first.
 const STAGES: [&[&str]; 2] = [
     &["etcd", "containerd", "kube-apiserver"],
     &["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"],
 ];
 
-/// Reboots the node. Returns when its kubelet was started, after the API server could be asked.
+/// Reboots the node. Returns the time at which its kubelet was started, which is after the API server responded.
 pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
     cut_power(cluster)?;
-    forget(cluster)?;
+    clear(cluster)?;
     fs::write(BOOT_ID, fs::read("/proc/sys/kernel/random/uuid")?)?;
     let [first, then] = STAGES;
     boot(first)?;
-    cluster.until("the API server answers", |cluster| cluster.get("/version"))?;
+    cluster.until("the API server responds", |cluster| cluster.get("/version"))?;
     boot(then)?;
     let booted = Instant::now();
-    cluster.until("the container runtime answers", |cluster| cluster.cri.version())?;
+    cluster.until("the container runtime responds", |cluster| cluster.cri.version())?;
     Ok(booted)
 }
 
-/// Kills all processes at once.
+/// Kills all processes of the node.
 fn cut_power(cluster: &Cluster) -> Result<()> {
     for component in STAGES.concat() {
         fs::write(down(component), "")?;
@@ -45,7 +47,7 @@ fn cut_power(cluster: &Cluster) -> Result<()> {
     cluster.until("no process of the node is left", |_| {
         let left = processes()?;
         for process in &left {
-            // It may have ended by now.
+            // The process may have exited meanwhile.
             let _ = kill(process.0, Signal::SIGKILL);
         }
         ensure!(left.is_empty(), "{left:?}");
@@ -57,21 +59,22 @@ fn boot(components: &[&'static str]) -> Result<()> {
     components.iter().try_for_each(|component| fs::remove_file(down(component)).context(*component))
 }
 
-/// `node/run` starts a component once this file is gone.
+/// The file whose removal makes `node/run` start a component.
 fn down(component: &str) -> PathBuf {
     Path::new(STATE).join("down").join(component)
 }
 
-/// The processes of the node and of its pods, with their names: all but those of `node/run` and of this program.
+/// Returns the processes of the node and of its pods with their names, without those of the script `node/run` and this
+/// program.
 fn processes() -> Result<Vec<(Pid, String)>> {
     let this = std::process::id();
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
-        // `PID (NAME) STATE …`
+        // The format is `PID (NAME) STATE …`.
         let (name, state) = stat.split_once('(').and_then(|(_, rest)| rest.rsplit_once(')')).context(stat.clone())?;
-        // `run` also calls programs.
+        // The script `node/run` starts `rm` and `sleep`.
         let of_tests = pid == this || ["run", "rm", "sleep"].contains(&name);
         if !of_tests && !state.trim_start().starts_with(['Z', 'X']) {
             processes.push((Pid::from_raw(pid.try_into()?), name.to_owned()));
@@ -80,8 +83,8 @@ fn processes() -> Result<Vec<(Pid, String)>> {
     Ok(processes)
 }
 
-/// Removes what no reboot leaves: mounts, control groups, network devices, rules and all files of `/run`.
-fn forget(cluster: &Cluster) -> Result<()> {
+/// Removes what a reboot removes: mounts, cgroups, network devices, rules and the files of `/run`.
+fn clear(cluster: &Cluster) -> Result<()> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     let of_pods =
@@ -92,7 +95,7 @@ fn forget(cluster: &Cluster) -> Result<()> {
         umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {point}"))?;
     }
     for hierarchy in control_groups()? {
-        cluster.until("no pod has a control group", |_| match hierarchy.is_dir() {
+        cluster.until("no pod has a cgroup", |_| match hierarchy.is_dir() {
             true => remove_tree(&hierarchy).with_context(|| hierarchy.display().to_string()),
             false => Ok(()),
         })?;
@@ -108,14 +111,14 @@ fn forget(cluster: &Cluster) -> Result<()> {
         }
     }
     cluster.netns.command("nft", &["flush", "ruleset"])?;
-    cluster.until("no pod has a network", |cluster| {
+    cluster.until("no pod has a network device", |cluster| {
         let links = cluster.netns.command("ip", &["-oneline", "link", "show", "type", "veth"])?;
         ensure!(links.is_empty(), "{links}");
         Ok(())
     })
 }
 
-/// Those of the pods, in each hierarchy: siblings of this program's own.
+/// Returns the cgroups of the pods in each hierarchy. They have the same parent as this program's cgroup.
 fn control_groups() -> Result<Vec<PathBuf>> {
     let own = fs::read_to_string("/proc/self/cgroup")?;
     let cluster = own.lines().find_map(|line| line.split('/').find(|name| name.starts_with("cluster-")));

@@ -1,9 +1,9 @@
-//! A real Kubernetes on one node: etcd, kube-apiserver, controllers, scheduler, kubelet and containerd, in namespaces of
-//! their own.
+//! Runs trials in a real Kubernetes cluster of one node: etcd, kube-apiserver, controllers, scheduler, kubelet and
+//! containerd, in their own Linux namespaces.
 //!
-//! The program runs itself again inside of them, for as long as whose trials the cluster lives: once for each container
-//! runtime that has trials. Trials come one after the other, each in a Kubernetes namespace of its own, and none may leave
-//! anything on the node.
+//! The program starts itself inside these namespaces, once for each container runtime that has trials; the cluster
+//! exists until that process ends. Trials run one after the other, each in its own Kubernetes namespace, and fail if
+//! they leave anything on the node.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 #![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -30,6 +30,7 @@ mod reboot;
 mod repair;
 mod rights;
 mod stage;
+mod strict;
 mod upgrade;
 mod webhook;
 mod writer;
@@ -42,7 +43,7 @@ use enter::Runtime;
 use stage::Case;
 
 fn main() -> ExitCode {
-    // One at a time: the node has one CNI chain, and trials change it.
+    // Trials run one at a time, because they change the node's only CNI chain.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     if let Some(runtime) = Runtime::here() {
         return match enter::inside() {
@@ -53,12 +54,12 @@ fn main() -> ExitCode {
     if arguments.list {
         return run(&arguments, Runtime::ALL.into_iter().flat_map(|runtime| absent(runtime, "")).collect());
     }
-    let asked_for = |runtime: &Runtime| cases(*runtime).iter().any(|case| is_asked_for(&arguments, case.states));
-    let succeeded = Runtime::ALL.into_iter().filter(asked_for).map(|runtime| match enter::enter(runtime) {
+    let selected = |runtime: &Runtime| cases(*runtime).iter().any(|case| is_selected(&arguments, case.name));
+    let succeeded = Runtime::ALL.into_iter().filter(selected).map(|runtime| match enter::enter(runtime) {
         Ok(succeeded) => succeeded,
         Err(reason) => !libtest_mimic::run(&arguments, absent(runtime, &reason)).has_failed(),
     });
-    // All of them run, whatever becomes of the first.
+    // A failure under one runtime does not prevent the trials of the next.
     match succeeded.collect::<Vec<_>>().contains(&false) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
@@ -75,6 +76,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             migration::CASES,
             outage::CASES,
             rights::CASES,
+            strict::CASES,
             confine::CASES,
             webhook::CASES,
             mesh::CASES,
@@ -86,8 +88,8 @@ fn cases(runtime: Runtime) -> Vec<Case> {
     }
 }
 
-/// As `libtest_mimic` filters trials.
-fn is_asked_for(arguments: &Arguments, name: &str) -> bool {
+/// Whether the arguments select a trial, by the rules of `libtest_mimic`.
+fn is_selected(arguments: &Arguments, name: &str) -> bool {
     let matches = |filter: &String| if arguments.exact { name == filter } else { name.contains(filter.as_str()) };
     arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
 }

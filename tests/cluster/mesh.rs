@@ -1,6 +1,6 @@
-//! The webhook's manifest beside istiod: with the ConfigMaps that Istio's chart makes, and in a cluster that has none of them.
+//! Tests the webhook of the manifest in a cluster with the ConfigMaps of Istio's chart, and in one without them.
 //!
-//! istiod itself is not there. What the webhook and pods take from it are objects: `istio-sidecar-injector`, `istio`, and
+//! istiod does not run. The webhook and the pods read only istiod's ConfigMaps: `istio-sidecar-injector`, `istio`, and
 //! `istio-ca-root-cert` in each namespace.
 
 use std::fs;
@@ -17,11 +17,15 @@ use crate::stage::{Case, Missing, Stage};
 use crate::webhook::{Labelled, Temporary, names};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { states: "webhook_alone_gives_pods_a_sidecar_of_istiods_mesh", namespace: "alone", body: alone },
-    Case { states: "webhook_beside_istiod_gives_pods_the_sidecar_that_istio_gives", namespace: "beside", body: beside },
+    Case { name: "webhook_alone_injects_a_sidecar_for_istiods_default_address", namespace: "alone", body: alone },
+    Case {
+        name: "webhook_with_istiods_config_maps_injects_the_sidecar_that_istio_injects",
+        namespace: "beside",
+        body: beside,
+    },
 ];
 
-/// Where istiod would be, and what the webhook assumes.
+/// The address of istiod that the webhook assumes if there is no configuration.
 const ISTIOD: &str = "istiod.istio-system.svc:15012";
 
 fn alone(stage: &Stage<'_>) -> Result<()> {
@@ -42,11 +46,15 @@ fn alone(stage: &Stage<'_>) -> Result<()> {
     for (volume, path) in [("istio-token", "/var/run/secrets/tokens"), ("istiod-ca-cert", "/var/run/secrets/istio")] {
         assert_eq!(item(&proxy["volumeMounts"], volume)?["mountPath"], path);
     }
-    injector.says(&["warn", "no configuration is there", &format!("assumes istiod and its CA at {ISTIOD}")])?;
+    injector.wait_for_log(&[
+        "warn",
+        "there is no injection configuration",
+        &format!("assumes istiod and its CA at {ISTIOD}"),
+    ])?;
     Ok(())
 }
 
-/// Pods of the corpus whose settings are those of Istio's chart without any values, with Istio's own mesh.
+/// For the recorded pods of [`Corpus`], the webhook adds the same sidecar as Istio's injector.
 fn beside(stage: &Stage<'_>) -> Result<()> {
     let corpus = Corpus::open()?;
     let _system = Temporary::new(stage, "istio-system", &[])?;
@@ -55,10 +63,11 @@ fn beside(stage: &Stage<'_>) -> Result<()> {
         stage.cluster.create("/api/v1/namespaces/istio-system/configmaps", &map)?;
     }
     let injector = Injector::of_the_manifest(stage.cluster)?;
-    // The recorded pods are of no namespace, which their sidecars call `default`.
+    // The recorded pods have no namespace, and their recorded sidecars name the namespace `default`, so the pods are
+    // created there.
     let _labelled = Labelled::new(stage, "default", "istio-injection", "enabled")?;
     let admitted = |pod: &Value| stage.cluster.create("/api/v1/namespaces/default/pods?dryRun=All", pod);
-    stage.cluster.until("pods are injected by the webhook", |_| {
+    stage.cluster.until("the webhook injects pods", |_| {
         let pod = admitted(&standalone("web", plain()))?;
         ensure!(names(&pod, "initContainers").contains(&container::PROXY), "{}", pod["spec"]);
         Ok(())
@@ -71,26 +80,31 @@ fn beside(stage: &Stage<'_>) -> Result<()> {
             Ok(pod) => {
                 let want =
                     Struct::named("core.Pod").context("the table has pods")?.canonical(read(dir, "want.json")?)?;
-                let lacks = lacks(&owned(want), &pod);
-                if lacks.is_empty() { equal.push(name) } else { wrong.push(format!("{name}:\n{}", lacks.join("\n"))) }
+                let found = differences(&owned(want), &pod);
+                if found.is_empty() { equal.push(name) } else { wrong.push(format!("{name}:\n{}", found.join("\n"))) }
             }
-            // Some recorded pods are invalid for an API server whichever injector adds the sidecar.
+            // The API server refuses some recorded pods as invalid. It must then also refuse the result that Istio's
+            // injector recorded.
             Err(error) if is_invalid(&error) => match admitted(&without_injection(owned(read(dir, "want.json")?))) {
                 Err(recorded) if is_invalid(&recorded) => invalid.push(format!("{name}: {error:#}")),
                 Err(recorded) => wrong.push(format!("{name}: as recorded: {recorded:#}")),
-                Ok(_) => wrong.push(format!("{name}: valid as recorded, and invalid as injected: {error:#}")),
+                Ok(_) => wrong.push(format!("{name}: valid as recorded but invalid as injected: {error:#}")),
             },
             Err(error) => wrong.push(format!("{name}: {error:#}")),
         }
     }
     ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), injector.log()?);
-    ensure!(equal.len() > invalid.len(), "{} are equal, and no pods are {invalid:#?}", equal.len());
+    ensure!(
+        equal.len() > invalid.len(),
+        "only {} pods were compared, the API server refused {invalid:#?}",
+        equal.len()
+    );
     let log = injector.log()?;
-    assert!(!log.contains("no configuration is there") && !log.contains("forbidden"), "{log}");
+    assert!(!log.contains("there is no injection configuration") && !log.contains("forbidden"), "{log}");
     Ok(())
 }
 
-/// The recorded owners have no UID, and recorded pods no node.
+/// Adds the UID that the recorded owner references omit and the API server requires.
 fn owned(mut pod: Value) -> Value {
     for owner in pod["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
         owner["uid"] = "recorded".into();
@@ -98,75 +112,78 @@ fn owned(mut pod: Value) -> Value {
     pod
 }
 
-/// Whether the API server calls an object invalid.
+/// Whether the API server has refused an object as invalid.
 fn is_invalid(error: &anyhow::Error) -> bool {
     format!("{error:#}").contains("is invalid")
 }
 
-/// A recorded pod that the webhook's configuration excludes from injection.
+/// A recorded pod with the label that excludes it from injection.
 fn without_injection(mut pod: Value) -> Value {
     pod["metadata"]["labels"][annotation::INJECT] = "false".into();
     pod
 }
 
-/// The places of `want` that a pod, which the API server has given its defaults and a token, has not or has otherwise.
-fn lacks(want: &Value, pod: &Value) -> Vec<String> {
-    let mut lacks = Vec::new();
-    compare("", want, pod, &mut lacks);
+/// Returns the fields of `want` that the pod lacks or has with another value. Ignores fields that only the pod has: the
+/// API server adds defaults and the token's volume.
+fn differences(want: &Value, pod: &Value) -> Vec<String> {
+    let mut differences = Vec::new();
+    compare("", want, pod, &mut differences);
     for list in ["containers", "initContainers"] {
         if names(want, list) != names(pod, list) {
-            lacks.push(format!("{list}: {:?} in place of {:?}", names(pod, list), names(want, list)));
+            differences.push(format!("{list}: {:?} instead of {:?}", names(pod, list), names(want, list)));
         }
     }
-    lacks
+    differences
 }
 
-fn compare(path: &str, want: &Value, found: &Value, lacks: &mut Vec<String>) {
+fn compare(path: &str, want: &Value, found: &Value, differences: &mut Vec<String>) {
     match (want, found) {
         (Value::Object(want), Value::Object(found)) => {
             for (key, want) in want {
-                compare(&format!("{path}.{key}"), want, found.get(key).unwrap_or(&Value::Null), lacks);
+                compare(&format!("{path}.{key}"), want, found.get(key).unwrap_or(&Value::Null), differences);
             }
         }
         (Value::Array(want), Value::Array(found)) if want.len() == found.len() => {
             for (at, (want, found)) in want.iter().zip(found).enumerate() {
-                compare(&format!("{path}[{at}]"), want, found, lacks);
+                compare(&format!("{path}[{at}]"), want, found, differences);
             }
         }
-        // The API server has added a volume and its mounts.
+        // Named items are compared by name, because the API server has added a volume and its mounts.
         (Value::Array(items), Value::Array(_)) if items.iter().all(|item| item["name"].is_string()) => {
             for want in items {
                 let name = want["name"].as_str().unwrap_or_default();
-                compare(&format!("{path}.{name}"), want, item(found, name).unwrap_or(&Value::Null), lacks);
+                compare(&format!("{path}.{name}"), want, item(found, name).unwrap_or(&Value::Null), differences);
             }
         }
         (Value::String(a), Value::String(b)) if a != b => match (serde_json::from_str(a), serde_json::from_str(b)) {
-            // Texts of probes, ports and overrides: the API server gives pods their defaults before the webhook sees them.
-            (Ok(want @ (Value::Object(_) | Value::Array(_))), Ok(found)) => compare(path, &want, &found, lacks),
-            _ => lacks.push(format!("  {path}: {found} in place of {want}")),
+            // JSON texts in annotations and variables are compared by their fields: they contain parts of the pod, to
+            // which the API server has applied defaults before it called the webhook.
+            (Ok(want @ (Value::Object(_) | Value::Array(_))), Ok(found)) => compare(path, &want, &found, differences),
+            _ => differences.push(format!("  {path}: {found} instead of {want}")),
         },
-        // A zero may be absent.
+        // The API server may omit an empty object.
         (Value::Object(want), Value::Null) if want.is_empty() => {}
         (Value::Null, _) => {}
         (want, found) if want == found => {}
-        (want, found) => lacks.push(format!("  {path}: {found} in place of {want}")),
+        (want, found) => differences.push(format!("  {path}: {found} instead of {want}")),
     }
 }
 
-/// The item of a list that has this name.
+/// Returns the item of a list whose field `name` has this value.
 fn item<'v>(list: &'v Value, name: &str) -> Result<&'v Value> {
     let items = list.as_array().into_iter().flatten();
     items.into_iter().find(|item| item["name"] == name).with_context(|| format!("no {name} in {list}"))
 }
 
-/// Recorded cases of the chart's settings.
+/// The cases of the corpus that were recorded with the default settings of Istio's chart and the default mesh
+/// configuration.
 struct Corpus {
     settings: PathBuf,
     mesh: String,
     cases: Vec<PathBuf>,
 }
 
-/// A case of the chart without values.
+/// The name of a case with the default settings, by which the others are recognized.
 const REPRESENTATIVE: &str = "auth-0";
 
 impl Corpus {
@@ -193,7 +210,7 @@ impl Corpus {
         Ok(Self { settings, mesh, cases })
     }
 
-    /// As Istio's chart names and fills them.
+    /// The names and contents of the ConfigMaps that Istio's chart creates.
     fn config_maps(&self) -> Result<[(&'static str, Value); 2]> {
         let injector =
             json!({ "config": text(&self.settings, "config.yaml")?, "values": text(&self.settings, "values.json")? });

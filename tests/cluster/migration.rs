@@ -1,4 +1,4 @@
-//! From Istio's agent to this one and back, by Helm, while pods come and go.
+//! Replaces Istio's agent by this one and back, by Helm, while pods are created and deleted.
 
 use std::fs;
 use std::path::Path;
@@ -19,12 +19,12 @@ use crate::stage::{Case, Stage};
 use test_support::runtime::programs::{pod_program, static_build};
 
 pub(crate) const CASES: &[Case] =
-    &[Case { states: "from_istios_agent_to_this_one_and_back", namespace: "migration", body: migrate }];
+    &[Case { name: "helm_upgrades_from_istios_agent_to_this_one_and_back", namespace: "migration", body: migrate }];
 
-/// An installer that ends as Istio's does, and the plugin.
+/// An image with the plugin and with an installer that, like Istio's, removes the plugin when it exits.
 const IMAGE: &str = "localhost/istio-installer:test";
-/// Istio's agent removes the plugin at its end. The plugin returns within milliseconds; the bound leaves room for a machine whose
-/// processors are busy with the pods that start.
+/// The maximum time without the plugin during the migration. Istio's agent removes the plugin when it exits, and this
+/// project's agent restores it within milliseconds on an idle machine.
 const GAP: Duration = Duration::from_millis(200);
 
 fn migrate(stage: &Stage<'_>) -> Result<()> {
@@ -32,41 +32,45 @@ fn migrate(stage: &Stage<'_>) -> Result<()> {
     let (installer, plugin) = (installer.map_err(anyhow::Error::msg)?, plugin.map_err(anyhow::Error::msg)?);
     let programs = [("install-cni", installer.as_path()), ("opt/cni/bin/istio-cni", plugin.as_path())];
     import(IMAGE, &programs, &[], "SIGTERM")?;
-    let istios = chart()?;
-    let istios = istios.path().to_str().ok_or_else(|| anyhow!("a path in UTF-8"))?;
-    let agent = Agent::install_from(stage, istios, &[])?;
+    let chart = istio_chart()?;
+    let istio = chart.path().to_str().ok_or_else(|| anyhow!("a path in UTF-8"))?;
+    let agent = Agent::install_from(stage, istio, &[])?;
 
     let over = AtomicBool::new(false);
-    let (there, gap) = thread::scope(|scope| {
+    let (migrated, gap) = thread::scope(|scope| {
         let watching = scope.spawn(|| longest_gap(&agent, &over));
-        let there = churn::during(stage, "there", 20, || agent.upgrade_from(CHART, &["repair.mode=repair"]));
+        let migrated = churn::during(stage, "migrated", 20, || agent.upgrade_from(CHART, &["repair.mode=repair"]));
         over.store(true, Ordering::Relaxed);
-        (there, watching.join())
+        (migrated, watching.join())
     });
-    let (there, gap) = (there?, gap.map_err(|_| anyhow!("the watch has panicked"))?);
-    figures::of("from Istio's agent: without the plugin, at most", &[gap]);
-    figures::of("from Istio's agent: pod starts", &there.starts);
-    figures::of("from Istio's agent: starts of pods that were mended", &there.slipped);
+    let (migrated, gap) = (migrated?, gap.map_err(|_| anyhow!("the thread that observes the chain has panicked"))?);
+    figures::print_durations("from Istio's agent: longest time without the plugin", &[gap]);
+    figures::print_durations("from Istio's agent: pod starts", &migrated.starts);
+    figures::print_durations("from Istio's agent: starts of repaired pods", &migrated.repaired);
     ensure!(gap <= GAP, "the plugin was missing for {gap:?}");
 
     let over = AtomicBool::new(false);
     let (back, gap) = thread::scope(|scope| {
         let watching = scope.spawn(|| longest_gap(&agent, &over));
-        let back = churn::during(stage, "back", 20, || agent.upgrade_from(istios, &[]));
+        let back = churn::during(stage, "back", 20, || agent.upgrade_from(istio, &[]));
         over.store(true, Ordering::Relaxed);
         (back, watching.join())
     });
-    let (back, gap) = (back?, gap.map_err(|_| anyhow!("the watch has panicked"))?);
-    figures::of("back to Istio's agent: pod starts", &back.starts);
-    assert_eq!((back.slipped.len(), gap), (0, Duration::ZERO), "pods that slipped through, and the longest gap");
+    let (back, gap) = (back?, gap.map_err(|_| anyhow!("the thread that observes the chain has panicked"))?);
+    figures::print_durations("back to Istio's agent: pod starts", &back.starts);
+    assert_eq!(
+        (back.repaired.len(), gap),
+        (0, Duration::ZERO),
+        "repaired pods, and the longest time without the plugin"
+    );
 
     agent.uninstall()?;
     assert_eq!(agent.leftovers()?, Vec::<String>::new());
     Ok(())
 }
 
-/// The objects of Istio's chart that matter here, under its names.
-fn chart() -> Result<TempDir> {
+/// A chart with the objects of Istio's chart that the upgrade replaces, under the same names.
+fn istio_chart() -> Result<TempDir> {
     let dir = tempfile::tempdir()?;
     fs::write(dir.path().join("Chart.yaml"), "{apiVersion: v2, name: cni, version: 1.0.0}\n")?;
     fs::create_dir(dir.path().join("templates"))?;

@@ -1,4 +1,4 @@
-//! Pods as users have them, and what can be read from them.
+//! Pods and Deployments of the trials, and predicates on their status.
 
 use istio_cni::contract::{EXIT_VALIDATION, annotation, container};
 use serde_json::{Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use test_support::runtime::node::IMAGE;
 use test_support::runtime::pod::APP_PORT;
 
-/// What an injector writes once it has injected.
+/// The value of the status annotation that an injector writes.
 const STATUS: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"],"revision":"default"}"#;
 
-/// A pod that nobody has injected.
+/// A pod without a sidecar.
 pub(crate) fn plain() -> Value {
     json!({
         "metadata": { "labels": { "app": "web" }, "annotations": {} },
@@ -24,7 +24,7 @@ pub(crate) fn plain() -> Value {
     })
 }
 
-/// The same as the injector leaves it.
+/// A pod with the annotations and containers that Istio's injector adds.
 pub(crate) fn injected() -> Value {
     let mut pod = plain();
     for (key, value) in [
@@ -54,14 +54,14 @@ pub(crate) fn injected() -> Value {
     pod
 }
 
-/// An injected pod whose validation looks at nothing: it starts where nothing is redirected, too.
+/// Turns the validation container off, so that the pod also starts without redirection.
 pub(crate) fn unvalidated(mut pod: Value) -> Value {
     let command = pod["spec"]["initContainers"][0]["command"].as_array_mut().expect("a command");
     command.retain(|argument| argument != "--run-validation");
     pod
 }
 
-/// The same with all that PodSecurity's level `restricted` asks of a pod.
+/// Adds the settings that PodSecurity's level `restricted` requires.
 pub(crate) fn confined(mut pod: Value) -> Value {
     pod["spec"]["securityContext"] = json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
     let app = &mut pod["spec"]["containers"][0]["securityContext"];
@@ -70,7 +70,7 @@ pub(crate) fn confined(mut pod: Value) -> Value {
     pod
 }
 
-/// The same with the sidecar among the init containers, so that it ends with the application.
+/// Moves the sidecar to the init containers, so that it ends with the application.
 pub(crate) fn with_native_sidecar(mut pod: Value) -> Value {
     let mut proxy = pod["spec"]["containers"].as_array_mut().and_then(Vec::pop).expect("an injected pod has a sidecar");
     proxy["restartPolicy"] = "Always".into();
@@ -78,7 +78,7 @@ pub(crate) fn with_native_sidecar(mut pod: Value) -> Value {
     pod
 }
 
-/// A Deployment of one such pod.
+/// A Deployment with one replica of a pod.
 pub(crate) fn deployment(name: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
@@ -86,7 +86,7 @@ pub(crate) fn deployment(name: &str, pod: &Value) -> Value {
     })
 }
 
-/// A pod of its own.
+/// Gives the pod a name, so that it can be created without a controller.
 pub(crate) fn standalone(name: &str, mut pod: Value) -> Value {
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();
@@ -94,18 +94,17 @@ pub(crate) fn standalone(name: &str, mut pod: Value) -> Value {
     pod
 }
 
-/// Is it Ready?
+/// Whether an object has the condition Ready.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// What it is known by.
 pub(crate) fn uid(pod: &Value) -> &str {
-    pod["metadata"]["uid"].as_str().expect("the API server gives each object one")
+    pod["metadata"]["uid"].as_str().expect("the API server sets the UID of each object")
 }
 
-/// Has its validation found no redirection, the last time that it ended?
+/// Whether the last run of the pod's validation container has failed.
 pub(crate) fn is_broken(pod: &Value) -> bool {
     let containers = pod["status"]["initContainerStatuses"].as_array().into_iter().flatten();
     containers.into_iter().filter(|status| status["name"] == container::VALIDATION).any(|validation| {

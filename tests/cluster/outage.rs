@@ -1,4 +1,4 @@
-//! What the agent and its plugin do without the API server, and with a token that is another by now.
+//! Tests the agent and the plugin during an outage of the API server, and after the plugin's token was replaced.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,18 +16,19 @@ use crate::objects::{injected, is_ready, standalone};
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { states: "pods_start_redirected_while_the_api_server_is_away", namespace: "outage", body: outage },
-    Case { states: "a_new_token_reaches_the_plugin", namespace: "token", body: token },
+    Case { name: "pods_start_redirected_while_the_api_server_is_down", namespace: "outage", body: outage },
+    Case { name: "a_new_token_reaches_the_plugin", namespace: "token", body: token },
 ];
 
-/// For so long the API server is away.
-const AWAY: Duration = Duration::from_secs(20);
-/// Pods that are bound to the node, but cannot be started before.
+/// The duration of the outage.
+const OUTAGE: Duration = Duration::from_secs(20);
+/// The number of pods that are scheduled to the node before the outage and start only after it has begun.
 const HELD: usize = 6;
-/// They need it, and the kubelet tries again and again.
+/// A directory of the node that the held pods mount. The kubelet retries their start until the directory exists.
 const GATE: &str = "/run/cluster/gate";
 
-/// Pods that have never run get their first sandbox while nobody but the agent knows them; one that has run, another.
+/// Checks that pods are redirected during an outage: pods that have never run get their first sandbox, and a running
+/// pod gets another one.
 fn outage(stage: &Stage<'_>) -> Result<()> {
     let agent = Agent::install(stage)?;
     stage.create("pods", &standalone("ran", injected()))?;
@@ -35,7 +36,7 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
     let sandbox = stage.sandbox(&ran)?;
     let held = held(stage, &agent)?;
 
-    let away = stage.cluster.without("kube-apiserver")?;
+    let stopped = stage.cluster.stop("kube-apiserver")?;
     let since = Instant::now();
     fs::create_dir(GATE)?;
     let mut starts = Vec::new();
@@ -43,20 +44,21 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
         redirected(stage, pod, "")?;
         starts.push(since.elapsed());
     }
-    // The others have shown that the agent answers at once. This one shows that it does so after a while, too.
-    thread::sleep(AWAY.saturating_sub(since.elapsed()));
+    // The held pods started early in the outage. The pod that already ran gets another sandbox at the end of the
+    // outage.
+    thread::sleep(OUTAGE.saturating_sub(since.elapsed()));
     let late = Instant::now();
     stage.cluster.cri.stop_sandbox(&sandbox)?;
     let address = redirected(stage, &ran, &sandbox)?;
-    figures::of("API server away: first starts, as the kubelet tries again", &starts);
-    figures::of("API server away: another sandbox", &[late.elapsed()]);
-    drop(away);
-    // After an outage, those that were there hear of nothing for a minute.
+    figures::print_durations("API server down: first starts, at the kubelet's retries", &starts);
+    figures::print_durations("API server down: another sandbox", &[late.elapsed()]);
+    drop(stopped);
+    // Restarts the components whose watches would otherwise take up to a minute after the outage to reconnect.
     for component in ["kube-controller-manager", "kubelet"] {
-        drop(stage.cluster.without(component)?);
+        drop(stage.cluster.stop(component)?);
     }
 
-    stage.cluster.until("the API server knows", |_| {
+    stage.cluster.until("all pods are ready and have their new addresses", |_| {
         let pods = stage.pods()?;
         let ready = pods.iter().filter(|pod| is_ready(pod)).count();
         ensure!(ready == HELD + 1, "{ready} of {} pods are ready", pods.len());
@@ -65,14 +67,14 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
         Ok(())
     })?;
     fs::remove_dir(GATE)?;
-    agent.counts("istio_cni_install_ready", 1)
+    agent.wait_for_metric("istio_cni_install_ready", 1)
 }
 
-/// Pods that node and agent know, and that cannot be started before there is the gate.
+/// Creates pods that cannot start before [`GATE`] exists, and waits until kubelet and agent have received them.
 fn held(stage: &Stage<'_>, agent: &Agent<'_>) -> Result<Vec<Value>> {
     for number in 0..HELD {
         let mut pod = injected();
-        // Their tokens would be asked for at their start.
+        // The pods have no token: the kubelet requests tokens from the API server when a pod starts.
         pod["spec"]["automountServiceAccountToken"] = false.into();
         pod["spec"]["volumes"] = json!([{ "name": "gate", "hostPath": { "path": GATE, "type": "Directory" } }]);
         pod["spec"]["containers"][0]["volumeMounts"] = json!([{ "name": "gate", "mountPath": "/gate" }]);
@@ -85,40 +87,41 @@ fn held(stage: &Stage<'_>, agent: &Agent<'_>) -> Result<Vec<Value>> {
         ensure!(waiting >= HELD, "{events}");
         Ok(())
     })?;
-    // With its own.
-    agent.counts("istio_cni_agent_pods", HELD + 2)?;
+    // The agent's pods are the held pods, the pod that ran before, and its own.
+    agent.wait_for_metric("istio_cni_agent_pods", HELD + 2)?;
     let pods = stage.pods()?.into_iter();
     Ok(pods.filter(|pod| pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("held"))).collect())
 }
 
-/// The pod's address in its new sandbox, once whoever asks its application meets its sidecar first.
+/// Waits until the pod has another sandbox than `before` and a request to its application passes the sidecar first.
+/// Returns the pod's new address.
 fn redirected(stage: &Stage<'_>, pod: &Value, before: &str) -> Result<IpAddr> {
     let (after, address) =
         stage.cluster.until("the pod has another sandbox", |_| stage.running_sandbox(pod, before))?;
     ensure!(after != before);
-    stage.cluster.until("its application is redirected to", |_| {
+    stage.cluster.until("a request to the pod's application passes the sidecar", |_| {
         let trace = stage.ask_at(address)?;
-        ensure!(trace.hops().first().is_some_and(|(who, _)| *who == "istio-proxy/inbound"), "{trace}");
+        ensure!(trace.hops().first().is_some_and(|(program, _)| *program == "istio-proxy/inbound"), "{trace}");
         Ok(address)
     })
 }
 
-/// An agent that is started anew requests another token for the plugin.
+/// A restarted agent requests a new token for the plugin.
 fn token(stage: &Stage<'_>) -> Result<()> {
     let agent = Agent::install(stage)?;
     let kubeconfig = Path::new(RUN_DIR).join(KUBECONFIG);
     let before = fs::read_to_string(&kubeconfig)?;
     agent.kill()?;
     stage.cluster.until("the kubeconfig is rewritten", |_| {
-        ensure!(fs::read_to_string(&kubeconfig)? != before, "it is the same");
+        ensure!(fs::read_to_string(&kubeconfig)? != before, "the kubeconfig has not changed");
         Ok(())
     })?;
     let after = fs::read_to_string(&kubeconfig)?;
     let without_token = |text: &str| text.lines().filter(|line| !line.contains("token:")).map(str::to_owned).collect();
     let [old, new]: [Vec<String>; 2] = [&before, &after].map(|text| without_token(text));
-    assert_eq!(new, old, "nothing but the token");
+    assert_eq!(new, old, "only the token changes");
     let path = kubeconfig.to_str().context("a path in UTF-8")?;
-    let who = kubectl(&["--kubeconfig", path, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"])?;
-    assert_eq!(who, "system:serviceaccount:kube-system:istio-cni-plugin");
-    agent.counts("istio_cni_install_ready", 1)
+    let user = kubectl(&["--kubeconfig", path, "auth", "whoami", "--output=jsonpath={.status.userInfo.username}"])?;
+    assert_eq!(user, "system:serviceaccount:kube-system:istio-cni-plugin");
+    agent.wait_for_metric("istio_cni_install_ready", 1)
 }

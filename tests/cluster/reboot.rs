@@ -1,4 +1,5 @@
-//! A node that reboots: its disk has the chain entry and the plugin, while the agent and its run directory are not there yet.
+//! Tests a reboot of the node: chain entry and plugin are on disk, while the agent and its run directory do not exist
+//! yet when pods start.
 
 use std::fs;
 use std::time::Duration;
@@ -16,20 +17,20 @@ use crate::objects::{injected, is_broken, is_ready, plain, standalone, uid, unva
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] = &[Case {
-    states: "a_node_that_reboots_starts_its_pods_redirected_and_none_waits_for_long",
+    name: "pods_restart_redirected_and_without_long_delay_after_a_reboot",
     namespace: "reboot",
     body: reboots,
 }];
 
 pub(crate) const CASES_OF_CONTAINERD_2: &[Case] = &[Case {
-    states: "a_node_that_reboots_starts_its_pods_redirected_and_none_waits_for_long_on_containerd_2",
+    name: "pods_restart_redirected_and_without_long_delay_after_a_reboot_on_containerd_2",
     namespace: "reboot",
     body: reboots,
 }];
 
-/// Pods of the node, and as many in the mesh.
+/// The number of pods outside of the mesh, which is also the number of pods in the mesh.
 const OF_A_KIND: usize = 10;
-/// By so much the plugin may delay the last pod, in one of so many reboots: a busy machine takes longer, but not each time.
+/// The maximum time by which the plugin delays the last pod after a reboot. One attempt of [`ATTEMPTS`] must meet it.
 const DELAY: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 3;
 
@@ -48,21 +49,24 @@ fn reboots(stage: &Stage<'_>) -> Result<()> {
         with.push(reboot(stage, &pods)?);
         let after = stage.pods()?;
         for pod in after.iter().filter(|pod| is_meshed(pod)) {
-            ensure!(!is_broken(pod), "it was not redirected from the start: {}", pod["status"]);
+            ensure!(!is_broken(pod), "the pod was not redirected from the start: {}", pod["status"]);
             stage.redirected(pod)?;
         }
         pods = after;
     }
     let seconds = |took: &Duration| format!("{:.1} s", took.as_secs_f64());
     let with_plugin = with.iter().map(seconds).collect::<Vec<_>>().join(", ");
-    figures::say(&format!("until all pods run: {} without the plugin, {with_plugin} with it", seconds(&without)));
+    figures::print(&format!(
+        "reboot until all pods run: {} without the plugin, {with_plugin} with it",
+        seconds(&without)
+    ));
     ensure!(with.iter().any(|took| *took <= without + DELAY), "without the plugin {without:?}, with it {with:?}");
     Ok(())
 }
 
-/// Fails where the node is not what the trial is about.
+/// Fails unless the node has the container runtime and the CNI version that [`Runtime::here`] names.
 fn runtime_is_as_named(stage: &Stage<'_>) -> Result<()> {
-    let runtime = Runtime::here().context("inside of a cluster")?;
+    let runtime = Runtime::here().context("this program runs outside of a cluster")?;
     let version = stage.cluster.cri.version()?;
     let number = version.rsplit(' ').next().unwrap_or_default().trim_start_matches('v');
     ensure!((runtime == Runtime::Containerd2) == number.starts_with("2."), "{runtime:?} is {version}");
@@ -71,7 +75,7 @@ fn runtime_is_as_named(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Creates pods of both kinds and waits until all are ready.
+/// Creates [`OF_A_KIND`] pods outside of the mesh and as many in it, and waits until all are ready.
 fn create(stage: &Stage<'_>, meshed: fn() -> Value) -> Result<Vec<Value>> {
     for number in 0..OF_A_KIND {
         stage.create("pods", &standalone(&format!("plain-{number}"), plain()))?;
@@ -93,7 +97,8 @@ fn delete(stage: &Stage<'_>) -> Result<()> {
     })
 }
 
-/// Reboots the node, and waits until the same pods run in other containers; how long that takes from the kubelet's start.
+/// Reboots the node and waits until the same pods run in new containers. Returns the time that this took from the
+/// kubelet's start.
 fn reboot(stage: &Stage<'_>, before: &[Value]) -> Result<Duration> {
     let booted = machine::reboot(stage.cluster)?;
     stage.cluster.until("all pods run again", |_| {
@@ -116,7 +121,10 @@ fn reboot(stage: &Stage<'_>, before: &[Value]) -> Result<Duration> {
     let took = booted.elapsed();
     let node = stage.cluster.get(&format!("/api/v1/nodes/{NODE}"))?;
     let boot_id = fs::read_to_string(machine::BOOT_ID)?;
-    ensure!(node["status"]["nodeInfo"]["bootID"] == boot_id.trim(), "the kubelet has seen no reboot: {node}");
+    ensure!(
+        node["status"]["nodeInfo"]["bootID"] == boot_id.trim(),
+        "the kubelet has not reported the new boot ID: {node}"
+    );
     Ok(took)
 }
 
@@ -124,7 +132,7 @@ fn is_meshed(pod: &Value) -> bool {
     pod["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("meshed"))
 }
 
-/// What its containers are known by.
+/// The IDs of the pod's containers.
 fn containers(pod: &Value) -> Vec<&str> {
     let kinds = ["initContainerStatuses", "containerStatuses"];
     let statuses = kinds.iter().filter_map(|kind| pod["status"][kind].as_array()).flatten();

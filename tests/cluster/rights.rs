@@ -1,4 +1,5 @@
-//! What the API server lets the agent do, and pods be: each right is used by somebody, and what goes beyond is refused.
+//! Tests the rights of the agent and the security level of its pods: each right is used by a request, and the API
+//! server refuses requests beyond the rights.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,35 +14,37 @@ use crate::objects::{confined, deployment, injected, is_ready, standalone, uid};
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { states: "each_right_of_the_manifests_is_used", namespace: "used", body: used },
-    Case { states: "the_startup_taint_goes_once_pods_are_redirected", namespace: "taint", body: taint },
-    Case { states: "pod_security_admits_what_the_documentation_says", namespace: "security", body: security },
+    Case { name: "each_right_of_the_manifests_is_used", namespace: "used", body: used },
+    Case { name: "the_startup_taint_is_removed_once_pods_are_redirected", namespace: "taint", body: taint },
+    Case { name: "pod_security_admits_what_the_documentation_says", namespace: "security", body: security },
 ];
 
-/// Who the agent is for the API server.
+/// The agent's user name.
 pub(crate) const USER: &str = "system:serviceaccount:kube-system:istio-cni";
-/// Who the plugin is for it.
+/// The plugin's user name.
 const PLUGIN: &str = "system:serviceaccount:kube-system:istio-cni-plugin";
-/// Where the API server writes down each request of those two users.
+/// The API server's audit log of the requests of these two users.
 const AUDIT: &str = "/run/cluster/audit.log";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// From the first pod that it mends to its own end.
+/// Compares the requests of agent and plugin in the audit log, from the installation to the removal, with the rights of
+/// their roles: each right is used, and no request is refused.
 fn used(stage: &Stage<'_>) -> Result<()> {
     let before = fs::read_to_string(AUDIT)?.len();
     stage.create("deployments", &deployment("web", &injected()))?;
     let broken = stage.broken()?;
     let agent = Agent::install(stage)?;
     stage.pod_that("another pod is ready", |pod| is_ready(pod) && uid(pod) != uid(&broken))?;
-    // An agent that hangs: the plugin asks the API server instead.
+    // While the agent is stopped, the plugin requests the pod from the API server instead.
     agent.signal(Signal::SIGSTOP)?;
     stage.create("pods", &standalone("alone", injected()))?;
     let is_alone = |pod: &Value| pod["metadata"]["name"] == "alone" && is_ready(pod);
-    let alone = stage.pod_that("the pod is ready without the agent's answer", is_alone);
+    let alone = stage.pod_that("the pod is ready without the agent", is_alone);
     agent.signal(Signal::SIGCONT)?;
     stage.redirected(&alone?)?;
     let mut given = [given(stage, &AGENT_ROLES)?, given(stage, &PLUGIN_ROLES)?];
-    // This API server streams lists, which is watching; older ones do not.
+    // The agent needs the right to list pods only with older API servers. This API server sends lists as part of
+    // watches.
     ensure!(given[0].remove("list /pods"), "{given:?}");
     agent.delete(DAEMON_SET_ALONE)?;
 
@@ -51,19 +54,19 @@ fn used(stage: &Stage<'_>) -> Result<()> {
         .iter()
         .filter(|request| matches!(request["responseStatus"]["code"].as_i64(), Some(401 | 403)))
         .collect();
-    ensure!(refused.is_empty(), "they ask for what they may not: {refused:#?}");
+    ensure!(refused.is_empty(), "requests were refused: {refused:#?}");
     let used = [USER, PLUGIN].map(|user| -> BTreeSet<String> {
         let own = requests.iter().filter(|request| request["user"]["username"] == user);
         own.map(|request| right(&request["verb"], &request["objectRef"])).collect()
     });
-    assert_eq!(used, given, "the agent's rights, and the plugin's");
+    assert_eq!(used, given, "the used rights differ from those of the roles of agent and plugin");
     let node = |request: &Value| request["user"]["extra"]["authentication.kubernetes.io/node-name"][0].clone();
     let other = requests.iter().map(node).find(|node| *node != NODE);
     assert_eq!(other, None, "each token names the node that it was issued for");
     Ok(())
 }
 
-/// `get /pods`, `create /pods/eviction`, as the API server tells of a request.
+/// The right that a request of the audit log needs, such as `get /pods` or `create /pods/eviction`.
 fn right(verb: &Value, object: &Value) -> String {
     let field = |name: &str| object[name].as_str().unwrap_or_default();
     let slash = if field("subresource").is_empty() { "" } else { "/" };
@@ -86,7 +89,7 @@ const AGENT_ROLES: [&str; 4] = [
 /// The role of the plugin's account.
 const PLUGIN_ROLES: [&str; 1] = ["clusterroles/istio-cni-plugin"];
 
-/// All that roles of the manifests give.
+/// The rights of roles of the manifests, in the form of [`right`].
 fn given(stage: &Stage<'_>, roles: &[&str]) -> Result<BTreeSet<String>> {
     let mut all = BTreeSet::new();
     for role in roles {
@@ -105,21 +108,21 @@ fn given(stage: &Stage<'_>, roles: &[&str]) -> Result<BTreeSet<String>> {
     Ok(all)
 }
 
-/// The key of the startup taint, and of one that is nobody's business here.
+/// The keys of the startup taint and of an unrelated one.
 const TAINTS: [&str; 2] = ["cni.istio.io/not-ready", "example.com/other"];
 
-/// Without the right to remove it, the taint stays and the log says why; with it, it goes, and no other.
+/// Without the right to patch nodes, the agent leaves the startup taint and logs the reason. With the right, it removes
+/// this taint and no other.
 fn taint(stage: &Stage<'_>) -> Result<()> {
     let _tainted = Tainted::new()?;
-    stage.create("pods", &standalone("web", injected()))?;
-    stage.pod_that("no node takes the pod", |pod| pod["status"]["conditions"][0]["reason"] == "Unschedulable")?;
+    unschedulable(stage)?;
     let agent = Agent::install_chart(stage, &[])?;
-    // The chart gives the right together with the setting, so the setting alone comes past it.
+    // The chart's setting would also add the right, so the variable is set by kubectl.
     let setting = format!("STARTUP_TAINT={}", TAINTS[0]);
     kubectl(&["--namespace=kube-system", "set", "env", "daemonset/istio-cni-node", &setting])?;
     agent.rolled_out()?;
-    agent.says(&["the startup taint cannot be removed yet", r#"cannot patch resource "nodes""#])?;
-    stage.pod_that("no node takes the pod still", |pod| pod["spec"]["nodeName"].is_null())?;
+    agent.wait_for_log(&["the startup taint cannot be removed yet", r#"cannot patch resource "nodes""#])?;
+    stage.pod_that("the pod is still not scheduled", |pod| pod["spec"]["nodeName"].is_null())?;
 
     agent.upgrade_chart(&["taint.enabled=true"])?;
     let pod = stage.pod_that("the pod is ready", is_ready)?;
@@ -133,7 +136,26 @@ fn taint(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Taints on the node; they go with the value.
+/// Creates the pod until the scheduler refuses it. A scheduler that has not received the taint yet schedules the pod,
+/// which is then deleted.
+fn unschedulable(stage: &Stage<'_>) -> Result<()> {
+    let pod = format!("{}/web", stage.path("pods"));
+    stage.cluster.until("the pod is not scheduled", |cluster| {
+        match cluster.get(&pod) {
+            Ok(found) if found["status"]["conditions"][0]["reason"] == "Unschedulable" => return Ok(()),
+            Ok(found) if !found["spec"]["nodeName"].is_null() => {
+                cluster.delete(&format!("{pod}?gracePeriodSeconds=0"))?;
+            }
+            Ok(_) => {}
+            Err(_) => {
+                stage.create("pods", &standalone("web", injected()))?;
+            }
+        }
+        bail!("the scheduler has not refused the pod yet")
+    })
+}
+
+/// Adds [`TAINTS`] to the node and removes them when the value is dropped.
 struct Tainted;
 
 impl Tainted {
@@ -152,7 +174,8 @@ impl Drop for Tainted {
     }
 }
 
-/// The agent needs `privileged`; what it saves pods from is an init container that `restricted` refuses.
+/// The agent needs the level `privileged`; injected pods are admitted at `restricted`, which refuses Istio's
+/// privileged init container.
 fn security(stage: &Stage<'_>) -> Result<()> {
     let _agent = Agent::install(stage)?;
     let agent = stage.cluster.get("/apis/apps/v1/namespaces/kube-system/daemonsets/istio-cni-node")?;
@@ -178,7 +201,7 @@ fn admitted(stage: &Stage<'_>, level: &str, pod: &Value) -> Result<()> {
 fn refused(stage: &Stage<'_>, level: &str, pod: &Value, because: &str) -> Result<()> {
     enforce(stage, level)?;
     stage.cluster.until(&format!("{level} refuses the pod"), |_| {
-        let Err(error) = try_to_create(stage, pod) else { bail!("it is admitted") };
+        let Err(error) = try_to_create(stage, pod) else { bail!("the pod is admitted") };
         let (error, words) = (format!("{error:#}"), format!("violates PodSecurity \"{level}:latest\""));
         ensure!(error.contains(&words) && error.contains(because), "{error}");
         Ok(())

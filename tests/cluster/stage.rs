@@ -1,4 +1,5 @@
-//! A trial's Kubernetes namespace: made before it, removed after it, and what then is left on the node.
+//! The Kubernetes namespace of a trial: created before the trial and deleted after it, with a check for leftovers on
+//! the node.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -16,29 +17,25 @@ use test_support::runtime::pod::APP_PORT;
 use test_support::runtime::trace::Trace;
 use test_support::tier;
 
-/// What a trial states, the name of its namespace, and how it is shown.
+/// A trial: its name, its namespace and its body.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
-    /// What it states.
-    pub(crate) states: &'static str,
-    /// Its namespace.
+    pub(crate) name: &'static str,
     pub(crate) namespace: &'static str,
-    /// Fails where that does not hold.
+    /// Runs the trial; returns an error unless the behaviour that the name states is observed.
     pub(crate) body: fn(&Stage<'_>) -> Result<()>,
 }
 
-/// The cluster and a namespace of it.
+/// The cluster and the trial's namespace.
 pub(crate) struct Stage<'c> {
-    /// All of it.
     pub(crate) cluster: &'c Cluster,
-    /// The trial's.
     pub(crate) namespace: &'static str,
 }
 
 /// The trial of a case in a running cluster.
 pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
     let (case, cluster) = (*case, cluster.clone());
-    Trial::ignorable_test(case.states, move || match perform(&case, &cluster) {
+    Trial::ignorable_test(case.name, move || match run(&case, &cluster) {
         Ok(()) => Ok(Completion::Completed),
         Err(error) => match error.downcast::<Missing>() {
             Ok(Missing(reason)) => Ok(Completion::ignored_with(reason)),
@@ -47,7 +44,7 @@ pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
     })
 }
 
-/// What a trial needs beside the cluster, and is not there: the trial is ignored.
+/// The error of a trial that is ignored because a file or program that it needs is missing.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
@@ -59,31 +56,32 @@ impl std::fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The trial of a case where there is no cluster: ignored, unless `REQUIRE_TIERS` names `cluster`.
+/// The trial of a case without a cluster: ignored with a reason, unless `REQUIRE_TIERS` names `cluster`.
 pub(crate) fn absent(case: &Case, reason: &str) -> Trial {
-    tier::trial("cluster", case.states, Some(reason.to_owned()), || Ok(()))
+    tier::trial("cluster", case.name, Some(reason.to_owned()), || Ok(()))
 }
 
-fn perform(case: &Case, cluster: &Cluster) -> Result<()> {
+fn run(case: &Case, cluster: &Cluster) -> Result<()> {
     let namespace = case.namespace;
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
     cluster.create("/api/v1/namespaces", &object)?;
     let path = format!("/api/v1/namespaces/{namespace}");
-    // Pods need it; its controller is a moment behind.
+    // Pods need the default service account, which a controller creates after the namespace.
     cluster.until("the default service account", |cluster| cluster.get(&format!("{path}/serviceaccounts/default")))?;
     let stage = Stage { cluster, namespace };
-    let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (case.body)(&stage)));
-    let account = if matches!(shown, Ok(Ok(()))) { String::new() } else { stage.account() };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (case.body)(&stage)));
+    let report = if matches!(outcome, Ok(Ok(()))) { String::new() } else { stage.report() };
     cluster.delete(&path)?;
-    // Nobody replaces them any more, and the namespaces' controller would take seconds to come to them.
+    // Deletes the pods at once; the namespace controller would delete them seconds later. The API server creates no new
+    // pods in a namespace that is being deleted.
     cluster.delete(&stage.path("pods"))?;
-    let removed = cluster.until("nothing of it is left", leftovers);
-    match shown {
-        Ok(shown) => shown.map_err(|e| e.context(account))?,
+    let removed = cluster.until("no sandbox, link, netns or address of a pod is left", leftovers);
+    match outcome {
+        Ok(result) => result.map_err(|e| e.context(report))?,
         Err(cause) => {
             let text = cause.downcast_ref::<String>().cloned();
             bail!(
-                "{}\n{account}",
+                "{}\n{report}",
                 text.or_else(|| cause.downcast_ref().map(|s: &&str| (*s).to_owned())).unwrap_or_default()
             );
         }
@@ -91,26 +89,26 @@ fn perform(case: &Case, cluster: &Cluster) -> Result<()> {
     removed
 }
 
-/// Fails as long as pods, or what they have, are on the node.
+/// Fails if running sandboxes, links, network namespaces or addresses of pods are on the node.
 fn leftovers(cluster: &Cluster) -> Result<()> {
-    // The kubelet stops sandboxes at once, and removes them in the end some minute.
+    // The kubelet stops sandboxes at once and removes them up to a minute later.
     let sandboxes =
         cluster.cri.sandboxes()?.into_iter().filter(|sandbox| sandbox.state() == PodSandboxState::SandboxReady);
     let mut left: Vec<String> = sandboxes.map(|sandbox| format!("sandbox {}", sandbox.id)).collect();
     let links = cluster.netns.command("ip", &["-oneline", "link", "show", "type", "veth"])?;
     left.extend(links.lines().map(|line| format!("link {line}")));
-    for (what, dir) in [("network namespace", "/run/netns"), ("address", "/var/lib/cni/networks/cluster")] {
+    for (kind, dir) in [("network namespace", "/run/netns"), ("address", "/var/lib/cni/networks/cluster")] {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         let of_pods = names.filter(|name| name != "lock" && !name.starts_with("last_reserved_ip"));
-        left.extend(of_pods.map(|name| format!("{what} {name}")));
+        left.extend(of_pods.map(|name| format!("{kind} {name}")));
     }
     ensure!(left.is_empty(), "{left:#?}");
     Ok(())
 }
 
 impl Stage<'_> {
-    /// A path in the trial's namespace.
+    /// The API path of a collection, or of an object, in the trial's namespace.
     pub(crate) fn path(&self, collection: &str) -> String {
         let api = match collection.split('/').next() {
             Some("deployments" | "daemonsets") => "/apis/apps/v1",
@@ -122,14 +120,14 @@ impl Stage<'_> {
         format!("{api}/namespaces/{}/{collection}", self.namespace)
     }
 
-    /// Puts an object into the trial's namespace.
+    /// Creates an object in the trial's namespace.
     pub(crate) fn create(&self, collection: &str, object: &Value) -> Result<Value> {
         self.cluster.create(&self.path(collection), object)
     }
 
-    /// What is in the trial's namespace.
-    pub(crate) fn get(&self, what: &str) -> Result<Value> {
-        self.cluster.get(&self.path(what))
+    /// Gets an object or a collection of the trial's namespace.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.cluster.get(&self.path(path))
     }
 
     /// The pods of the trial's namespace.
@@ -138,7 +136,7 @@ impl Stage<'_> {
         Ok(list["items"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The one pod of the trial's namespace for which this holds, once there is one.
+    /// Waits until exactly one pod of the trial's namespace satisfies the predicate, and returns it.
     pub(crate) fn pod_that(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         self.cluster.until(what, |_| {
             let pods = self.pods()?;
@@ -150,31 +148,31 @@ impl Stage<'_> {
         })
     }
 
-    /// The trial's pod once its validation has failed.
+    /// Waits until validation has failed in the trial's only pod, and returns the pod.
     pub(crate) fn broken(&self) -> Result<Value> {
-        self.pod_that("validation has found no redirection", is_broken)
+        self.pod_that("validation has failed", is_broken)
     }
 
-    /// Asks a pod's application from the node.
-    pub(crate) fn ask(&self, pod: &Value) -> Result<Trace> {
+    /// Sends a request from the node to a pod's application.
+    pub(crate) fn connect(&self, pod: &Value) -> Result<Trace> {
         self.ask_at(pod["status"]["podIP"].as_str().context("an address")?.parse()?)
     }
 
-    /// Asks the application of the pod that has this address.
+    /// Sends a request from the node to the application of the pod with this address.
     pub(crate) fn ask_at(&self, address: IpAddr) -> Result<Trace> {
-        outside::ask(&self.cluster.netns, SocketAddr::new(address, APP_PORT))
+        outside::connect(&self.cluster.netns, SocketAddr::new(address, APP_PORT))
     }
 
-    /// Whoever asks the pod's application meets its sidecar first. A probe is answered by the sidecar, which may be a moment
-    /// earlier than the application.
+    /// Waits until a request to the pod's application passes the sidecar first. The sidecar also responds to the
+    /// readiness probe, possibly before the application listens.
     pub(crate) fn redirected(&self, pod: &Value) -> Result<()> {
-        let trace = self.cluster.until("the pod's application answers", |_| self.ask(pod))?;
-        let who: Vec<&str> = trace.hops().into_iter().map(|(who, _)| who).collect();
-        ensure!(who == ["istio-proxy/inbound", "app"], "{trace}");
+        let trace = self.cluster.until("the pod's application responds", |_| self.connect(pod))?;
+        let hops: Vec<&str> = trace.hops().into_iter().map(|(program, _)| program).collect();
+        ensure!(hops == ["istio-proxy/inbound", "app"], "{trace}");
         Ok(())
     }
 
-    /// The pod's sandbox, of which there has only been one.
+    /// The pod's only sandbox; an error if it has had several.
     pub(crate) fn sandbox(&self, pod: &Value) -> Result<String> {
         match self.sandboxes(pod)?.as_slice() {
             [only] => Ok(only.id.clone()),
@@ -182,7 +180,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The pod's running sandbox and its address, once that is another than it was.
+    /// The pod's running sandbox, other than `other_than`, and its address.
     pub(crate) fn running_sandbox(&self, pod: &Value, other_than: &str) -> Result<(String, IpAddr)> {
         let all = self.sandboxes(pod)?;
         let running = all.iter().find(|s| s.id != other_than && s.state() == PodSandboxState::SandboxReady);
@@ -198,16 +196,16 @@ impl Stage<'_> {
         Ok(all.filter(|sandbox| sandbox.labels.get("io.kubernetes.pod.uid").is_some_and(|of| of == uid)).collect())
     }
 
-    /// What the API server knows of pods and events, for whoever must find out why a trial failed.
-    fn account(&self) -> String {
-        let mut account = String::from("In its namespace:\n");
+    /// The pods and events of the namespace, for the text of a failure.
+    fn report(&self) -> String {
+        let mut report = String::from("In the trial's namespace:\n");
         for pod in self.pods().unwrap_or_default() {
-            account += &format!("pod {}: {}\n", pod["metadata"]["name"], pod["status"]);
+            report += &format!("pod {}: {}\n", pod["metadata"]["name"], pod["status"]);
         }
         for event in self.get("events").unwrap_or_default()["items"].as_array().into_iter().flatten() {
             let about = &event["involvedObject"]["name"];
-            account += &format!("event {about} {}: {}\n", event["reason"], event["message"]);
+            report += &format!("event {about} {}: {}\n", event["reason"], event["message"]);
         }
-        account
+        report
     }
 }

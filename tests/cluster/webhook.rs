@@ -1,4 +1,4 @@
-//! The webhook in a real cluster: whom the API server sends there, what becomes of them, and that it always answers again.
+//! The webhook in a real cluster: selectors, injection, its caBundle, its start, and its replacement under load.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,47 +12,52 @@ use istio_cni::webhook::{Issued, Lifetime};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
 
-use crate::account::may;
+use crate::account::is_allowed;
 use crate::agent::{Agent, kubectl};
-use crate::injector::{Injector, Kept};
+use crate::injector::{Injector, TemporaryObject};
 use crate::objects::{deployment, is_ready, plain, standalone};
 use crate::stage::{Case, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { states: "webhook_injects_pods_whose_traffic_is_redirected", namespace: "inject", body: injects },
-    Case { states: "webhook_is_asked_about_pods_that_labels_select", namespace: "select", body: selects },
-    Case { states: "webhook_keeps_its_ca_bundle", namespace: "bundle", body: keeps_its_bundle },
-    Case { states: "webhook_can_always_be_started", namespace: "start", body: always_starts },
-    Case { states: "webhook_takes_what_others_keep_for_it", namespace: "others", body: takes_from_others },
-    Case { states: "webhook_misses_no_pod_while_it_is_replaced", namespace: "roll", body: misses_none },
+    Case { name: "webhook_injects_pods_whose_traffic_is_redirected", namespace: "inject", body: injects },
+    Case { name: "webhook_receives_the_pods_that_labels_select", namespace: "select", body: selects },
+    Case { name: "webhook_restores_its_ca_bundle", namespace: "bundle", body: restores_its_bundle },
+    Case { name: "webhook_starts_in_a_namespace_with_injection", namespace: "start", body: starts },
+    Case { name: "webhook_reads_an_existing_secret_and_config_map", namespace: "others", body: reads_existing_objects },
+    Case { name: "webhook_injects_every_pod_while_it_is_replaced", namespace: "roll", body: injects_while_replaced },
 ];
 
-/// Who the webhook is for the API server.
+/// The webhook's user name.
 const USER: &str = "system:serviceaccount:kube-system:istio-sidecar-injector";
 
-/// Labels by name and value.
+/// Names and values of labels.
 pub(crate) type Labels = &'static [(&'static str, &'static str)];
 
-/// The whole way of a pod: a controller makes it, the webhook adds the sidecar, the plugin redirects, validation sees it.
+/// Checks all steps for one pod: a controller creates it, the webhook adds the sidecar, the plugin redirects it, and
+/// validation succeeds.
 fn injects(stage: &Stage<'_>) -> Result<()> {
     label(stage, &[("istio-injection", "enabled")])?;
     let _agent = Agent::install(stage)?;
     let injector = Injector::install(stage.cluster)?;
     stage.create("deployments", &deployment("web", &plain()))?;
     let pod = stage.pod_that("the pod is ready", is_ready)?;
-    assert_eq!(names(&pod, "initContainers"), [container::VALIDATION, container::PROXY], "native: the kubelet is new");
+    assert_eq!(
+        names(&pod, "initContainers"),
+        [container::VALIDATION, container::PROXY],
+        "the kubelet supports native sidecars"
+    );
     assert_eq!(names(&pod, "containers"), ["app"]);
     assert!(!pod["metadata"]["annotations"][annotation::STATUS].is_null(), "{}", pod["metadata"]);
     stage.redirected(&pod)?;
     for request in ["get secrets", "list secrets", "list configmaps", "create pods", "patch pods", "list namespaces"] {
-        assert!(!may(stage, USER, request)?, "{request}");
+        assert!(!is_allowed(stage, USER, request)?, "{request}");
     }
     let log = injector.log()?;
     assert!(!log.contains("forbidden"), "a right is missing:\n{log}");
     Ok(())
 }
 
-/// As the API server applies the selectors.
+/// The selectors of the webhook configuration, as the API server evaluates them.
 fn selects(stage: &Stage<'_>) -> Result<()> {
     let _injector = Injector::install(stage.cluster)?;
     Temporary::new(stage, "select-first", &[("istio-injection", "enabled")])?.injected(&standalone("web", plain()))?;
@@ -81,7 +86,7 @@ fn selects(stage: &Stage<'_>) -> Result<()> {
             let injected = is_injected(&namespace.admitted(&pod)?);
             assert_eq!(injected, *expected, "namespace {of_namespace:?}, pod {of_pod:?}");
         }
-        // What labels cannot say is the webhook's to decide.
+        // Annotations have no selector; the webhook evaluates them.
         let mut pod = standalone("web", plain());
         pod["metadata"]["annotations"]["sidecar.istio.io/inject"] = "false".into();
         assert!(!is_injected(&namespace.admitted(&pod)?), "namespace {of_namespace:?}, by annotation");
@@ -89,31 +94,31 @@ fn selects(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// One that is wiped or replaced is written again; applying the manifest once more takes nothing away.
-fn keeps_its_bundle(stage: &Stage<'_>) -> Result<()> {
+/// The webhook restores a removed or replaced caBundle, and applying the manifest a second time does not remove it.
+fn restores_its_bundle(stage: &Stage<'_>) -> Result<()> {
     let injector = Injector::install(stage.cluster)?;
-    let good = injector.bundles()?;
-    assert!(good.iter().all(Value::is_string), "{good:?}");
+    let expected = injector.bundles()?;
+    assert!(expected.iter().all(Value::is_string), "{expected:?}");
     injector.apply_again()?;
-    assert_eq!(injector.bundles()?, good);
+    assert_eq!(injector.bundles()?, expected);
     let other = STANDARD.encode(issued("istio-sidecar-injector")?.authorities);
-    for strange in [Value::Null, other.into()] {
+    for foreign in [Value::Null, other.into()] {
         let mut webhooks = stage.cluster.get(&injector.configuration())?["webhooks"].clone();
         for webhook in webhooks.as_array_mut().context("webhooks")? {
-            webhook["clientConfig"]["caBundle"] = strange.clone();
+            webhook["clientConfig"]["caBundle"] = foreign.clone();
         }
         stage.cluster.patch(&injector.configuration(), &json!({ "webhooks": webhooks }))?;
-        stage.cluster.until("the caBundle is as it was", |_| {
+        stage.cluster.until("the caBundle is restored", |_| {
             let now = injector.bundles()?;
-            ensure!(now == good, "{now:?}");
+            ensure!(now == expected, "{now:?}");
             Ok(())
         })?;
     }
     Ok(())
 }
 
-/// Although pods wait for it, none of its own does: not even where its namespace asks for sidecars.
-fn always_starts(stage: &Stage<'_>) -> Result<()> {
+/// The webhook's own pods start without it, even if injection is enabled for their namespace.
+fn starts(stage: &Stage<'_>) -> Result<()> {
     let injector = Injector::install(stage.cluster)?;
     let _labelled = Labelled::new(stage, "kube-system", "istio-injection", "enabled")?;
     let namespace = Temporary::new(stage, "start-shop", &[("istio-injection", "enabled")])?;
@@ -124,20 +129,22 @@ fn always_starts(stage: &Stage<'_>) -> Result<()> {
     namespace.injected(&pod)?;
 
     injector.scale(0)?;
-    let refused = format!("{:#}", namespace.admitted(&pod).expect_err("nobody answers"));
+    let refused = format!("{:#}", namespace.admitted(&pod).expect_err("the webhook has no pods"));
     assert!(refused.contains(r#"failed calling webhook "namespace.sidecar-injector.istio.io""#), "{refused}");
     injector.scale(2)?;
     namespace.injected(&pod)
 }
 
-/// A certificate of somebody else for a service of the webhook's namespace, and who vouches for it.
+/// Creates a CA and a certificate that it issues for a service of the webhook's namespace, as another issuer such as
+/// cert-manager does.
 fn issued(service: &str) -> Result<Issued> {
     let names = [format!("{service}.kube-system.svc")];
     Ok(Issued::new(&names, Lifetime(Duration::from_secs(3600)), UnixTime::now(), None)?)
 }
 
-/// Configuration from a ConfigMap, as it is then; a certificate from a Secret; for a revision of its own and its tag.
-fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
+/// Installs the webhook for another revision with a tag: it reads its configuration from a ConfigMap, follows its
+/// changes, and reads its certificate from a Secret.
+fn reads_existing_objects(stage: &Stage<'_>) -> Result<()> {
     let secret = json!({ "kind": "Secret", "metadata": { "name": "others-tls" },
         "stringData": issued("istio-sidecar-injector-canary")? });
     let map = json!({ "kind": "ConfigMap", "metadata": { "name": "others-injection" }, "data": {
@@ -145,7 +152,10 @@ fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
                    - name: istio-proxy\n        image: {{ .Values.image }}\n",
         "values": r#"{ "image": "first:1" }"#,
     } });
-    let (_secret, map) = (Kept::new(stage.cluster, "secrets", &secret)?, Kept::new(stage.cluster, "configmaps", &map)?);
+    let (_secret, map) = (
+        TemporaryObject::new(stage.cluster, "secrets", &secret)?,
+        TemporaryObject::new(stage.cluster, "configmaps", &map)?,
+    );
     let values =
         "revision=canary,revisionTags={prod},certificate.secret=others-tls,injectConfigMapName=others-injection";
     let injector = Injector::install_chart(stage.cluster, values)?;
@@ -163,14 +173,15 @@ fn takes_from_others(stage: &Stage<'_>) -> Result<()> {
     let tagged = Temporary::new(stage, "others-tagged", &[("istio.io/rev", "prod")])?;
     tagged.injected(&standalone("web", plain()))?;
     let stable = Temporary::new(stage, "others-stable", &[("istio-injection", "enabled")])?;
-    assert!(!is_injected(&stable.admitted(&standalone("web", plain()))?), "another revision's");
+    assert!(!is_injected(&stable.admitted(&standalone("web", plain()))?), "pods of another revision are not injected");
     let log = injector.log()?;
     assert!(!log.contains("forbidden"), "a right is missing:\n{log}");
     Ok(())
 }
 
-/// Its pods are replaced, deleted and killed while a Deployment rolls, and while others ask all the time.
-fn misses_none(stage: &Stage<'_>) -> Result<()> {
+/// The webhook's pods are replaced, deleted and killed while a Deployment rolls and other pods are created
+/// continuously.
+fn injects_while_replaced(stage: &Stage<'_>) -> Result<()> {
     label(stage, &[("istio-injection", "enabled")])?;
     let _agent = Agent::install(stage)?;
     let injector = Injector::install(stage.cluster)?;
@@ -180,62 +191,64 @@ fn misses_none(stage: &Stage<'_>) -> Result<()> {
     web["spec"]["replicas"] = json!(3);
     stage.create("deployments", &web)?;
 
-    let in_its_own_time = asked_during(&namespace, || {
+    let graceful = create_during(&namespace, || {
         injector.roll()?;
         injector.delete_pod()
     })?;
-    ensure!(in_its_own_time.refused.is_empty(), "whoever leaves says so first: {in_its_own_time:#?}");
-    ensure!(in_its_own_time.injected > 100, "too few to tell anything: {in_its_own_time:?}");
+    ensure!(graceful.refused.is_empty(), "requests failed during a graceful shutdown: {graceful:#?}");
+    ensure!(graceful.injected > 100, "too few requests for a conclusion: {graceful:?}");
 
-    let by_force = asked_during(&namespace, || {
+    let killed = create_during(&namespace, || {
         kubectl(&["--namespace", stage.namespace, "rollout", "restart", "deployment/web"])?;
         injector.kill()?;
         injector.kill()
     })?;
-    ensure!(by_force.longest < Duration::from_secs(10), "nobody has answered for so long: {by_force:#?}");
+    ensure!(killed.longest_outage < Duration::from_secs(10), "the webhook was unavailable for too long: {killed:#?}");
     kubectl(&["--namespace", stage.namespace, "rollout", "status", "deployment/web", "--timeout=60s"])?;
     let pods = stage.pods()?;
     for pod in &pods {
-        ensure!(is_injected(pod), "slipped through: {pod}");
+        ensure!(is_injected(pod), "a pod without a sidecar: {pod}");
     }
     ensure!(pods.iter().filter(|pod| is_ready(pod)).count() >= 3, "{pods:#?}");
     Ok(())
 }
 
-/// What became of pods that were asked for one after the other. None got through without a sidecar.
+/// The results of the requests to create pods, which are sent one after the other: the number of created pods, each
+/// with a sidecar, and the errors of the refused requests.
 #[derive(Debug, Default)]
-struct Asked {
+struct Results {
     injected: usize,
     refused: Vec<String>,
-    /// The longest time in which all were refused.
-    longest: Duration,
+    /// The longest period in which every request was refused.
+    longest_outage: Duration,
 }
 
-fn asked_during(namespace: &Temporary<'_>, disturb: impl FnOnce() -> Result<()>) -> Result<Asked> {
+fn create_during(namespace: &Temporary<'_>, disturb: impl FnOnce() -> Result<()>) -> Result<Results> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let asking = scope.spawn(|| {
-            let (mut asked, mut since) = (Asked::default(), None::<Instant>);
+        let creating = scope.spawn(|| {
+            let (mut results, mut since) = (Results::default(), None::<Instant>);
             while !over.load(Ordering::Relaxed) || since.is_some_and(|since| since.elapsed() < Duration::from_secs(30))
             {
                 match namespace.admitted(&standalone("web", plain())) {
                     Ok(pod) => {
-                        ensure!(is_injected(&pod), "slipped through: {pod}");
-                        asked.injected += 1;
+                        ensure!(is_injected(&pod), "a pod without a sidecar: {pod}");
+                        results.injected += 1;
                         since = None;
                     }
                     Err(error) => {
-                        asked.refused.push(format!("{error:#}"));
-                        asked.longest = asked.longest.max(since.get_or_insert_with(Instant::now).elapsed());
+                        results.refused.push(format!("{error:#}"));
+                        results.longest_outage =
+                            results.longest_outage.max(since.get_or_insert_with(Instant::now).elapsed());
                     }
                 }
             }
-            Ok(asked)
+            Ok(results)
         });
         let disturbed = disturb();
         over.store(true, Ordering::Relaxed);
-        let asked = asking.join().map_err(|_| anyhow::anyhow!("whoever asked has panicked"))?;
-        disturbed.and(asked)
+        let results = creating.join().map_err(|_| anyhow::anyhow!("the thread that creates pods has panicked"))?;
+        disturbed.and(results)
     })
 }
 
@@ -248,7 +261,7 @@ pub(crate) fn names<'p>(pod: &'p Value, list: &str) -> Vec<&'p str> {
     containers.filter_map(|container| container["name"].as_str()).collect()
 }
 
-/// A further namespace, with labels from the start, as long as the value lives.
+/// An additional namespace with labels, deleted when the value is dropped.
 pub(crate) struct Temporary<'s> {
     stage: &'s Stage<'s>,
     path: String,
@@ -268,12 +281,13 @@ impl<'s> Temporary<'s> {
         Ok(namespace)
     }
 
-    /// The pod as the API server would create it.
+    /// Creates the pod in a dry run and returns it as the API server would store it.
     pub(crate) fn admitted(&self, pod: &Value) -> Result<Value> {
         self.stage.cluster.create(&format!("{}/pods?dryRun=All", self.path), pod)
     }
 
-    /// The same once the webhook is asked and answers: nodes hear of a service's pods a little later than `kubectl`.
+    /// Creates the pod in dry runs until it is injected. After `kubectl` reports the rollout, kube-proxy may not have
+    /// the webhook's endpoints yet.
     pub(crate) fn injected(&self, pod: &Value) -> Result<()> {
         self.stage.cluster.until("the pod is injected", |_| {
             let pod = self.admitted(pod)?;
@@ -289,7 +303,7 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// A label on a namespace that outlives the trial, as long as the value lives.
+/// A label on a namespace that is not the trial's own. The label is removed when the value is dropped.
 pub(crate) struct Labelled<'s> {
     stage: &'s Stage<'s>,
     namespace: &'static str,
@@ -317,7 +331,7 @@ impl Drop for Labelled<'_> {
     }
 }
 
-/// Labels the trial's namespace. API servers hear of it a little later.
+/// Labels the trial's namespace. The API server's selectors use the labels after a short delay.
 fn label(stage: &Stage<'_>, labels: Labels) -> Result<()> {
     for (name, value) in labels {
         let patch = json!({ "metadata": { "labels": { *name: value } } });

@@ -1,4 +1,4 @@
-//! Another program that keeps replacing the node's network with one that knows nothing of the plugin.
+//! A writer that repeatedly replaces the node's network configuration by one without the plugin.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,14 +11,15 @@ use nix::time::ClockId;
 
 use crate::agent::Agent;
 use crate::chain::NETWORK;
-use test_support::runtime::wait::PATIENCE;
+use test_support::runtime::wait::TIMEOUT;
 
-/// From one replacement to the next.
+/// The interval between replacements.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Between two looks at the chain.
+/// The pause between two checks of the chain.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Replaces it as long as `goes_on` says, given the number of times so far. For how long the plugin was then missing.
+/// Replaces the configuration as long as `goes_on` returns true for the number of replacements so far. Returns the time
+/// without the plugin after each replacement.
 pub(crate) fn overwrite(agent: &Agent<'_>, goes_on: impl Fn(usize) -> bool) -> Result<Vec<Duration>> {
     let mut gaps = Vec::new();
     while goes_on(gaps.len()) {
@@ -35,17 +36,18 @@ fn once(agent: &Agent<'_>) -> Result<Duration> {
     let (before, start) = (now()?, Instant::now());
     fs::rename(&temporary, NETWORK)?;
     while let Err(seen) = agent.is_chained() {
-        ensure!(start.elapsed() < PATIENCE, "the chain is not healed: {seen:#}");
+        ensure!(start.elapsed() < TIMEOUT, "the chain is not restored: {seen:#}");
         thread::sleep(PAUSE);
     }
-    // Whoever watches waits for a processor, too. The file knows when it came to its name, by a clock that ticks.
+    // On a busy machine this thread may see the restored file late. The file's ctime is exact up to one tick of the
+    // coarse clock. The shorter of the two times counts.
     let (seen, tick) = (start.elapsed(), Duration::from(ClockId::CLOCK_REALTIME_COARSE.res()?));
     let file = fs::metadata(NETWORK)?;
     let renamed = Duration::new(file.ctime().try_into()?, file.ctime_nsec().try_into()?);
     Ok(seen.min(renamed.saturating_sub(before) + tick))
 }
 
-/// Since 1970, as files have it.
+/// Returns the time since the epoch, which can be compared with file timestamps.
 fn now() -> Result<Duration> {
     Ok(ClockId::CLOCK_REALTIME.now()?.into())
 }

@@ -1,5 +1,5 @@
-//! What a container runtime does not call, called as it would: CHECK after a real ADD, DEL by itself, and the whole life
-//! of an attachment by `cnitool`.
+//! Tests calls of the plugin that container runtimes do not make: CHECK after a real ADD, DEL without netns, and ADD,
+//! CHECK and DEL by `cnitool`.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -18,9 +18,9 @@ use test_support::runtime::programs::on_path;
 use test_support::runtime::sandbox::Sandbox;
 
 pub(crate) const CASES: &[Case] = &[
-    ("check_passes_after_add_and_names_a_rule_that_is_gone", check),
-    ("a_second_add_changes_nothing_and_hands_on_what_it_was_given", second_add),
-    ("del_without_netns_and_previous_result_succeeds_in_silence", bare_del),
+    ("check_passes_after_add_and_names_a_missing_rule", check),
+    ("a_second_add_changes_nothing_and_returns_the_previous_result", second_add),
+    ("del_without_netns_and_previous_result_succeeds_without_output", bare_del),
     ("cnitool_adds_checks_and_deletes", cnitool),
 ];
 
@@ -51,7 +51,8 @@ fn check(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// As after a restart of a runtime that does not remember, or with the plugin twice in the chain.
+/// A second ADD changes nothing. A runtime that does not cache results calls ADD again after its restart, and a chain
+/// may contain the plugin twice.
 fn second_add(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -79,7 +80,8 @@ fn bare_del(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// The attachment's life through the reference library, in a netns that no pod has.
+/// Runs `cnitool`, which uses the CNI reference library, to add, check and delete an attachment in a netns without
+/// containers.
 fn cnitool(node: &Node) -> Result<()> {
     let named = std::env::var_os("CNITOOL").map(PathBuf::from).filter(|path| path.is_file());
     let missing = || Missing("cnitool is neither named by CNITOOL nor on the PATH".to_owned());
@@ -87,7 +89,7 @@ fn cnitool(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     let pod = Pod::injected("shop", "by-hand");
     mesh.cluster().apply(&pod);
-    // cnitool reads the same list as containerd.
+    // cnitool reads the list that containerd has loaded.
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     succeed(node.command("ip".as_ref()).args(["netns", "add", "by-hand"]))?;
     let attach = |verb: &str| {
@@ -98,9 +100,9 @@ fn cnitool(node: &Node) -> Result<()> {
         command.env("CAP_ARGS", json!({ POD_ANNOTATIONS_CAPABILITY: pod.annotations }).to_string());
         succeed(&mut command).with_context(|| format!("cnitool {verb}"))
     };
-    let lives = (|| {
+    let outcome = (|| {
         let result: Value = serde_json::from_str(&attach("add")?)?;
-        assert_eq!(result["interfaces"].as_array().map(Vec::len), Some(2), "ptp's result is handed on: {result}");
+        assert_eq!(result["interfaces"].as_array().map(Vec::len), Some(2), "the result of ptp is returned: {result}");
         let rules = node.open_netns("/run/netns/by-hand")?.all_rules()?;
         assert!(rules.contains("ISTIO_INBOUND"), "{rules}");
         attach("check")?;
@@ -108,21 +110,21 @@ fn cnitool(node: &Node) -> Result<()> {
         attach("del")
     })();
     succeed(node.command("ip".as_ref()).args(["netns", "delete", "by-hand"]))?;
-    lives.map(drop)
+    outcome.map(drop)
 }
 
-/// The plugin's configuration as containerd would hand it over now: with what ADD has returned.
+/// Returns the plugin's configuration as containerd would pass it after the ADD, with the ADD's result as `prevResult`.
 fn conf_after_add(node: &Node, mesh: &Mesh, sandbox: &Sandbox<'_>) -> Result<Value> {
     let mut conf = mesh.plugin();
     conf["cniVersion"] = "1.0.0".into();
     conf["name"] = conflist::NAME.into();
     conf["prevResult"] = node.cached_add(sandbox.id())?["result"].clone();
-    ensure!(conf["prevResult"].is_object(), "containerd keeps no result of ADD: {conf}");
+    ensure!(conf["prevResult"].is_object(), "containerd has no cached result of ADD: {conf}");
     conf["runtimeConfig"] = json!({ POD_ANNOTATIONS_CAPABILITY: sandbox.pod().annotations });
     Ok(conf)
 }
 
-/// Calls the plugin as containerd does, in containerd's namespaces.
+/// Calls the plugin in containerd's namespaces.
 fn call(node: &Node, verb: &str, sandbox: &Sandbox<'_>, netns: Option<&str>, conf: &Value) -> Result<Output> {
     let pod = sandbox.pod();
     let args = format!(

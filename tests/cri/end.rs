@@ -1,4 +1,4 @@
-//! A pod can always be ended: a DEL that fails would leak its address for good.
+//! Tests that a pod can always be stopped. If a DEL failed, the pod's address would remain allocated.
 
 use anyhow::Result;
 
@@ -9,15 +9,15 @@ use test_support::runtime::node::Node;
 use test_support::runtime::outside;
 use test_support::runtime::pod::{APP_PORT, Pod};
 
-/// So many bytes the API server allows for all annotations of an object together.
+/// The API server's limit of the total size of an object's annotations, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
 
 pub(crate) const CASES: &[Case] = &[
-    ("ends_a_pod_that_is_stopped_twice_and_removed_twice", repeatedly),
-    ("ends_a_pod_that_is_older_than_its_entry_in_the_chain", older_than_the_plugin),
-    ("ends_a_pod_while_nobody_can_be_asked", nobody_to_ask),
-    ("starts_and_ends_a_pod_whose_annotations_are_as_large_as_can_be", large_annotations),
-    ("a_pod_outlives_a_restart_of_containerd_and_ends_after_it", restart),
+    ("stops_and_removes_a_pod_twice", repeatedly),
+    ("stops_a_pod_that_is_older_than_the_chain_entry", older_than_the_plugin),
+    ("stops_a_pod_without_agent_and_api_server", no_source),
+    ("starts_and_stops_a_pod_with_the_largest_annotations", large_annotations),
+    ("a_pod_survives_a_restart_of_containerd_and_stops_after_it", restart),
 ];
 
 fn repeatedly(node: &Node) -> Result<()> {
@@ -42,7 +42,7 @@ fn older_than_the_plugin(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-fn nobody_to_ask(node: &Node) -> Result<()> {
+fn no_source(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     let pod = Pod::injected("shop", "web-0");
@@ -54,7 +54,7 @@ fn nobody_to_ask(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// containerd hands them over with each `<` as six characters.
+/// containerd passes annotations with each `<` escaped to six characters.
 fn large_annotations(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -62,7 +62,7 @@ fn large_annotations(node: &Node) -> Result<()> {
     mesh.cluster().apply(&pod);
     let sandbox = node.run(&pod)?;
     let rules = sandbox.netns()?.all_rules()?;
-    assert!(rules.contains("ISTIO_REDIRECT"), "it is not redirected: {rules:?}");
+    assert!(rules.contains("ISTIO_REDIRECT"), "the pod is not redirected: {rules:?}");
     let id = sandbox.id().to_owned();
     sandbox.stop()?;
     sandbox.stop()?;
@@ -79,6 +79,6 @@ fn restart(node: &Node) -> Result<()> {
     sandbox.start_containers()?;
     node.restart_containerd()?;
     let here = (sandbox.ip()?, APP_PORT).into();
-    assert_eq!(outside::ask(node.netns(), here)?.hops(), [("istio-proxy/inbound", here), ("app", here)]);
+    assert_eq!(outside::connect(node.netns(), here)?.hops(), [("istio-proxy/inbound", here), ("app", here)]);
     sandbox.remove()
 }

@@ -1,4 +1,4 @@
-//! An injected pod's traffic goes through its sidecar, both ways, and the sidecar learns who was meant.
+//! The traffic of an injected pod passes its sidecar in both directions, with its original destination.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -23,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     ("redirects_both_ways_with_iptables_legacy", redirects_legacy),
     ("redirects_eight_pods_at_once", eight_at_once),
     ("a_request_between_two_pods_passes_both_sidecars", between_two_pods),
-    ("leaves_excluded_ports_alone", leaves_excluded_ports_alone),
+    ("excluded_ports_are_not_redirected", excluded_ports),
 ];
 
 const OUTSIDE: [&str; 2] = ["198.51.100.10:7070", "[2001:db8::10]:7070"];
@@ -36,9 +36,9 @@ fn redirects_ipv4(node: &Node) -> Result<()> {
     let pod = Pod::injected("shop", "web-0");
     mesh.cluster().apply(&pod);
     let mut sandbox = node.run(&pod)?;
-    let asked = mesh.cluster().take_asked();
-    assert_eq!(asked.len(), 1, "the plugin asks once: {asked:?}");
-    assert!(asked[0].starts_with("agent: GET /pod?"), "the plugin asks the agent: {asked:?}");
+    let requests = mesh.cluster().take_requests();
+    assert_eq!(requests.len(), 1, "one lookup: {requests:?}");
+    assert!(requests[0].starts_with("agent: GET /pod?"), "the lookup goes to the agent: {requests:?}");
     sandbox.start_containers()?;
     let ips = sandbox.ips()?;
     assert_eq!(ips.len(), 1, "{ips:?}");
@@ -86,7 +86,7 @@ fn redirects_legacy(node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// With a further key in the plugin's configuration; returns what netfilter then has in the pod.
+/// Redirects a pod with an additional key in the plugin's configuration, and returns the rules of its netns.
 fn redirected_by(node: &Node, key: &str, value: &Value) -> Result<String> {
     let mesh = Mesh::new(node)?.with_agent()?;
     let mut plugin = mesh.plugin();
@@ -103,17 +103,19 @@ fn redirected_by(node: &Node, key: &str, value: &Value) -> Result<String> {
 fn eight_at_once(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
-    let life = |name: String| {
+    let run = |name: String| {
         let mut sandbox = started(node, &mesh, &Pod::injected("shop", &name))?;
         sandbox.start_containers()?;
         let here = (sandbox.ip()?, APP_PORT).into();
-        let trace = outside::ask(node.netns(), here)?;
+        let trace = outside::connect(node.netns(), here)?;
         assert_eq!(trace.hops(), [(INBOUND, here), ("app", here)], "{name}: {trace}");
         sandbox.remove()
     };
     std::thread::scope(|scope| {
-        let lives: Vec<_> = (0..8).map(|n| scope.spawn(move || life(format!("web-{n}")))).collect();
-        lives.into_iter().try_for_each(|life| life.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let threads: Vec<_> = (0..8).map(|n| scope.spawn(move || run(format!("web-{n}")))).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
@@ -127,14 +129,18 @@ fn between_two_pods(node: &Node) -> Result<()> {
     web.start_containers()?;
     cart.start_containers()?;
     let there = SocketAddr::new(cart.ip()?, APP_PORT);
-    let trace = web.ask("app", there)?;
+    let trace = web.connect("app", there)?;
     assert_eq!(trace.hops(), [(OUTBOUND, there), (INBOUND, there), ("app", there)], "{trace}");
-    assert_eq!(trace.0[1].from.ip(), web.ip()?, "the other sidecar sees the pod that asks: {trace:?}");
+    assert_eq!(
+        trace.0[1].from.ip(),
+        web.ip()?,
+        "the other sidecar has the address of the pod that sent the request: {trace:?}"
+    );
     web.remove()?;
     cart.remove()
 }
 
-fn leaves_excluded_ports_alone(node: &Node) -> Result<()> {
+fn excluded_ports(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     let outside = Outside::start(node.netns(), OUTSIDE[0].parse()?)?;
@@ -144,12 +150,12 @@ fn leaves_excluded_ports_alone(node: &Node) -> Result<()> {
     let mut sandbox = started(node, &mesh, &pod)?;
     sandbox.start_containers()?;
     let here = SocketAddr::new(sandbox.ip()?, APP_PORT);
-    assert_eq!(sandbox.ask("app", outside.address())?.hops(), [("server", outside.address())]);
-    assert_eq!(outside::ask(node.netns(), here)?.hops(), [("app", here)]);
+    assert_eq!(sandbox.connect("app", outside.address())?.hops(), [("server", outside.address())]);
+    assert_eq!(outside::connect(node.netns(), here)?.hops(), [("app", here)]);
     sandbox.remove()
 }
 
-/// Everyone who may ask, does, and each takes the way that Istio documents.
+/// Checks that requests from and to the application and the sidecar take the paths that Istio documents.
 fn assert_redirected(node: &Node, sandbox: &Sandbox<'_>, ip: IpAddr) -> Result<()> {
     let (family, localhost) =
         if ip.is_ipv4() { (0, IpAddr::V4(Ipv4Addr::LOCALHOST)) } else { (1, IpAddr::V6(Ipv6Addr::LOCALHOST)) };
@@ -157,21 +163,21 @@ fn assert_redirected(node: &Node, sandbox: &Sandbox<'_>, ip: IpAddr) -> Result<(
     let there = server.address();
     let [here, ready, local] = [(ip, APP_PORT), (ip, 15021), (localhost, APP_PORT)].map(SocketAddr::from);
 
-    let out = sandbox.ask("app", there)?;
-    assert_eq!(out.hops(), [(OUTBOUND, there), ("server", there)], "the application's way out: {out}");
-    assert_eq!(out.0[1].from.ip(), ip, "the server sees the pod: {out:?}");
+    let out = sandbox.connect("app", there)?;
+    assert_eq!(out.hops(), [(OUTBOUND, there), ("server", there)], "outbound from the application: {out}");
+    assert_eq!(out.0[1].from.ip(), ip, "the server has the pod's address: {out:?}");
 
-    let inward = outside::ask(node.netns(), here)?;
-    assert_eq!(inward.hops(), [(INBOUND, here), ("app", here)], "the way in: {inward}");
+    let inward = outside::connect(node.netns(), here)?;
+    assert_eq!(inward.hops(), [(INBOUND, here), ("app", here)], "inbound to the application: {inward}");
 
-    let own = sandbox.ask("istio-proxy", there)?;
-    assert_eq!(own.hops(), [("server", there)], "the sidecar's own traffic is left alone: {own}");
-    let looped = sandbox.ask("istio-proxy", here)?;
-    assert_eq!(looped.hops(), [(INBOUND, here), ("app", here)], "a pod that calls itself: {looped}");
-    let loopback = sandbox.ask("app", local)?;
-    assert_eq!(loopback.hops(), [("app", local)], "loopback is left alone: {loopback}");
-    let probed = outside::ask(node.netns(), ready)?;
-    assert_eq!(probed.hops(), [("istio-proxy/ready", ready)], "the readiness port is left alone: {probed}");
+    let own = sandbox.connect("istio-proxy", there)?;
+    assert_eq!(own.hops(), [("server", there)], "the sidecar's own traffic is not redirected: {own}");
+    let looped = sandbox.connect("istio-proxy", here)?;
+    assert_eq!(looped.hops(), [(INBOUND, here), ("app", here)], "the sidecar's request to its own pod: {looped}");
+    let loopback = sandbox.connect("app", local)?;
+    assert_eq!(loopback.hops(), [("app", local)], "loopback is not redirected: {loopback}");
+    let probed = outside::connect(node.netns(), ready)?;
+    assert_eq!(probed.hops(), [("istio-proxy/ready", ready)], "the readiness port is not redirected: {probed}");
     Ok(())
 }
 

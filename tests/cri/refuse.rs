@@ -1,4 +1,4 @@
-//! What the plugin cannot answer for does not run: the sandbox fails, says why, and leaves nothing behind.
+//! Pods that cannot be redirected do not start: the sandbox fails with the reason and leaves nothing behind.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use test_support::runtime::pod::Pod;
 use test_support::runtime::wait::timed;
 
 pub(crate) const CASES: &[Case] = &[
-    ("refuses_malformed_annotation_and_takes_the_pod_once_it_is_fixed", malformed_annotation),
-    ("refuses_pod_while_nobody_can_be_asked", nobody_to_ask),
+    ("refuses_malformed_annotation_and_starts_the_pod_once_it_is_fixed", malformed_annotation),
+    ("refuses_pod_without_agent_and_api_server", no_source),
     ("refuses_pod_during_an_outage_within_the_time_limit", outage),
-    ("refuses_pod_that_nobody_knows", unknown_pod),
+    ("refuses_unknown_pod", unknown_pod),
     ("refuses_facts_of_another_pod_of_that_name", another_uid),
-    ("runs_the_agents_own_pod_with_nobody_to_ask", agents_own_pod),
+    ("runs_the_agents_own_pod_without_agent_and_api_server", agents_own_pod),
 ];
 
-/// What the agent's DaemonSet names its pods.
+/// A pod name like those that the agent's DaemonSet generates.
 const AGENT_POD: &str = "istio-cni-node-x2v9k";
-/// A kubelet gives the runtime two minutes; the plugin must have given up long before.
+/// The maximum duration of a failing ADD. Kubelets allow the runtime two minutes.
 const TIME_LIMIT: Duration = Duration::from_secs(40);
 
 fn malformed_annotation(node: &Node) -> Result<()> {
@@ -43,8 +43,9 @@ fn malformed_annotation(node: &Node) -> Result<()> {
     node.run(&good)?.remove()
 }
 
-/// The name of the agent's pods is worth nothing in other namespaces.
-fn nobody_to_ask(node: &Node) -> Result<()> {
+/// An ADD fails if there is neither an agent nor a kubeconfig. The pod has a name like the agent's own pods, but is in
+/// another namespace, so it is not exempt as they are.
+fn no_source(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     let refusal = refusal(node, &Pod::injected("shop", AGENT_POD))?;
@@ -72,13 +73,14 @@ fn unknown_pod(node: &Node) -> Result<()> {
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     let refusal = refusal(node, &Pod::injected("shop", "web-0"))?;
     assert!(refusal.contains("shop/web-0"), "{refusal:?}");
-    let asked = mesh.cluster().take_asked();
-    assert!(asked.iter().any(|line| line.starts_with("agent:")), "{asked:?}");
-    assert!(asked.iter().any(|line| line.starts_with("API server:")), "{asked:?}");
+    let requests = mesh.cluster().take_requests();
+    assert!(requests.iter().any(|line| line.starts_with("agent:")), "{requests:?}");
+    assert!(requests.iter().any(|line| line.starts_with("API server:")), "{requests:?}");
     Ok(())
 }
 
-/// A StatefulSet's pod has its predecessor's name: what is known of the predecessor is not about it.
+/// An ADD fails if agent and API server have only a StatefulSet's previous pod, which has the same name and another
+/// UID.
 fn another_uid(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?.with_api_server(node)?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -100,8 +102,8 @@ fn agents_own_pod(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// What containerd says of a sandbox that must not come to be.
+/// Tries to create the pod's sandbox, and returns containerd's error.
 fn refusal(node: &Node, pod: &Pod) -> Result<String> {
-    let refusal = node.run(pod).err().with_context(|| format!("{} runs, though it must not", pod.name))?;
+    let refusal = node.run(pod).err().with_context(|| format!("the sandbox of {} was created", pod.name))?;
     Ok(format!("{refusal:#}"))
 }

@@ -1,4 +1,4 @@
-//! The node that all trials share: started by the first, checked after each, ended with the last.
+//! The node that all trials share: started by the first trial, checked after each, stopped after the last.
 
 use std::fs;
 use std::path::Path;
@@ -11,18 +11,18 @@ use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
 use test_support::tier;
 
-/// A trial: the fact that it states, and how it is shown on a node on which nothing runs.
+/// A trial: its name and its body, which gets a node without pods.
 pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
 
-/// Starts the node when the first trial needs it.
+/// The node of all trials, which the first trial starts.
 #[derive(Default)]
 pub(crate) struct Stage {
     node: Arc<Mutex<Option<Node>>>,
 }
 
 impl Stage {
-    /// The trial of a case; ignored, with the reason, where this machine lacks what it needs, unless `REQUIRE_TIERS`
-    /// names `cri`.
+    /// Returns the trial of a case, which is ignored with the reason if a prerequisite is missing, unless
+    /// `REQUIRE_TIERS` names `cri`.
     pub(crate) fn trial(&self, (name, body): Case) -> Trial {
         let node = self.node.clone();
         Trial::ignorable_test(name, move || {
@@ -41,14 +41,14 @@ impl Stage {
                 return Ok(Completion::ignored_with(missing.to_string()));
             }
             let log = slot.as_ref().map(|node| plugin_log(node.dir())).unwrap_or_default();
-            // What this trial has left must not fail the next.
+            // Leftovers of a failed trial must not affect the next.
             *slot = None;
             Err(Failed::from(format!("{e:#}\nThe plugin's log:\n{log}")))
         })
     }
 }
 
-/// A prerequisite of one trial alone.
+/// The error of a trial that is ignored because a program that only it needs is missing.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Missing(pub(crate) String);
@@ -61,7 +61,7 @@ fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs) -> Result<&'n No
 }
 
 fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
-    // Unwinding takes the trial's pods with it, so that the node can be looked at.
+    // Unwinding removes the trial's pods before the check for leftovers.
     let panicked = |cause: Box<dyn std::any::Any + Send>| {
         let text = cause.downcast_ref::<String>().cloned();
         anyhow::anyhow!(text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
@@ -73,7 +73,7 @@ fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// What the plugin has written in the run directory that was made last.
+/// The plugin's log in the latest run directory.
 fn plugin_log(node: &Path) -> String {
     let mut runs: Vec<_> = fs::read_dir(node)
         .into_iter()

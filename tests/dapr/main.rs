@@ -1,6 +1,6 @@
-//! Compares account patterns with Go's `path.Match`, on random patterns and names.
+//! Compares the matching of Dapr's account patterns with Go's `path.Match`, on random patterns and names.
 //!
-//! The oracle is a Go program that the test builds; without Go the trial is ignored.
+//! A Go program that the test builds calls `path.Match`; without Go the trial is ignored.
 
 #![expect(clippy::disallowed_methods, reason = "Go's compiler is outside")]
 
@@ -46,14 +46,14 @@ impl Go {
         Ok(Self { child, stdin, stdout })
     }
 
-    fn ask(&mut self, pattern: &str, name: &str) -> Result<Matched> {
+    fn compare(&mut self, pattern: &str, name: &str) -> Result<Matched> {
         writeln!(self.stdin, "{}", json!({"pattern": pattern, "name": name}))?;
         self.stdin.flush()?;
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
-        let answer: Value = serde_json::from_str(&line).with_context(|| format!("the answer is {line:?}"))?;
-        let bad = answer["bad"].as_bool().context("bad")?;
-        Ok((!bad).then_some(answer["matched"].as_bool().context("matched")?))
+        let response: Value = serde_json::from_str(&line).with_context(|| format!("the response is {line:?}"))?;
+        let bad = response["bad"].as_bool().context("bad")?;
+        Ok((!bad).then_some(response["matched"].as_bool().context("matched")?))
     }
 }
 
@@ -68,7 +68,7 @@ fn ours(pattern: &str, name: &str) -> Matched {
     Glob::parse(pattern).ok().map(|glob| glob.matches(name))
 }
 
-/// Few letters, so that names match, and all special characters.
+/// Generates patterns of a few letters, so that they match some names, and of all special characters.
 fn pattern() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => "[a-c*?/\\[\\]^\\\\-]{0,10}",
@@ -89,8 +89,8 @@ fn globs() -> Result<(), Failed> {
     let config = Config { cases: 20_000, failure_persistence: Some(Box::new(kept)), ..Config::default() };
     let mut runner = TestRunner::new(config);
     let compare = |(pattern, name): (String, String)| {
-        let mut go = go.lock().map_err(|_| fail("Go's answer was none".to_owned()))?;
-        let theirs = go.ask(&pattern, &name).map_err(|error| fail(format!("{error:#}")))?;
+        let mut go = go.lock().map_err(|_| fail("no response from Go".to_owned()))?;
+        let theirs = go.compare(&pattern, &name).map_err(|error| fail(format!("{error:#}")))?;
         let ours = ours(&pattern, &name);
         if ours == theirs { Ok(()) } else { Err(fail(format!("{pattern:?} {name:?}: ours {ours:?}, Go's {theirs:?}"))) }
     };

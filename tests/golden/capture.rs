@@ -1,4 +1,4 @@
-//! Istio's capture cases: its restore input, and its input of nft.
+//! Compares rules with the expected input of `iptables-restore` and of nft in the tests of Istio's package `capture`.
 
 use istio_cni::netfilter::{nft, restore};
 use istio_cni::redirect::Redirect;

@@ -1,10 +1,11 @@
-//! Compares rendered rules with Istio's expected outputs, and with this project's where Istio has none.
+//! Compares rendered rules with Istio's expected outputs, and with this project's own where Istio has none.
 //!
 //! Enumerates the golden files under `CORPUS_DIR` (default `../shared/corpus`) and finds each case's configuration by
-//! its name. The same runner checks a larger corpus; a file without a known configuration fails.
+//! its name. Further files can be added to the corpus; a file without a known configuration fails.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus")]
 
+mod ambient;
 mod capture;
 mod own;
 mod plugin;
@@ -26,8 +27,8 @@ const READERS: [(&str, &str); 12] = [
     ("webhook", "inject"),
     ("webhook-legacy", "inject"),
     ("chart.json", "manifests"),
-    ("ambient-iptables", "none: ambient mode is not supported"),
-    ("ambient-nftables", "none: ambient mode is not supported"),
+    ("ambient-iptables", "golden"),
+    ("ambient-nftables", "golden"),
 ];
 
 fn main() {
@@ -40,6 +41,11 @@ fn main() {
         ("plugin", ".txt.golden", plugin::check),
     ] {
         trials.extend(folder_trials(&corpus, folder, ending, check));
+    }
+    for (folder, check) in
+        [("ambient-iptables", ambient::iptables as AmbientCheck), ("ambient-nftables", ambient::nftables)]
+    {
+        trials.extend(ambient_trials(&corpus, folder, check));
     }
     let missing = (!corpus.is_dir()).then(|| format!("{} does not exist", corpus.display()));
     trials.push(tier::trial("corpus", "corpus/each_entry_has_a_reader", missing, move || has_readers(&corpus)));
@@ -57,8 +63,32 @@ fn has_readers(corpus: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Compares a case's output with its file.
+/// Compares the rules of a case, found by its name, with the content of its golden file.
 type Check = fn(name: &str, expected: &str) -> Result<(), Failed>;
+
+/// Compares the rules for the settings in a file with the content of the case's golden file.
+type AmbientCheck = fn(settings: &Path, expected: &str) -> Result<(), Failed>;
+
+/// Returns a trial for each case, which is a `.golden` file and a `.json` file with the settings. The trial fails if
+/// one of them is missing.
+fn ambient_trials(corpus: &Path, folder: &'static str, check: AmbientCheck) -> Vec<Trial> {
+    let dir = corpus.join(folder);
+    let Ok(entries) = std::fs::read_dir(&dir) else { return vec![tier::without_corpus(folder, &dir)] };
+    let mut cases: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path().with_extension(""))).collect();
+    cases.sort();
+    cases.dedup();
+    let trial = |case: PathBuf| {
+        let title = format!("{folder}/{}", case.file_name().unwrap_or_default().to_string_lossy());
+        let (golden, settings) = (case.with_extension("golden"), case.with_extension("json"));
+        if ambient::is_of_host(&settings) {
+            let title = format!("{title} [the rules of the node's netns are not built]");
+            return Trial::test(title, || Ok(())).with_ignored_flag(true);
+        }
+        let expected = move || std::fs::read_to_string(&golden).map_err(|e| format!("{}: {e}", golden.display()));
+        Trial::test(title, move || check(&settings, &expected()?))
+    };
+    cases.into_iter().map(trial).collect()
+}
 
 fn folder_trials(corpus: &Path, folder: &'static str, ending: &'static str, check: Check) -> Vec<Trial> {
     let dir = corpus.join(folder);

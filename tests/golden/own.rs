@@ -1,8 +1,8 @@
-//! This project's cases, which cover every shape of rule.
+//! Compares rendered rules with this project's own expected outputs, which cover every form of rule.
 //!
-//! `tests/data/rules/<case>/` holds input for a kernel (`restore.v4`, `restore.v6`, `nft`) and the kernel's rules after
-//! it: `save.v4` and `save.v6` in the format of `iptables-save` 1.8.9, the same from both backends, each rule after its
-//! table.
+//! `tests/data/rules/<case>/` holds input for a kernel (`restore.v4`, `restore.v6`, `nft`) and the rules that the
+//! kernel then has: `save.v4` and `save.v6` in the format of `iptables-save` 1.8.9, with the table in front of each
+//! rule. Both iptables backends result in the same rules.
 
 #![expect(clippy::expect_used, reason = "the cases hold valid values")]
 #![expect(clippy::disallowed_methods, reason = "expected texts are files")]
@@ -53,7 +53,7 @@ fn of_case(name: &str, redirect: &Redirect) -> Vec<Trial> {
     ]
 }
 
-/// Formats the rules of each chain as `iptables-save` does, each after its table.
+/// Formats the rules of each chain as `iptables-save` does, with the table in front of each rule.
 fn saved(rules: &RuleSet, family: Family) -> String {
     let chains = rules.chains(family);
     let lines = chains.iter().flat_map(|((table, _), rules)| {
@@ -62,14 +62,14 @@ fn saved(rules: &RuleSet, family: Family) -> String {
     lines.collect()
 }
 
-/// Sorts rules by chain: the order of chains is arbitrary, that within a chain significant.
+/// Sorts rules by chain and keeps their order within a chain: the order of the chains is arbitrary.
 fn by_chain(text: &str) -> String {
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     lines.sort_by_key(|line| line.split(' ').take(3).collect::<Vec<_>>());
     lines.concat()
 }
 
-/// Settings of a pod, except those in [`lists`].
+/// Returns a pod's redirection in this mode, with all settings except those in [`lists`].
 fn pod(mode: &str) -> Redirect {
     let owned = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let env = owned(&[
@@ -90,7 +90,7 @@ fn pod(mode: &str) -> Redirect {
     }
 }
 
-/// Every list setting, and two of each id.
+/// Returns a redirection in which every list setting has a value, with two users and two groups of the proxy.
 fn lists() -> Redirect {
     Redirect {
         proxy_uids: owners("1337,4"),

@@ -1,4 +1,5 @@
-//! Istio's dry runs of the plugin: the rules of an IPv4 pod's settings. Compared by table, as Istio does.
+//! Compares the rules for IPv4 pods with the expected outputs of Istio's dry runs of its plugin, table by table as
+//! Istio does.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use libtest_mimic::Failed;
 
 use crate::same;
 
-/// A file that no case of Istio's uses.
+/// The name of a golden file that none of Istio's test cases uses.
 pub(crate) const ORPHAN: &str = "status-ports";
 
 pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
@@ -29,7 +30,7 @@ pub(crate) fn check(name: &str, expected: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The pods whose rules are in this file.
+/// Returns the pods whose rules are expected to be those in the golden file of this name.
 fn configurations(name: &str) -> Vec<PodFacts> {
     let annotated = |pairs: &[(&str, &str)]| pod(pairs, ProxyContainer::default());
     let with_env = |key| {
@@ -42,7 +43,7 @@ fn configurations(name: &str) -> Vec<PodFacts> {
     let tproxy = [(annotation::INTERCEPTION_MODE, "TPROXY")];
     let (uid, gid) = (1_000_670_000, Some(1_000_670_001));
     match name {
-        // User 0 is replaced by the default.
+        // A proxy that runs as user 0 gets the rules for the default user.
         "basic" => vec![annotated(&[]), run_as(&[], 0, None)],
         "include-exclude-ip" => vec![annotated(&[
             (annotation::INCLUDE_OUTBOUND_CIDRS, "127.0.0.0/8"),
@@ -68,7 +69,7 @@ fn pod(annotations: &[(&str, &str)], proxy: ProxyContainer) -> PodFacts {
     PodFacts { annotations: annotations.collect(), proxy: Some(proxy), ..PodFacts::default() }
 }
 
-/// Sorts a text's tables.
+/// Sorts the tables in a text of `iptables-restore`.
 fn by_table(text: &str) -> String {
     let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
     tables.sort_unstable();

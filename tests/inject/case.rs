@@ -1,4 +1,4 @@
-//! A case of the corpus: its configuration as an injector.
+//! Reads a case of the corpus and builds an injector with its configuration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,14 +7,14 @@ use istio_cni::inject::istio::{Config, Injector, Mesh, Platform, Settings, Value
 use libtest_mimic::Failed;
 use serde_json::Value;
 
-/// What `case.json` says beside the settings.
+/// A case: the content of `case.json`, and an injector with the settings that it names.
 pub(crate) struct Case {
     pub(crate) json: Value,
     pub(crate) injector: Injector,
 }
 
 impl Case {
-    /// Reads a case that names its settings.
+    /// Reads a case and the settings that it names.
     pub(crate) fn read(dir: &Path) -> Result<Self, Failed> {
         let json: Value = serde_json::from_str(&read(dir, "case.json")?)?;
         let word = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
@@ -30,12 +30,12 @@ impl Case {
         Ok(Self { json, injector: Injector::new(config) })
     }
 
-    /// A switch.
+    /// Whether the case requests native sidecars.
     pub(crate) fn native_sidecars(&self) -> bool {
         self.json["native_sidecars"] == true
     }
 
-    /// What OpenShift says about the namespace.
+    /// The annotations that OpenShift sets on the namespace.
     pub(crate) fn namespace_annotations(&self) -> BTreeMap<String, String> {
         let annotations = self.json["namespace_annotations"].as_object().into_iter().flatten();
         annotations.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()

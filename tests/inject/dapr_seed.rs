@@ -1,5 +1,5 @@
-//! The statements and the example of a published description of Dapr's injector, release 1.4, one case each. Where the
-//! description errs, the case has what Dapr does, and says so.
+//! Tests of the statements and the example in a published description of Dapr's injector of release 1.4, one case each.
+//! Cases that correct an error of the description are marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,11 +38,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     checks.into_iter().map(|(name, check)| Trial::test(format!("{SEED}: {name}"), check)).collect()
 }
 
-/// A ReplicaSet's controller, by the UID that the list holds.
+/// The ReplicaSet controller as a user, with a UID that is on the list of allowed accounts.
 const LISTED: User<'static> =
     User { username: "system:serviceaccount:kube-system:replicaset-controller", uid: "listed", groups: &[] };
 
-/// The pod of the example.
+/// The pod in the description's example.
 const EXAMPLE: &str = "metadata: {generateName: pythonapp-5d8f7c-, labels: {app: python}, annotations: {dapr.io/enabled: 'true', dapr.io/app-id: pythonapp}}
 spec:
   tolerations:
@@ -55,7 +55,7 @@ fn pod() -> Result<Value, Failed> {
     Ok(yaml::value(EXAMPLE)?)
 }
 
-fn asked(kind: &str, user: User<'_>, pod: &Value, mtls: bool) -> Result<InjectionOutcome, Failed> {
+fn reviewed(kind: &str, user: User<'_>, pod: &Value, mtls: bool) -> Result<InjectionOutcome, Failed> {
     let env = [("SIDECAR_IMAGE", "daprio/daprd:1.4.2"), ("NAMESPACE", "dapr-system")];
     let env: BTreeMap<_, _> = env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let settings = Settings::from_env(&env, "", Era::V1_4_2)?;
@@ -66,9 +66,9 @@ fn asked(kind: &str, user: User<'_>, pod: &Value, mtls: bool) -> Result<Injectio
     Ok(review(&request, &settings, &Facts { accounts: &accounts, trust: &trust, components: None }))
 }
 
-/// The pod after the review of its creation by the ReplicaSet's controller.
+/// Returns the pod after a review of its creation by the ReplicaSet controller.
 fn injected(pod: &Value, mtls: bool) -> Result<Value, Failed> {
-    Ok(apply(pod.clone(), &asked("Pod", LISTED, pod, mtls)?.patch)?)
+    Ok(apply(pod.clone(), &reviewed("Pod", LISTED, pod, mtls)?.patch)?)
 }
 
 fn passed(outcome: &InjectionOutcome, reason: &Skip) -> Result<(), Failed> {
@@ -77,7 +77,7 @@ fn passed(outcome: &InjectionOutcome, reason: &Skip) -> Result<(), Failed> {
 }
 
 fn authority(user: User<'_>, expected: &Authority) -> Result<(), Failed> {
-    let outcome = asked("Pod", user, &pod()?, true)?;
+    let outcome = reviewed("Pod", user, &pod()?, true)?;
     match &outcome.decision {
         Decision::Inject { authority, .. } if authority == expected => Ok(()),
         _ => Err(format!("{outcome:?}").into()),
@@ -94,31 +94,31 @@ fn masters() -> Result<(), Failed> {
 
 fn unlisted_account() -> Result<(), Failed> {
     let user = User { username: "system:serviceaccount:shop:builder", uid: "another", groups: &[] };
-    passed(&asked("Pod", user, &pod()?, true)?, &Skip::Unauthorized { username: user.username.to_owned() })
+    passed(&reviewed("Pod", user, &pod()?, true)?, &Skip::Unauthorized { username: user.username.to_owned() })
 }
 
 fn another_kind() -> Result<(), Failed> {
-    passed(&asked("Deployment", LISTED, &pod()?, true)?, &Skip::NotAPod("Deployment".to_owned()))
+    passed(&reviewed("Deployment", LISTED, &pod()?, true)?, &Skip::NotAPod("Deployment".to_owned()))
 }
 
 fn not_enabled() -> Result<(), Failed> {
     let mut pod = pod()?;
     pod["metadata"]["annotations"]["dapr.io/enabled"] = "false".into();
-    passed(&asked("Pod", LISTED, &pod, true)?, &Skip::NotEnabled(Some("false".to_owned())))?;
+    passed(&reviewed("Pod", LISTED, &pod, true)?, &Skip::NotEnabled(Some("false".to_owned())))?;
     pod["metadata"]["annotations"].as_object_mut().and_then(|annotations| annotations.shift_remove("dapr.io/enabled"));
-    passed(&asked("Pod", LISTED, &pod, true)?, &Skip::NotEnabled(None))
+    passed(&reviewed("Pod", LISTED, &pod, true)?, &Skip::NotEnabled(None))
 }
 
 fn has_sidecar() -> Result<(), Failed> {
     let pod = injected(&pod()?, true)?;
-    passed(&asked("Pod", LISTED, &pod, true)?, &Skip::AlreadyInjected("containers"))
+    passed(&reviewed("Pod", LISTED, &pod, true)?, &Skip::AlreadyInjected("containers"))
 }
 
 fn patch_order() -> Result<(), Failed> {
     let mut pod = pod()?;
     let variables = json!([{"name": "OWN", "value": "x"}]);
     pod["spec"]["containers"] = json!([{"name": "a"}, {"name": "b", "env": variables}]);
-    let patch = serde_json::to_value(asked("Pod", LISTED, &pod, true)?.patch)?;
+    let patch = serde_json::to_value(reviewed("Pod", LISTED, &pod, true)?.patch)?;
     let operations = patch.as_array().map_or(&[][..], Vec::as_slice);
     let paths: Vec<&Value> = operations.iter().map(|operation| &operation["path"]).collect();
     let expected =
@@ -131,7 +131,7 @@ fn patch_order() -> Result<(), Failed> {
 fn no_containers() -> Result<(), Failed> {
     let mut pod = pod()?;
     pod["spec"]["containers"] = json!([]);
-    let patch = serde_json::to_value(asked("Pod", LISTED, &pod, true)?.patch)?;
+    let patch = serde_json::to_value(reviewed("Pod", LISTED, &pod, true)?.patch)?;
     equal(&json!(1), &json!(patch.as_array().map(Vec::len)), "the number of operations")?;
     equal(&json!("/spec/containers"), &patch[0]["path"], "the patch")?;
     equal(&json!("daprd"), &patch[0]["value"][0]["name"], "the patch")
@@ -170,7 +170,7 @@ fn identity() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The probes take delay, timeout, period and threshold of annotations, too.
+/// Annotations set the sidecar's arguments, and the delay, timeout, period and threshold of its probes.
 fn arguments() -> Result<(), Failed> {
     let mut pod = pod()?;
     for (name, value) in [

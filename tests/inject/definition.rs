@@ -1,6 +1,6 @@
-//! The table by which proxies' configuration is decoded, against the definition that Istio publishes.
+//! Compares the table by which ProxyConfigs are decoded with the protobuf definition that Istio publishes.
 //!
-//! A small Go program prints it; without Go the trial is ignored.
+//! A Go program prints the definition; without Go the trial is ignored.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What differs from Istio's injection on purpose: one trial for each, under the name that docs/webhook.md lists it by.
+//! Tests of the intended differences from Istio's injection: one trial for each, under its name in docs/webhook.md.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 type Check = fn() -> Result<(), Failed>;
 
-const DIFFERENCES: [(&str, Check); 8] = [
+const DIFFERENCES: [(&str, Check); 10] = [
     ("probe of a port that has no number", probe),
+    ("probe without a status port", no_port),
     ("text that would leave its place in YAML", text),
     ("kind of another group", kind),
     ("image without registry or tag", image),
@@ -20,14 +21,25 @@ const DIFFERENCES: [(&str, Check); 8] = [
     ("annotation that Istio does not check", unchecked),
     ("space in a list of an annotation", space),
     ("override of a container that the status names", remembered),
+    ("text after the end of a document", after_end),
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 4] = [
-    ("request that is too large", "tests/webhook/hostile.rs", "six_mebibytes_are_taken_and_a_byte_more_is_not"),
-    ("request by another method", "tests/webhook/reviews.rs", "what_is_no_review_is_told_what_is_wrong_with_it"),
+const ELSEWHERE: [(&str, &str, &str); 6] = [
+    ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
+    (
+        "repeated keys in deep YAML",
+        "src/inject/yaml/tests/work.rs",
+        "copies_of_maps_with_repeated_integer_keys_are_bounded_by_their_depth",
+    ),
+    (
+        "request that is too large",
+        "tests/webhook/hostile.rs",
+        "six_mebibytes_are_accepted_and_one_byte_more_is_refused",
+    ),
+    ("request by another method", "tests/webhook/reviews.rs", "invalid_reviews_get_the_reason"),
     ("review over its budget", "src/inject/istio/pipeline.rs", "a_pod_over_the_budget_is_refused_with_the_reason"),
-    ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_are_told_once"),
+    ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_get_one_event"),
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -54,9 +66,14 @@ fn listed() -> Result<(), Failed> {
     (listed == tested).then_some(()).ok_or_else(|| format!("listed {listed:?}, tested {tested:?}").into())
 }
 
-/// The pod after injection by the compiled-in configuration with this mesh.
+/// Returns the pod after injection by the built-in configuration with a small template and these values.
 fn injected(pod: &Value, values: &str) -> Result<Value, Failed> {
-    let template = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: ['{{ annotation .ObjectMeta `sidecar.istio.io/logLevel` `info` }}']\n";
+    const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: '{{ .ProxyImage }}'\n    args: ['{{ annotation .ObjectMeta `sidecar.istio.io/logLevel` `info` }}']\n";
+    injected_by(TEMPLATE, pod, values)
+}
+
+/// Returns the pod after injection by the built-in configuration with this template and these values.
+fn injected_by(template: &str, pod: &Value, values: &str) -> Result<Value, Failed> {
     let config = BuiltIn::default().config()?;
     let (settings, values, mesh) = (Settings::from_template(template)?, Values::parse(values)?, Mesh::parse("")?);
     match Injector::new(Config { settings, values, mesh, ..config }).review(&Request::new(pod, "shop"))? {
@@ -82,6 +99,18 @@ fn probe() -> Result<(), Failed> {
     let app = &pod["spec"]["containers"][0];
     equal(&app["readinessProbe"], &json!({"httpGet": {"port": "nosuch"}}))?;
     equal(&app["livenessProbe"]["httpGet"]["path"], &json!("/app-health/a/livez"))
+}
+
+fn no_port() -> Result<(), Failed> {
+    let probe = json!({"httpGet": {"port": 80}});
+    for (own, port) in [("0", 80), ("123", 123), ("15099", 15099)] {
+        let annotations = json!({"status.sidecar.istio.io/port": own});
+        let containers = json!([{"name": "a", "livenessProbe": probe}]);
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
+        let pod = injected(&pod, VALUES)?;
+        equal(&pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], &json!(port))?;
+    }
+    Ok(())
 }
 
 fn text() -> Result<(), Failed> {
@@ -115,7 +144,15 @@ fn image() -> Result<(), Failed> {
     {
         refused(injected(&pod, values), &format!("the image of istio-proxy would be {image:?}"))?;
     }
-    Ok(())
+    let template = "spec:\n  containers:\n  - {name: istio-proxy, image: '{{ .Values.global.hub }}/proxyv2:{{ .Values.global.tag }}'}\n";
+    refused(
+        injected_by(template, &pod, "{global: {hub: h}}"),
+        "the image of istio-proxy would be \"h/proxyv2:<no value>\": .Values.global.tag has no value",
+    )?;
+    let own = json!({"metadata": {}, "spec": {"containers": [{"name": "istio-proxy", "image": "own:1"}]}});
+    equal(&injected_by(template, &own, "{}")?["spec"]["containers"][0]["image"], &json!("own:1"))?;
+    let template = "spec:\n  containers:\n  - {name: istio-proxy, image: '{{ printf `%v:1` .Values.nosuch }}'}\n";
+    refused(injected_by(template, &pod, "{}"), "\"<nil>:1\": an expression of the template has no value")
 }
 
 fn metrics() -> Result<(), Failed> {
@@ -127,7 +164,7 @@ fn metrics() -> Result<(), Failed> {
     Ok(())
 }
 
-/// The pod after injection with this annotation.
+/// Returns a pod with this annotation after injection.
 fn annotated(name: &str, value: &str) -> Result<Value, Failed> {
     injected(&json!({"metadata": {"annotations": {name: value}}, "spec": {"containers": []}}), VALUES)
 }
@@ -149,13 +186,24 @@ fn space() -> Result<(), Failed> {
     refused(annotated("traffic.sidecar.istio.io/excludeInboundPorts", "80 443"), "must be")
 }
 
+fn after_end() -> Result<(), Failed> {
+    let document = "kind: Pod\napiVersion: v1\nspec: {}\n";
+    istio_cni::inject::read(&format!("{document}...\n# a comment\n"))?;
+    for rest in ["kind: Job\n", "]\n"] {
+        let result =
+            istio_cni::inject::read(&format!("{document}...\n{rest}")).map_err(|error| Failed::from(error.to_string()));
+        refused(result, "is not YAML: line 5 is after the end of the document")?;
+    }
+    Ok(())
+}
+
 fn remembered() -> Result<(), Failed> {
     let own = json!({"name": "istio-proxy", "image": "own:1", "env": [{"name": "A", "value": "b"}]});
     let once = injected(&json!({"metadata": {}, "spec": {"containers": [own]}}), VALUES)?;
     let mut changed = once.clone();
     changed["spec"]["containers"][0]["image"] = "changed:2".into();
     equal(&injected(&changed, VALUES)?, &once)?;
-    // What was not said the first time is the template's.
+    // Arguments that were changed after the first review are replaced by those of the template.
     changed["spec"]["containers"][0]["args"] = json!(["changed"]);
     equal(&injected(&changed, VALUES)?, &once)
 }

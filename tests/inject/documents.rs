@@ -1,4 +1,4 @@
-//! `kube-inject`: documents of a file, byte for byte as Istio writes them.
+//! Compares documents of `kube-inject` with Istio's, byte for byte.
 
 use std::path::Path;
 

@@ -1,10 +1,10 @@
-//! Equality of pods as the API server stores them: each field by its type, the order of lists counts, nothing is passed over.
+//! Compares pods as the API server stores them: each field by its type, lists by order.
 
 use istio_cni::inject::Struct;
 use libtest_mimic::Failed;
 use serde_json::Value;
 
-/// Fails with the places that differ.
+/// Fails with the paths of all differences.
 pub(crate) fn same(expected: &Value, actual: &Value) -> Result<(), Failed> {
     let pod = Struct::named("core.Pod").ok_or("the table has no pod")?;
     let canonical = |value: &Value| pod.canonical(value.clone());

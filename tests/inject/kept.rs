@@ -1,14 +1,16 @@
-//! Comparison of an object as it was written with the same object read and written by type: no value may be lost or added.
+//! Compares an object before and after it was parsed and serialized by a Kubernetes type: no value may be lost or
+//! added.
 //!
-//! The types are those of Go's own table, so that a field that the committed table lacks, or has with another type, is compared
-//! like any other. Beside equal values only the canonical forms of Go's types are allowed.
+//! The types are those of Go, so that a field which the committed table lacks or has with another type is compared,
+//! too. Values must be equal or in the canonical form of Go's types.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::random::{Field, Types};
 
-/// The places at which `after` lacks a value of `before`, has another one, or adds one that is not the zero of its type.
+/// Returns the paths at which `after` has no value or another value than `before`, or has an additional value that is
+/// not its type's zero value.
 pub(crate) fn changes(types: &Types, of: &str, before: &Value, after: &Value) -> Vec<String> {
     let mut comparison = Comparison { types, changes: Vec::new() };
     comparison.value("", of, before, Some(after));
@@ -70,21 +72,21 @@ impl Comparison<'_> {
         }
     }
 
-    /// Whether Go omits this value of a type without a pointer.
+    /// Whether Go omits this value of the type `of`, which is not a pointer, because it is the zero value.
     fn is_zero_of(&self, of: &str, value: &Value) -> bool {
         match value {
             Value::Object(members) if !of.starts_with("map[string]") => members.iter().all(|(key, value)| {
                 let field = self.types.fields(of).iter().find(|field| field.key == key);
                 field.is_some_and(|field| !field.of.starts_with('*') && self.is_zero_of(field.of, value))
             }),
-            // A number in a field of text is text.
+            // A number or a boolean in a string field is read as a string, which is not empty.
             Value::Number(_) | Value::Bool(_) => of != "string" && is_zero(value),
             value => is_zero(value),
         }
     }
 }
 
-/// Whether a written value says nothing that its absence does not.
+/// Whether Go treats a value in a document like a missing one.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -120,7 +122,7 @@ fn text(scalar: &Value) -> String {
     scalar.as_str().map_or_else(|| scalar.to_string(), str::to_owned)
 }
 
-/// A quantity in thousand-millionths, the finest unit that Kubernetes keeps; what is finer is rounded up.
+/// Returns a quantity in units of 10⁻⁹, the finest that Kubernetes stores, rounded up.
 fn amount(text: &str) -> Option<i128> {
     use bigdecimal::num_bigint::BigInt;
     use bigdecimal::{BigDecimal, RoundingMode, ToPrimitive};

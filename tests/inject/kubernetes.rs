@@ -1,4 +1,4 @@
-//! Kubernetes' own types as a process: reads and writes documents by them, and prints the table of them.
+//! Runs a Go program that parses and serializes documents by Kubernetes' types and prints the table of these types.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use test_support::go;
 
-/// A document as Go writes it, or why Go does not read it.
+/// A document as Go writes it, or the reason why Go refuses it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Answer {
     pub(crate) yaml: String,
@@ -23,12 +23,12 @@ pub(crate) struct Answer {
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/kubetypes");
 
-/// The reason why the program cannot be built here.
+/// Returns the reason why the program cannot be built.
 pub(crate) fn missing() -> Option<String> {
     go::missing(MODULE)
 }
 
-/// The program, built outside of the repository.
+/// The Go program, built in a temporary directory outside the repository.
 struct Program {
     _directory: TempDir,
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Program {
     }
 }
 
-/// The process ends with its stdin, that is with this one.
+/// The running Go program. It exits when its standard input is closed, at the latest when this process exits.
 struct Server {
     _program: Program,
     _child: Child,
@@ -62,7 +62,7 @@ impl Server {
     }
 }
 
-/// A document read as a type of the table, and written.
+/// Has the Go program parse a document as a type of the table and serialize it.
 pub(crate) fn written(of: &str, text: &str) -> Result<Answer> {
     static SERVER: OnceLock<Mutex<Option<Server>>> = OnceLock::new();
     let mut server = SERVER.get_or_init(Mutex::default).lock().map_err(|_| anyhow::anyhow!("another trial ended"))?;
@@ -72,12 +72,12 @@ pub(crate) fn written(of: &str, text: &str) -> Result<Answer> {
     let server = server.as_mut().context("started above")?;
     writeln!(server.stdin, "{}", json!({"type": of, "text": text}))?;
     server.stdin.flush()?;
-    let mut answer = String::new();
-    server.stdout.read_line(&mut answer)?;
-    serde_json::from_str(&answer).with_context(|| format!("the answer to {of} {text} is {answer:?}"))
+    let mut response = String::new();
+    server.stdout.read_line(&mut response)?;
+    serde_json::from_str(&response).with_context(|| format!("the response to {of} {text} is {response:?}"))
 }
 
-/// The table that the program prints.
+/// Returns the table that the program prints.
 pub(crate) fn table() -> Result<&'static str> {
     static PRINTED: OnceLock<String> = OnceLock::new();
     if let Some(printed) = PRINTED.get() {

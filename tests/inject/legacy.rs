@@ -1,4 +1,4 @@
-//! The webhook of Istio 1.8: the very operations of its patch, in their order.
+//! Compares patches with those of Istio 1.8's webhook: the same operations in the same order.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
     let InjectionOutcome::Injected { injected, .. } = Injector::new(config).review(&request)? else {
         return Err("was skipped".into());
     };
-    // Istio's own tests put a fixed word where the template's hash stands.
+    // The expected patches contain a fixed word where the injector writes the hash of the template.
     let template = yaml::value(&text)?["template"].as_str().unwrap_or_default().to_owned();
     let hash: String = Sha256::digest(template.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let version = case["template_version"].as_str().unwrap_or_default();

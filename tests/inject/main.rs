@@ -1,7 +1,7 @@
-//! Istio's own expected outputs of injection, and what must hold of every injection.
+//! Compares injection with Istio's expected outputs, and checks properties of every injection.
 //!
-//! Enumerates the cases under `CORPUS_DIR` (default `../shared/corpus`): each names its settings, and brings mesh, pod or
-//! documents and what is expected. A larger corpus is checked by the same runner.
+//! Enumerates the cases under `CORPUS_DIR` (default `../shared/corpus`). Each case names its settings and contains a
+//! mesh, a pod or documents, and the expected output. Further cases can be added to the corpus.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and runs Go")]
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
@@ -37,7 +37,7 @@ use test_support::tier;
 /// Checks the case in this directory.
 type Check = fn(dir: &Path) -> Result<(), Failed>;
 
-/// Equal cases and all cases, by folder.
+/// For each directory of the corpus, the number of cases that equal Istio's output, and the number of all cases.
 type Tally = Arc<Mutex<BTreeMap<&'static str, (usize, usize)>>>;
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Random manifests of each kind through `kube-inject`: written as Go writes them, and outside of what injection adds as they
-//! were.
+//! Runs `kube-inject` on random manifests of each kind: the output has Go's format, and differs from the input only by
+//! what injection adds.
 
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::RngExt as _;
@@ -14,13 +14,14 @@ use super::kubernetes::{self, written};
 use super::random::Types;
 use super::types::{equal, is_embedded, rng};
 
-/// So many are drawn.
+/// The number of random manifests.
 const MANIFESTS: usize = 250;
 
-/// One in so many declines its sidecar.
+/// One in this number of pods has injection disabled.
 const DECLINES: u32 = 4;
 
-/// Type, apiVersion, and the pointers to the pod's parent object and to the one whose metadata injection changes.
+/// For each kind of manifest: the Go type, the apiVersion, the JSON pointer to the object with the pod's spec, and the
+/// pointer to the object whose metadata injection changes.
 const KINDS: [(&str, &str, &str, &str); 9] = [
     ("core.Pod", "v1", "", ""),
     ("core.ReplicationController", "v1", "/spec/template", "/spec/template"),
@@ -49,7 +50,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     checks.into_iter().map(trial).collect()
 }
 
-/// Fails where the output of kube-inject for a manifest is wrong.
+/// Fails if the output of kube-inject for a manifest is wrong.
 type Check = fn(&Manifest, &Types, output: &str) -> Result<(), Failed>;
 
 struct Manifest {
@@ -61,7 +62,7 @@ struct Manifest {
 }
 
 fn all(check: Check) -> Result<(), Failed> {
-    // Go's own types: the committed table may lack some.
+    // Uses the table that Go prints, because the committed one may lack types.
     let (types, mut rng) = (Types::parse(kubernetes::table()?), rng());
     let mut failures = Vec::new();
     for at in 0..MANIFESTS {
@@ -110,7 +111,7 @@ impl Manifest {
     }
 }
 
-/// Puts a value where a pointer leads; what is missing on the way is made.
+/// Sets the value at a JSON pointer; creates missing parents.
 fn put(document: &mut Value, pointer: &str, value: Value) {
     let mut at = document;
     for key in pointer.split('/').skip(1) {
@@ -122,7 +123,7 @@ fn put(document: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-/// The output is what Go makes of it, and of a manifest that declines.
+/// Checks that the output has Go's format, also if injection is disabled.
 fn written_as_go(manifest: &Manifest, _: &Types, output: &str) -> Result<(), Failed> {
     let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
     let injected = text.contains("name: istio-proxy");
@@ -130,17 +131,18 @@ fn written_as_go(manifest: &Manifest, _: &Types, output: &str) -> Result<(), Fai
         return Err(format!("it declines: {}; it is injected: {injected}", manifest.declines).into());
     }
     let before = if manifest.declines { &manifest.document.to_string() } else { text };
-    let mut answer = written(manifest.of, before)?;
-    if is_embedded(&answer.error) {
-        answer = written(manifest.of, text)?;
+    let mut response = written(manifest.of, before)?;
+    if is_embedded(&response.error) {
+        response = written(manifest.of, text)?;
     }
-    if !answer.error.is_empty() {
-        return Err(format!("Go refuses it: {}", answer.error).into());
+    if !response.error.is_empty() {
+        return Err(format!("Go refuses it: {}", response.error).into());
     }
-    equal(&answer.yaml, text).map_err(|line| format!("{line}\n{text}").into())
+    equal(&response.yaml, text).map_err(|line| format!("{line}\n{text}").into())
 }
 
-/// All values of the manifest are there, and only what injection adds has been added. Production's types read neither side.
+/// Checks that all values are preserved and only what injection adds is new. The types under test are not used for
+/// this comparison.
 fn kept(manifest: &Manifest, types: &Types, output: &str) -> Result<(), Failed> {
     let text = output.strip_suffix("---\n").ok_or("there is no separator behind it")?;
     let (before, mut after) = (&manifest.document, serde_saphyr::from_str::<Value>(text)?);

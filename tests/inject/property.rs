@@ -1,5 +1,5 @@
-//! What holds of every pod: patches make what they promise, injecting twice is injecting once, equal questions get equal
-//! answers, and who is skipped gets no patch.
+//! Properties of every pod: patches result in the intended pod, a second injection changes nothing, equal reviews get
+//! equal responses, and skipped pods get no patch.
 
 use istio_cni::inject::istio::{
     BuiltIn, Config, Injected, InjectionOutcome, Injector, Mesh, Platform, Request, Settings, Values,
@@ -17,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("a patch makes of any document the other", any_patch),
         ("injecting twice is injecting once, and the patch makes it", injected_pods),
         ("a legacy template injected twice is injected once", legacy_pods),
-        ("what an injector remembers of pods changes no answer", remembered_pods),
+        ("the cache of an injector changes no response", remembered_pods),
         ("who is skipped gets no patch", skipped_pods),
     ];
     properties.into_iter().map(|(name, property)| Trial::test(format!("property/{name}"), property)).collect()
@@ -74,7 +74,7 @@ pub(crate) fn equal(expected: &Value, got: &Value, who: &str) -> Result<(), Fail
     (expected == got).then_some(()).ok_or_else(|| format!("{who} makes {got}\n instead of {expected}").into())
 }
 
-/// Pods with containers, probes, metrics and a sidecar of their own in every mixture.
+/// Generates pods with any mixture of containers, probes, metrics and a sidecar of their own.
 pub(crate) fn pod() -> impl Strategy<Value = Value> {
     let port = prop_oneof![Just(json!(80)), Just(json!("web")), Just(json!(15020)), Just(json!("absent"))];
     let probe = prop_oneof![
@@ -119,7 +119,7 @@ pub(crate) fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The API server refuses two containers of one name.
+/// The API server refuses duplicate names of containers.
 fn distinct(mut containers: Vec<Value>) -> Value {
     let mut seen = std::collections::BTreeSet::new();
     containers.retain(|container| seen.insert(container["name"].to_string()));
@@ -144,7 +144,7 @@ fn twice_and_patched(injector: &Injector, pod: &Value, native: bool) -> Result<(
     let InjectionOutcome::Injected { injected: once, .. } = &first else { return Err("was skipped".into()) };
     patches(pod, once)?;
     if review(injector, pod, native)? != first {
-        return Err("the same question gets another answer".into());
+        return Err("the same request gets another response".into());
     }
     let InjectionOutcome::Injected { injected: twice, .. } = review(injector, &once.pod, native)? else {
         return Err("was skipped the second time".into());
@@ -174,11 +174,11 @@ spec:
         let unprejudiced = review(&Injector::new(config()?), &pod, native)?;
         let same = (0..3)
             .try_fold(true, |same, _| Ok::<_, Failed>(same && review(&injector, &pod, native)? == unprejudiced))?;
-        same.then_some(()).ok_or_else(|| format!("another answer than {unprejudiced:?}").into())
+        same.then_some(()).ok_or_else(|| format!("another response than {unprejudiced:?}").into())
     })
 }
 
-/// Another implementation carries out the patch.
+/// Checks that the patch, applied by an independent implementation of JSON Patch, results in the intended pod.
 fn patches(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
     let theirs: json_patch::Patch = serde_json::from_value(serde_json::to_value(injected.patch())?)?;
     let mut patched = pod.clone();

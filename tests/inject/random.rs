@@ -1,4 +1,4 @@
-//! Random objects of any type of the table: zeroes, nulls, empty lists, scalars in every spelling.
+//! Generates random objects of any type of the table: zeroes, nulls, empty lists, scalars in every spelling.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::prelude::RngExt as _;
 use proptest::test_runner::TestRng;
 use serde_json::{Map, Value, json};
 
-/// The committed table.
+/// The committed table of Kubernetes' types.
 pub(crate) const TABLE: &str = include_str!("../../src/inject/typed/table.txt");
 
 /// A field of a struct.
@@ -15,18 +15,18 @@ pub(crate) struct Field {
     pub(crate) key: &'static str,
     /// The Go type.
     pub(crate) of: &'static str,
-    /// Whether Go does not write the zero of the type.
+    /// Whether Go omits the zero of the type.
     pub(crate) omits_zero: bool,
 }
 
 /// Structs by name, with their fields.
 pub(crate) struct Types(BTreeMap<&'static str, Vec<Field>>);
 
-/// How many values an object has, about.
+/// The approximate number of values in an object.
 const VALUES: usize = 150;
 
 impl Types {
-    /// The types of a table in the form of [`TABLE`].
+    /// Parses a table in the form of [`TABLE`].
     pub(crate) fn parse(table: &'static str) -> Self {
         let mut types = BTreeMap::<_, Vec<_>>::new();
         let mut current = "";
@@ -47,7 +47,7 @@ impl Types {
         Self(types)
     }
 
-    /// The fields of a struct of this name.
+    /// Returns the fields of a struct.
     pub(crate) fn fields(&self, name: &str) -> &[Field] {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
@@ -56,7 +56,8 @@ impl Types {
         self.0.keys().copied()
     }
 
-    /// An object of a struct. `faults`: a field in so many has a value of any type.
+    /// Generates an object of a struct. On average one in `faults` values has a random type instead of its field's
+    /// type.
     pub(crate) fn object(&self, name: &str, rng: &mut TestRng, faults: Option<u32>) -> Value {
         let mut values = VALUES;
         Draw { types: self, rng, values: &mut values, faults }.object(name, 0)
@@ -66,7 +67,7 @@ impl Types {
 struct Draw<'a> {
     types: &'a Types,
     rng: &'a mut TestRng,
-    /// So many more.
+    /// The number of values that may still be generated.
     values: &'a mut usize,
     faults: Option<u32>,
 }
@@ -84,8 +85,8 @@ impl Draw<'_> {
         let rare = 2 + depth.min(3);
         let mut members = Map::new();
         for Field { key, of, .. } in self.types.fields(name) {
-            // sigs.k8s.io/yaml gives a volume of this source an `image: {}` as well: it takes the keys below a field of an embedded
-            // struct for fields of that struct. Ours does not.
+            // sigs.k8s.io/yaml also adds an empty `image: {}` to the volume, because it takes the keys of `rbd`, which
+            // is a field of an embedded struct, for keys of the volume itself.
             if (name, *key) == ("core.Volume", "rbd") {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! The webhook: pods against the pods that Istio's patch makes, and what must hold of every patch.
+//! Compares the pods that result from the webhook's patches with those from Istio's, and checks properties of every
+//! patch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,7 +51,7 @@ fn review<'a>(case: &'a Case, annotations: &'a Annotations, pod: &'a Value) -> R
     Ok(case.injector.review(&request)?)
 }
 
-/// Another implementation carries out the patch, and gets the pod that injection says.
+/// Checks that the patch, applied by an independent implementation of JSON Patch, results in the same pod.
 fn patched(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
     let patch: json_patch::Patch = serde_json::from_value(serde_json::to_value(injected.patch())?)?;
     let injected = &injected.pod;
@@ -63,7 +64,8 @@ fn patched(pod: &Value, injected: &Injected<'_>) -> Result<(), Failed> {
     Err("the patch makes another pod, though an equal one".into())
 }
 
-/// The status, which the expected pods lack: it names what is there now and was not, and names nothing that is not there.
+/// Checks the status annotation, which the expected pods lack: it names exactly the containers, volumes and pull
+/// secrets that were added.
 fn status(before: &Value, after: &Value) -> Result<(), Failed> {
     let text = after["metadata"]["annotations"][STATUS].as_str().ok_or("there is no status")?;
     let status: Value = serde_json::from_str(text)?;
@@ -72,9 +74,9 @@ fn status(before: &Value, after: &Value) -> Result<(), Failed> {
             items.as_array().into_iter().flatten().filter_map(|item| Some(item["name"].as_str()?.to_owned())).collect()
         };
         let (before, after) = (names(&before["spec"][list]), names(&after["spec"][list]));
-        let told: BTreeSet<String> = serde_json::from_value::<Option<_>>(status[list].clone())?.unwrap_or_default();
-        let missing: Vec<_> = after.difference(&before).filter(|name| !told.contains(*name)).collect();
-        let surplus: Vec<_> = told.difference(&after).collect();
+        let recorded: BTreeSet<String> = serde_json::from_value::<Option<_>>(status[list].clone())?.unwrap_or_default();
+        let missing: Vec<_> = after.difference(&before).filter(|name| !recorded.contains(*name)).collect();
+        let surplus: Vec<_> = recorded.difference(&after).collect();
         if !missing.is_empty() || !surplus.is_empty() {
             return Err(format!("the status lacks {missing:?} of {list}, and names {surplus:?}: {text}").into());
         }

@@ -1,4 +1,4 @@
-//! A second review: of a pod that was injected before, as it was and changed since.
+//! Tests of second reviews of injected pods, which are unchanged or were changed after the first review.
 
 use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
 use libtest_mimic::{Failed, Trial};
@@ -16,13 +16,13 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("changed applications stay as they are, and a third review changes nothing", changed_applications),
         ("a changed sidecar is the template's again, and keeps what is beside the template", changed_sidecar),
         ("templates see the changed applications and no injected container", template_data),
-        ("containers that the status names are no override", no_override),
+        ("containers that the status names are not overrides", no_override),
         ("probes that are new are added to those that the sidecar has", new_probes),
     ];
     checks.into_iter().map(|(name, check)| Trial::test(format!("second review/{name}"), check)).collect()
 }
 
-/// The pod after a review.
+/// Returns the pod after a review.
 fn injected(injector: &Injector, pod: &Value, native: bool) -> Result<Value, Failed> {
     match review(injector, pod, native)? {
         InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
@@ -30,7 +30,7 @@ fn injected(injector: &Injector, pod: &Value, native: bool) -> Result<Value, Fai
     }
 }
 
-/// The containers of both lists that have this name, or those that have another one.
+/// Returns the containers of both lists: those named `istio-proxy`, or all other containers if `named` is false.
 fn containers(pod: &mut Value, named: bool) -> Vec<&mut Value> {
     let Some(spec) = pod["spec"].as_object_mut() else { return Vec::new() };
     let lists = spec.iter_mut().filter(|(key, _)| key.ends_with("ontainers"));
@@ -38,7 +38,7 @@ fn containers(pod: &mut Value, named: bool) -> Vec<&mut Value> {
     all.filter(|container| (container["name"] == "istio-proxy") == named).collect()
 }
 
-/// Changes that another webhook or the pod's author makes to a container.
+/// Changes of a container by another webhook or the pod's author.
 fn change() -> impl Strategy<Value = (&'static str, Value)> {
     prop_oneof![
         Just(("image", json!("changed:2"))),
@@ -93,7 +93,7 @@ fn changed_sidecar() -> Result<(), Failed> {
                 }
             }
         }
-        // Whichever place a variable has.
+        // The position of a variable does not matter.
         for pod in [&mut twice, &mut expected] {
             for env in containers(pod, true).into_iter().filter_map(|sidecar| sidecar["env"].as_array_mut()) {
                 env.sort_by_key(Value::to_string);
@@ -146,7 +146,8 @@ fn no_override() -> Result<(), Failed> {
         "another template",
     )?;
     equal(&Value::Null, &twice["metadata"]["annotations"]["proxy.istio.io/overrides"], "the annotation")?;
-    // Without its status the same pod has a sidecar of its own.
+    // If the status annotation is missing, the injector treats the sidecar as a container that the pod's author has
+    // written.
     let mut own = once;
     own["metadata"]["annotations"].as_object_mut().and_then(|annotations| annotations.shift_remove(STATUS));
     let twice = injected(&new, &own, false)?;

@@ -1,6 +1,6 @@
-//! What three published descriptions of Istio's injection state and show, statement by statement: "How sidecar injection works"
-//! (1.6), "A flexible way to inject sidecars" (1.8) and "The journey of Istio begins" (1.0). Where a description errs, the rows
-//! have what Istio does, and say so.
+//! Tests of the statements and examples in three published descriptions of Istio's injection: "How sidecar injection
+//! works" (1.6), "A flexible way to inject sidecars" (1.8) and "The journey of Istio begins" (1.0). Rows that correct
+//! an error of a description are marked.
 
 mod decisions;
 
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 pub(crate) fn trials() -> Vec<Trial> {
     let rows = ROWS.iter().map(|row| Trial::test(format!("{}: {}", row.seed, row.statement), || decided(row)));
     let table = [true, false].into_iter().flat_map(|enabled| {
-        ["true", "false", "-"].into_iter().map(move |asked| {
+        ["true", "false", "-"].into_iter().map(move |annotation| {
             let name = format!(
-                "{JOURNEY}: the table, policy {}, annotation {asked}",
+                "{JOURNEY}: the table, policy {}, annotation {annotation}",
                 if enabled { "enabled" } else { "disabled" }
             );
-            Trial::test(name, move || table(enabled, asked))
+            Trial::test(name, move || table(enabled, annotation))
         })
     });
     let examples: [(&str, &str, Check); 4] = [
@@ -35,7 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 type Check = fn() -> Result<(), Failed>;
 
-/// A template of the releases that the descriptions are about.
+/// A template in the format of the described releases.
 const TEMPLATE: &str = "{containers: [{name: istio-proxy, image: p}]}";
 
 fn injector(config: &str, values: &str, mesh: &str) -> Result<Injector, Failed> {
@@ -61,8 +61,8 @@ fn decided(row: &Row) -> Result<(), Failed> {
     }
 }
 
-/// Four rows of the published table: never × always.
-fn table(enabled: bool, asked: &str) -> Result<(), Failed> {
+/// Four rows of the published table: combinations of neverInjectSelector and alwaysInjectSelector.
+fn table(enabled: bool, annotation: &str) -> Result<(), Failed> {
     let config = if enabled { SELECTORS } else { SELECTORS_DISABLED };
     let injector = injector(&format!("{config}\ntemplate: '{TEMPLATE}'"), "", "")?;
     for (never, always) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -71,12 +71,12 @@ fn table(enabled: bool, asked: &str) -> Result<(), Failed> {
         {
             metadata["labels"][label] = "".into();
         }
-        if asked != "-" {
-            metadata["annotations"]["sidecar.istio.io/inject"] = asked.into();
+        if annotation != "-" {
+            metadata["annotations"]["sidecar.istio.io/inject"] = annotation.into();
         }
-        let expected = match asked {
+        let expected = match annotation {
             "-" => !never && (always || enabled),
-            asked => asked == "true",
+            annotation => annotation == "true",
         };
         let pod = json!({"metadata": metadata, "spec": {"containers": []}});
         if injector.decide(&pod, "shop").inject != expected {
@@ -86,7 +86,7 @@ fn table(enabled: bool, asked: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The deployment of the description.
+/// The Deployment in the description.
 const SLEEP: &str = "apiVersion: apps/v1
 kind: Deployment
 metadata: {name: sleep}
@@ -106,7 +106,7 @@ spec:
       volumes: [{name: secret-volume, secret: {secretName: sleep-secret, optional: true}}]
 ";
 
-/// A template that makes what the description shows, with the constructs of Istio 1.6.
+/// A template for the description's output, with the constructs of Istio 1.6.
 const CONFIG: &str = r#"policy: enabled
 template: |
   rewriteAppHTTPProbe: {{ valueOrDefault .Values.sidecarInjectorWebhook.rewriteAppHTTPProbe false }}
@@ -149,7 +149,8 @@ fn equal(what: &str, found: &Value, expected: &Value) -> Result<(), Failed> {
     (found == expected).then_some(()).ok_or_else(|| format!("{what}: expected {expected}, found {found}").into())
 }
 
-/// The annotations that the CNI plugin reads, from 1.4 to 1.7, and not in 1.3 and 1.8.
+/// Checks the output for the description's example, and the releases in which injection sets the annotations for the
+/// CNI plugin: from 1.4 to 1.7, not in 1.3 and 1.8.
 fn sleep() -> Result<(), Failed> {
     let (document, _) = kube_inject(SLEEP, VALUES)?;
     let template = &document["spec"]["template"];
@@ -221,7 +222,7 @@ fn order() -> Result<(), Failed> {
     Ok(())
 }
 
-/// What the description shows of a template of 1.0 and 1.1.
+/// Renders the part of a template of 1.0 and 1.1 that the description shows.
 fn brackets() -> Result<(), Failed> {
     let template = "policy: enabled
 template: |-

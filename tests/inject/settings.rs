@@ -1,4 +1,5 @@
-//! Single settings of a pod, its proxy configuration or the configuration, in the spellings and places that Istio reads.
+//! Tests of single settings of a pod, a ProxyConfig or the configuration, in the spellings and places that Istio
+//! accepts.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let checks: [(&str, Check); 5] = [
         ("an empty topology.istio.io/network takes the network of the values away", network),
         ("user and group are 1337 but in namespaces of OpenShift with ranges", user),
-        ("rewriteAppHTTPProbers that is no boolean leaves the decision to the values", probes),
+        ("rewriteAppHTTPProbers that is not a boolean leaves the decision to the values", probes),
         ("an empty proxyImageType is the image without a variant", image_type),
         ("a configuration without a policy injects nothing", policy),
     ];
@@ -35,7 +36,7 @@ fn injector(values: &str, mesh: &str, platform: Platform) -> Result<Injector, Fa
 
 const VALUES: &str = "{global: {hub: h, tag: t, variant: debug, network: of-values}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: REWRITES}}";
 
-/// The pod of this metadata, with a probe, after a review.
+/// Returns a pod that has this metadata and a probe, after a review.
 fn injected(injector: &Injector, metadata: &Value, env: &[(&str, &str)]) -> Result<Value, Failed> {
     let app = json!({"name": "app", "livenessProbe": {"httpGet": {"port": 80}}});
     let pod = json!({"metadata": metadata, "spec": {"containers": [app]}});
@@ -141,11 +142,11 @@ fn image_type() -> Result<(), Failed> {
 }
 
 fn policy() -> Result<(), Failed> {
-    let asks = json!({"metadata": {"labels": {"sidecar.istio.io/inject": "true"}}, "spec": {"containers": []}});
+    let labelled = json!({"metadata": {"labels": {"sidecar.istio.io/inject": "true"}}, "spec": {"containers": []}});
     for (policy, injects) in [("", false), ("policy: ''\n", false), ("policy: disabled\n", true)] {
         let settings = Settings::parse(&format!("{policy}templates: {{sidecar: 'spec: {{}}'}}"), None)?;
         let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
-        let decision = injector.decide(&asks, "shop");
+        let decision = injector.decide(&labelled, "shop");
         let reason = decision.reason.label();
         if decision.inject != injects || (reason == "invalid_policy") == injects {
             return Err(format!("{policy:?}: {decision:?}, {reason}").into());

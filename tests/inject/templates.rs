@@ -1,4 +1,4 @@
-//! Istio's own templates: each of the corpus parses, and renders for each pod of the corpus to YAML that can be read.
+//! Parses each of Istio's templates in the corpus and renders it for each pod; the results must be valid YAML.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,14 +60,14 @@ fn renders(corpus: &Path, case: &Path) -> Result<()> {
         let rendered = with_data(&pod, &mesh, &values, gateway, |data| template.render(data, &mut Budget::default()))?;
         for document in rendered.split("\n---\n") {
             let parsed = serde_saphyr::from_str::<Json>(document);
-            ensure!(parsed.is_ok(), "{name} is no YAML: {parsed:?}\n{document}");
+            ensure!(parsed.is_ok(), "{name} is not YAML: {parsed:?}\n{document}");
         }
         ensure!(gateway || !rendered.contains("<no value>"), "{name} misses a value:\n{rendered}");
     }
     Ok(())
 }
 
-/// What the injector, or the controller of gateways, gives to templates.
+/// Calls `render` with the data that the injector passes to templates, or with that of Istio's gateway controller.
 fn with_data<T>(pod: &Json, mesh: &Json, values: &Json, gateway: bool, render: impl FnOnce(&Value<'_>) -> T) -> T {
     let deployment = [("name", "hello"), ("namespace", "test-ns")];
     let record = |name, pairs: [(&'static str, &'static str); 2]| {

@@ -1,4 +1,4 @@
-//! Objects of all types of the table, read and written: ours against Go's.
+//! Compares how this project and Go parse and serialize objects of all Kubernetes types.
 
 use istio_cni::inject::Struct;
 use istio_cni::inject::yaml;
@@ -14,7 +14,7 @@ use super::random::{TABLE, Types};
 
 type Check = fn() -> Result<(), Failed>;
 
-/// So many objects of each type.
+/// The number of objects of each type.
 const OBJECTS: usize = 12;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -37,38 +37,39 @@ fn committed() -> Result<(), Failed> {
         .ok_or_else(|| "src/inject/typed/table.txt is another one; `make types` writes it".into())
 }
 
-/// The random numbers of this run, by `PROPTEST_RNG_SEED`.
+/// The random number generator of this run, seeded by `PROPTEST_RNG_SEED`.
 pub(crate) fn rng() -> TestRng {
     TestRunner::default().new_rng()
 }
 
-/// A text read as a type, and written as JSON.
+/// Parses a text as a type with this project's code and serializes it as JSON.
 fn ours(of: &str, text: &str) -> Result<String, Failed> {
     let of = Struct::named(of).ok_or_else(|| format!("the table has no {of}"))?;
     Ok(of.canonical(yaml::value(text)?)?.to_string())
 }
 
-/// Whether Go refuses a number or a boolean for a text, which it does where the text is a field of an embedded struct. In other
-/// structs it takes them as text; ours takes them everywhere.
+/// Whether Go's error is that a string field contains a number or a boolean. Go refuses these only in fields of
+/// embedded structs; this project's code accepts them everywhere.
 pub(crate) fn is_embedded(error: &str) -> bool {
     let scalar = ["json: cannot unmarshal number into ", "json: cannot unmarshal bool into "];
     let other = [" of type int32", " of type int64", " of type bool"];
     scalar.iter().any(|start| error.contains(start)) && !other.iter().any(|end| error.ends_with(end))
 }
 
-/// Fails unless both write the same, or both refuse it.
+/// Fails unless Go and this project's code either serialize an input to the same text or both refuse it.
 fn same(of: &str, text: &str) -> Result<(), Failed> {
-    let answer = written(of, text)?;
-    match (ours(of, text), answer.error.is_empty()) {
+    let response = written(of, text)?;
+    match (ours(of, text), response.error.is_empty()) {
         (Ok(ours), true) => {
-            // Go escapes what means something to HTML.
-            let theirs = serde_json::from_str::<Value>(&answer.json)?.to_string();
+            // Go writes the characters `<`, `>` and `&` as escapes in JSON. Parsing and serializing the text removes
+            // these escapes.
+            let theirs = serde_json::from_str::<Value>(&response.json)?.to_string();
             (ours == theirs).then_some(()).ok_or_else(|| format!("{of} {text}\n  Go   {theirs}\n  ours {ours}").into())
         }
         (Err(_), false) => Ok(()),
-        (Ok(ours), false) if ours != text && is_embedded(&answer.error) => same(of, &ours),
-        (Ok(ours), false) => Err(format!("{of} {text}\n  Go refuses it: {}\n  ours {ours}", answer.error).into()),
-        (Err(error), true) => Err(format!("{of} {text}\n  is refused: {error:?}\n  Go {}", answer.json).into()),
+        (Ok(ours), false) if ours != text && is_embedded(&response.error) => same(of, &ours),
+        (Ok(ours), false) => Err(format!("{of} {text}\n  Go refuses it: {}\n  ours {ours}", response.error).into()),
+        (Err(error), true) => Err(format!("{of} {text}\n  is refused: {error:?}\n  Go {}", response.json).into()),
     }
 }
 
@@ -186,7 +187,7 @@ fn scalars() -> Result<(), Failed> {
             same(of, &format!("{start}{word}\n"))?;
         }
     }
-    // Keys are text, whatever they look like.
+    // Map keys are strings, even if they have the form of another type.
     let is_key = |word: &&str| !word.is_empty() && !word.starts_with(['[', '{']) && *word != "9223372036854775808";
     for key in words.into_iter().filter(is_key) {
         same("meta.ObjectMeta", &format!("labels:\n  {key}: x\n"))?;

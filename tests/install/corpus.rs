@@ -1,4 +1,4 @@
-//! Comparison with Istio's expected files, as JSON values.
+//! Compares installed network configurations with Istio's expected files, as JSON values.
 
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and the directories of a node")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
@@ -50,7 +50,7 @@ fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Removes the intended differences from Istio; see README.md.
+/// Removes the intended differences from Istio, which README.md lists, from an installed file.
 fn without_intended_differences(mut installed: Value, converted: bool) -> Value {
     let entry = installed["plugins"].as_array_mut().and_then(|plugins| plugins.last_mut());
     if let Some(Value::Object(entry)) = entry.filter(|entry| entry["type"] == "istio-cni") {
@@ -81,7 +81,6 @@ fn entries_in_chains_are_istios() {
         let installed =
             without_intended_differences(value(&node.read(&format!("net/{target}"))), file.ends_with(".conf"));
         let expected = value(&corpus(&format!("conflist/{golden}")));
-        //
         assert_eq!(installed, expected, "{file}");
     }
 }

@@ -1,5 +1,5 @@
-//! Crashes before each step, as by SIGKILL or a power cut: pods can start on the node, and the next installer finishes the
-//! work.
+//! Kills an installer before each of its steps: afterwards pods can start on the node, and the next installer finishes
+//! the work.
 
 use std::fs;
 use std::process::Command;
@@ -8,10 +8,10 @@ use istio_cni::install::settings::Mode;
 
 use super::node::{CONF, LIST, Node, PLUGIN, has_entry, install, program};
 
-/// The plugin of an earlier release.
+/// The content of an earlier release's plugin.
 const OLDER: &[u8] = &[0x7e; 90_000];
 
-/// Runs the installer and kills it before step `number`; returns whether it ended before that.
+/// Runs the installer and kills it before step `number`. Returns whether the installer finished before that step.
 fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
     let status = Command::new(program()).args([what, mode]).arg(node.path("")).arg(number.to_string()).status();
     let status = status.unwrap_or_else(|error| panic!("{}: {error}; `make programs` builds it", program().display()));
@@ -22,7 +22,7 @@ fn run(node: &Node, what: &str, mode: &str, number: usize) -> bool {
     }
 }
 
-/// Asserts that pods can start, and that no chain names a missing plugin.
+/// Asserts that pods can start on the node, and that no chain has an entry of a missing plugin.
 fn check(node: &Node, at: &str) {
     let mut entries = 0;
     for name in node.names("net") {
@@ -39,7 +39,8 @@ fn check(node: &Node, at: &str) {
     }
 }
 
-/// The initial state of a node: a network of this name and content, after `before`.
+/// The initial state of a node: the network configuration that is written, and the function `before` that prepares the
+/// node.
 struct Start {
     mode: &'static str,
     file: &'static str,
@@ -88,7 +89,7 @@ impl Start {
 
 fn no_change(_: &Node) {}
 
-/// An earlier release with another entry and another token.
+/// Prepares a node on which an earlier release has installed another entry and another token.
 fn older(node: &Node) {
     let image = node.path("image/istio-cni");
     fs::write(&image, OLDER).unwrap();
@@ -99,7 +100,7 @@ fn older(node: &Node) {
     node.rotate("token-2");
 }
 
-/// Another writer has overwritten the chain.
+/// Prepares a node with an installation whose chain another writer has overwritten.
 fn overwritten(node: &Node) {
     assert!(install(&node.chained()).is_empty());
     node.network("10-net.conflist", LIST);

@@ -1,4 +1,4 @@
-//! Full and read-only file systems, other writers, and files that are not regular.
+//! Tests of the installer on full and read-only file systems, with other writers, and with files that are not regular.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use istio_cni::install::files::{Error, Files};
+use istio_cni::install::operation::Operation;
 use istio_cni::install::plan::{self, Plan};
 use istio_cni::install::record;
 use istio_cni::install::settings::{Mode, OWNED};
@@ -18,7 +19,6 @@ use super::reconcile::{Installer, until};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A tmpfs, unmounted when dropped.
 struct SmallFilesystem(PathBuf);
 
 impl SmallFilesystem {
@@ -40,7 +40,7 @@ impl Drop for SmallFilesystem {
     }
 }
 
-/// Applies a plan up to the first failure, and returns it.
+/// Applies the steps of a plan up to the first one that fails, and returns the error.
 fn first_failure(plan: &Plan) -> Error {
     let done: Result<(), Error> = plan.steps.iter().try_for_each(|step| Files::new().apply(&step.operation));
     done.unwrap_err()
@@ -78,7 +78,7 @@ fn the_error_of_a_denied_access_names_the_possible_causes() {
     use std::os::unix::process::CommandExt as _;
     let node = Node::new();
     node.network("10-net.conflist", LIST);
-    // A user who may read everything and write nothing.
+    // The installer runs as a user who has permission to read all files and to write none.
     fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
     let program = {
         fs::copy(program(), node.path("program")).unwrap();
@@ -89,13 +89,14 @@ fn the_error_of_a_denied_access_names_the_possible_causes() {
     let start = Instant::now();
     let output = loop {
         match command.output() {
-            // A child that another test has just forked still has the copy open for writing.
+            // The attempt is repeated while a child that another test has just forked holds the copied program open for
+            // writing.
             Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < DEADLINE => {}
             output => break output.unwrap(),
         }
     };
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("/bin/istio-cni: Permission denied") && text.contains("DAC_OVERRIDE, SELinux"), "{text}");
+    assert!(text.contains("/bin/istio-cni: Permission denied") && text.contains("DAC_OVERRIDE, or SELinux"), "{text}");
     assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));
 }
 
@@ -110,7 +111,7 @@ fn a_plugin_that_a_chain_still_names_stays() {
     let errors: Vec<String> =
         remove(&node.chained(), Scope::ALL, Duration::ZERO).iter().map(ToString::to_string).collect();
     assert!(errors[0].starts_with("cannot write ") && errors[0].contains("10-net.conflist"), "{errors:?}");
-    assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 2, "{errors:?}");
+    assert_eq!(errors.iter().filter(|error| error.contains("still names it")).count(), 3, "{errors:?}");
     assert_eq!(fs::read(node.path("bin/istio-cni")).unwrap(), PLUGIN);
 }
 
@@ -147,7 +148,7 @@ fn another_writers_change_is_not_overwritten() {
     assert!(node.read("net/10-net.conflist").contains("9000"));
 }
 
-/// Applies a plan after the owner of the network has made a change; returns the files and the error.
+/// Makes a plan, changes the network configuration by `take`, and applies the plan; returns the files and the error.
 fn with_concurrent_change(name: &str, content: &str, take: impl FnOnce(&Node)) -> (Vec<String>, String) {
     let node = Node::new();
     node.network(name, content);
@@ -169,7 +170,7 @@ fn a_network_that_its_owner_has_removed_or_renamed_is_not_created_again() {
     });
     assert_eq!(left, ["10-net.conflist.disabled"], "{error}");
 
-    // A converted single plugin is written to another file.
+    // The configuration of a single plugin is converted to a list in another file.
     let (left, error) = with_concurrent_change("10-net.conf", CONF, remove("10-net.conf"));
     assert!(left.is_empty() && error.contains("another program has just removed "), "{left:?} {error}");
     let (left, error) = with_concurrent_change("10-net.conf", CONF, |node| node.network("10-net.conf", "{}"));
@@ -179,13 +180,13 @@ fn a_network_that_its_owner_has_removed_or_renamed_is_not_created_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_is_restored_while_the_run_directory_is_full() {
     let node = Node::new();
-    let _filesystem = SmallFilesystem::mount(node.path("run"), "16k");
+    let _filesystem = SmallFilesystem::mount(node.path("run"), "32k");
     node.network("10-net.conflist", LIST);
     let mut installer = Installer::start(node.chained());
     installer.ready().await;
     let filler = fs::File::create(node.path("run/istio-cni.log")).unwrap();
     std::io::copy(&mut std::io::repeat(b'x'), &mut &filler).unwrap_err();
-    // A longer token needs another page.
+    // A longer token needs a further page of the full file system.
     node.rotate(&"token".repeat(2000));
     installer.waits_for("free space on the node").await;
     let list = node.path("net/10-net.conflist");
@@ -196,7 +197,8 @@ async fn an_entry_is_restored_while_the_run_directory_is_full() {
     installer.stop().await;
 }
 
-/// After a reboot plugin and chain exist, and the run directory is new, here full with other files.
+/// After a reboot plugin and chain exist, and the run directory is a new file system. In this test other files have
+/// filled it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_is_restored_after_a_reboot_while_the_run_directory_is_full() {
     let owned = Mode::Owned { primary: None, file: OWNED.to_owned() };
@@ -266,12 +268,13 @@ fn the_temporary_of_a_running_writer_stays() {
     let (ours, theirs) = (node.path("net/.istio-cni-peer.tmp"), node.path("bin/istio-cni.tmp.17"));
     let writing = fs::File::create(&ours).unwrap();
     writing.lock().unwrap();
-    // Istio's installer locks nothing, and fails if its file is removed.
+    // Istio's installer does not lock its temporary file, and fails if the file disappears. A recently modified file is
+    // therefore not treated as stale.
     fs::write(&theirs, "half of it").unwrap();
     let stale = || Snapshot::take(&node.chained()).stale;
     assert_eq!(stale(), Vec::<PathBuf>::new());
-    // Locked after a snapshot that found it stale.
-    Files::new().apply(&plan::Operation::Remove { path: ours.clone(), expected: None }).unwrap();
+    // A temporary file is not removed if it has been locked since a snapshot found it stale.
+    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None }).unwrap();
     assert!(ours.exists());
     drop(writing);
     let minutes = SystemTime::now() - Duration::from_secs(120);
@@ -279,11 +282,11 @@ fn the_temporary_of_a_running_writer_stays() {
     let mut found = stale();
     found.sort();
     assert_eq!(found, [theirs, ours.clone()]);
-    Files::new().apply(&plan::Operation::Remove { path: ours.clone(), expected: None }).unwrap();
+    Files::new().apply(&Operation::Remove { path: ours.clone(), expected: None }).unwrap();
     assert!(!ours.exists());
 }
 
-/// Two installers in one directory, which both remove stale temporaries repeatedly.
+/// Two writers in one directory that also remove stale temporary files do not remove each other's.
 #[test]
 fn writers_do_not_remove_each_others_temporaries() {
     let node = Node::new();
@@ -292,11 +295,10 @@ fn writers_do_not_remove_each_others_temporaries() {
         std::thread::spawn(move || {
             for number in 0..500 {
                 for path in Snapshot::take(&settings).stale {
-                    Files::new().apply(&plan::Operation::Remove { path, expected: None }).unwrap();
+                    Files::new().apply(&Operation::Remove { path, expected: None }).unwrap();
                 }
                 let content = format!("{number}").into_bytes();
-                let write =
-                    plan::Operation::Write { path: path.clone(), content, mode: 0o600, expected: None, source: None };
+                let write = Operation::Write { path: path.clone(), content, mode: 0o600, expected: None, source: None };
                 Files::new().apply(&write).unwrap();
             }
         })
@@ -320,7 +322,7 @@ fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
     assert!(node.read("run/istio-cni-kubeconfig").contains("token-2"));
 }
 
-/// Opening a pipe waits for its writer.
+/// Opening a named pipe waits for its writer, so the installer must not open one.
 #[test]
 fn files_that_are_not_regular_are_ignored() {
     let node = Node::new();
@@ -345,4 +347,57 @@ fn files_that_are_not_regular_are_ignored() {
     std::thread::spawn(move || sender.send(first_failure(&plan).to_string()));
     let error = done.recv_timeout(DEADLINE).expect("a pipe is not opened");
     assert!(error.contains("another program has just changed "), "{error}");
+}
+
+#[test]
+fn an_installation_continues_without_a_legible_record_and_says_so() {
+    let record = "run/.istio-cni.installed";
+    for (content, said) in [(Some("[{ \"conf\": {"), "is no record of installations: EOF"), (None, "no regular file")] {
+        let node = Node::new();
+        node.network("10-net.conflist", LIST);
+        match content {
+            Some(text) => fs::write(node.path(record), text).unwrap(),
+            None => fs::create_dir(node.path(record)).unwrap(),
+        }
+        let settings = node.chained();
+        let first = plan::install(&settings, &Snapshot::take(&settings));
+        assert!(first.warnings.len() == 1 && first.warnings[0].contains(said), "{:?}", first.warnings);
+        let last = install(&settings);
+        assert!(last.is_empty() && node.read("net/10-net.conflist").contains("istio-cni"), "{last:?}");
+        assert_eq!(last.warnings.is_empty(), content.is_some(), "{:?}", last.warnings);
+        let errors = remove(&settings, Scope::ALL, Duration::ZERO);
+        assert!(errors.is_empty() && !node.read("net/10-net.conflist").contains("istio-cni"), "{errors:?}");
+        assert_eq!(node.path(record).exists(), content.is_none());
+    }
+}
+
+#[test]
+fn a_network_that_cannot_be_read_is_reported_with_the_reason() {
+    let node = Node::new();
+    node.network("10-net.conflist", &" ".repeat((1 << 20) + 1));
+    let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
+    let obstacles: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+    assert!(obstacles[0].ends_with("; 10-net.conflist: more than 1 MiB"), "{obstacles:?}");
+    assert!(plan.warnings[0].contains("10-net.conflist: more than 1 MiB"), "{:?}", plan.warnings);
+    let named = node.settings(Mode::Chained { primary: Some("10-net.conflist".to_owned()) });
+    let plan = plan::install(&named, &Snapshot::take(&named));
+    assert!(plan.obstacles[0].to_string().ends_with(": more than 1 MiB"), "{:?}", plan.obstacles);
+}
+
+#[tokio::test]
+async fn the_liveness_probe_watches_the_installer_from_its_first_access_on() {
+    let node = Node::new();
+    fs::remove_dir_all(node.path("net")).unwrap();
+    // A named pipe in place of the directory simulates a file system that hangs on a sync: opening the pipe blocks
+    // until another process opens it for writing.
+    nix::unistd::mkfifo(&node.path("net"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let installer = Installer::start(node.chained());
+    let end = Instant::now() + 6 * DEADLINE;
+    while installer.liveness.report().is_none() && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let late = installer.liveness.report();
+    drop(fs::File::options().read(true).write(true).open(node.path("net")).unwrap());
+    assert!(late.as_ref().is_some_and(|late| late.starts_with("installer: late")), "{late:?}");
+    installer.stop().await;
 }

@@ -1,5 +1,6 @@
-//! The installation from the first network to the removal, for each kind of network: files, the name that the operator gives, the
-//! resulting file and its content, and the files after the removal.
+//! Tests an installation for each kind of network, from the first network configuration to the removal. Each case gives
+//! the existing files and the file name that the operator sets, and checks the resulting file and the files that remain
+//! after the removal.
 
 use std::fs;
 use std::time::Duration;
@@ -12,23 +13,23 @@ use super::networks::{CALICO, MINIKUBE, MISSPELT, NAMELESS, NOT_JSON, TYPELESS, 
 use super::node::{Node, PLUGIN};
 use super::reconcile::{Installer, until};
 
-/// The owner of the network that the runtime finds.
+/// The owner of the network configuration that the runtime uses.
 #[derive(Clone, Copy)]
 enum Of {
     Calico,
     Minikube,
-    /// The plugin's own: nothing is chained.
+    /// The plugin itself, in a configuration without other plugins.
     Istio,
 }
 
 struct Lifecycle {
-    /// `CNI_CONF_NAME`
+    /// The value of `CNI_CONF_NAME`, if the operator sets it.
     named: Option<&'static str>,
-    /// Files that exist from the start.
+    /// The names and contents of the files that exist from the start.
     given: &'static [(&'static str, &'static str)],
     /// A file that is created while the daemon waits for it.
     later: Option<(&'static str, &'static str)>,
-    /// The file that names the plugin in the end, and the owner of its network.
+    /// The file that finally contains the plugin, and the owner of its network.
     result: &'static str,
     of: Of,
 }
@@ -79,7 +80,7 @@ impl Lifecycle {
         self.assert_clean(&node);
     }
 
-    /// Another writer removes the entry.
+    /// Removes the chain entry, as another writer does.
     fn remove_entry(&self, node: &Node) {
         let result = node.path("net").join(self.result);
         match self.of {
@@ -89,7 +90,8 @@ impl Lifecycle {
         }
     }
 
-    /// Names in the configuration directory: the given ones, with the result instead of the file that it was converted from.
+    /// Returns the expected names in the configuration directory: the given files, with the resulting file in place of
+    /// the one from which it was converted.
     fn names(&self) -> Vec<String> {
         let stem = |name: &str| name.split_once('.').map(|(stem, _)| stem.to_owned());
         let all = self.given.iter().chain(&self.later).map(|(name, _)| *name);

@@ -1,9 +1,9 @@
-//! Network configurations: a list like Calico's, a single plugin like minikube's, and files that no runtime loads.
-//! Also the expected configurations with Istio's entry.
+//! Network configurations for tests: a list like Calico's, a single plugin like minikube's, and files that no runtime
+//! loads. Also the expected configurations with Istio's entry.
 
 use serde_json::{Value, json};
 
-/// A list with unusual number formats and key order.
+/// A configuration list with unusual number formats and key order.
 pub(crate) const CALICO: &str = r#"{
   "name": "pod-network",
   "cniVersion": "0.3.1",
@@ -23,7 +23,7 @@ pub(crate) const CALICO: &str = r#"{
 }
 "#;
 
-/// A single plugin.
+/// The configuration of a single plugin, which is not in a list.
 pub(crate) const MINIKUBE: &str = r#"{
   "cniVersion": "0.3.0",
   "name": "minikube-bridge",
@@ -37,18 +37,18 @@ pub(crate) const MINIKUBE: &str = r#"{
 
 /// Invalid JSON with a valid beginning.
 pub(crate) const NOT_JSON: &str = "\"a text\"\n\nand another one\n";
-/// A single plugin that has no type.
+/// The configuration of a single plugin without a type.
 pub(crate) const TYPELESS: &str = r#"{"cniVersion": "0.3.0", "name": "minikube-bridge", "bridge": "mini0"}"#;
-/// A list that has no name.
+/// A configuration list without a name.
 pub(crate) const NAMELESS: &str = r#"{"cniVersion": "0.3.1", "plugins": [{"type": "calico"}]}"#;
-/// A list with a misspelt key `plugins`.
+/// A configuration list whose key `plugins` is misspelt.
 pub(crate) const MISSPELT: &str = r#"{"cniVersion": "0.3.1", "name": "pod-network", "pugins": [{"type": "calico"}]}"#;
 
 pub(crate) fn value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Istio's element of a chain, for the settings of [`super::node::Node`].
+/// Returns Istio's chain entry, for the settings of [`super::node::Node`].
 pub(crate) fn entry() -> Value {
     json!({
         "name": "istio-cni", "type": "istio-cni", "ipam": {}, "dns": {},
@@ -59,21 +59,21 @@ pub(crate) fn entry() -> Value {
     })
 }
 
-/// The standalone configuration of the plugin.
+/// Returns the configuration list that contains only the plugin.
 pub(crate) fn alone() -> Value {
     let mut alone = entry();
     alone["cniVersion"] = json!("0.3.1");
     alone
 }
 
-/// A list with Istio's element at its end.
+/// Returns a configuration list with Istio's chain entry at its end.
 pub(crate) fn chained(list: &Value) -> Value {
     let mut list = list.clone();
     list["plugins"].as_array_mut().unwrap().push(entry());
     list
 }
 
-/// The list that a single plugin is converted to.
+/// Returns the list to which the installer converts the configuration of a single plugin.
 pub(crate) fn listed(single: &str) -> Value {
     let mut plugin = value(single);
     let version = plugin.as_object_mut().unwrap().remove("cniVersion").unwrap();

@@ -14,7 +14,7 @@ use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Settings, conflist};
 use test_support::program::built;
 
-/// The plugins of the networks in tests, which exist on each node.
+/// The plugins of other projects that the network configurations in tests name. Each test node has them.
 const FOREIGN: [&str; 6] = ["bandwidth", "bridge", "calico", "portmap", "ptp", "tuning"];
 /// The content of the plugin in the image.
 pub(crate) const PLUGIN: &[u8] = &[0x7f; 100_000];
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Writes a configuration that was last changed a minute ago.
+    /// Writes a network configuration with a modification time of a minute ago.
     pub(crate) fn network(&self, name: &str, content: &str) {
         let path = self.path("net").join(name);
         fs::write(&path, content).unwrap();
@@ -100,7 +100,7 @@ impl Node {
         fs::metadata(self.path(relative)).unwrap().permissions().mode() & 0o7777
     }
 
-    /// The sorted names in a directory, without the other plugins and the record.
+    /// Returns the sorted names in a directory, without the plugins in [`FOREIGN`] and the installer's record.
     pub(crate) fn names(&self, dir: &str) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(dir))
             .unwrap()
@@ -112,7 +112,7 @@ impl Node {
     }
 }
 
-/// Plans and applies until a plan has no steps, and returns it with its obstacles.
+/// Makes plans and applies them until a plan has no steps; returns this plan, which may have obstacles.
 pub(crate) fn install(settings: &Settings) -> Plan {
     for _ in 0..5 {
         let plan = plan::install(settings, &Snapshot::take(settings));
@@ -126,7 +126,7 @@ pub(crate) fn install(settings: &Settings) -> Plan {
     panic!("the plan is not empty after five passes: {:?}", plan::install(settings, &Snapshot::take(settings)));
 }
 
-/// Whether a chain in `path` names the plugin; panics if a runtime would not load the file.
+/// Whether the configuration list at `path` has an entry of the plugin; panics if a runtime would not load the file.
 pub(crate) fn has_entry(path: &Path) -> bool {
     let content = fs::read(path).unwrap();
     let listed = path.extension().is_some_and(|extension| extension == "conflist");
@@ -137,7 +137,7 @@ pub(crate) fn has_entry(path: &Path) -> bool {
     }
 }
 
-/// The installer as a program, which tests kill or run as another user.
+/// Returns the path of the test program `installer`, which tests kill or run as another user.
 pub(crate) fn program() -> PathBuf {
     built("installer")
 }

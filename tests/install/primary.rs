@@ -1,4 +1,4 @@
-//! Selection of the network to chain into, the resulting file name, and the obstacles.
+//! Tests which network configuration the plugin is added to, the name of the resulting file, and the obstacles.
 
 use istio_cni::install::settings::Mode;
 use istio_cni::install::{Scope, remove};
@@ -6,9 +6,9 @@ use istio_cni::install::{Scope, remove};
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
 use super::node::{Node, has_entry, install};
 
-/// The expected result.
+/// The expected result of an installation.
 enum Expected {
-    /// The entry is in this file.
+    /// This file has the chain entry.
     In(&'static str),
     /// No file has the entry, for this reason.
     Waiting(&'static str),
@@ -115,8 +115,8 @@ fn a_missing_directory_is_an_obstacle() {
     assert!(matches!(obstacles.as_slice(), [only] if only.to_string().contains("cannot read")), "{obstacles:?}");
 }
 
-/// With a wrong `cniBinDir` the chain is not changed until one of its plugins is in that directory: runtimes may search
-/// several directories.
+/// If none of the chain's plugins is in the plugin directory, `cniBinDir` is probably wrong and the chain is not
+/// changed. One of them is enough, because runtimes may search several directories.
 #[test]
 fn a_chain_is_edited_once_one_of_its_other_plugins_is_in_the_plugin_directory() {
     let node = Node::new();
@@ -128,13 +128,14 @@ fn a_chain_is_edited_once_one_of_its_other_plugins_is_in_the_plugin_directory() 
     let (text, [net, bin]) = (only.to_string(), ["net", "bin"].map(|dir| node.path(dir).display().to_string()));
     assert!(text.contains(&net) && text.contains(&format!("{bin} (calico, portmap, bandwidth)")), "{text}");
     assert_eq!(node.read("net/list.conflist"), CALICO);
-    // Links lead to paths of the node that do not exist in the agent's container.
+    // A link counts as a plugin even if it is broken: its target may be a path of the node that does not exist in the
+    // agent's container.
     std::os::unix::fs::symlink("/nowhere/portmap", &plugins[2]).unwrap();
     assert!(install(&node.chained()).is_empty());
     assert!(has_entry(&node.path("net/list.conflist")));
 }
 
-/// Only the record distinguishes a copy from a network.
+/// A removal without flags recognizes the installer's copy of a network configuration only by the installer's record.
 #[test]
 fn a_removal_without_flags_removes_a_copy_and_keeps_the_network() {
     for mode in [owned(None), alone("istio-cni.conf"), named("undetectable.file")] {

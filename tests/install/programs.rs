@@ -1,4 +1,4 @@
-//! Installed programs and kubeconfig.
+//! Tests of the installed programs and of the kubeconfig.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,8 @@ fn stale_temporaries_are_removed() {
     let node = installed(|node| {
         for name in ["istio-cni.tmp.1", "istio-cni.tmp.3816169537"] {
             fs::write(node.path("bin").join(name), "half").unwrap();
-            // A temporary that was changed a moment ago may be in use.
+            // A temporary file that was changed a moment ago may be in use, so the file gets an older modification
+            // time.
             let file = fs::File::options().write(true).open(node.path("bin").join(name)).unwrap();
             file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).unwrap();
         }
@@ -72,7 +73,7 @@ fn a_kubeconfig_needs_the_api_servers_port() {
     assert_eq!(error, "KUBERNETES_SERVICE_PORT is not set: is this process in a pod?");
 }
 
-/// The `key: value` lines of a node's kubeconfig.
+/// Returns the `key: value` lines of a node's kubeconfig.
 fn kubeconfig(node: &Node) -> BTreeMap<String, String> {
     let text = node.read("run/istio-cni-kubeconfig");
     let pairs = text.lines().filter_map(|line| line.trim_start_matches([' ', '-']).split_once(": "));

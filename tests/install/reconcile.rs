@@ -1,4 +1,4 @@
-//! The installer's control loop while other programs change the node.
+//! Tests of the installer's control loop while other programs change the node.
 
 use std::fs;
 use std::path::Path;
@@ -22,6 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 pub(crate) struct Installer {
     status: watch::Receiver<Status>,
     registry: Registry,
+    pub(crate) liveness: Liveness,
     end: Trigger,
     task: JoinHandle<()>,
 }
@@ -31,7 +32,7 @@ impl Installer {
         Self::with_identity(settings, Identity::Daemon)
     }
 
-    /// Starts an installer whose kubeconfig holds this identity's token.
+    /// Starts an installer that writes the token of this identity to the kubeconfig.
     fn with_identity(settings: Settings, identity: Identity) -> Self {
         let (end, shutdown) = Shutdown::new();
         let (sender, status) = watch::channel(Status::Starting);
@@ -39,8 +40,8 @@ impl Installer {
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
         let resolver = Resolver::start(&settings.kubeconfig.server, shutdown.clone());
         let sources = Sources { resolver, identity };
-        let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness, shutdown));
-        Self { status, registry, end, task }
+        let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness.clone(), shutdown));
+        Self { status, registry, liveness, end, task }
     }
 
     async fn until(&mut self, what: &str, holds: impl Fn(&Status) -> bool) {
@@ -63,7 +64,7 @@ impl Installer {
         self.until(words, says).await;
     }
 
-    /// The number of times that the node has become ready.
+    /// Returns the number of times that the node has become ready.
     pub(crate) fn times_ready(&self) -> usize {
         let metrics = self.metrics();
         let line = metrics.lines().find_map(|line| line.strip_prefix("istio_cni_installs_total{result=\"SUCCESS\"} "));
@@ -105,7 +106,7 @@ async fn missing_files_and_entries_are_restored_at_once() {
         let lost = Instant::now();
         fs::write(&list, LIST).unwrap();
         until("the entry is restored", || is_chained(&list)).await;
-        // By an inotify event: the next resync would be half a minute later.
+        // The restoration follows an inotify event, because the next periodic pass would be half a minute later.
         assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
     }
     fs::remove_file(node.path("bin/istio-cni")).unwrap();
@@ -126,7 +127,8 @@ async fn missing_files_and_entries_are_restored_at_once() {
     assert!(has_entry(&list), "the installation stays after shutdown");
 }
 
-/// Programs that have been compared once are not read in each pass.
+/// After the installer has compared a program once, it does not read the program in each pass. It must nevertheless
+/// detect a later change.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_is_changed_in_place_is_restored() {
     let node = Node::new();
@@ -167,7 +169,7 @@ async fn the_token_of_the_plugins_account_is_awaited_written_and_renewed() {
     tokens.send_replace(Issued::Token(Token::new("plugin-2").unwrap()));
     until("the new token", || node.read("run/istio-cni-kubeconfig").contains("token: plugin-2\n")).await;
     assert!(!installer.status.has_changed().unwrap(), "{:?}", *installer.status.borrow());
-    // The daemon's own token is not used.
+    // The daemon's own token is not written to the plugin's kubeconfig.
     node.rotate("token-2");
     until("the pass", || !node.read("run/istio-cni-kubeconfig").contains("token-")).await;
     installer.stop().await;
@@ -231,7 +233,7 @@ async fn an_incomplete_file_is_awaited() {
     node.network("99-loopback.conf", CONF);
     fs::write(node.path("net/05-cilium.conflist"), &LIST[..40]).unwrap();
     let mut installer = Installer::start(node.chained());
-    let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is incomplete"));
+    let half = |status: &Status| matches!(status, Status::NotReady(missing) if missing[0].contains("05-cilium.conflist is not valid JSON yet"));
     installer.until("half-written", half).await;
     fs::write(node.path("net/05-cilium.conflist"), LIST).unwrap();
     installer.ready().await;
@@ -240,7 +242,7 @@ async fn an_incomplete_file_is_awaited() {
     installer.stop().await;
 }
 
-/// Replaces the list whenever it contains the entry. Returns the number of replacements.
+/// Replaces the configuration list whenever it contains the plugin's entry. Returns the number of replacements.
 fn replace_repeatedly(list: &Path, times: usize, stop: &AtomicBool) -> usize {
     let mut replaced = 0;
     while replaced < times && !stop.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! Removals of a file that its owner writes at the same time, and removals from some of the directories.
+//! Tests of the removal of a file that its owner writes at the same time, and of removals from only some of the
+//! directories.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,11 @@ use istio_cni::install::{Scope, remove};
 
 use super::node::{CONF, LIST, Node, install};
 
-/// Two further versions of the owner's file.
+/// Two versions that the owner of a network configuration writes during the removal of the file.
 const VERSIONS: [&str; 2] = ["{\"owner\": 2}", "{\"owner\": 3}"];
 
-/// Converts a single plugin's file to a list while the owner writes the file at each of these steps of its removal.
+/// Converts the configuration of a single plugin to a list in another file. The last step removes the original file.
+/// During this step its owner calls `write` at the points that `owner_writes_at` names.
 fn convert(owner_writes_at: &[&str], write: impl Fn(&Node, &str) + Sync) -> (Node, Result<(), Error>) {
     let node = Node::new();
     node.network("10-net.conf", CONF);
@@ -34,7 +36,7 @@ fn convert(owner_writes_at: &[&str], write: impl Fn(&Node, &str) + Sync) -> (Nod
     (node, done)
 }
 
-/// Replaces the file atomically.
+/// Replaces the owner's file atomically.
 fn replace(node: &Node, version: &str) {
     fs::write(node.path("net/next"), version).unwrap();
     fs::rename(node.path("net/next"), node.path("net/10-net.conf")).unwrap();
@@ -75,7 +77,8 @@ fn a_file_that_the_owner_removes_is_no_error() {
     assert_eq!(node.names("net"), ["10-net.conflist"]);
 }
 
-/// The files in the plugin directory after a removal from it alone, which follows a change of the configuration directory.
+/// Installs, changes the node, and removes the installation from the plugin directory only. Returns the files left in
+/// that directory.
 #[track_caller]
 fn left_after(change: impl FnOnce(&Node)) -> Vec<String> {
     let node = Node::new();
@@ -100,7 +103,7 @@ fn the_plugin_stays_unless_a_snapshot_proves_that_no_runtime_needs_it() {
     assert_eq!(left_after(|node| node.network("10-net.conflist", &elsewhere)), [""; 0]);
 }
 
-/// The files in each directory after a removal of this scope.
+/// Installs and removes the installation from the directories in `scope`. Returns the files left in each directory.
 fn left(list: &str, scope: Scope) -> [Vec<String>; 3] {
     let node = Node::new();
     node.network("10-net.conflist", list);
@@ -117,15 +120,16 @@ fn left(list: &str, scope: Scope) -> [Vec<String>; 3] {
 fn only_directories_of_the_scope_are_changed() {
     let none = Scope { conf: false, bin: false, run: false };
     let (copy, network, stale) = (OWNED, "10-net.conflist", ".istio-cni-stale.tmp");
-    let (plugin, kubeconfig) = ("istio-cni", "istio-cni-kubeconfig");
+    let (plugin, kubeconfig, record) = ("istio-cni", "istio-cni-kubeconfig", ".istio-cni.installed");
     let elsewhere = LIST.replace("]", ", {\"type\": \"elsewhere\"}]");
     for (scope, list, expected) in [
         (Scope::ALL, LIST, [&[network][..], &[], &[]]),
         (Scope { conf: true, ..none }, LIST, [&[network], &[stale, plugin], &[kubeconfig]]),
         (Scope { conf: true, bin: true, ..none }, LIST, [&[network], &[], &[kubeconfig]]),
-        // A runtime that searches only this directory would find all plugins of the chain but this one.
-        (Scope { bin: true, ..none }, LIST, [&[stale, copy, network], &[plugin], &[kubeconfig]]),
-        (Scope { bin: true, ..none }, &elsewhere, [&[stale, copy, network], &[], &[kubeconfig]]),
+        // The plugin is kept while a chain names it and all other plugins of the chain are in this directory, because
+        // the runtime may search only this one.
+        (Scope { bin: true, ..none }, LIST, [&[stale, copy, network], &[plugin], &[record, kubeconfig]]),
+        (Scope { bin: true, ..none }, &elsewhere, [&[stale, copy, network], &[], &[record, kubeconfig]]),
     ] {
         assert_eq!(left(list, scope), expected.map(<[&str]>::to_vec), "{scope:?} {list}");
     }

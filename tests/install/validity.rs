@@ -1,4 +1,4 @@
-//! Changes of a complete installation: the next plan, readiness, and the state after a removal.
+//! Tests of changes to a complete installation: the next plan, readiness, and the state after a removal.
 
 use std::fs;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn standalone() -> Mode {
     Mode::Standalone { file: "istio-cni.conf".to_owned() }
 }
 
-/// The steps and the obstacles after a change of an installed node.
+/// Installs on a node, changes the node, and returns steps and obstacles of the next plan.
 fn after(mode: Mode, change: impl FnOnce(&Node)) -> (Vec<(Reason, String)>, Vec<String>) {
     let node = Node::new();
     node.network(FILE, CALICO);
@@ -48,18 +48,18 @@ fn after(mode: Mode, change: impl FnOnce(&Node)) -> (Vec<(Reason, String)>, Vec<
     (steps, plan.obstacles.iter().map(ToString::to_string).collect())
 }
 
-/// Asserts that the plan is empty.
+/// Asserts that the plan after this change is empty.
 fn is_valid(mode: Mode, change: impl FnOnce(&Node)) {
     assert_eq!(after(mode, change), (Vec::new(), Vec::new()));
 }
 
-/// Asserts these steps and no obstacle.
+/// Asserts that the plan after this change has these steps and no obstacle.
 fn is_repaired(mode: Mode, change: impl FnOnce(&Node), steps: &[(Reason, &str)]) {
     let steps: Vec<(Reason, String)> = steps.iter().map(|(reason, name)| (*reason, (*name).to_owned())).collect();
     assert_eq!(after(mode, change), (steps, Vec::new()));
 }
 
-/// Asserts one obstacle and no step.
+/// Asserts that the plan after this change has one obstacle, for this reason, and no step.
 fn has_obstacle(mode: Mode, change: impl FnOnce(&Node), reason: &str) {
     let (steps, obstacles) = after(mode, change);
     assert!(steps.is_empty(), "{steps:?}");
@@ -158,7 +158,7 @@ fn an_unchanged_standalone_configuration_is_valid() {
     is_valid(standalone(), unchanged);
 }
 
-/// The modes, and the file that each of them writes.
+/// Returns the installation modes with the file that each of them writes.
 fn modes() -> [(Mode, &'static str); 3] {
     [(any(), FILE), (owned("02-istio-cni.conflist"), "02-istio-cni.conflist"), (standalone(), "istio-cni.conf")]
 }
@@ -168,7 +168,7 @@ async fn an_invalid_node_is_not_ready_and_becomes_ready_when_it_is_valid() {
     for (mode, file) in modes() {
         let node = Node::new();
         node.network(FILE, NOT_JSON);
-        // The standalone mode has no network to wait for, so the token is missing, too.
+        // The token is removed, too, because the standalone mode is ready without a network configuration.
         let token = fs::read(node.path("account/token")).unwrap();
         fs::remove_file(node.path("account/token")).unwrap();
         let mut installer = Installer::start(node.settings(mode));

@@ -1,4 +1,4 @@
-//! The agent as its manifest starts it: arguments, environment, mounts.
+//! The agent's container in a manifest: arguments, environment, capabilities, mounts.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use crate::objects::{only, strings};
 
-/// What a pod has, wherever its value comes from.
+/// The placeholder for a variable whose value comes from a field of the pod.
 const OF_THE_POD: &str = "(of the pod)";
 
-/// The agent's container, and its pod.
+/// The agent's pod and its container.
 pub(crate) struct Agent<'a> {
     objects: &'a [Value],
     /// The pod's specification.
     pub(crate) pod: &'a Value,
     /// The pod's annotations.
     pub(crate) annotations: &'a Value,
-    /// Its only container.
+    /// The only container of the pod.
     pub(crate) container: &'a Value,
 }
 
@@ -28,12 +28,12 @@ impl<'a> Agent<'a> {
         Self { objects, pod, annotations: &template["metadata"]["annotations"], container: &pod["containers"][0] }
     }
 
-    /// Program and arguments.
+    /// Returns the container's command line: program and arguments.
     pub(crate) fn line(&self) -> Vec<String> {
         [strings(&self.container["command"]), strings(&self.container["args"])].concat()
     }
 
-    /// Variables: the container's own go before those of the ConfigMap.
+    /// Returns all environment variables. Those of the container override those of the ConfigMap.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let map = only(self.objects, "ConfigMap");
         assert_eq!(self.container["envFrom"][0]["configMapRef"]["name"], map["metadata"]["name"]);
@@ -46,14 +46,14 @@ impl<'a> Agent<'a> {
         of_map.chain(own).collect()
     }
 
-    /// Capabilities beyond none.
+    /// Returns the capabilities that the container adds; asserts that all others are dropped.
     pub(crate) fn capabilities(&self) -> Vec<String> {
         let capabilities = &self.container["securityContext"]["capabilities"];
         assert_eq!(strings(&capabilities["drop"]), ["ALL"]);
         strings(&capabilities["add"])
     }
 
-    /// Each mount as `node's path -> its own path`, with ` (ro)` behind it where it cannot be written to.
+    /// Returns each mount as `NODE PATH -> CONTAINER PATH`, followed by ` (ro)` if it is read-only.
     pub(crate) fn mounts(&self) -> Vec<String> {
         let volumes = self.pod["volumes"].as_array().unwrap();
         let of = |mount: &Value| {

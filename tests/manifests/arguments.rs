@@ -1,4 +1,4 @@
-//! Every argument and variable of the manifests, given to the programs' own parsers.
+//! Checks every argument and variable of the agent's manifests with the program's own parser.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::chart::PLATFORMS;
 use crate::helm::AGENT;
 use crate::objects::parse;
 
-/// Without these the program does not start, or warns.
+/// Flags for the node and the pod, without which the program fails or warns.
 const POD: [&str; 3] = ["--node-name=n1", "--pod-namespace=kube-system", "--plugin-service-account=istio-cni-plugin"];
 
 /// The command line of `install-cni`.
@@ -31,6 +31,7 @@ pub(crate) fn of_the_manifests() {
 pub(crate) fn of_the_chart() {
     let full: &[&str] = &[
         "taint.enabled=true",
+        "statusPage.enabled=true",
         "global.logAsJson=true",
         r#"global.logging.level="default:info,cni-plugin:debug""#,
         r#"cniConfFileName="10-calico.conflist""#,
@@ -40,20 +41,22 @@ pub(crate) fn of_the_chart() {
     ];
     let settings = understood(&Agent::of(&AGENT.render(full)));
     assert_eq!(settings.startup_taint.as_deref(), Some("cni.istio.io/not-ready"));
+    assert!(settings.status_page);
     understood(&Agent::of(&AGENT.render(&["repair.enabled=false"])));
     for platform in PLATFORMS {
         understood(&Agent::of(&AGENT.render(&[&format!("global.platform={:?}", platform.name)])));
     }
 }
 
-/// Each mode by the value that the chart has for it, and by Istio's switches, which the program knows as variables.
+/// The chart's variables result in the expected repair mode: the value of `repair.mode`, and for each combination of
+/// Istio's switches the mode that the program derives from the equivalent flags.
 pub(crate) fn modes_are_the_programs() {
     for mode in ["evict", "delete", "label", "repair", "repair-or-evict", "observe"] {
         assert_eq!(mode_of(&[&format!("repair.mode={mode:?}")]), mode);
     }
     let switches = ["repairPods", "deletePods", "labelPods"];
     let flags = ["--repair-repair-pods", "--repair-delete-pods", "--repair-label-pods"];
-    // Each of the three not given, off or on.
+    // Each of the three switches is unset, false or true.
     for combination in 0..27 {
         let given = |digit: usize| {
             [None, Some(false), Some(true)][combination / 3_usize.pow(u32::try_from(digit).unwrap()) % 3]
@@ -63,10 +66,11 @@ pub(crate) fn modes_are_the_programs() {
             both.filter_map(|(digit, name)| Some(format!("{prefix}{name}={}", given(digit)?))).collect()
         };
         let values = of(switches, "repair.");
-        // Istio's program repairs in place only where it is asked to; its chart asks for it, unless it is told not to.
+        // In-place repair is off by default in Istio's program, and on by default in Istio's chart.
         let on = !values.is_empty() && given(0).is_none();
-        let asked = if on { vec![format!("{}=true", flags[0])] } else { vec![] };
-        let expected = settings(&[POD.map(str::to_owned).to_vec(), of(flags, ""), asked].concat()).repair.mode.as_str();
+        let default = if on { vec![format!("{}=true", flags[0])] } else { vec![] };
+        let expected =
+            settings(&[POD.map(str::to_owned).to_vec(), of(flags, ""), default].concat()).repair.mode.as_str();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         assert_eq!(mode_of(&values), expected, "{values:?}");
     }
@@ -77,7 +81,7 @@ fn mode_of(values: &[&str]) -> &'static str {
     settings(&as_flags(&Agent::of(&objects).environment())).repair.mode.as_str()
 }
 
-/// What the program makes of these flags, which must all have an effect.
+/// Parses flags as the program does; fails on warnings about flags without effect.
 fn settings(flags: &[String]) -> Settings {
     let given = ["install-cni", "--kubernetes-service-host=10.0.0.1", "--kubernetes-service-port=443"];
     let line = given.into_iter().chain(flags.iter().map(String::as_str));
@@ -87,7 +91,7 @@ fn settings(flags: &[String]) -> Settings {
     settings
 }
 
-/// Arguments and variables are understood, and the ports are those that the program listens on.
+/// Parses the agent's arguments and variables and checks its ports against the settings.
 fn understood(agent: &Agent<'_>) -> Settings {
     let line = agent.line();
     assert_eq!(line[0], "install-cni");
@@ -99,7 +103,7 @@ fn understood(agent: &Agent<'_>) -> Settings {
     settings
 }
 
-/// Variables as the flags that they stand for; the process's own environment, which tests share, stays as it is.
+/// Converts variables to the equivalent flags, since the process's environment is shared by all tests.
 fn as_flags(environment: &BTreeMap<String, String>) -> Vec<String> {
     let command = InstallCni::command();
     let flag = |name: &str| {
@@ -107,7 +111,7 @@ fn as_flags(environment: &BTreeMap<String, String>) -> Vec<String> {
         argument.get_long()
     };
     let of = |(name, value): (&String, &String)| {
-        let flag = flag(name).unwrap_or_else(|| panic!("variable {name} is none that the program reads"));
+        let flag = flag(name).unwrap_or_else(|| panic!("the program does not read the variable {name}"));
         format!("--{flag}={value}")
     };
     environment.iter().map(of).collect()

@@ -1,4 +1,4 @@
-//! The node agent's chart against its own values and the platforms that it knows.
+//! Tests of the agent's chart: platforms, profiles, invalid values, admission and network policies.
 
 use serde_json::{Value, json};
 
@@ -7,9 +7,9 @@ use crate::helm::{AGENT, INJECTOR, NAMESPACE};
 use crate::objects::{is_known, of_kind, only, parse, strings};
 use crate::values;
 
-/// What a platform changes.
+/// A platform and the node's directories that the chart uses on it.
 pub(crate) struct Platform {
-    /// As `global.platform` has it.
+    /// The value of `global.platform`.
     pub(crate) name: &'static str,
     bin: &'static str,
     conf: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Platform {
 
 const PLAIN: Platform = Platform { name: "", bin: "/opt/cni/bin", conf: "/etc/cni/net.d", netns: "/var/run/netns" };
 
-/// All that the chart knows.
+/// All platforms that the chart supports.
 pub(crate) const PLATFORMS: [Platform; 6] = [
     Platform { name: "gke", bin: "/home/kubernetes/bin", ..PLAIN },
     Platform { name: "openshift", bin: "/var/lib/cni/bin", conf: "/etc/cni/multus/net.d", ..PLAIN },
@@ -46,7 +46,7 @@ pub(crate) fn platforms_have_their_directories() {
         assert!(mounts.contains(&format!("{netns} -> /host/var/run/netns (ro)")), "{name}: {mounts:?}");
         assert_eq!(of_kind(&objects, "ResourceQuota").len(), usize::from(name == "gke"), "{name}");
     }
-    // Only a cluster itself says that it is GKE's: `helm template` keeps no more of a version than its number.
+    // The chart detects GKE only by the suffix of the cluster's version, which `helm template` removes.
     let unnamed = Agent::of(&AGENT.render(&[r#"cniBinDir="""#])).mounts();
     assert!(unnamed.contains(&"/opt/cni/bin -> /host/opt/cni/bin".to_owned()), "{unnamed:?}");
 }
@@ -58,7 +58,7 @@ pub(crate) fn openshift_gets_its_own_kinds() {
         (&attachment["metadata"]["name"], &attachment["metadata"]["namespace"]),
         (&json!("istio-cni"), &json!("default"))
     );
-    assert_eq!(attachment.get("spec"), None, "Multus then looks for the network of this name in its directory");
+    assert_eq!(attachment.get("spec"), None, "without a spec, Multus uses the network of this name in its directory");
     let agent = Agent::of(&objects);
     let constraints = only(&objects, "SecurityContextConstraints");
     assert_eq!(strings(&constraints["allowedCapabilities"]), agent.capabilities());
@@ -84,8 +84,9 @@ pub(crate) fn values_outrank_platforms() {
     }
 }
 
-/// The API server refuses a DaemonSet that may be both short of a pod and have one too many.
-pub(crate) fn upgrades_overlap_unless_told_otherwise() {
+/// By default an upgrade starts the new agent before it ends the old one (maxSurge). A value for maxUnavailable
+/// replaces maxSurge, because the API server refuses a DaemonSet in which both are above zero.
+pub(crate) fn upgrades_overlap_by_default() {
     for (given, expected) in [
         ("revision=\"x\"", json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } })),
         (
@@ -99,7 +100,7 @@ pub(crate) fn upgrades_overlap_unless_told_otherwise() {
     }
 }
 
-pub(crate) fn what_cannot_be_is_refused() {
+pub(crate) fn invalid_values_are_refused() {
     for (value, reason) in [
         (r#"global.platform="bare""#, r#"platform is "bare"; known are gke"#),
         (r#"platform="bare""#, r#"platform is "bare"; known are gke"#),
@@ -130,8 +131,8 @@ pub(crate) fn what_cannot_be_is_refused() {
     }
 }
 
-/// A file of values for a whole mesh: those of other charts are theirs.
-pub(crate) fn values_of_other_charts_are_passed_over() {
+/// The values of Istio's other charts, as in one values file for a whole mesh, are ignored.
+pub(crate) fn values_of_other_charts_are_ignored() {
     let others = [
         r#"pilot={"cni": {"enabled": true}}"#,
         r#"meshConfig={"accessLogFile": "/dev/stdout"}"#,
@@ -145,7 +146,7 @@ pub(crate) fn values_of_other_charts_are_passed_over() {
     assert_eq!(AGENT.text(&others), AGENT.text(&[]));
 }
 
-/// The platform's and the profile's values lie under those that are given, and the platform's over the profile's.
+/// Given values override those of the platform, which override those of the profile.
 pub(crate) fn given_values_outrank_profiles() {
     let requests = |values: &[&str]| {
         let objects = AGENT.render(values);
@@ -158,7 +159,7 @@ pub(crate) fn given_values_outrank_profiles() {
     assert_eq!(Agent::of(&objects).container["image"], "localhost/install-cni:0.1.0-distroless");
 }
 
-/// Variables under `env` outrank the chart's own, and numbers are written as they were given.
+/// Variables in the value `env` override those that the chart sets; numbers in them are not reformatted.
 pub(crate) fn variables_outrank_values() {
     let objects = AGENT.render(&[r#"env.EXCLUDE_NAMESPACES="a,b""#, "env.HEALTH_PORT=1000000", "env.X=null"]);
     let environment = Agent::of(&objects).environment();
@@ -166,7 +167,7 @@ pub(crate) fn variables_outrank_values() {
     assert!(!environment.contains_key("X"), "{environment:?}");
 }
 
-pub(crate) fn scopes_part_the_objects() {
+pub(crate) fn resource_scopes_divide_the_objects() {
     let kinds = |scope: &str| {
         let scope = format!("global.resourceScope={scope:?}");
         let objects = AGENT.render(&[&scope, r#"global.platform="openshift""#, "resourceQuotas.enabled=true"]);
@@ -189,7 +190,8 @@ pub(crate) fn scopes_part_the_objects() {
     assert!(namespace.contains(&"DaemonSet".to_owned()), "{namespace:?}");
 }
 
-/// API servers have these policies from 1.30 on, and bind tokens to nodes from 1.31 on.
+/// The chart renders the ValidatingAdmissionPolicies only for Kubernetes 1.30 and later, which has them. Tokens can be
+/// bound to nodes since 1.31, so the policy for 1.30 also allows tokens that are not bound.
 pub(crate) fn policies_fit_the_api_server() {
     let kinds = |version: &str| {
         let objects = parse(&AGENT.try_text_with(NAMESPACE, ["--kube-version", version]).unwrap());
@@ -217,7 +219,7 @@ pub(crate) fn every_value_has_an_effect() {
     values::have_effects(AGENT, "/defaults", &[&on, &["resources=null"], &[policy], &monitoring], other);
 }
 
-/// An arbitrary value would be refused, or switch on what is off.
+/// Returns the value to test a key with, if an arbitrary value would be invalid or without effect.
 fn other(path: &str) -> Option<Value> {
     match path {
         "global.platform" => Some(json!("k3s")),
@@ -227,8 +229,9 @@ fn other(path: &str) -> Option<Value> {
     }
 }
 
-/// As with Istio's chart anybody may scrape unless the values name who may; probes come from kubelets, which have no names.
-pub(crate) fn the_network_policy_names_who_may_scrape() {
+/// As in Istio's chart, all clients may scrape unless values restrict them. Probes are always allowed, because
+/// kubelets match no selector.
+pub(crate) fn the_network_policy_limits_scrapers() {
     let ingress = |values: &[&str]| {
         let objects = AGENT.render(&[&["global.networkPolicy.enabled=true"], values].concat());
         objects.iter().for_each(is_known);
@@ -241,8 +244,8 @@ pub(crate) fn the_network_policy_names_who_may_scrape() {
     assert_eq!(ingress(&[&format!("global.networkPolicy.scrapers={scrapers}")]), named);
 }
 
-/// The addresses of API servers are the cluster's: a policy in a manifest that all apply could not name them.
-pub(crate) fn only_values_make_a_network_policy() {
+/// NetworkPolicies need the addresses of the cluster's API servers, so the manifests contain none.
+pub(crate) fn network_policies_are_off_by_default() {
     for chart in [AGENT, INJECTOR] {
         assert_eq!(of_kind(&chart.render(&[]), "NetworkPolicy").len(), 0, "{}", chart.name);
         assert!(!chart.manifest().contains("NetworkPolicy"), "{}", chart.name);

@@ -1,4 +1,4 @@
-//! The real helm, and what it makes of the charts.
+//! Renders the charts by helm.
 
 use std::fs;
 use std::process::Command;
@@ -8,36 +8,36 @@ use serde_json::Value;
 use crate::objects;
 use crate::tool::HELM;
 
-/// A chart of `install/helm`, and the plain manifest that it renders by default.
+/// A chart of `install/helm` and the manifest that is rendered from its default values.
 #[derive(Clone, Copy)]
 pub(crate) struct Chart {
-    /// Of the chart, its release and the manifest.
+    /// The name of the chart, its release and the manifest.
     pub(crate) name: &'static str,
 }
 
-/// The node agent's.
+/// The chart of the node agent.
 pub(crate) const AGENT: Chart = Chart { name: "istio-cni" };
-/// The webhook's.
+/// The chart of the webhook.
 pub(crate) const INJECTOR: Chart = Chart { name: "sidecar-injector" };
 
-/// The one that the manifests are rendered for: it is in each cluster.
+/// The namespace of the manifests, which exists in each cluster.
 pub(crate) const NAMESPACE: &str = "kube-system";
-/// A build of helm by `go install` takes clusters for very old ones.
+/// The Kubernetes version that is passed to helm: a helm from `go install` assumes a very old one.
 const KUBERNETES: &str = "1.33.0";
 
 impl Chart {
-    /// Where it is.
+    /// The chart's directory.
     pub(crate) fn directory(self) -> String {
         format!("install/helm/{}", self.name)
     }
 
-    /// What is applied to a cluster as it is.
+    /// The text of the manifest.
     pub(crate) fn manifest(self) -> String {
         fs::read_to_string(format!("manifests/{}.yaml", self.name)).unwrap()
     }
 
-    /// The text that helm renders with these values (`repair.mode="evict"`, the right side JSON), or what it says against
-    /// them.
+    /// Renders the chart with values such as `repair.mode="evict"`, whose right sides are JSON; on failure returns
+    /// helm's error.
     pub(crate) fn try_text(self, values: &[&str]) -> Result<String, String> {
         self.try_text_in(NAMESPACE, values)
     }
@@ -46,7 +46,7 @@ impl Chart {
         self.try_text_with(namespace, values.iter().flat_map(|value| ["--set-json", value]))
     }
 
-    /// The same with flags of `helm template`.
+    /// Renders the chart for a namespace with flags of `helm template`; on failure returns helm's error.
     pub(crate) fn try_text_with<'a>(
         self,
         namespace: &str,
@@ -60,18 +60,18 @@ impl Chart {
         if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
     }
 
-    /// The same, where the values are right.
+    /// Renders the chart with valid values.
     pub(crate) fn text(self, values: &[&str]) -> String {
-        self.try_text(values).unwrap_or_else(|error| panic!("helm renders nothing with {values:?}: {error}"))
+        self.try_text(values).unwrap_or_else(|error| panic!("helm refuses {values:?}: {error}"))
     }
 
-    /// What it renders for another namespace.
+    /// Renders the chart for another namespace, as objects.
     pub(crate) fn render_in(self, namespace: &str) -> Vec<Value> {
         let text = self.try_text_in(namespace, &[]);
-        objects::parse(&text.unwrap_or_else(|error| panic!("helm renders nothing for {namespace}: {error}")))
+        objects::parse(&text.unwrap_or_else(|error| panic!("helm cannot render the chart for {namespace}: {error}")))
     }
 
-    /// The same as objects.
+    /// Renders the chart with valid values, as objects.
     pub(crate) fn render(self, values: &[&str]) -> Vec<Value> {
         objects::parse(&self.text(values))
     }

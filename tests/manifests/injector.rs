@@ -1,4 +1,4 @@
-//! The webhook as its manifest starts it, and what of its chart is tested.
+//! The webhook's container in a manifest, and tests of its chart.
 
 pub(crate) mod arguments;
 pub(crate) mod life;
@@ -11,13 +11,13 @@ use crate::helm::INJECTOR;
 use crate::objects::{is_known, only, strings};
 use crate::values;
 
-/// With Dapr's sidecars, too.
+/// Values that enable Dapr's injection.
 const DAPR: [&str; 3] = ["dapr.enabled=true", r#"dapr.image="daprd:1""#, r#"dapr.namespace="dapr-system""#];
 
-/// Its watchdog, beside those.
+/// The value that enables Dapr's watchdog.
 const WATCHDOG: &str = r#"dapr.watchdog.interval="2m""#;
 
-/// The webhook's container, and its pod.
+/// The webhook's Deployment, pod template and container.
 pub(crate) struct Injector {
     /// The Deployment's specification.
     deployment: Value,
@@ -36,12 +36,12 @@ impl Injector {
         Self { container: containers[0].clone(), deployment, template }
     }
 
-    /// Program and arguments.
+    /// Returns the container's command line: program and arguments.
     pub(crate) fn line(&self) -> Vec<String> {
         [strings(&self.container["command"]), strings(&self.container["args"])].concat()
     }
 
-    /// What the argument of this name says.
+    /// The value of an argument.
     fn argument(&self, name: &str) -> Option<String> {
         self.line().iter().find_map(|argument| argument.strip_prefix(&format!("--{name}=")).map(str::to_owned))
     }
@@ -64,7 +64,7 @@ pub(crate) fn every_value_has_an_effect() {
     });
 }
 
-pub(crate) fn what_cannot_be_is_refused() {
+pub(crate) fn invalid_values_are_refused() {
     for (value, reason) in [
         (r#"revisionTags=["default"]"#, r#"revisionTags has "default", which is the revision itself"#),
         (r#"global.platform="k3s""#, r#"global.platform is "k3s"; only openshift"#),
@@ -77,8 +77,8 @@ pub(crate) fn what_cannot_be_is_refused() {
     }
 }
 
-/// A rule without `from` would let anybody in.
-pub(crate) fn the_network_policy_names_who_may_connect() {
+/// Each ingress rule of the NetworkPolicy has a `from`. A rule without it would allow all clients.
+pub(crate) fn the_network_policy_limits_clients() {
     let api = r#"global.networkPolicy.apiServers=["10.0.0.1/32", "fd00::1/128"]"#;
     let ingress = |values: &[&str]| {
         let objects = INJECTOR.render(&[&["global.networkPolicy.enabled=true", api], values].concat());

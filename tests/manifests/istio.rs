@@ -1,7 +1,8 @@
-//! The node agent's chart against what Istio's own chart makes of the same values (`chart.json` of the corpus).
+//! Compares the agent's chart with the recorded output of Istio's chart for the same values (`chart.json` of the
+//! corpus).
 //!
 //! Both outputs are flattened into paths with values. Each path at which they differ must be covered by an entry of
-//! [`differences::DIFFERENCES`], each case that only this chart refuses by one of [`differences::REFUSALS`].
+//! [`differences::DIFFERENCES`], each case that only this chart refuses by an entry of [`differences::REFUSALS`].
 
 mod differences;
 mod shape;
@@ -17,16 +18,17 @@ use self::shape::Shape;
 use crate::helm::AGENT;
 use crate::objects::parse;
 
-/// Where the corpus's objects are.
+/// The namespace of the recorded objects.
 const NAMESPACE: &str = "istio-system";
 
-/// `chart.json`: what Istio's chart makes of sets of values, and its keys with their defaults.
+/// The content of `chart.json`: the output of Istio's chart for sets of values (the cases), and the keys of its values
+/// with their defaults.
 pub(crate) struct Corpus {
     cases: BTreeMap<String, Value>,
     values: BTreeMap<String, Value>,
 }
 
-/// The file, or none where there is no corpus.
+/// Reads the corpus, if it exists.
 pub(crate) fn corpus() -> Option<&'static Corpus> {
     let text = fs::read_to_string(tier::corpus_directory().join("chart.json")).ok()?;
     let mut file: Value = serde_json::from_str(&text).unwrap();
@@ -40,20 +42,21 @@ impl Corpus {
         self.cases.keys().map(String::as_str)
     }
 
-    /// This chart makes of a case's values what Istio's does, but for what is listed.
+    /// Fails unless this chart's output for a case is that of Istio's chart, except for listed differences.
     pub(crate) fn check(&self, name: &str) {
         self.differences_of(name);
     }
 
-    /// Each entry of the lists is needed by some case.
+    /// Fails for each listed difference that occurs in no case.
     pub(crate) fn every_difference_is_needed(&self) {
         let used: BTreeSet<&str> = self.cases.keys().flat_map(|name| self.differences_of(name)).collect();
         let listed = DIFFERENCES.iter().map(|difference| difference.reason).chain(REFUSALS.iter().map(|r| r.reason));
-        let idle: Vec<&str> = listed.filter(|reason| !used.contains(reason)).collect();
-        assert!(idle.is_empty(), "no case differs in this way: {idle:#?}");
+        let unused: Vec<&str> = listed.filter(|reason| !used.contains(reason)).collect();
+        assert!(unused.is_empty(), "no case needs these differences: {unused:#?}");
     }
 
-    /// Istio's defaults, written out as in a copy of its values file, are understood, and mean the same.
+    /// The chart accepts all default values of Istio's chart, as in a copied values file, and its output then differs
+    /// from that of Istio's chart only by listed differences.
     pub(crate) fn every_key_is_known(&self) {
         let given: Vec<String> = self.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let flags = given.iter().flat_map(|value| ["--set-json", value]);
@@ -61,11 +64,15 @@ impl Corpus {
         let ours = Shape::of_objects(&parse(&text));
         let istios = Shape::of_corpus(&self.cases["default"]["makes"]);
         compare("Istio's defaults", &istios, &ours);
-        assert_eq!(ours.get("environment/REPAIR_MODE"), Some(&Value::from("repair")), "Istio's switches are given");
+        assert_eq!(
+            ours.get("environment/REPAIR_MODE"),
+            Some(&Value::from("repair")),
+            "the mode that Istio's switches select"
+        );
         assert_eq!(ours.get("daemonset/container/image"), istios.get("daemonset/container/image"));
     }
 
-    /// The reasons why this case differs.
+    /// Compares the outputs for a case and returns the reasons of all differences; fails if a difference is not listed.
     fn differences_of(&self, name: &str) -> BTreeSet<&'static str> {
         let case = &self.cases[name];
         let set = case["set"].as_str().unwrap();
@@ -91,7 +98,7 @@ impl Corpus {
     }
 }
 
-/// Fails with each path at which the two differ without a listed reason.
+/// Returns the reasons of all differences; fails with the differences that are not listed.
 fn compare(name: &str, istios: &Shape, ours: &Shape) -> BTreeSet<&'static str> {
     let (mut used, mut unlisted) = (BTreeSet::new(), Vec::new());
     for path in istios.paths().chain(ours.paths()).collect::<BTreeSet<_>>() {

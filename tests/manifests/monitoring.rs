@@ -1,5 +1,5 @@
-//! Dashboards and alerts: they name only metrics and labels that the programs have, Grafana can load them, promtool accepts
-//! them, and each alert is tested and described.
+//! Tests of dashboards and alerts: they use only metrics and labels that the programs export, Grafana and promtool
+//! accept them, and each alert has a test and a description.
 
 mod charts;
 mod dashboards;
@@ -14,7 +14,7 @@ use libtest_mimic::Trial;
 
 use crate::tool::{HELM, PROMTOOL};
 
-/// Dashboards and rules; links to the files of the charts.
+/// The directory of dashboards and rules, which are symbolic links to the charts' files.
 const DIRECTORY: &str = "manifests/monitoring";
 
 /// The trials of this module.
@@ -42,7 +42,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     always.chain(by_tools).collect()
 }
 
-/// The files whose names end so, with their texts, in the order of their names.
+/// The files with this suffix and their texts, ordered by name.
 fn files(end: &str) -> Vec<(PathBuf, String)> {
     let entries = fs::read_dir(Path::new(DIRECTORY)).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());

@@ -1,4 +1,4 @@
-//! Kubernetes objects of a manifest.
+//! Parses and selects the Kubernetes objects of a manifest.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::helm::{AGENT, INJECTOR};
 
-/// All objects of a manifest, empty documents aside.
+/// Parses a manifest, without empty documents.
 pub(crate) fn parse(text: &str) -> Vec<Value> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     documents.into_iter().filter(|document| !document.is_null()).collect()
@@ -31,12 +31,12 @@ pub(crate) fn only<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     found[0]
 }
 
-/// Each object as the API server's types know it: a field that is misspelt or in the wrong place would get lost.
+/// All fields of the manifests' objects exist in the API server's types, so none is misspelt or misplaced.
 pub(crate) fn fields_are_known() {
     [AGENT, INJECTOR].iter().flat_map(|chart| parse(&chart.manifest())).for_each(|object| is_known(&object));
 }
 
-/// Fails with what Kubernetes would drop, or refuse.
+/// Fails if Kubernetes' types do not represent the whole object.
 pub(crate) fn is_known(object: &Value) {
     let known = match object["kind"].as_str().unwrap() {
         "ClusterRole" => through::<ClusterRole>(object),
@@ -54,10 +54,10 @@ pub(crate) fn is_known(object: &Value) {
         "ServiceAccount" => through::<ServiceAccount>(object),
         "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
         "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
-        // Of Multus, OpenShift and the Prometheus operator.
+        // Kinds of Multus, OpenShift and the Prometheus operator, whose types are not available.
         "NetworkAttachmentDefinition" | "SecurityContextConstraints" => return,
         "PodMonitor" | "PrometheusRule" | "ServiceMonitor" => return,
-        kind => panic!("nobody knows kind {kind}"),
+        kind => panic!("kind {kind} has no type in this test"),
     };
     assert_eq!(&known, object);
 }
@@ -67,7 +67,7 @@ fn through<T: Serialize + DeserializeOwned>(object: &Value) -> Value {
     serde_json::to_value(typed).unwrap()
 }
 
-/// A list of texts; none where there is no list.
+/// The strings of a list; an absent list is empty.
 pub(crate) fn strings(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
 }

@@ -1,4 +1,4 @@
-//! What the agent may do on the node and in the cluster: each right in a table, with its reason; and how rights are read.
+//! The agent's capabilities, mounts and RBAC rules: each is in a table with its reason.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use crate::agent::Agent;
 use crate::helm::{AGENT, NAMESPACE};
 use crate::objects::{is_known, of_kind, parse, strings};
 
-/// What decides which rights are needed.
+/// The chart's settings on which the rights depend.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
-    /// Repair's mode; empty: nobody repairs, or nobody acts.
+    /// The repair mode; empty if repair is off or a dry run.
     mode: &'static str,
-    /// The startup taint is removed.
+    /// Whether the agent removes the startup taint.
     taint: bool,
-    /// On OpenShift.
+    /// Whether the platform is OpenShift.
     openshift: bool,
 }
 
@@ -33,45 +33,49 @@ impl Wanted {
     }
 }
 
-/// A right, when it is given, and why.
+/// A right, the settings that need it, and its reason.
 pub(crate) type Reason<W> = (&'static str, fn(W) -> bool, &'static str);
 
 const CAPABILITIES: [Reason<Wanted>; 4] = [
-    ("DAC_OVERRIDE", |_| true, "the node's CNI directories may belong to another user than root, and shut it out"),
+    ("DAC_OVERRIDE", |_| true, "the node's CNI directories may belong to another user and be closed to root"),
     ("SYS_ADMIN", Wanted::in_place, "setns"),
-    ("SYS_PTRACE", Wanted::in_place, "/proc/<pid>/ns/net of processes that other users run, or with more rights"),
+    ("SYS_PTRACE", Wanted::in_place, "/proc/<pid>/ns/net of processes of other users, or with more capabilities"),
     ("NET_ADMIN", Wanted::in_place, "netfilter, routes and addresses of the pod's netns"),
 ];
 
-/// As [`Agent::mounts`] writes them.
+/// Mounts in the format of [`Agent::mounts`], each with the settings that need it.
 const MOUNTS: [Reason<Wanted>; 5] = [
-    ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is put there"),
+    ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is installed there"),
     ("/etc/cni/net.d -> /host/etc/cni/net.d", |_| true, "the plugin is chained there"),
-    ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets, which the plugin looks for"),
-    ("/proc -> /host/proc (ro)", Wanted::in_place, "whose processes tell whose netns it is"),
-    ("/var/run/netns -> /host/var/run/netns (ro)", Wanted::in_place, "the runtime's names of network namespaces"),
+    ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets for the plugin"),
+    ("/proc -> /host/proc (ro)", Wanted::in_place, "the processes by which a pod's netns is found"),
+    ("/var/run/netns -> /host/var/run/netns (ro)", Wanted::in_place, "the runtime's bind mounts of network namespaces"),
 ];
 
-/// As [`rules`] writes them.
+/// RBAC rules in the format of [`rules`], each with the settings that need it.
 const RULES: [Reason<Wanted>; 14] = [
     (
         "cluster /pods get",
         |_| true,
-        "its own pod, where it may not ask for the DaemonSet; repair in place before it acts",
+        "the agent's own pod, if it may not get the DaemonSet; pods before an in-place repair",
     ),
-    ("cluster /pods list", |_| true, "the agent's cache, and repair's view, of this node's pods"),
-    ("cluster /pods watch", |_| true, "the same, kept"),
-    ("cluster /nodes get", |_| true, "does the DaemonSet still select this node; which taints has it"),
-    ("cluster /nodes patch", |w| w.taint, "the startup taint is removed"),
-    ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "an upgrade is told from a removal"),
+    ("cluster /pods list", |_| true, "the pods of this node, for lookups and repair"),
+    ("cluster /pods watch", |_| true, "changes of the same objects"),
+    ("cluster /nodes get", |_| true, "whether the DaemonSet still selects this node; its taints"),
+    ("cluster /nodes patch", |w| w.taint, "removal of the startup taint"),
+    ("kube-system apps/daemonsets[istio-cni-node] get", |_| true, "distinguishes an upgrade from a removal"),
     ("kube-system /serviceaccounts/token[istio-cni-plugin] create", |_| true, "the token in the plugin's kubeconfig"),
-    ("cluster /events create", Wanted::acts, "what was done to a pod is told"),
-    ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and what repair falls back to"),
+    ("cluster /events create", Wanted::acts, "events about actions on pods"),
+    ("cluster /pods/eviction create", Wanted::evicts, "mode evict, and the fallback of in-place repair"),
     ("cluster /pods delete", |w| w.mode == "delete", "mode delete"),
     ("cluster /pods/status patch", |w| w.mode == "label", "mode label"),
-    ("cluster security.openshift.io/securitycontextconstraints[istio-cni] use", |w| w.openshift, "admission there"),
-    ("cluster /pods patch", |_| false, "it would be the right to change images"),
-    ("cluster /secrets get", |_| false, "none of an agent's concerns"),
+    (
+        "cluster security.openshift.io/securitycontextconstraints[istio-cni] use",
+        |w| w.openshift,
+        "admission on OpenShift",
+    ),
+    ("cluster /pods patch", |_| false, "not granted: it includes changing images"),
+    ("cluster /secrets get", |_| false, "not needed"),
 ];
 
 pub(crate) fn of_the_manifests() {
@@ -97,12 +101,9 @@ pub(crate) fn of_the_chart() {
     check(&openshift, Wanted { openshift: true, ..evict });
 }
 
-/// What the plugin may do, whatever the mode.
-const PLUGIN_RULES: [Reason<()>; 1] = [(
-    "cluster /pods get",
-    |()| true,
-    "the plugin asks for the pod that it is called for where the agent does not answer",
-)];
+/// The RBAC rules of the plugin, which do not depend on the settings.
+const PLUGIN_RULES: [Reason<()>; 1] =
+    [("cluster /pods get", |()| true, "the plugin gets the pod that it is called for if the agent does not respond")];
 
 fn check(objects: &[Value], wanted: Wanted) {
     objects.iter().for_each(is_known);
@@ -119,25 +120,25 @@ fn check(objects: &[Value], wanted: Wanted) {
     bound(&of_plugin, PLUGIN_ACCOUNT);
     let accounts = of_kind(objects, "ServiceAccount");
     let plugin = accounts.iter().find(|account| account["metadata"]["name"] == PLUGIN_ACCOUNT).unwrap();
-    assert_eq!(plugin["automountServiceAccountToken"], false, "no pod runs under it");
+    assert_eq!(plugin["automountServiceAccountToken"], false, "no pod uses this account");
     assert_eq!(agent.environment()["PLUGIN_SERVICE_ACCOUNT"], PLUGIN_ACCOUNT);
 }
 
 /// The account in the plugin's kubeconfig.
 const PLUGIN_ACCOUNT: &str = "istio-cni-plugin";
 
-/// Roles and bindings of the plugin's account, and all others.
+/// Splits the roles and bindings into those of the plugin's account and all others.
 fn by_account(objects: &[Value]) -> (Vec<Value>, Vec<Value>) {
     let is_rbac = |object: &&Value| object["kind"].as_str().unwrap().contains("Role");
     objects.iter().filter(is_rbac).cloned().partition(|object| object["metadata"]["name"] == PLUGIN_ACCOUNT)
 }
 
-/// What of a table must be given.
+/// The rights of a table that these settings need.
 pub(crate) fn needed<W: Copy>(table: &[Reason<W>], wanted: W) -> BTreeSet<String> {
     table.iter().filter(|(_, when, _)| when(wanted)).map(|(right, ..)| (*right).to_owned()).collect()
 }
 
-/// What a container on a node is kept from, whatever its mode.
+/// Checks the restrictions of the container that apply in every mode.
 fn confined(agent: &Agent<'_>, wanted: Wanted) {
     let context = &agent.container["securityContext"];
     for (field, value) in [("privileged", false), ("allowPrivilegeEscalation", false), ("readOnlyRootFilesystem", true)]
@@ -152,7 +153,8 @@ fn confined(agent: &Agent<'_>, wanted: Wanted) {
     assert_eq!(agent.pod["enableServiceLinks"], false);
 }
 
-/// Every rule of every role, taken apart: `cluster group/resource[name] verb`, or its namespace instead of `cluster`.
+/// Returns each single right of all roles as `SCOPE GROUP/RESOURCE[NAME] VERB`, where SCOPE is `cluster` or a
+/// namespace.
 pub(crate) fn rules(objects: &[Value]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let roles = ["ClusterRole", "Role"].into_iter().flat_map(|kind| of_kind(objects, kind));
@@ -170,7 +172,7 @@ pub(crate) fn rules(objects: &[Value]) -> BTreeSet<String> {
     found
 }
 
-/// Each role is bound, once and where it is, to this account and nobody else.
+/// Checks that each role is bound once, in its namespace, and only to this account.
 pub(crate) fn bound(objects: &[Value], account: &str) {
     let subjects = serde_json::json!([{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]);
     for (role, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {

@@ -1,4 +1,5 @@
-//! The image: that it is what its programs are built for, holds them and nothing else, and is the one that manifests name.
+//! Tests of the container image: its architecture is that of its programs, it contains no other files, and the
+//! manifests use it.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -13,7 +14,7 @@ use crate::injector::Injector;
 use crate::objects::parse;
 use test_support::runtime::image;
 
-/// The place of the program that a pod runs.
+/// The path of the image's entry point.
 const INSTALLER: &str = "usr/local/bin/install-cni";
 
 pub(crate) fn is_what_its_programs_are_built_for() {
@@ -25,7 +26,7 @@ pub(crate) fn is_what_its_programs_are_built_for() {
         fs::write(&program, header).unwrap();
         image::write(&archive, "x/y:1", &[(INSTALLER, &program), ("opt/cni/bin/istio-cni", &program)], &[], "SIGTERM")
             .unwrap();
-        let (manifest, config, layer) = opened(&archive);
+        let (manifest, config, layer) = open(&archive);
         assert_eq!(
             (&config["architecture"], &manifest["platform"]["architecture"]),
             (&expected.into(), &expected.into())
@@ -36,13 +37,13 @@ pub(crate) fn is_what_its_programs_are_built_for() {
         assert_eq!(layer, [&directories[..], &[INSTALLER, "opt/cni/bin/istio-cni"]].concat());
     }
     let script = dir.path().join("script");
-    fs::write(&script, "#!/bin/sh\necho no image has a shell\n").unwrap();
+    fs::write(&script, "#!/bin/sh\necho a script needs a shell\n").unwrap();
     let error =
         image::write(&dir.path().join("x"), "x", &[("script", &script)], &[], "SIGTERM").unwrap_err().to_string();
-    assert!(error.contains("no program of amd64 or arm64"), "{error}");
+    assert!(error.contains("not an ELF program for amd64 or arm64"), "{error}");
 }
 
-/// Manifests, chart, Makefile and Dockerfile speak of one image, of this version.
+/// Manifests, charts, Makefile and Dockerfile use the same image, of the crate's version.
 pub(crate) fn is_the_one_that_manifests_name() {
     let objects = parse(&AGENT.manifest());
     let agent = Agent::of(&objects);
@@ -56,7 +57,7 @@ pub(crate) fn is_the_one_that_manifests_name() {
         assert_eq!((&chart["version"], &chart["appVersion"]), (&env!("CARGO_PKG_VERSION").into(), &chart["version"]));
     }
     let webhook = Injector::of(&parse(&INJECTOR.manifest()));
-    assert_eq!(webhook.container["image"], named, "one image, imported once");
+    assert_eq!(webhook.container["image"], named, "agent and webhook use the same image");
     for program in [&agent.line()[0], &webhook.line()[0]] {
         let listed = fs::read_to_string("tools/src/bin/image.rs").unwrap();
         assert!(listed.contains(&format!("\"usr/local/bin/{program}\"")), "{program} is not in the image");
@@ -66,8 +67,9 @@ pub(crate) fn is_the_one_that_manifests_name() {
     assert!(dockerfile.contains("\nFROM scratch\n"), "{dockerfile}");
 }
 
-/// The index's entry, the configuration, and the names in the layer.
-fn opened(archive: &Path) -> (Value, Value, Vec<String>) {
+/// Returns the image's entry in the archive's index, the image's configuration, and the names of the files in its
+/// layer.
+fn open(archive: &Path) -> (Value, Value, Vec<String>) {
     let read = |name: &str| -> Vec<u8> {
         let mut tar = Archive::new(File::open(archive).unwrap());
         let mut entry =

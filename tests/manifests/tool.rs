@@ -1,4 +1,5 @@
-//! Programs that trials run: one that is missing makes them ignored, with the reason, unless `REQUIRE_TIERS` names it.
+//! External programs that trials run. A trial whose program is missing is ignored with the reason, unless
+//! `REQUIRE_TIERS` contains the program's name.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,14 +10,14 @@ use test_support::tier;
 /// A program of another project.
 #[derive(Clone, Copy)]
 pub(crate) struct Tool {
-    /// Its name on the `PATH`, and that of its tier.
+    /// The program's name on the `PATH`, which is also its name in `REQUIRE_TIERS`.
     name: &'static str,
-    /// The variable that names its path.
+    /// The environment variable that may contain the program's path.
     variable: &'static str,
 }
 
 pub(crate) const HELM: Tool = Tool { name: "helm", variable: "HELM" };
-/// Checks Prometheus rules and runs their tests.
+/// promtool checks Prometheus rules and runs their tests.
 pub(crate) const PROMTOOL: Tool = Tool { name: "promtool", variable: "PROMTOOL" };
 
 impl Tool {

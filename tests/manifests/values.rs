@@ -1,4 +1,4 @@
-//! That each value of a chart has an effect, and that by default it renders its manifest.
+//! Checks that each value of a chart has an effect, and that the default values render the manifest.
 
 use std::fs;
 
@@ -9,15 +9,13 @@ use crate::helm::{AGENT, Chart, INJECTOR};
 pub(crate) fn render_the_manifests() {
     for chart in [AGENT, INJECTOR] {
         let name = chart.name;
-        assert!(
-            chart.text(&[]) == chart.manifest(),
-            "{name} renders another manifest: `make manifests` writes it anew"
-        );
+        assert!(chart.text(&[]) == chart.manifest(), "{name}: the manifest is not current; run `make manifests`");
     }
 }
 
-/// Changing any one value changes what is rendered with one of these settings at least, which switch on what can be: none
-/// is a leftover. `root` is where the values are in their file, `other` what a value can be that is not arbitrary.
+/// Fails if a value of the chart has no effect: changing it must change the output for at least one of `settings`, sets
+/// of values that enable optional parts. `root` is the path of the values in `values.yaml`. `other` returns the value
+/// to test with if an arbitrary one would be invalid or without effect.
 pub(crate) fn have_effects(chart: Chart, root: &str, settings: &[&[&str]], other: fn(&str) -> Option<Value>) {
     let values = fs::read_to_string(format!("{}/values.yaml", chart.directory())).unwrap();
     let values: Value = serde_saphyr::from_str(&values).unwrap();
@@ -27,7 +25,8 @@ pub(crate) fn have_effects(chart: Chart, root: &str, settings: &[&[&str]], other
     assert!(leaves.len() > 40, "{leaves:?}");
     for (path, value) in leaves {
         let has_effect = |(on, before): &(&[&str], String)| {
-            // What is on already is turned off again, and may then be missed.
+            // If the settings set the value, it is changed back to its default. The chart may then fail, which counts
+            // as an effect.
             let is_on = on.iter().any(|set| set.starts_with(&format!("{path}=")));
             let changed = if is_on { value.clone() } else { other(&path).unwrap_or_else(|| another(&value)) };
             let after = chart.try_text(&[*on, &[&*format!("{path}={changed}")]].concat());
@@ -37,7 +36,7 @@ pub(crate) fn have_effects(chart: Chart, root: &str, settings: &[&[&str]], other
     }
 }
 
-/// Paths of all values that are no maps, or empty ones.
+/// Collects the paths of all values that are not maps, and of empty maps.
 fn collect(value: &Value, path: String, leaves: &mut Vec<(String, Value)>) {
     match value.as_object().filter(|map| !map.is_empty()) {
         Some(map) => map.iter().for_each(|(key, value)| {
@@ -48,7 +47,7 @@ fn collect(value: &Value, path: String, leaves: &mut Vec<(String, Value)>) {
     }
 }
 
-/// Another value of the same kind.
+/// Returns a different value of the same JSON type.
 fn another(value: &Value) -> Value {
     match value {
         Value::Bool(on) => json!(!on),

@@ -1,4 +1,5 @@
-//! The backend that holds the rules: only one at a time, whatever held them before, and one that the node supports.
+//! Tests which backend contains the rules: only one backend at a time, whichever one contained them before, and only a
+//! backend that the node supports.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
@@ -54,7 +55,7 @@ fn conf(backend: usize) -> Value {
     }
 }
 
-/// The parts that `KERNEL_LACKS` names are missing, and no others.
+/// The kernel lacks the parts that `KERNEL_LACKS` names, and no others.
 fn declared() {
     let netns = TestNetns::new();
     let rule = ["-t", "nat", "-A", "OUTPUT", "-m", "owner", "--uid-owner", "1", "-j", "RETURN"];
@@ -66,7 +67,7 @@ fn declared() {
     assert_eq!(bound.is_err(), support::lacks(IPV6), "IPv6: {bound:?}");
 }
 
-/// Numbers of each backend's rules, in the order of [`WORDS`].
+/// Returns the number of rules of each backend, in the order of [`WORDS`].
 fn counts(netns: &TestNetns) -> [usize; 3] {
     let saved = |family: &str, kind: &str| netns.run(&format!("{family}-{kind}-save"), &[]).matches("\n-A ").count();
     let native = netns
@@ -91,8 +92,8 @@ fn one_rule_set(from: usize, to: usize) {
         message.contains("Istio's rules are missing") && message.contains("holds rules of Istio, too"),
         "{message}"
     );
-    let answer = changed.call("ADD", &conf(to));
-    assert!(answer.code == 0 && answer.stderr.contains(r#""change":"reconciled""#), "{answer:?}");
+    let reply = changed.call("ADD", &conf(to));
+    assert!(reply.code == 0 && reply.stderr.contains(r#""change":"reconciled""#), "{reply:?}");
     assert_eq!(fresh.call("ADD", &conf(to)).code, 0);
     let expected = counts(&fresh.netns);
     assert!(expected[to] > 30 && expected.iter().filter(|count| **count > 0).count() == 1, "{expected:?}");
@@ -114,7 +115,7 @@ fn refused() {
     apply(by(Backend::NativeNft)).unwrap();
 }
 
-/// Tables of the same names with rules of another program.
+/// Rules of another program are kept, although its tables have the same names as ours.
 fn others_tables() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -134,7 +135,7 @@ fn others_tables() {
     }
 }
 
-/// Two calls at once, as when a runtime repeats a call after its time limit.
+/// Concurrent calls of ADD for one pod succeed, as when a runtime repeats a call after its time limit.
 fn at_once(conf: &Value) {
     for _ in 0..4 {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
@@ -142,9 +143,9 @@ fn at_once(conf: &Value) {
         std::thread::scope(|scope| {
             let calls: Vec<_> = (0..8).map(|_| scope.spawn(|| pod.call("ADD", conf))).collect();
             for call in calls {
-                let answer = call.join().unwrap();
-                assert_eq!(answer.code, 0, "{answer:?}");
-                lines.push(answer.stderr);
+                let reply = call.join().unwrap();
+                assert_eq!(reply.code, 0, "{reply:?}");
+                lines.push(reply.stderr);
             }
         });
         let checked = pod.call("CHECK", conf);
@@ -152,7 +153,7 @@ fn at_once(conf: &Value) {
     }
 }
 
-/// Another program's ACCEPT or RETURN stays and is reported, with each iptables backend.
+/// With each iptables backend, an ACCEPT or RETURN rule of another program that bypasses ours stays and is reported.
 fn bypass() {
     for (conf, tool) in [(conf(0), "iptables-nft"), (conf(2), "iptables-legacy")] {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
@@ -177,7 +178,8 @@ fn bypass() {
     }
 }
 
-/// Before iptables 1.8 the programs of iptables-legacy had plain names. A plain iptables-nft is not mistaken for them.
+/// The programs of iptables-legacy are also found by the plain names that they had before iptables 1.8. Programs of
+/// iptables-nft with plain names are not mistaken for them.
 fn plain_programs() {
     for (multi, found) in [("xtables-legacy-multi", true), ("xtables-nft-multi", false)] {
         let netns = TestNetns::new();
@@ -201,10 +203,11 @@ fn plain_programs() {
     }
 }
 
-/// Environment of a command that finds none of the machine's iptables programs.
+/// A command line that runs a program without access to the machine's iptables programs.
 const WITHOUT_SBIN: [&str; 5] = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
 
-/// Another plugin's legacy tables on a node without iptables-legacy: CHECK compares with ADD's fallback.
+/// The pod's netns has legacy tables of another plugin, and the node has no programs of iptables-legacy, so ADD falls
+/// back to iptables-nft. CHECK compares with the rules of this backend.
 fn legacy_tables_without_programs() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
@@ -218,8 +221,9 @@ fn legacy_tables_without_programs() {
     assert!(message.contains("ISTIO_IN_REDIRECT"), "{message}");
 }
 
-/// Cleanup beside legacy tables, without the programs of iptables-legacy, removes the rules of nf_tables only. A mangle table,
-/// which may hold rules of TPROXY, fails the cleanup and keeps the routes of TPROXY.
+/// Without the programs of iptables-legacy, a cleanup in a netns with legacy tables removes only the rules of
+/// nf_tables. If the legacy tables include a mangle table, which may contain rules of TPROXY, the cleanup fails and
+/// keeps the routes of TPROXY.
 fn cleanup_without_programs() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -252,7 +256,8 @@ fn cleanup_without_programs() {
     assert_eq!((code, counts(&netns), rules()), (Some(0), [0, 0, 1], before), "{said}");
 }
 
-/// The next call compares with the fallback of the previous one, and finds only real differences.
+/// If a call has fallen back to another backend, the next call compares with the rules of that backend and finds only
+/// real differences.
 fn fallen_back_without_reconcile() {
     let (_users, netns) = Users::with_netns();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -267,7 +272,7 @@ fn fallen_back_without_reconcile() {
     assert!(error.to_string().contains("istio-output") && !error.to_string().contains("rules are missing"), "{error}");
 }
 
-/// Legacy rules appear after the first read, as from a restore that fails in the second family.
+/// Rules of iptables-legacy appear after the first read, as if a restore had failed in the second family.
 fn legacy_rules_since_the_first_read() {
     let netns = TestNetns::new();
     netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
@@ -282,7 +287,8 @@ fn legacy_rules_since_the_first_read() {
     assert_eq!((counts[0] > 0, counts[1], counts[2]), (true, 0, 0), "{counts:?}");
 }
 
-/// Creates a program that runs `first` and then the machine's iptables-legacy; returns its directory for PATH.
+/// Creates a program that runs the shell command `first` and then the machine's program of the same name. Returns the
+/// directory of the new program, for `PATH`.
 fn wrapped(program: &str, first: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(program);
@@ -291,7 +297,7 @@ fn wrapped(program: &str, first: &str) -> tempfile::TempDir {
     dir
 }
 
-/// A skipped pod needs no run of a program, whatever tables its netns has.
+/// For a skipped pod the plugin runs no program, whatever tables the pod's netns has.
 fn skipped_without_programs() {
     let save = wrapped("iptables-legacy-save", ": > \"$0.ran\"");
     let ran = save.path().join("iptables-legacy-save.ran");
@@ -300,20 +306,21 @@ fn skipped_without_programs() {
     for (facts, runs) in [(skipped, false), (injected(&json!({}), &json!({})), true)] {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&facts);
         pod.netns.run("iptables-legacy", &["-t", "nat", "-A", "OUTPUT", "-d", "10.1.2.3", "-j", "RETURN"]);
-        let answer = pod.call_by("ADD", &json!({}), |call| call.env("PATH", path));
+        let reply = pod.call_by("ADD", &json!({}), |call| call.env("PATH", path));
         let verdict = if runs { "pod redirected" } else { "pod skipped" };
-        assert!(answer.code == 0 && answer.stderr.contains(verdict), "{answer:?}");
+        assert!(reply.code == 0 && reply.stderr.contains(verdict), "{reply:?}");
         assert_eq!(ran.exists(), runs, "{verdict}");
     }
 }
 
-/// A restore before iptables 1.6.2 does not know `--wait`, and reads a separate word as the name of its input file.
+/// Versions of iptables-restore before 1.6.2 do not support `--wait`, and read a separate word as the name of the input
+/// file.
 fn old_restore() {
     let old = "for word; do case $word in -*) ;; *) echo \"cannot open $word\" >&2; exit 1;; esac; done";
     let restore = wrapped("iptables-legacy-restore", old);
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     let path = restore.path().to_str().unwrap();
-    let answer = pod.call_by("ADD", &conf(2), |call| call.env("PATH", path));
-    assert_eq!(answer.code, 0, "{answer:?}");
+    let reply = pod.call_by("ADD", &conf(2), |call| call.env("PATH", path));
+    assert_eq!(reply.code, 0, "{reply:?}");
     assert!(counts(&pod.netns)[2] > 0);
 }

@@ -1,9 +1,10 @@
-//! Each match and each target in a real kernel, compared with a line that was written by hand for iptables' own tools. Other
-//! trials compare with texts that this project formats: an error of both would pass there.
+//! Tests each match and each target in a real kernel. Compares the resulting rule with the rule that iptables' own
+//! tools create from a line written by hand. Other trials compare with texts that this project formats, so they would
+//! miss an error that affects both the text and the rule.
 
 use istio_cni::netfilter::Backend;
 use istio_cni::redirect::{Interface, Owner, Port};
-use istio_cni::rules::{Chain, CtStates, Families, Match, Proto, Rule, RuleSet, Table, Target};
+use istio_cni::rules::{Chain, CtStates, DataplaneMode, Families, Match, Proto, Rule, RuleSet, Table, Target};
 use libtest_mimic::Trial;
 
 use crate::encoder::{assert_same, program, saved};
@@ -12,7 +13,8 @@ use test_support::netns::{self as support, TestNetns};
 const TOOLS: &[&str] =
     &["iptables-nft-restore", "iptables-nft-save", "ip6tables-nft-restore", "ip6tables-nft-save", "nft"];
 
-/// A rule of `ISTIO_OUTPUT` or of a built-in chain: its table, its chain, the line by hand, and the rule.
+/// A rule in `ISTIO_OUTPUT` or in a built-in chain: its table, its chain, the line written by hand, and the rule's
+/// matches and target.
 type Line = (Table, Chain, &'static str, Vec<Match>, Target);
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -28,7 +30,7 @@ fn check(family: Families) {
         Families::V6 => ([lines(), lines_v6()].concat(), "ip6tables-nft-restore"),
         _ => ([lines(), lines_v4()].concat(), "iptables-nft-restore"),
     };
-    // One rule in a netns of its own at a time, so that the rule that differs is named.
+    // Each rule is compared in its own netns, so that the failure names the rule that differs.
     for line in &lines {
         let (ours, theirs) = (TestNetns::new(), TestNetns::new());
         theirs.feed(program_name, &["--noflush"], &text(line));
@@ -41,7 +43,7 @@ fn check(family: Families) {
     }
 }
 
-/// The kernel's expressions of the rule, without headings and counters.
+/// Returns the kernel's expressions of a rule from nft's listing, without headings and counters.
 fn expressions(listing: &str) -> String {
     let is_expression = |line: &&str| line.trim_start().starts_with('[') && !line.contains("counter pkts");
     listing.lines().filter(is_expression).map(|line| format!("{}\n", line.trim())).collect()
@@ -59,7 +61,7 @@ fn text((table, chain, line, _, target): &Line) -> String {
 
 fn rule_set((table, chain, _, matches, target): &Line, family: Families) -> RuleSet {
     let rule = Rule::new(*table, *chain, matches.clone(), target.clone()).only(family);
-    RuleSet { ipv6: family == Families::V6, rules: vec![rule] }
+    RuleSet { ipv6: family == Families::V6, mode: DataplaneMode::Sidecar, rules: vec![rule] }
 }
 
 fn nic(name: &str) -> Interface {
@@ -70,10 +72,13 @@ fn net(text: &str) -> ipnet::IpNet {
     text.parse().unwrap()
 }
 
-/// Lines that are the same in both families.
+/// Returns the lines that are the same in both families.
 #[rustfmt::skip]
 fn lines() -> Vec<Line> {
-    use Match::{ConnMark, CtState, Gid, InInterface, Mark, NotDestinationPorts, OutInterface, Protocol, SourcePort, Uid};
+    use Match::{
+        ConnMark, CtState, Extension, Gid, InInterface, Mark, NotDestinationPorts, NotOutInterface, OutInterface, Protocol,
+        SourcePort, Uid,
+    };
     use Table::{Mangle, Nat, Raw};
     let (out, pre) = (Chain::IstioOutput, Chain::Prerouting);
     let (tcp, udp) = (Protocol(Proto::Tcp), Protocol(Proto::Udp));
@@ -105,9 +110,14 @@ fn lines() -> Vec<Line> {
         (Mangle, pre, "-m conntrack --ctstate ESTABLISHED,RELATED -j RETURN",
             vec![CtState(CtStates::RelatedEstablished)], Target::Return),
         (Mangle, pre, "-m conntrack --ctstate INVALID -j DROP", vec![CtState(CtStates::Invalid)], Target::Drop),
-        (Mangle, pre, "-m mark --mark 1337 -j RETURN", vec![Mark { mark: 1337, negated: false }], Target::Return),
-        (Mangle, pre, "-m mark ! --mark 0x1020304 -j RETURN", vec![Mark { mark: 0x0102_0304, negated: true }], Target::Return),
-        (Mangle, pre, "-m connmark --mark 0x539 -j RETURN", vec![ConnMark(1337)], Target::Return),
+        (Mangle, pre, "-m mark --mark 1337 -j RETURN", vec![Mark { mark: 1337, mask: u32::MAX, negated: false }], Target::Return),
+        (Mangle, pre, "-m mark ! --mark 0x1020304 -j RETURN", vec![Mark { mark: 0x0102_0304, mask: u32::MAX, negated: true }], Target::Return),
+        (Mangle, pre, "-m connmark --mark 0x539 -j RETURN", vec![ConnMark { mark: 1337, mask: u32::MAX }], Target::Return),
+        (Nat, out, "! --out-interface lo -j RETURN", vec![NotOutInterface(nic("lo"))], Target::Return),
+        (Nat, out, "-p tcp -m tcp -j ACCEPT", vec![tcp.clone(), Extension(Proto::Tcp)], Target::Accept),
+        (Mangle, pre, "-m mark --mark 0x539/0xfff -j RETURN", vec![Mark { mark: 0x539, mask: 0xfff, negated: false }], Target::Return),
+        (Nat, out, "-m mark ! --mark 0x539/0xfff -j RETURN", vec![Mark { mark: 0x539, mask: 0xfff, negated: true }], Target::Return),
+        (Mangle, pre, "-m connmark --mark 0x111/0xfff -j RETURN", vec![ConnMark { mark: 0x111, mask: 0xfff }], Target::Return),
         (Nat, out, "-p tcp -j REDIRECT --to-ports 15001", vec![tcp.clone()], Target::RedirectTo(Port(15001))),
         (Nat, out, "-p udp -m udp --dport 53 -j REDIRECT --to-ports 15053",
             vec![udp, port(53)], Target::RedirectTo(Port(15053))),
@@ -116,6 +126,7 @@ fn lines() -> Vec<Line> {
         (Mangle, Chain::IstioDivert, "-j MARK --set-mark 1337", vec![], Target::SetMark(1337)),
         (Mangle, pre, "-j CONNMARK --save-mark", vec![], Target::SaveMark),
         (Mangle, Chain::Output, "-j CONNMARK --restore-mark", vec![], Target::RestoreMark),
+        (Mangle, Chain::IstioPrert, "-j CONNMARK --set-xmark 0x111/0xfff", vec![], Target::SetConnMark { mark: 0x111, mask: 0xfff }),
         (Raw, Chain::Output, "-j CT --zone 1", vec![], Target::CtZone(1)),
     ]
 }

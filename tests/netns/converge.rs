@@ -1,4 +1,5 @@
-//! Applying again, reconciling and removing with each backend: rules as desired and rules of others are not changed.
+//! Tests of applying rules again, reconciling and removing them with each backend. Rules that are as desired and rules
+//! of other programs are not changed.
 
 use istio_cni::netfilter::{self, Backend, Difference, Error, Live, Outcome, Session};
 use istio_cni::redirect::{InterceptionMode, Interface, PortSelector, Redirect};
@@ -70,7 +71,7 @@ fn difference(netns: &TestNetns, backend: Backend, wanted: &RuleSet) -> Differen
     netfilter::diff(wanted, &observe(netns, backend)).unwrap().difference
 }
 
-/// The sentences about the differences.
+/// Returns the sentences with which the differences from `wanted` are reported; panics if nothing differs.
 fn sentences(netns: &TestNetns, wanted: &RuleSet) -> Vec<String> {
     match difference(netns, Backend::IptablesNft, wanted) {
         Difference::Differs(mismatches) => mismatches.iter().map(ToString::to_string).collect(),
@@ -88,7 +89,7 @@ fn apply_is_idempotent(backend: Backend, wanted: &RuleSet) {
     assert_eq!(observe(&netns, backend), before, "the second time changed something");
 }
 
-/// TPROXY, DNS, an excluded and a virtual interface: our rules in every built-in chain.
+/// Returns rules with TPROXY, DNS, an excluded and a virtual interface, which use every built-in chain.
 fn everything() -> RuleSet {
     let nic = |name| vec![Interface::parse("test", name).unwrap()];
     let redirect = Redirect {
@@ -125,8 +126,8 @@ fn removes_all_our_rules(backend: Backend) {
     assert_eq!(remove(&netns, backend, &everything()), Outcome::Unchanged);
 }
 
-/// Programs, damages, checks that the damage is reported, reconciles, and compares with the first rules; undamaged
-/// rules keep their handles.
+/// Programs rules, damages them, and reconciles. Asserts that the damage is reported, that the rules are the first ones
+/// again, and that undamaged rules keep their handles.
 fn reconciles(damage: &[&[&str]], sentence: &str, new_rules: usize) {
     let netns = TestNetns::new();
     let wanted = case("tproxy");
@@ -145,7 +146,7 @@ fn reconciles(damage: &[&[&str]], sentence: &str, new_rules: usize) {
     assert_eq!(new, new_rules, "rules that were as wanted were replaced");
 }
 
-/// All rules with their handles, without counters.
+/// Returns each rule with its handle, without the counter's values. iptables-nft puts a counter into every rule.
 fn handles(netns: &TestNetns) -> Vec<String> {
     netns
         .run("nft", &["-a", "-s", "list", "ruleset"])
@@ -270,7 +271,7 @@ fn keeps_foreign_rules(backend: Backend, tool: &str, saved: fn(&TestNetns) -> St
     program(&netns, backend, &everything());
     netns.run(tool, &["-t", "nat", "-I", "OUTPUT", "2", "-d", "10.1.2.4", "-j", "THEIRS"]);
     assert_eq!(difference(&netns, backend, &everything()), Difference::Same);
-    // Our inserted rules precede theirs, the others follow.
+    // Our rules that are inserted precede those of other programs; our rules that are appended follow them.
     let with_ours = saved(&netns);
     program(&netns, backend, &case("empty"));
     program(&netns, backend, &everything());
@@ -289,7 +290,7 @@ fn keeps_foreign_rules(backend: Backend, tool: &str, saved: fn(&TestNetns) -> St
     assert_same(&rules(&before), &rules(&after));
 }
 
-/// Another process creates one of our chains between observation and application: nothing is applied.
+/// If another process creates a chain with one of our names between reading and writing, nothing is applied.
 fn existing_name() {
     let netns = TestNetns::new();
     netns.inside(|| {
@@ -302,13 +303,14 @@ fn existing_name() {
         let error = session.apply(&plan).unwrap_err();
         assert!(matches!(error, Error::Contended), "{error}");
         assert_same(&before, &saved(&netns));
-        // Further messages about that batch are not mistaken for the next response.
+        // The session does not mistake further messages about the failed batch for the next response.
         let again = session.observe().unwrap();
         assert_eq!(again, observe(&netns, Backend::IptablesNft));
     });
 }
 
-/// Another writer changes the rules between read and write: the plan is refused, and the same session retries.
+/// If another writer changes the rules between reading and writing, the plan is refused, and the same session can
+/// retry.
 fn contended() {
     let (netns, wanted) = (TestNetns::new(), everything());
     program(&netns, Backend::IptablesNft, &case("empty"));
@@ -348,7 +350,7 @@ fn probe() {
     assert_eq!(netfilter::choose(false, None, &facts), Ok(Backend::IptablesLegacy), "{facts:?}");
 }
 
-/// More than the default send buffer of a socket.
+/// A batch that is larger than the default send buffer of a socket is applied.
 fn many() {
     let ports = (1..=1500).map(istio_cni::redirect::Port).collect();
     let redirect = Redirect { outbound_ports_exclude: ports, ..Redirect::default() };

@@ -1,9 +1,11 @@
-//! Rules in a real kernel: the result of our batches compared with that of iptables' and nft's own tools.
+//! Compares the rules that our netlink batches create in a real kernel with those that iptables' and nft's own tools
+//! create.
 
 use std::fmt::Write as _;
 
 use istio_cni::netfilter::{self, Backend, Outcome, Session, nft, restore};
-use istio_cni::redirect::{Owner, OwnerGroups, Redirect};
+use istio_cni::redirect::ambient::AmbientRedirect;
+use istio_cni::redirect::{Interface, Owner, OwnerGroups, Redirect};
 use istio_cni::rules::{self, Family, RuleSet};
 use libtest_mimic::Trial;
 
@@ -22,7 +24,7 @@ pub(crate) const LEGACY: &[&str] = &[
     "ip6tables-legacy-restore",
 ];
 
-/// Istio's capture cases.
+/// The names of the test cases of Istio's package `capture`.
 pub(crate) const CASES: [&str; 28] = [
     "empty",
     "ipv6-empty-inbound-ports",
@@ -61,12 +63,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(support::trial(format!("encoder/nft/{name}"), NFT, move || native(&case(name))));
         trials.push(support::trial(format!("encoder/legacy/{name}"), LEGACY, move || legacy(&case(name))));
     }
+    for (name, rules) in ambient_cases() {
+        let [for_nft, for_legacy] = [rules.clone(), rules.clone()];
+        trials.push(support::trial(format!("encoder/iptables/{name}"), IPTABLES, move || iptables(&rules)));
+        trials.push(support::trial(format!("encoder/nft/{name}"), NFT, move || native(&for_nft)));
+        trials.push(support::trial(format!("encoder/legacy/{name}"), LEGACY, move || legacy(&for_legacy)));
+    }
     trials.push(support::trial("encoder/iptables/random", IPTABLES, || random::check(iptables)));
     trials.push(support::trial("encoder/nft/random", NFT, || random::check(native)));
     trials
 }
 
-/// A case's rules, with numbers for groups that this machine does not have.
+/// Returns the rules of a case, with numbers in place of the names of groups that this machine does not have.
 pub(crate) fn case(name: &str) -> RuleSet {
     let (redirect, ipv6) = configuration(name).expect("a case of Istio's");
     rules::build(&numbered(redirect), ipv6).rules
@@ -83,6 +91,15 @@ fn numbered(redirect: Redirect) -> Redirect {
         OwnerGroups::Only(groups) => OwnerGroups::Only(all(groups)),
     };
     Redirect { owner_groups, ..redirect }
+}
+
+/// Returns two sets of rules for ambient pods: one with all features in both families, and one for a gateway, without
+/// DNS capture, in one family.
+pub(crate) fn ambient_cases() -> [(&'static str, RuleSet); 2] {
+    let virtual_interfaces = Interface::parse_list("case", "net1,k6t-net_1").unwrap();
+    let all = AmbientRedirect { dns: true, virtual_interfaces, ..AmbientRedirect::default() };
+    let gateway = AmbientRedirect { inbound: false, ..AmbientRedirect::default() };
+    [("ambient", rules::ambient::build(&all, true)), ("ambient-ingress", rules::ambient::build(&gateway, false))]
 }
 
 /// Programs rules as the plugin does.
@@ -123,7 +140,7 @@ fn native(wanted: &RuleSet) {
     }
 }
 
-/// The output of `iptables-save` and `ip6tables-save` without the time of day.
+/// Returns the output of `iptables-save` and `ip6tables-save` for nf_tables, without the time of day.
 pub(crate) fn saved(netns: &TestNetns) -> String {
     let mut text = String::new();
     for program in ["iptables-nft-save", "ip6tables-nft-save"] {
@@ -141,7 +158,7 @@ pub(crate) fn saved_legacy(netns: &TestNetns) -> String {
     texts.concat().lines().filter(|l| !l.starts_with('#')).map(|l| format!("{l}\n")).collect()
 }
 
-/// Removes the numbers from headings of nft's netlink listing, which depend on the order of creation.
+/// Removes the handles from the headings of nft's netlink listing: they depend on the order of creation.
 fn without_handles(text: &str) -> String {
     let is_heading = |l: &str| l.starts_with("inet ");
     let shorten = |l: &str| match is_heading(l) {

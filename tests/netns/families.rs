@@ -1,4 +1,5 @@
-//! The redirected families of a pod: those of its addresses and settings, and all that were redirected before.
+//! Tests which address families of a pod are redirected: those that its addresses and settings require, and those that
+//! were redirected before.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::os::unix::process::CommandExt as _;
@@ -38,12 +39,13 @@ fn pod(addresses: &[&str], env: &Value) -> Pod {
     Pod::new(addresses).facts(&injected(&json!({}), env))
 }
 
-/// `hostUsers: false`: native tables replace iptables' rules, for IPv4 only.
+/// In a pod with `hostUsers: false` native nftables tables replace iptables' rules. They have rules for IPv4 only, so
+/// IPv6 is not redirected.
 fn user_namespace() {
     let (users, netns) = Users::with_netns();
     let pod = Pod::within(netns, &DUAL).facts(&injected(&json!({}), &json!({})));
-    let answer = pod.call("ADD", &json!({}));
-    assert_eq!(answer.code, 0, "{answer:?}");
+    let reply = pod.call("ADD", &json!({}));
+    assert_eq!(reply.code, 0, "{reply:?}");
     assert_eq!(pod.netns.run("nft", &["list", "tables"]), "table ip istio-proxy-nat\n");
     assert_eq!(pod.call("CHECK", &json!({})).code, 0);
 
@@ -58,7 +60,8 @@ fn user_namespace() {
     assert!(pod.call("ADD", &json!({})).stderr.contains(r#""change":"none""#));
 }
 
-/// A pod of one family gets an address of the other from a second network (Multus), and the plugin is called again.
+/// A pod with addresses of one family gets an address of the other from a second network (Multus), and the plugin is
+/// called again.
 fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
     let pod = pod(&["fd00:9::2/64"], &json!({}));
     assert_eq!(pod.call("ADD", conf).code, 0);
@@ -75,9 +78,9 @@ fn a_later_address(conf: &Value, rules: impl Fn(&Pod) -> String) {
 
 fn named() {
     let message = |env: &Value| {
-        let answer = pod(&DUAL, env).call("ADD", &json!({}));
-        assert_eq!(answer.code, 0, "{answer:?}");
-        answer.stderr
+        let reply = pod(&DUAL, env).call("ADD", &json!({}));
+        assert_eq!(reply.code, 0, "{reply:?}");
+        reply.stderr
     };
     let warned = message(&json!({}));
     assert!(warned.contains("IPv6 address fd00:9::2") && warned.contains("ISTIO_DUAL_STACK=true"), "{warned}");
@@ -93,8 +96,8 @@ fn ignored_variables() {
         (proxy_env::OWNER_GROUPS_EXCLUDE, "ftp,202"),
     ] {
         let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({annotation::STATUS: "{}"}), &json!({key: value})));
-        let answer = pod.call("ADD", &json!({}));
-        assert!(answer.code == 0 && answer.stderr.contains(key), "{key}={value}: {answer:?}");
+        let reply = pod.call("ADD", &json!({}));
+        assert!(reply.code == 0 && reply.stderr.contains(key), "{key}={value}: {reply:?}");
         assert_eq!(pod.call("CHECK", &json!({})).code, 0);
         let validated = pod.netns.inside(|| {
             let mut command = Command::new(under_test("istio-iptables"));

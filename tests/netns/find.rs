@@ -1,6 +1,6 @@
-//! Finding a pod's netns by its addresses, from bind mounts and processes.
+//! Tests of finding a pod's netns by the pod's addresses, among the namespaces of bind mounts and processes.
 //!
-//! Each trial has its own procfs and directory, which name only its own namespaces.
+//! Each trial has its own procfs and its own directory of bind mounts, in which only the trial's namespaces are.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -29,7 +29,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A netns with these addresses.
+/// Creates a netns with these addresses.
 pub(crate) fn netns(addresses: &[&str]) -> TestNetns {
     let netns = TestNetns::new();
     netns.run("ip", &["link", "add", "eth0", "type", "veth"]);
@@ -39,7 +39,7 @@ pub(crate) fn netns(addresses: &[&str]) -> TestNetns {
     netns
 }
 
-/// The procfs and the bind mounts of a node.
+/// The simulated procfs of a node, and its directory of bind-mounted namespaces.
 pub(crate) struct Node {
     dir: TempDir,
     processes: Vec<Child>,
@@ -62,11 +62,12 @@ impl Node {
         self.dir.path().join(name)
     }
 
-    /// Starts a process in the netns, in a container's cgroup of the pod with this UID. Runtimes write `-` as `_`.
+    /// Starts a process in the netns, and adds it to the procfs in a container's cgroup of the pod with this UID.
+    /// Runtimes write `-` as `_` in cgroup names.
     pub(crate) fn process(&mut self, netns: &TestNetns, uid: &str) {
         let mut child =
             netns.inside(|| Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
-        // It runs once it echoes.
+        // Once the process echoes its input, it runs in the netns.
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), b".").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let pid = child.id().to_string();
@@ -79,7 +80,7 @@ impl Node {
         fs::write(proc.join("cgroup"), group).unwrap();
     }
 
-    /// Binds a netns to a name in the calling thread's mount namespace.
+    /// Bind-mounts a netns under a name, in the calling thread's mount namespace.
     fn bind(&self, name: &str, netns: &TestNetns) {
         let place = self.path("netns").join(name);
         File::create(&place).unwrap();
@@ -118,7 +119,7 @@ fn with_own_mounts(body: impl FnOnce() + Send) {
     });
 }
 
-/// The inode of the netns at a path.
+/// Returns the inode of the netns at a path.
 fn inode(path: &Path) -> u64 {
     nix::sys::stat::stat(path).unwrap().st_ino
 }
@@ -175,17 +176,17 @@ fn each_namespace_is_entered_once() {
     });
 }
 
-/// Host-network pods share its addresses, and it must never get rules.
+/// Host-network pods have the addresses of the node's netns, which must never get rules.
 fn the_nodes_own_netns_is_never_the_pods() {
     let mut node = Node::new();
     let host = netns(&["10.0.0.2/24"]);
     node.process(&host, UID);
     assert!(node.find(&["10.0.0.2"]).is_ok());
-    // In a container's view, process 1 is the node's.
+    // The agent sees the node's processes, of which process 1 is in the node's netns.
     fs::create_dir_all(node.path("proc/1/ns")).unwrap();
     symlink(host.path(), node.path("proc/1/ns/net")).unwrap();
     assert_eq!(not_found(node.find(&["10.0.0.2"])), 0);
-    // The caller's own netns is excluded, too.
+    // The netns of the calling process is excluded, too.
     let mut node = Node::new();
     let pid = std::process::id().to_string();
     fs::create_dir_all(node.path("proc").join(&pid).join("ns")).unwrap();
@@ -195,7 +196,8 @@ fn the_nodes_own_netns_is_never_the_pods() {
     assert!(node.find(&["10.0.0.2"]).is_ok());
 }
 
-/// A former pod's remaining netns has the address, or another pod assigned it to itself.
+/// Several namespaces have the pod's address: a former pod's netns remains, and another pod has assigned the address to
+/// itself. The UID in a process's cgroup decides.
 fn uid_decides_between_two() {
     let (mine, stale, foreign) = (netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]), netns(&["10.0.0.2/24"]));
     with_own_mounts(|| {

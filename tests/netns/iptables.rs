@@ -1,4 +1,4 @@
-//! `istio-iptables` as a process: exit codes, output, and the resulting state of its netns.
+//! Tests of `istio-iptables` as a process: exit codes, output, and the resulting state of its netns.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -65,7 +65,7 @@ fn pod() -> TestNetns {
     pod
 }
 
-/// Rules without counters and dates, routing rules, and the addresses of `lo`.
+/// Returns the state of a netns: rules without counters and dates, routing rules, and the addresses of `lo`.
 fn state(pod: &TestNetns) -> String {
     let mut text = String::new();
     for save in ["iptables-nft-save", "ip6tables-nft-save"] {
@@ -83,9 +83,9 @@ fn state(pod: &TestNetns) -> String {
 #[track_caller]
 fn same(left: &str, right: &str) {
     let lacks = |text: &str, line: &str| !text.lines().any(|other| other == line);
-    let gone: Vec<_> = right.lines().filter(|line| lacks(left, line)).collect();
+    let removed: Vec<_> = right.lines().filter(|line| lacks(left, line)).collect();
     let new: Vec<_> = left.lines().filter(|line| lacks(right, line)).collect();
-    assert!(left == right, "gone: {gone:#?}\nnew: {new:#?}");
+    assert!(left == right, "removed: {removed:#?}\nnew: {new:#?}");
 }
 
 fn second_run_changes_nothing() {
@@ -174,8 +174,12 @@ fn exit_codes_distinguish_usage_and_error() {
         let run = run(&pod, &[arguments], &[]);
         assert!(run.code == Some(code) && run.err.contains(message), "{arguments:?}: {:?}\n{}", run.code, run.err);
     }
-    let nowhere = run(&TestNetns::new(), &[], &[]);
-    assert!(nowhere.code == Some(1) && nowhere.err.contains("no valid local IP address found"), "{}", nowhere.err);
+    let no_address = run(&TestNetns::new(), &[], &[]);
+    assert!(
+        no_address.code == Some(1) && no_address.err.contains("no valid local IP address found"),
+        "{}",
+        no_address.err
+    );
     let help = run(&pod, &[&["--help"]], &[]);
     assert!(help.code == Some(0) && help.out.contains("--run-validation"), "{}", help.out);
 }

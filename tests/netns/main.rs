@@ -1,8 +1,9 @@
-//! Rules in a real kernel, real connections and validation, in each trial's own network namespaces. Needs root.
+//! Tests of rules, connections and validation in a real kernel. Each trial has its own network namespaces. Needs root.
 
 #![expect(clippy::disallowed_methods, reason = "tests create namespaces, run programs and read the environment")]
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "in a test, a panic is the report")]
 
+mod ambient;
 mod backends;
 mod by_hand;
 mod converge;
@@ -24,6 +25,7 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let trials = [
+        ambient::trials(),
         backends::trials(),
         by_hand::trials(),
         converge::trials(),

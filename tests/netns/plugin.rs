@@ -1,4 +1,4 @@
-//! The plugin's binary in a real netns, with correct and faulty agents on its socket.
+//! Tests of the plugin's binary in a real netns, with doubles of the agent that respond correctly or not.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -10,11 +10,11 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use test_support::netns::{NFT_COMPAT, TestNetns, Users, trial};
-use test_support::plugin::{Answer, Call, conf};
+use test_support::plugin::{Call, Reply, conf};
 use test_support::servers::{self, Api, Authority, Script};
 
 /// Maximum duration of a call, whatever the agent and the API server do.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) fn trials() -> Vec<Trial> {
     const NFT: &[&str] = &["iptables-nft-save", "iptables-nft", "nft"];
@@ -41,7 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A pod's netns with an address, and a run directory with an agent that responds with `facts`.
+/// A pod's netns with addresses, and a run directory with a double of the agent.
 pub(crate) struct Pod {
     pub(crate) netns: TestNetns,
     run_dir: tempfile::TempDir,
@@ -63,13 +63,13 @@ impl Pod {
     }
 
     /// Makes the agent's socket respond to every request with these bytes.
-    fn agent(self, answer: impl Into<Vec<u8>>) -> Self {
+    fn agent(self, response: impl Into<Vec<u8>>) -> Self {
         let listener = UnixListener::bind(self.run_dir.path().join(contract::AGENT_SOCKET)).unwrap();
-        let answer = answer.into();
+        let response = response.into();
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 let _ = stream.read(&mut [0; 4096]);
-                let _ = stream.write_all(&answer);
+                let _ = stream.write_all(&response);
             }
         });
         self
@@ -79,18 +79,19 @@ impl Pod {
         self.agent(ok(&facts.to_string()))
     }
 
-    pub(crate) fn call(&self, verb: &str, more: &Value) -> Answer {
+    pub(crate) fn call(&self, verb: &str, more: &Value) -> Reply {
         self.call_by(verb, more, |call| call)
     }
 
-    /// Calls the plugin with the environment and configuration that `with` changes.
-    pub(crate) fn call_by(&self, verb: &str, more: &Value, with: impl FnOnce(Call) -> Call) -> Answer {
+    /// Calls the plugin with `more` keys in its configuration, after `with` has changed the call, such as its
+    /// environment.
+    pub(crate) fn call_by(&self, verb: &str, more: &Value, with: impl FnOnce(Call) -> Call) -> Reply {
         let mut conf: Value = serde_json::from_str(&conf("1.0.0", self.run_dir.path(), more)).unwrap();
         conf["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
         let begin = Instant::now();
-        let answer = with(Call::new(verb, self.netns.path().to_str().unwrap(), conf.to_string())).run();
-        assert!(begin.elapsed() < PATIENCE, "{:?}: {answer:?}", begin.elapsed());
-        answer
+        let reply = with(Call::new(verb, self.netns.path().to_str().unwrap(), conf.to_string())).run();
+        assert!(begin.elapsed() < TIME_LIMIT, "{:?}: {reply:?}", begin.elapsed());
+        reply
     }
 
     pub(crate) fn ruleset(&self) -> String {
@@ -102,7 +103,8 @@ fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// An injected pod with these annotations and variables of its proxy.
+/// Returns the agent's response for an injected pod, with these annotations and these environment variables of the
+/// proxy.
 pub(crate) fn injected(annotations: &Value, env: &Value) -> Value {
     let mut all = json!({"sidecar.istio.io/status": "{}"});
     all.as_object_mut().unwrap().extend(annotations.as_object().unwrap().clone());
@@ -161,19 +163,20 @@ fn without_counters(save: &str) -> Vec<String> {
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
 }
 
-/// `hostUsers: false`. The kernel refuses iptables' owner matches there; the rules must identify the proxy's user
-/// nevertheless.
+/// The netns of a pod with `hostUsers: false` belongs to a user namespace, in which the kernel refuses iptables' owner
+/// matches. The rules must identify the proxy's user nevertheless.
 fn user_namespace() {
     let (users, netns) = Users::with_netns();
     let pod = Pod::within(netns, &["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     for change in ["added", "none"] {
-        let answer = pod.call("ADD", &json!({}));
-        assert_eq!(answer.code, 0, "{answer:?}");
+        let reply = pod.call("ADD", &json!({}));
+        assert_eq!(reply.code, 0, "{reply:?}");
         for message in [r#""backend":"nftables""#.to_owned(), format!(r#""change":"{change}""#)] {
-            assert!(answer.stderr.contains(&message), "{answer:?}");
+            assert!(reply.stderr.contains(&message), "{reply:?}");
         }
     }
-    // A connection of the proxy to the pod's own address is inbound, one of the application is not redirected.
+    // A connection of the proxy to the pod's own address is redirected to the inbound port. A connection of the
+    // application to this address is not redirected.
     let inbound = pod.netns.inside(|| TcpListener::bind(("0.0.0.0", contract::port::INBOUND)).unwrap());
     inbound.set_nonblocking(true).unwrap();
     for (id, arrives) in [("1337", true), ("1000", false)] {
@@ -196,8 +199,8 @@ fn user_namespace() {
 
 fn native_nftables() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
-    let answer = pod.call("ADD", &json!({"native_nftables": true}));
-    assert_eq!(answer.code, 0, "{answer:?}");
+    let reply = pod.call("ADD", &json!({"native_nftables": true}));
+    assert_eq!(reply.code, 0, "{reply:?}");
     let ruleset = pod.ruleset();
     assert!(ruleset.contains("table inet istio-proxy-nat") && !ruleset.contains("table ip nat"), "{ruleset}");
     assert_eq!(pod.call("CHECK", &json!({"native_nftables": true})).code, 0);
@@ -207,13 +210,13 @@ fn legacy() {
     let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
     let legacy = json!({"force_iptables_binary": "legacy"});
     for change in ["added", "none"] {
-        let answer = pod.call("ADD", &legacy);
-        assert!(answer.code == 0 && answer.stderr.contains(&format!(r#""change":"{change}""#)), "{answer:?}");
+        let reply = pod.call("ADD", &legacy);
+        assert!(reply.code == 0 && reply.stderr.contains(&format!(r#""change":"{change}""#)), "{reply:?}");
     }
     let save = pod.netns.run("iptables-legacy-save", &[]);
     assert!(save.contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"), "{save}");
     pod.netns.run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_IN_REDIRECT"]);
-    // Without configuration, legacy is chosen because it is in use.
+    // Without a setting that forces a backend, the plugin chooses iptables-legacy, because the netns has rules of it.
     let message = pod.call("CHECK", &json!({})).error(999);
     assert!(message.contains("ISTIO_IN_REDIRECT"), "{message}");
     assert_eq!(pod.call("ADD", &json!({})).code, 0);
@@ -223,8 +226,8 @@ fn legacy() {
 fn dual_stack() {
     let env = json!({"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"});
     let pod = Pod::new(&["10.9.0.2/24", "fd00:9::2/64"]).facts(&injected(&json!({}), &env));
-    let answer = pod.call("ADD", &json!({}));
-    assert_eq!(answer.code, 0, "{answer:?}");
+    let reply = pod.call("ADD", &json!({}));
+    assert_eq!(reply.code, 0, "{reply:?}");
     for save in ["iptables-nft-save", "ip6tables-nft-save"] {
         let rules = pod.netns.run(save, &[]);
         assert_eq!(rules.lines().filter(|line| line.starts_with("-A ")).count(), 31, "{rules}");
@@ -262,18 +265,18 @@ fn bad_input() {
 }
 
 fn bad_agent() {
-    let good = ok(&injected(&json!({}), &json!({})).to_string());
+    let valid = ok(&injected(&json!({}), &json!({})).to_string());
     let huge = format!("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n{}", "x".repeat(1 << 20));
-    let stranger = ok(&injected(&json!({}), &json!({})).to_string().replace("uid-1", "uid-2"));
+    let other_pod = ok(&injected(&json!({}), &json!({})).to_string().replace("uid-1", "uid-2"));
     let rows = [
-        (good.as_bytes()[..good.len() - 20].to_vec(), "agent"),
+        (valid.as_bytes()[..valid.len() - 20].to_vec(), "agent"),
         (b"\x00\x01garbage".to_vec(), "agent"),
         (huge.into_bytes(), "agent"),
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n".to_vec(), "500"),
         (ok("{\"uid\":7}").into_bytes(), "agent"),
-        (stranger.into_bytes(), "uid"),
+        (other_pod.into_bytes(), "uid"),
     ];
-    // Each waits for the time limit of its lookup.
+    // The calls run concurrently, because each waits for the time limit of its lookup.
     std::thread::scope(|scope| {
         rows.into_iter().for_each(|(agent, expected)| {
             scope.spawn(move || refused(agent, expected));
@@ -284,7 +287,7 @@ fn bad_agent() {
 fn refused(agent: Vec<u8>, expected: &str) {
     let shown = String::from_utf8_lossy(&agent[..agent.len().min(80)]).into_owned();
     let pod = Pod::new(&["10.9.0.2/24"]).agent(agent);
-    // The API server is not reachable either: a temporary failure.
+    // The API server is not reachable either, so the plugin reports a temporary failure (CNI error code 11).
     let message = pod.call("ADD", &json!({})).error(11);
     assert!(message.contains(expected), "{shown:?}: {expected:?} is not in {message:?}");
     assert_eq!(pod.ruleset(), "", "{shown:?}");
@@ -303,7 +306,8 @@ fn no_facts() {
     assert!(message.contains("shop/istio-cni-node-x7k2p"), "{message}");
 }
 
-/// The API server listens on the node's loopback, which the pod's netns does not reach.
+/// The plugin sends the lookup from the node's netns: the API server listens on the node's loopback, which cannot be
+/// reached from the pod's netns.
 fn asked_from_the_node() {
     let authority = Authority::new();
     let object = json!({
@@ -313,15 +317,15 @@ fn asked_from_the_node() {
         },
         "spec": {"containers": [{"name": "istio-proxy", "args": ["proxy", "sidecar"]}]},
     });
-    let server = Api::start(&authority, vec![Script::answer(200, object.to_string())]);
+    let server = Api::start(&authority, vec![Script::respond(200, object.to_string())]);
     let run_dir = servers::run_dir(server.address, Some(&authority.pem));
     let pod = Pod { run_dir, ..Pod::new(&["10.9.0.2/24"]) };
-    let answer = pod.call("ADD", &json!({}));
-    assert!(answer.code == 0 && answer.stderr.contains(r#""source":"api""#), "{answer:?}");
+    let reply = pod.call("ADD", &json!({}));
+    assert!(reply.code == 0 && reply.stderr.contains(r#""source":"api""#), "{reply:?}");
     assert!(pod.netns.run("iptables-nft-save", &[]).contains("-A ISTIO_OUTPUT -j ISTIO_REDIRECT"));
 }
 
-fn call_at(netns: &str, pod: &Pod) -> Answer {
+fn call_at(netns: &str, pod: &Pod) -> Reply {
     Call::new("ADD", netns, conf("1.0.0", pod.run_dir.path(), &json!({}))).run()
 }
 
@@ -341,16 +345,16 @@ fn own_netns() {
     assert!(message.contains("own network namespace"), "{message}");
 }
 
-/// After a reboot the run directory is empty or missing.
+/// STATUS succeeds without an agent, because the run directory is empty or missing after a reboot.
 fn status_without_agent() {
     let dir = tempfile::tempdir().unwrap();
     for run_dir in [dir.path(), &dir.path().join("absent")] {
-        let answer = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
-        assert_eq!((answer.code, answer.stdout.as_str()), (0, ""), "{answer:?}");
+        let reply = Call::new("STATUS", "", conf("1.1.0", run_dir, &json!({}))).run();
+        assert_eq!((reply.code, reply.stdout.as_str()), (0, ""), "{reply:?}");
     }
 }
 
-/// With an agent, but without the privilege to program the kernel.
+/// STATUS fails if there is an agent, but the plugin lacks the privilege to program the kernel.
 fn status_without_rights() {
     let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
     let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));

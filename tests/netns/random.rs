@@ -1,4 +1,4 @@
-//! Random redirections of pods.
+//! Generates random redirections of pods, for comparisons in a real kernel.
 
 use istio_cni::redirect::{
     CidrSelector, DnsCapture, InterceptionMode, Interface, Owner, OwnerGroups, Port, PortSelector, Redirect,
@@ -9,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 
-/// Each case creates and programs namespaces: fewer than proptest's default.
+/// The number of cases, fewer than proptest's default because each case creates and programs namespaces.
 const CASES: u32 = 64;
 
 /// Runs a check, which panics on failure, on the rules of random redirections.
@@ -74,7 +74,7 @@ fn cidr_selector() -> impl Strategy<Value = CidrSelector> {
     prop_oneof![Just(CidrSelector::None), Just(CidrSelector::All), vec(cidr(), 1..4).prop_map(CidrSelector::List)]
 }
 
-/// The largest id is invalid (`(uid_t) -1`).
+/// Generates a user or group id. The largest number is not a valid id (`(uid_t) -1`).
 fn owner() -> impl Strategy<Value = Owner> {
     (0..u32::MAX).prop_map(Owner::Id)
 }
@@ -84,8 +84,8 @@ fn groups() -> impl Strategy<Value = OwnerGroups> {
     prop_oneof![some().prop_map(OwnerGroups::AllBut), some().prop_map(OwnerGroups::Only)]
 }
 
-/// Ends with a digit: `ct` or `lo` are keywords in nft's language, and the text that serves as oracle cannot use them
-/// as names. The kernel has no keywords.
+/// Generates names that end with a digit. Other names may be keywords of nft's language, such as `ct` or `lo`, which
+/// the text for nft cannot contain as names. The kernel, to which the rules under test are sent, has no keywords.
 fn nic() -> impl Strategy<Value = Interface> {
     "[a-z][a-z0-9_.-]{0,13}[0-9]".prop_map(|name| Interface::parse("random", &name).unwrap())
 }

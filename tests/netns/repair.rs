@@ -1,11 +1,11 @@
-//! Repair in place: the controller finds a real netns by the API server's data of its pod, and validation passes
-//! afterwards.
+//! Tests of repair in place: the controller finds a real netns by what the API server returns about the pod, and
+//! validation passes afterwards.
 
 use std::future::Future;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use istio_cni::converge::{self, OnDifference, Options, View};
+use istio_cni::converge::{self, Desired, OnDifference, Options, View};
 use istio_cni::redirect::Redirect;
 use istio_cni::repair::Settings;
 use libtest_mimic::Trial;
@@ -44,7 +44,7 @@ fn pod(restarts: u32) -> Value {
     pod
 }
 
-/// Settings with the namespaces of `node`.
+/// Returns settings in this mode, with which the controller searches the namespaces of `node`.
 fn on(node: &Node, mode: &str) -> Settings {
     Settings { places: node.places(), ..settings(&format!("--repair-mode {mode}")) }
 }
@@ -68,14 +68,14 @@ fn validate(pod: &TestNetns) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The differences from the plugin's state.
+/// Returns the differences between the pod's rules and those that the plugin would program.
 fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
     let redirect = istio_cni::redirect::annotations::from_pod(&facts()).unwrap();
     let istio_cni::redirect::annotations::Interception::Redirect { redirect, .. } = redirect else {
         panic!("no redirection")
     };
     let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
-    pod.inside(|| View::take(options).and_then(|view| view.check(&redirect))).unwrap()
+    pod.inside(|| View::take(options).and_then(|view| view.check(Desired::Sidecar(&redirect)))).unwrap()
 }
 
 fn facts() -> istio_cni::pod::PodFacts {
@@ -133,7 +133,8 @@ async fn eviction_if_it_fails_again() {
     api.put(pod(1));
     let controller = Controller::with(api.client(), on(&node, "repair-or-evict"));
     until_counted(&api, &controller, "success", 1).await;
-    // The same attempt again, which began before the repair.
+    // The API server reports the same failed attempt of validation again. It began before the repair, so the pod is not
+    // evicted.
     api.put(pod(1));
     let mut other = pod(1);
     other["metadata"]["name"] = json!("web-1");
@@ -180,10 +181,10 @@ async fn refused_pods_are_given_up() {
         assert!(event["message"].as_str().unwrap().contains(expected), "{event}");
         refused["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
         api.put(refused);
-        let mut sound = pod(1);
-        sound["metadata"]["name"] = json!("web-1");
-        sound["metadata"]["uid"] = json!("uid-of-web-1");
-        api.put(sound);
+        let mut redirected = pod(1);
+        redirected["metadata"]["name"] = json!("web-1");
+        redirected["metadata"]["uid"] = json!("uid-of-web-1");
+        api.put(redirected);
         until_counted(&api, &controller, "success", 1).await;
         assert!(controller.counts(&counted("fail", 1)).is_some(), "{}", controller.metrics());
         assert_eq!(api.requests_to("POST", "/eviction").len(), 0, "another sandbox would be refused, too");

@@ -1,4 +1,5 @@
-//! `istio-cnictl trace` reads the rules of a netns from the kernel; conditions that only the kernel evaluates.
+//! Tests that `istio-cnictl trace` reads the rules of a netns from the kernel, and of conditions that only the kernel
+//! can evaluate.
 
 use std::process::Command;
 
@@ -45,7 +46,7 @@ fn a_netns_is_read_from_the_kernel() {
     for (args, verdict, port) in [
         (["--outbound", "198.51.100.7:80"], "redirected", json!(15001)),
         (["--inbound", "10.0.0.2:8080"], "redirected", json!(15006)),
-        // The pod's own address: the packet leaves through lo.
+        // The destination is the pod's own address, so the packet leaves through lo.
         (["--outbound", "10.0.0.2:8080"], "direct", json!(null)),
     ] {
         let traced = traced(&pod, &args);
@@ -62,7 +63,8 @@ fn foreign_rule() {
     assert_eq!(traced["verdict"], json!("undetermined"), "{traced}");
     let last = traced["path"].as_array().unwrap().last().unwrap();
     assert!(last["rule"].as_str().unwrap().contains("statistic"), "{last}");
-    // A condition that does not hold decides before one that cannot be evaluated.
+    // If one condition of a rule does not hold, the rule does not match, although another condition cannot be
+    // evaluated.
     let udp = self::traced(&pod, &["--outbound", "198.51.100.7:80", "--protocol", "udp"]);
     assert_eq!(udp["verdict"], json!("direct"), "{udp}");
 }

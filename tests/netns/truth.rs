@@ -1,4 +1,5 @@
-//! The truth table: which program accepts a connection, and its original destination, the same under each backend.
+//! Tests the truth table: which program accepts a connection, and its original destination, which are the same under
+//! each backend.
 //!
 //! `table` holds the expectations, `topology` creates a pod and a network; this file loads rules and connects.
 
@@ -18,19 +19,20 @@ use table::Case;
 use test_support::netns::{LEGACY_TABLES, NFT_COMPAT, TestNetns, by, families, lacks, trial};
 use topology::Topology;
 
-/// A method to program rules.
+/// A way to program the rules: by this project's or Istio's tools, with one of the backends.
 #[derive(Clone, Copy)]
 struct Backend {
     name: &'static str,
     programs: &'static [&'static str],
     load: fn(&TestNetns, &Redirect, bool),
-    /// Istio's native tables hold rules of both families for any pod: IPv6 is redirected in an IPv4 pod, too.
+    /// Whether the rules of both families are in one table for any pod, as in Istio's native tables. IPv6 is then
+    /// redirected in an IPv4 pod, too.
     one_table_for_both: bool,
 }
 
 const BACKENDS: [Backend; 6] = [
     Backend {
-        // Without a setting that forces a backend.
+        // The program chooses the backend, because no setting forces one.
         name: "own-chosen",
         programs: &[],
         load: |pod, redirect, _| {
@@ -81,13 +83,13 @@ const BACKENDS: [Backend; 6] = [
     },
 ];
 
-/// Programs like the plugin and `istio-iptables`, which derive the families from the pod's addresses.
+/// Programs the rules as the plugin and `istio-iptables` do, which derive the families from the pod's addresses.
 /// Returns the backend that holds the rules.
 fn converge(pod: &TestNetns, backend: netfilter::Backend, redirect: &Redirect) -> netfilter::Backend {
     pod.inside(|| converge::apply(redirect, by(backend))).unwrap().backend
 }
 
-/// The backend that the product has to choose on this kernel.
+/// Returns the backend that must be chosen on this kernel if no setting forces one.
 fn chosen() -> netfilter::Backend {
     match (lacks(NFT_COMPAT), lacks(LEGACY_TABLES)) {
         (false, _) => netfilter::Backend::IptablesNft,
@@ -122,7 +124,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials
 }
 
-/// Checks every row in all its families, and fails with all wrong rows.
+/// Checks every row of a case in all its address families, and fails with all wrong rows.
 fn hold(case: &Case, backend: Backend) {
     let topology = Topology::new();
     (backend.load)(&topology.pod, &case.redirect, case.ipv6);
@@ -134,14 +136,15 @@ fn hold(case: &Case, backend: Backend) {
         let rules = traced::rulesets(&topology, family);
         for row in &case.rows {
             let Some(wanted) = row.wanted(family) else { continue };
-            let answer = topology.ask(row, family);
-            let accepted = answer.split(' ').nth(1).and_then(|port| port.parse().ok());
+            let response = topology.connect(row, family);
+            let accepted = response.split(' ').nth(1).and_then(|port| port.parse().ok());
             let simulated = traced::port(&rules, row, family);
             if simulated.clone().ok() != accepted {
-                wrong.push(format!("{}\n    traced to {simulated:?}\n    but it is {answer:?}", row.describe(family)));
+                wrong
+                    .push(format!("{}\n    traced to {simulated:?}\n    but it is {response:?}", row.describe(family)));
             }
-            if !answer.starts_with(&wanted) {
-                wrong.push(format!("{}\n    wanted {wanted:?}\n    but it is {answer:?}", row.describe(family)));
+            if !response.starts_with(&wanted) {
+                wrong.push(format!("{}\n    wanted {wanted:?}\n    but it is {response:?}", row.describe(family)));
             }
         }
     }

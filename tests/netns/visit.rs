@@ -1,4 +1,4 @@
-//! Entering a netns, and the addresses and routes in it.
+//! Tests of entering a netns, and of the addresses and routes that the programs read and set there.
 
 use std::fs;
 use std::net::IpAddr;
@@ -51,8 +51,8 @@ fn runs_in_the_netns_and_the_callers_stays() {
 fn panic_is_an_error() {
     let pod = TestNetns::bare();
     let before = own();
-    let error = enter(&pod.path(), || panic!("no more {}", "patience")).unwrap_err();
-    assert!(matches!(&error, Error::Panicked { message, .. } if message == "no more patience"), "{error}");
+    let error = enter(&pod.path(), || panic!("out of {}", "range")).unwrap_err();
+    assert!(matches!(&error, Error::Panicked { message, .. } if message == "out of range"), "{error}");
     assert_eq!(own(), before);
 }
 
@@ -91,10 +91,10 @@ fn own_end_of_a_point_to_point_link() {
     assert_eq!(seen, ["127.0.0.1", "10.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()));
 }
 
-const MARK_ROUTE: routes::MarkRoute = routes::MarkRoute { mark: 1337, table: 133 };
-const BOTH: routes::Routes = routes::Routes { ipv6: true, tproxy: Some(MARK_ROUTE) };
+const MARK_ROUTE: routes::MarkRoute = routes::MarkRoute::tproxy(1337, 133);
+const BOTH: routes::Routes = routes::Routes { ipv6: true, passthrough: true, marked: Some(MARK_ROUTE) };
 
-/// The relevant state of a netns as iproute2 prints it.
+/// Returns the addresses, rules and routes of a netns that the tests compare, as iproute2 prints them.
 fn state(pod: &TestNetns) -> String {
     let mut text = pod.run("ip", &["address", "show", "dev", "lo"]);
     for family in ["-4", "-6"] {
@@ -138,7 +138,7 @@ fn missing_entries_are_reported_and_restored() {
     }
 }
 
-/// Similar entries with another effect.
+/// Existing rules and routes that are similar to ours but have another effect do not replace ours.
 fn a_narrower_rule_and_another_route_are_not_equivalent() {
     let pod = TestNetns::new();
     let ipv4 = routes::Routes { ipv6: false, ..BOTH };
@@ -150,7 +150,7 @@ fn a_narrower_rule_and_another_route_are_not_equivalent() {
     let before = state(&pod);
     assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
     assert_eq!(pod.inside(|| ipv4.missing()).unwrap(), []);
-    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
     assert_eq!(state(&pod), before);
 }
 
@@ -166,7 +166,8 @@ fn istios_own_rule_is_equivalent() {
     assert_eq!(state(&pod), before);
 }
 
-/// At the position of `ip rule add`: another program's rule for all packets would hide it.
+/// Like `ip rule add`, the program gives its rule a priority before all existing rules. If it came after another
+/// program's rule for all packets, the kernel might never evaluate it.
 fn the_mark_rule_comes_before_others() {
     let pods = [TestNetns::new(), TestNetns::new()];
     for pod in &pods {
@@ -183,7 +184,7 @@ fn the_mark_rule_comes_before_others() {
         assert_eq!(rules, theirs.run("ip", &[family, "rule"]));
     }
     assert_eq!(ours.inside(|| BOTH.apply()).unwrap(), []);
-    assert!(ours.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert!(ours.inside(|| routes::remove(BOTH)).unwrap());
     let left = ours.run("ip", &["rule"]);
     assert!(!left.contains("fwmark") && left.contains("1000:"), "{left}");
 }
@@ -191,12 +192,12 @@ fn the_mark_rule_comes_before_others() {
 fn removal_is_complete_and_idempotent() {
     let pod = TestNetns::new();
     let before = state(&pod);
-    assert!(!pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert!(!pod.inside(|| routes::remove(BOTH)).unwrap());
     pod.inside(|| BOTH.apply()).unwrap();
     for _ in 0..2 {
         pod.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
     }
-    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
     assert_eq!(state(&pod), before);
 }
 
@@ -207,5 +208,5 @@ fn ipv6_disabled_matters_only_to_ipv6_pods() {
     assert_eq!(pod.inside(|| ipv4.apply()).unwrap().len(), 2);
     let error = pod.inside(|| BOTH.apply()).unwrap_err();
     assert!(matches!(error, Error::Ipv6Disabled { .. }), "{error:?}");
-    assert!(pod.inside(|| routes::remove(MARK_ROUTE)).unwrap());
+    assert!(pod.inside(|| routes::remove(BOTH)).unwrap());
 }

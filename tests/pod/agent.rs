@@ -1,4 +1,4 @@
-//! The client of the agent's socket, against scripted agents.
+//! Tests of the client of the agent's socket, with doubles of the agent that follow scripts.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -11,15 +11,18 @@ use istio_cni::pod::http::Error as Http;
 use test_support::servers::{Agent, Script, facts, web};
 
 const LIMIT: Duration = Duration::from_millis(300);
+/// The delay that a loaded machine may add to a time limit. It is far below the time for which the doubles in these
+/// tests keep a client waiting.
+const SLACK: Duration = Duration::from_secs(10);
 
-fn ask(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Response, Error> {
+fn request(path: &Path, pod: &PodName, uid: Option<&str>, limit: Duration) -> Result<Response, Error> {
     agent::request(path, pod, uid, limit)?.response()
 }
 
 fn ask_once(script: Script) -> Result<Response, Error> {
     let dir = tempfile::tempdir().unwrap();
     let _agent = Agent::start(dir.path(), vec![script]);
-    ask(&dir.path().join("agent.sock"), &web(), Some("u1"), LIMIT)
+    request(&dir.path().join("agent.sock"), &web(), Some("u1"), LIMIT)
 }
 
 fn failure(script: Script) -> Http {
@@ -29,17 +32,17 @@ fn failure(script: Script) -> Http {
     }
 }
 
-fn known(answer: &Response) -> bool {
-    matches!(answer, Response::Known(facts) if facts.uid == "u1" && facts.proxy.is_some())
+fn known(response: &Response) -> bool {
+    matches!(response, Response::Known(facts) if facts.uid == "u1" && facts.proxy.is_some())
 }
 
 #[test]
 fn the_request_names_one_pod_with_all_names_encoded() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Agent::start(dir.path(), vec![Script::answer(200, facts("u1"))]);
+    let agent = Agent::start(dir.path(), vec![Script::respond(200, facts("u1"))]);
     let pod = PodName { namespace: "a b".into(), name: "x&y".into() };
-    assert!(known(&ask(&dir.path().join("agent.sock"), &pod, Some("u/1"), LIMIT).unwrap()));
-    assert!(known(&ask(&dir.path().join("agent.sock"), &web(), None, LIMIT).unwrap()));
+    assert!(known(&request(&dir.path().join("agent.sock"), &pod, Some("u/1"), LIMIT).unwrap()));
+    assert!(known(&request(&dir.path().join("agent.sock"), &web(), None, LIMIT).unwrap()));
     let requests = agent.requests();
     assert!(
         requests[0].starts_with("GET /pod?namespace=a%20b&name=x%26y&uid=u%2F1 HTTP/1.1\r\nHost: "),
@@ -72,35 +75,35 @@ fn chunked_dripping_and_unframed_responses_are_read() {
 
 #[test]
 fn not_found_means_unknown() {
-    assert_eq!(ask_once(Script::answer(404, "no such pod")).unwrap(), Response::Unknown);
+    assert_eq!(ask_once(Script::respond(404, "no such pod")).unwrap(), Response::Unknown);
 }
 
 #[test]
 fn the_agents_failure_is_reported_with_its_message() {
-    let error = ask_once(Script::answer(503, "cache is not filled\n")).unwrap_err();
+    let error = ask_once(Script::respond(503, "cache is not filled\n")).unwrap_err();
     assert!(matches!(error, Error::Status { status: 503, .. }), "{error:?}");
-    assert!(error.to_string().ends_with("answers 503: cache is not filled"), "{error}");
+    assert!(error.to_string().ends_with("responds with 503: cache is not filled"), "{error}");
 }
 
 #[test]
 fn without_a_listener_the_agent_is_absent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.sock");
-    let missing = ask(&path, &web(), None, LIMIT).unwrap_err();
+    let missing = request(&path, &web(), None, LIMIT).unwrap_err();
     assert!(matches!(missing, Error::Absent { .. }), "{missing:?}");
     assert!(
         missing.to_string().contains(path.to_str().unwrap()) && missing.to_string().contains("ENOENT"),
         "{missing}"
     );
     drop(UnixListener::bind(&path).unwrap());
-    let refused = ask(&path, &web(), None, LIMIT).unwrap_err();
+    let refused = request(&path, &web(), None, LIMIT).unwrap_err();
     assert!(matches!(refused, Error::Absent { .. }) && refused.to_string().contains("ECONNREFUSED"), "{refused:?}");
 }
 
 #[test]
 fn an_invalid_socket_path_is_an_error() {
     let long = format!("/{}", "x".repeat(200));
-    let error = ask(Path::new(&long), &web(), None, LIMIT).unwrap_err();
+    let error = request(Path::new(&long), &web(), None, LIMIT).unwrap_err();
     assert!(matches!(error, Error::Connect { .. }) && error.to_string().contains("ENAMETOOLONG"), "{error:?}");
 }
 
@@ -109,15 +112,16 @@ fn a_silent_agent_takes_no_longer_than_the_limit() {
     for script in [Script::Hold(vec![]), Script::Hold(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{".to_vec())] {
         let start = Instant::now();
         assert!(matches!(failure(script), Http::TimedOut));
-        assert!(start.elapsed() >= LIMIT && start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+        assert!(start.elapsed() >= LIMIT && start.elapsed() < LIMIT + SLACK, "{:?}", start.elapsed());
     }
 }
 
 #[test]
 fn a_dripping_agent_cannot_extend_the_limit() {
     let start = Instant::now();
-    assert!(matches!(failure(Script::Drip(vec![b'H'; 1000], LIMIT / 6)), Http::TimedOut));
-    assert!(start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+    let drip = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'x'; 1000]].concat();
+    assert!(matches!(failure(Script::Drip(drip, LIMIT / 6)), Http::TimedOut));
+    assert!(start.elapsed() < LIMIT + SLACK, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -131,9 +135,9 @@ fn an_agent_that_never_accepts_takes_no_longer_than_the_limit() {
     listen(&listener, Backlog::new(0).unwrap()).unwrap();
     let _fills_the_backlog = UnixStream::connect(&path).unwrap();
     let start = Instant::now();
-    let error = ask(&path, &web(), None, LIMIT).unwrap_err();
+    let error = request(&path, &web(), None, LIMIT).unwrap_err();
     assert!(matches!(error, Error::Exchange { error: Http::TimedOut, .. }), "{error:?}");
-    assert!(start.elapsed() < 3 * LIMIT, "{:?}", start.elapsed());
+    assert!(start.elapsed() < LIMIT + SLACK, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -158,10 +162,11 @@ fn an_oversized_response_is_refused_as_soon_as_it_is_detected() {
 
 #[test]
 fn malformed_responses_are_reported() {
-    assert!(matches!(failure(Script::Send(b"SSH-2.0-x\r\n\r\n".to_vec())), Http::Malformed("no status line")));
+    let text = failure(Script::Send(b"SSH-2.0-x\r\n\r\n".to_vec())).to_string();
+    assert_eq!(text, "invalid HTTP/1.1 response: invalid HTTP version");
     for body in ["", "[]", "{}", "{\"uid\":1}", "<html>"] {
-        let error = ask_once(Script::answer(200, body)).unwrap_err();
+        let error = ask_once(Script::respond(200, body)).unwrap_err();
         assert!(matches!(error, Error::Facts { .. }), "{body}: {error:?}");
-        assert!(error.to_string().contains("answers no pod facts: "), "{error}");
+        assert!(error.to_string().contains("does not describe the pod: "), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Pod facts over real sockets and real TLS: each failure of an agent or an API server, and its reason.
+//! Tests of the plugin's lookup of a pod over real sockets and real TLS: each failure of an agent or an API server, and
+//! the reason that is reported.
 //!
 //! Needs nothing but loopback; every test has its own directory and ports.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

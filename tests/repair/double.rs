@@ -92,7 +92,7 @@ async fn patches_nodes_and_marks_pods_with_a_grace_period() {
     assert!(!api.get("pods", "shop", "a").unwrap()["metadata"]["deletionTimestamp"].is_null());
 }
 
-/// Returns events up to the one for which `last` is true.
+/// Reads events from a stream up to the one whose text is `last`, and returns their texts.
 async fn events(stream: &mut (impl Stream<Item = watcher::Result<Event<Pod>>> + Unpin), last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
@@ -124,7 +124,7 @@ async fn watches_go_on_after_a_break_and_start_over_after_410() {
         api.break_watches();
         api.remove("pods", "shop", "a");
         assert_eq!(events(&mut stream, "Delete(a)").await, ["Delete(a)"]);
-        // The pod leaves the selection, so the watch reports its deletion.
+        // The selector no longer matches the pod, so the watch reports its deletion.
         api.put(pod("c", "n2"));
         assert_eq!(events(&mut stream, "Delete(c)").await, ["Delete(c)"]);
         api.bookmark();

@@ -93,7 +93,7 @@ async fn a_deleted_pod_is_not_retried() {
 async fn a_changed_pod_is_checked_again_before_an_action() {
     let api = Api::start().await;
     let pod = api.put(broken("web-0", 1));
-    // The kubelet updates the status during the eviction.
+    // The kubelet updates the pod's status while the eviction is in progress.
     api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
@@ -133,11 +133,11 @@ async fn a_hanging_server_blocks_a_limited_number_of_actions() {
     api.fault(Fault::on("POST", "/eviction").silence().times(AT_ONCE));
     let controller = Controller::start(&api, "");
     api.until("a full house", |api| (api.requests_to("POST", "/eviction").len() >= AT_ONCE).then_some(())).await;
-    // Events are still received, and their pods wait.
+    // The controller still receives events about broken pods, and these pods wait.
     api.put(broken("last", 0));
     api.until("all pods", |_| controller.counts("istio_cni_repair_broken_pods 41")).await;
     assert_eq!(api.requests_to("POST", "/eviction").len(), AT_ONCE);
-    // The requests time out, the other pods are handled, then these pods again.
+    // When the hanging requests time out, the controller handles the other pods and retries the failed requests.
     until_counted(&api, &controller, "fail", AT_ONCE).await;
     until_counted(&api, &controller, "success", 41).await;
 }
@@ -222,7 +222,7 @@ async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
     api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
-    // The other pod is broken, too, and handled separately: no netns is found for it.
+    // The other pod is also broken. It is handled separately: no netns is found for it.
     api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;
     let reported = events(&api, 1).await;
     assert!(reported[0].1.contains("none of 0 network namespaces"), "{reported:?}");

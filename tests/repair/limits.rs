@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use test_support::api::Api;
 use test_support::repair::{Controller, broken};
 
-/// A broken pod of a ReplicaSet, created at this second of the day.
+/// Returns a broken pod of the ReplicaSet `owner`, whose creation timestamp has this second.
 fn broken_pod(name: &str, owner: &str, second: u32) -> Value {
     let mut pod = broken(name, 0);
     pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:{second:02}Z"));
@@ -25,7 +25,7 @@ fn evicted(api: &Api) -> Vec<String> {
     api.requests_to("POST", "/eviction").iter().map(|seen| name(&seen.path)).collect()
 }
 
-/// The message of the event with this reason about a pod.
+/// Waits for an event about a pod with this reason, and returns the event's message.
 async fn event_message(api: &Api, pod: &str, reason: &str) -> String {
     let about = |event: &Value| event["involvedObject"]["name"] == pod && event["reason"] == reason;
     let event = api.until(&format!("{reason} of {pod}"), |api| api.list("events").into_iter().find(about)).await;
@@ -46,7 +46,7 @@ async fn evictions_of_a_persistently_broken_deployment_back_off() {
     for name in ["web-0", "web-1"] {
         assert_eq!(event_message(&api, name, "EvictBrokenPod").await, "pod detected as broken, evicted");
     }
-    // The ReplicaSet's replacements are broken, too.
+    // The pods with which the ReplicaSet replaces the evicted pods are broken, too.
     for name in ["web-2", "web-3"] {
         api.put(broken_pod(name, "r", 9));
     }
@@ -57,7 +57,7 @@ async fn evictions_of_a_persistently_broken_deployment_back_off() {
         assert!((5..=10).contains(&seconds.parse::<u32>().unwrap()), "{message}");
         assert_eq!(why, "it replaces a pod that was evicted or deleted for the same reason");
     }
-    // Another controller's pod is evicted at once.
+    // A broken pod of another ReplicaSet is evicted at once.
     api.put(broken_pod("other", "x", 9));
     event_message(&api, "other", "EvictBrokenPod").await;
     let mut names = evicted(&api);
@@ -77,7 +77,7 @@ async fn a_pod_without_a_controller_gets_an_event_and_a_metric() {
     let controller = Controller::start(&api, "");
     let message = event_message(&api, "alone", "BrokenPodLeft").await;
     assert_eq!(message, "pod detected as broken, no action: no controller would replace it");
-    // Further failed attempts of its validation are not new.
+    // Further failed attempts of the same pod's validation are not counted and reported again.
     alone["status"]["initContainerStatuses"][0]["restartCount"] = json!(2);
     api.put(alone);
     api.put(broken_pod("last", "x", 1));

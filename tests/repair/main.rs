@@ -1,4 +1,4 @@
-//! The repair controller with an API server double that fails on demand, over real HTTP.
+//! Tests of the repair controller with an API server double that fails on demand, over real HTTP.
 
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 

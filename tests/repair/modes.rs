@@ -8,7 +8,7 @@ use test_support::repair::{Controller, broken, failing, flush, pod, recovered};
 const EVICTION: &str = "/pods/web-0/eviction";
 const POD: &str = "/api/v1/namespaces/shop/pods/web-0";
 
-/// Waits for the first request of this kind.
+/// Waits for the first request with this method and path suffix.
 async fn first(api: &Api, method: &str, end: &str) -> Seen {
     api.until(&format!("{method} {end}"), |api| api.requests_to(method, end).into_iter().next()).await
 }
@@ -90,7 +90,7 @@ async fn a_label_is_added_once_through_the_status() {
     flush(&api, ("PATCH", "/last/status")).await;
     assert_eq!(api.requests_to("PATCH", "/pods/web-0/status").len(), 1);
     assert_eq!(api.get("pods", "shop", "web-0").unwrap()["metadata"]["labels"]["cni.istio.io/uninitialized"], "yes");
-    // A new controller finds the pod labelled.
+    // A new controller finds that the pod already has the label.
     let again = Controller::start(&api, "--repair-label-pods");
     let counted = r#"istio_cni_repair_pods_repaired_total{type="label",result="skip"} 2"#;
     api.until(counted, |_| again.counts(counted)).await;

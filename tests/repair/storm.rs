@@ -5,10 +5,10 @@ use test_support::repair::{Controller, broken};
 
 const PODS: usize = 500;
 const BUDGET: usize = 60;
-/// All pods are in one namespace, whose share is half of the budget.
+/// The number of evictions that the budget allows: all pods are in one namespace, whose share is half of the budget.
 const SHARE: usize = BUDGET / 2;
 
-/// Pods as large as real ones, most of whose fields are not decoded.
+/// Returns a broken pod that is as large as real ones. The controller does not decode most of it.
 fn heavy(name: &str) -> serde_json::Value {
     let mut pod = broken(name, 1);
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = "x".repeat(20_000).into();
@@ -48,7 +48,7 @@ async fn actions_on_many_events_are_limited_by_the_budget() {
     let api = Api::start().await;
     let controller = Controller::start(&api, &format!("--repair-budget {BUDGET}"));
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
-    // Each pod three times, as in a crash loop.
+    // The status of each pod is updated three times, as in a crash loop.
     for restarts in 0..3 {
         for n in 0..PODS {
             api.put(broken(&format!("web-{n}"), restarts));

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use test_support::api::{Api, Fault};
 use test_support::repair::Controller;
 
-/// A pod with a controller that requests the sidecar but lacks it, created at this second of the day.
+/// Returns a pod of a ReplicaSet that requests Dapr's sidecar but lacks it, and whose creation timestamp has this
+/// second.
 fn pod_without_sidecar(name: &str, second: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -97,7 +98,8 @@ async fn pods_with_a_sidecar_or_without_a_request_are_ignored() {
         ("silent", "/metadata/annotations", json!({})),
         ("null", "/metadata/annotations", Value::Null),
         ("declining", "/metadata/annotations", json!({ "dapr.io/enabled": "false" })),
-        // The injector does not inject the replacements either.
+        // The watchdog takes no action on these pods, because the injector would not inject their replacements either,
+        // or because they have ended.
         ("truthy", "/metadata/annotations", json!({ "dapr.io/enabled": "yes" })),
         ("heavy", "/metadata/annotations", json!({ "dapr.io/enabled": "true".repeat(9999) })),
         ("over", "/status/phase", json!("Succeeded")),

@@ -1,4 +1,5 @@
-//! The caBundle: written, kept, and what readiness says of it.
+//! Tests of the caBundle that the program writes to webhook configurations: writing, restoring, and the effect on
+//! readiness.
 
 use istio_cni::webhook::{Certificates, Selection};
 
@@ -12,7 +13,7 @@ const CONFIGURATION: &str = "/mutatingwebhookconfigurations/istio-sidecar-inject
 
 const DAPR: &str = "dapr-sidecar-injector";
 
-/// Istio's webhooks and Dapr's.
+/// Returns the selections of Istio's webhooks and of Dapr's.
 fn both() -> Vec<Selection> {
     let webhook = "sidecar-injector.dapr.io".to_owned();
     vec![selection(), Selection { name: DAPR.to_owned(), labels: String::new(), webhook }]
@@ -37,13 +38,13 @@ impl Stage {
         Self { api, server, dir, issued }
     }
 
-    /// Waits until Dapr's webhook has the right bundle.
+    /// Waits until Dapr's webhook has the right caBundle.
     async fn until_bundle_of_dapr(&self) {
         let right = |api: &Api| (bundles_of(api, DAPR) == [self.issued.authorities.as_str()]).then_some(());
         self.api.until("the caBundle of Dapr's webhook", right).await;
     }
 
-    /// Waits until both of our webhooks have this bundle.
+    /// Waits until both of our webhooks have this caBundle.
     async fn until_bundle(&self, bundle: &str) {
         self.api.until("the caBundle", |api| (bundles(api)[..2] == [bundle, bundle]).then_some(())).await;
     }
@@ -56,7 +57,7 @@ async fn configured(bundle: &str) -> Stage {
 }
 
 #[tokio::test]
-async fn an_empty_bundle_is_filled_and_the_webhooks_of_others_are_left_alone() {
+async fn an_empty_bundle_is_written_and_foreign_webhooks_are_unchanged() {
     let stage = configured("").await;
     stage.until_bundle(&stage.issued.authorities).await;
     stage.server.until_ready().await;
@@ -68,7 +69,7 @@ async fn an_empty_bundle_is_filled_and_the_webhooks_of_others_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_right_is_not_touched() {
+async fn a_correct_bundle_is_not_patched() {
     let api = Api::start().await;
     let (dir, issued) = (tempfile::tempdir().unwrap(), issue(None));
     api.put(webhook_configuration(&issued.authorities));
@@ -78,7 +79,7 @@ async fn a_bundle_that_is_right_is_not_touched() {
 }
 
 #[tokio::test]
-async fn whoever_wipes_the_bundle_has_it_back_at_once() {
+async fn a_removed_bundle_is_restored() {
     let stage = configured("").await;
     stage.until_bundle(&stage.issued.authorities).await;
     for bundle in ["", &issue(None).authorities] {
@@ -89,7 +90,7 @@ async fn whoever_wipes_the_bundle_has_it_back_at_once() {
 }
 
 #[tokio::test]
-async fn it_is_ready_only_when_the_bundle_vouches_for_what_it_shows() {
+async fn readiness_requires_that_the_bundle_trusts_the_certificate() {
     let api = Api::start().await;
     api.fault(Fault::on("PATCH", CONFIGURATION).status(403));
     let stage = Stage::start(api).await;
@@ -106,13 +107,13 @@ async fn it_is_ready_only_when_the_bundle_vouches_for_what_it_shows() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_changes_in_between_is_not_patched_by_what_was_known_of_it() {
+async fn a_configuration_that_changes_before_the_patch_is_read_again() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     api.fault(Fault::on("PATCH", CONFIGURATION).slow(std::time::Duration::from_millis(300)).times(1));
     let stage = Stage::start(api).await;
     stage.api.until("a patch", |api| api.requests_to("PATCH", CONFIGURATION).into_iter().next()).await;
-    // The webhooks change places while the patch is on its way.
+    // The order of the webhooks changes before the patch arrives.
     let mut turned = webhook_configuration("");
     turned["webhooks"].as_array_mut().unwrap().reverse();
     stage.api.put(turned);
@@ -132,16 +133,16 @@ async fn a_new_authority_is_announced_before_its_certificate_is_shown() {
     mount(stage.dir.path(), &new);
     let more = |api: &Api| (api.requests_to("PATCH", CONFIGURATION).len() > patches + 1).then_some(());
     stage.api.until("patches that are refused", more).await;
-    // Nobody would believe the new one yet: the old one is shown on.
-    let believed = async |bundle: &str| Connection::open(stage.server.address, &trusting(bundle)).await.is_ok();
-    assert!(believed(&stage.issued.authorities).await);
+    // API servers do not trust the new certificate yet, so the server still presents the old one.
+    let trusted = async |bundle: &str| Connection::open(stage.server.address, &trusting(bundle)).await.is_ok();
+    assert!(trusted(&stage.issued.authorities).await);
     stage.server.until("/readyz", "200 OK").await;
     stage.api.heal();
     stage.until_bundle(&new.authorities).await;
     let only_new = &new.authorities[..new.authorities.find("-----END CERTIFICATE-----").unwrap() + 26];
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
-    while !believed(only_new).await {
-        assert!(tokio::time::Instant::now() < deadline, "the new certificate is never shown");
+    while !trusted(only_new).await {
+        assert!(tokio::time::Instant::now() < deadline, "the new certificate is not presented");
     }
     stage.server.until_ready().await;
 }
@@ -159,7 +160,7 @@ async fn watches_that_break_or_expire_lose_nothing() {
 }
 
 #[tokio::test]
-async fn the_bundles_of_two_configurations_are_kept_and_ready_is_when_both_agree() {
+async fn readiness_requires_the_bundles_of_both_configurations() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     let stage = Stage::of(api, both()).await;
@@ -179,7 +180,7 @@ async fn the_bundles_of_two_configurations_are_kept_and_ready_is_when_both_agree
 }
 
 #[tokio::test]
-async fn who_may_not_patch_one_configuration_keeps_the_other_right() {
+async fn a_refused_patch_of_one_configuration_does_not_affect_the_other() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     api.put(webhook_configuration_of_dapr(""));
@@ -194,7 +195,7 @@ async fn who_may_not_patch_one_configuration_keeps_the_other_right() {
     let said = stage.server.until("/readyz", "sidecar-injector.dapr.io of dapr-sidecar-injector").await;
     assert!(said.contains("503"), "{said}");
     stage.api.until("patches that are refused", |api| (api.requests_to("PATCH", path).len() > 1).then_some(())).await;
-    // Another replica is ahead: its bundle vouches for this one's certificate, too, and is left alone.
+    // Another replica has written a bundle that also contains this replica's CA, so this replica does not change it.
     let ahead = issue(Some(&stage.issued)).authorities;
     let patches = stage.api.requests_to("PATCH", CONFIGURATION).len();
     stage.api.put(webhook_configuration(&ahead));

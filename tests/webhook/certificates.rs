@@ -1,4 +1,4 @@
-//! Certificates that change: in files, under load, made by the server itself and shared by replicas.
+//! Tests of certificates that change: in files, under load, self-issued, and shared by replicas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ fn in_secret(api: &Api, key: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The certificate that the server shows, as PEM-free DER; `None` where it is not believed.
+/// Returns the certificate that the server presents (DER), or `None` if `bundle` does not trust it.
 async fn shown(server: &Server, bundle: &str) -> Option<Vec<u8>> {
     let connection = Connection::open(server.address, &trusting(bundle)).await.ok()?;
     let (_, session) = connection.0.get_ref();
@@ -48,24 +48,24 @@ async fn certificates_rotate_under_load_and_no_request_fails() {
             Some(former.clone())
         })
         .collect();
-    // As an API server that has heard of every authority in time.
+    // The client trusts all CAs, like an API server with a current caBundle.
     let all = rounds.iter().fold(stage.issued.authorities.clone(), |all, issued| all + &issued.authorities);
-    let (client, done, answered) = (trusting(&all), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (client, done, responses) = (trusting(&all), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load: Vec<_> = (0..6)
         .map(|n| {
-            let (client, done, answered, address) =
-                (Arc::clone(&client), Arc::clone(&done), Arc::clone(&answered), stage.server.address);
+            let (client, done, responses, address) =
+                (Arc::clone(&client), Arc::clone(&done), Arc::clone(&responses), stage.server.address);
             tokio::spawn(async move {
-                // Half of them keep their connection, half shake hands for every request.
+                // Half of the clients keep their connection, the others perform a handshake for every request.
                 let mut kept = Connection::open(address, &client).await.unwrap();
                 while !done.load(Ordering::Relaxed) {
                     if n % 2 == 0 {
                         kept = Connection::open(address, &client).await.unwrap();
                     }
                     let uid = format!("u-{n}");
-                    let answer = kept.review("/inject", &review("v1", &uid, "")).await.unwrap();
-                    assert_eq!(answer["response"]["uid"], uid);
-                    answered.fetch_add(1, Ordering::Relaxed);
+                    let response = kept.review("/inject", &review("v1", &uid, "")).await.unwrap();
+                    assert_eq!(response["response"]["uid"], uid);
+                    responses.fetch_add(1, Ordering::Relaxed);
                 }
             })
         })
@@ -80,13 +80,13 @@ async fn certificates_rotate_under_load_and_no_request_fails() {
     for task in load {
         task.await.expect("no request fails");
     }
-    assert!(answered.load(Ordering::Relaxed) > ROTATIONS, "there was load");
+    assert!(responses.load(Ordering::Relaxed) > ROTATIONS, "there was load");
     let newest = rounds.last().unwrap().identity().unwrap().certified();
     assert_eq!(shown(&stage.server, &all).await.unwrap(), newest.cert[0].to_vec());
 }
 
 #[tokio::test]
-async fn files_that_make_no_sense_leave_the_certificate_as_it_is() {
+async fn invalid_files_do_not_change_the_certificate() {
     let stage = Simple::start().await;
     let before = shown(&stage.server, &stage.issued.authorities).await.unwrap();
     let other = issue(None);
@@ -98,7 +98,7 @@ async fn files_that_make_no_sense_leave_the_certificate_as_it_is() {
         stage.server.until("/metrics", &wanted).await;
         assert_eq!(shown(&stage.server, &stage.issued.authorities).await.as_ref(), Some(&before));
     }
-    // The former is still there: the server is ready all the while.
+    // The former certificate is still in use: the server stays ready.
     stage.server.until("/readyz", "200 OK").await;
     mount(stage.dir.path(), &other);
     stage.server.until("/metrics", "{what=\"certificate\",result=\"success\"} 2").await;
@@ -106,7 +106,7 @@ async fn files_that_make_no_sense_leave_the_certificate_as_it_is() {
 }
 
 #[tokio::test]
-async fn without_a_certificate_it_is_not_ready_and_says_which_file_is_missing() {
+async fn without_a_certificate_it_is_not_ready_and_reports_the_missing_file() {
     let dir = tempfile::tempdir().unwrap();
     let missing = |name: &str| dir.path().join(name);
     let files = istio_cni::webhook::CertificateFiles {
@@ -127,7 +127,7 @@ async fn without_a_certificate_it_is_not_ready_and_says_which_file_is_missing() 
 async fn replicas_agree_on_one_certificate_in_a_secret() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
-    // Both find no secret, and one of them is late.
+    // Both replicas find no Secret and create one. One request is delayed, so the other replica's Secret exists first.
     api.fault(Fault::on("POST", "/secrets").slow(Duration::from_millis(200)).times(1));
     let start = || Server::start(Plan::new(self_signed(secret(&api), Duration::from_secs(3600))).with(&api));
     let (one, two) = (start().await, start().await);
@@ -142,7 +142,7 @@ async fn replicas_agree_on_one_certificate_in_a_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_is_renewed_before_its_end_and_is_believed_all_the_while() {
+async fn a_certificate_is_renewed_before_it_expires_and_stays_trusted() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     let certificates = self_signed(secret(&api), Duration::from_secs(6));
@@ -151,7 +151,7 @@ async fn a_certificate_is_renewed_before_its_end_and_is_believed_all_the_while()
     let first = in_secret(&api, "tls.crt").unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     let mut requests = 0;
-    // An API server verifies each new connection against the bundle of the moment.
+    // An API server verifies each new connection against the current caBundle.
     while in_secret(&api, "tls.crt").unwrap() == first || requests < 50 {
         let mut connection =
             Connection::open(server.address, &trusting(&bundles(&api)[0])).await.expect("it is believed");
@@ -187,7 +187,7 @@ async fn a_restart_keeps_the_certificate_of_its_directory_to_root() {
 }
 
 #[tokio::test]
-async fn a_secret_that_may_not_be_written_is_told_with_what_is_missing() {
+async fn a_forbidden_secret_is_reported_with_the_missing_rights() {
     let api = Api::start().await;
     api.fault(Fault::on("POST", "/secrets").status(403));
     let server = Server::start(Plan::new(self_signed(secret(&api), Duration::from_secs(3600)))).await;

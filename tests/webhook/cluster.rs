@@ -1,4 +1,4 @@
-//! What of the cluster must be known before reviews are taken, and what of reviews the cluster is told.
+//! Tests of the cluster state that the program requires before it reviews pods, and of events about reviews.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ async fn it_is_not_ready_before_nodes_namespaces_and_proxy_configs_are_listed() 
         api.put(webhook_configuration(""));
         stall(&api, &format!("/{resource}?"));
         let mut program = Program::start(&api, &["--platform=openshift"]);
-        // Its certificate and its configuration are there, and are named no more.
-        program.until_said(&format!("\r\n\r\n{resource}: they cannot be listed")).await;
+        // Only this resource is missing: the report names neither the certificate nor the configuration.
+        program.until_readyz_contains(&format!("\r\n\r\n{resource}: they cannot be listed")).await;
         api.heal();
         program.until_ready().await;
     }
@@ -33,7 +33,7 @@ async fn a_resource_that_the_cluster_does_not_have_is_an_empty_list() {
     Program::start(&api, &[]).until_ready().await;
 }
 
-/// A pod that has a node already, such as a DaemonSet's of old or a static one, gets the sidecar that this node runs.
+/// A pod that is already bound to a node, such as a static pod, gets the sidecar that this node supports.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
     let api = Api::start().await;
@@ -58,7 +58,8 @@ async fn the_node_of_a_pod_decides_about_its_native_sidecar() {
     }
 }
 
-/// Beside istiod its templates count, and before it is there a sidecar that joins its mesh.
+/// If istiod's ConfigMaps exist, the webhook uses their templates. Otherwise it injects the built-in sidecar with
+/// istiod's default address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_config_maps_of_istiod_are_used_where_they_are() {
     let api = Api::start().await;
@@ -95,7 +96,7 @@ async fn the_config_maps_of_istiod_are_used_where_they_are() {
     }
 }
 
-/// A pod of a ReplicaSet, whose annotation cannot be read.
+/// Returns a review of a pod with an invalid annotation, of the ReplicaSet `owner`.
 fn review(owner: &str, dry_run: bool) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
@@ -113,7 +114,7 @@ fn review(owner: &str, dry_run: bool) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn owners_of_refused_pods_are_told_once() {
+async fn owners_of_refused_pods_get_one_event() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     let mut program = Program::start(&api, &[]);
@@ -123,7 +124,7 @@ async fn owners_of_refused_pods_are_told_once() {
     for _ in 0..20 {
         connection.review("/inject", &review("web", false)).await.unwrap();
     }
-    // Events are written in the order of the reviews.
+    // Events are created in the order of the reviews.
     connection.review("/inject", &review("last", false)).await.unwrap();
     let owner = |event: &Value| event["involvedObject"]["name"].as_str().unwrap_or_default().to_owned();
     let events = api

@@ -1,4 +1,4 @@
-//! The configuration: from files and ConfigMaps, while requests come in; a bad one changes nothing.
+//! Tests of configurations in files and ConfigMaps that change during reviews. An invalid one has no effect.
 
 use istio_cni::webhook::{Certificates, Source};
 use serde_json::json;
@@ -23,11 +23,11 @@ impl Stage {
         Self { server: Server::start(plan).await, client: trusting(&issued.authorities), _certificates: dir }
     }
 
-    /// The configuration that the server uses.
+    /// Returns the configuration that the server uses, from its response to a review.
     async fn used(&self) -> String {
         let mut connection = Connection::open(self.server.address, &self.client).await.unwrap();
-        let answer = connection.review("/inject", &review("v1", "u", "")).await.unwrap();
-        stamp_of(&answer)["stamp"].as_str().unwrap().to_owned()
+        let response = connection.review("/inject", &review("v1", "u", "")).await.unwrap();
+        stamp_of(&response)["stamp"].as_str().unwrap().to_owned()
     }
 
     async fn until_loaded(&self, result: &str, times: usize) {
@@ -54,7 +54,7 @@ async fn files_are_read_again_and_a_bad_one_is_refused() {
     std::fs::rename(file("new"), file("config")).unwrap();
     stage.until_loaded("success", 2).await;
     assert_eq!(stage.used().await, "two");
-    // A file that disappears is no configuration either.
+    // A missing file is invalid, too.
     std::fs::remove_file(file("config")).unwrap();
     stage.until_loaded("failure", 3).await;
     assert_eq!(stage.used().await, "two");
@@ -65,7 +65,7 @@ fn map(config: &str) -> serde_json::Value {
         "metadata": { "namespace": "istio-system", "name": "istio-sidecar-injector" } })
 }
 
-/// Istio's ConfigMaps.
+/// Returns Istio's ConfigMaps as the source of the configuration.
 fn config_maps(api: &Api, optional: bool) -> Source {
     Source::ConfigMaps {
         client: api.client(),
@@ -98,7 +98,7 @@ async fn a_config_map_is_watched_and_a_bad_one_is_refused() {
 }
 
 #[tokio::test]
-async fn an_optional_config_map_counts_as_soon_as_it_is_there_and_is_kept() {
+async fn an_optional_config_map_is_used_once_it_exists_and_after_its_deletion() {
     let api = Api::start().await;
     let stage = Stage::start(config_maps(&api, true)).await;
     stage.server.until_ready().await;

@@ -1,4 +1,4 @@
-//! Dapr's injection over real TLS, with what it knows of a cluster learnt from an API server and changed there.
+//! Tests of Dapr's injection over real TLS, with an API server double from which it reads the state of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use test_support::client::Connection;
 
 const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
 
-/// A server with Dapr's injection, and the cluster that it knows.
+/// A server with Dapr's injection, and the API server double that it watches.
 struct Stage {
     simple: Simple,
     api: Api,
     anchors: PathBuf,
-    /// What is missing of the facts about the mesh.
+    /// Reports which parts of the mesh's state the injection has not read yet.
     readiness: Readiness,
     _dir: TempDir,
     keeping: JoinHandle<()>,
@@ -43,7 +43,7 @@ impl Stage {
         stage
     }
 
-    /// Nobody has brought trust anchors yet.
+    /// Starts a server whose file of trust anchors does not exist yet.
     async fn of(api: Api, era: Era) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let anchors = dir.path().join("ca.crt");
@@ -60,21 +60,21 @@ impl Stage {
         Self { simple, api, anchors, readiness, _dir: dir, keeping }
     }
 
-    /// Asks until the answer is as wanted; panics with the last one.
+    /// Sends the review until the response satisfies the predicate; panics with the last response.
     async fn until(&self, review: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut connection = self.simple.connect().await;
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         loop {
-            let answer = connection.review("/mutate", review).await.unwrap();
-            if wanted(&answer) {
-                return answer;
+            let response = connection.review("/mutate", review).await.unwrap();
+            if wanted(&response) {
+                return response;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{answer:#} {:#}", sidecar(review, &answer));
+            assert!(tokio::time::Instant::now() < deadline, "{response:#} {:#}", sidecar(review, &response));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Waits until so much of the facts is missing.
+    /// Waits until the readiness report is `wanted`; `None`: nothing is missing.
     async fn until_missing(&self, wanted: Option<&str>) {
         self.api
             .until(&format!("{wanted:?} of the facts"), |_| {
@@ -104,14 +104,14 @@ fn review(username: &str, annotations: &[(&str, &str)]) -> Value {
     review
 }
 
-fn is_patched(answer: &Value) -> bool {
-    answer["response"]["patch"].is_string()
+fn is_patched(response: &Value) -> bool {
+    response["response"]["patch"].is_string()
 }
 
-/// The pod as the answer makes it.
-fn patched(review: &Value, answer: &Value) -> Value {
+/// Returns the pod with the response's patch applied.
+fn patched(review: &Value, response: &Value) -> Value {
     let mut pod = review["request"]["object"].clone();
-    if let Some(patch) = answer["response"]["patch"].as_str() {
+    if let Some(patch) = response["response"]["patch"].as_str() {
         let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
         let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
         json_patch::patch(&mut pod, &patch).unwrap();
@@ -119,8 +119,8 @@ fn patched(review: &Value, answer: &Value) -> Value {
     pod
 }
 
-fn sidecar(review: &Value, answer: &Value) -> Value {
-    let pod = patched(review, answer);
+fn sidecar(review: &Value, response: &Value) -> Value {
+    let pod = patched(review, response);
     let containers = pod["spec"]["containers"].as_array().unwrap();
     containers.iter().find(|container| container["name"] == "daprd").cloned().unwrap_or_default()
 }
@@ -134,22 +134,22 @@ fn variable<'a>(sidecar: &'a Value, name: &str) -> &'a Value {
     variables.into_iter().find(|one| one["name"] == name).map_or(&Value::Null, |one| &one["value"])
 }
 
-async fn ask(connection: &mut Connection, review: &Value) -> (Value, String) {
-    let answer = connection.review("/mutate", review).await.unwrap();
-    let reason = answer["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned();
-    (answer, reason)
+async fn send_review(connection: &mut Connection, review: &Value) -> (Value, String) {
+    let response = connection.review("/mutate", review).await.unwrap();
+    let reason = response["response"]["auditAnnotations"]["reason"].as_str().unwrap().to_owned();
+    (response, reason)
 }
 
 #[tokio::test]
-async fn pods_get_the_sidecar_or_the_reason_why_not() {
+async fn pods_get_the_sidecar_or_the_reason_of_a_skip() {
     let stage = Stage::start(Era::Current).await;
     stage.until_injected().await;
     let mut connection = stage.simple.connect().await;
 
     let wanted = review(CONTROLLER, &[("app-binding-options-timeout", "30s")]);
-    let (answer, reason) = ask(&mut connection, &wanted).await;
-    assert_eq!((&answer["response"]["uid"], &*reason), (&"u-1".into(), "daprd is injected for web"));
-    let daprd = sidecar(&wanted, &answer);
+    let (response, reason) = send_review(&mut connection, &wanted).await;
+    assert_eq!((&response["response"]["uid"], &*reason), (&"u-1".into(), "daprd is injected for web"));
+    let daprd = sidecar(&wanted, &response);
     assert!(has_arg(&daprd, "--enable-mtls") && has_arg(&daprd, "--app-binding-options-timeout"), "{daprd:#}");
     assert_eq!(
         (variable(&daprd, "DAPR_TRUST_ANCHORS"), variable(&daprd, "NAMESPACE")),
@@ -158,33 +158,37 @@ async fn pods_get_the_sidecar_or_the_reason_why_not() {
 
     let mut again = wanted.clone();
     again["apiVersion"] = "admission.k8s.io/v1beta1".into();
-    again["request"]["object"] = patched(&wanted, &answer);
+    again["request"]["object"] = patched(&wanted, &response);
     let mut other = wanted.clone();
     other["request"]["kind"]["kind"] = "Deployment".into();
-    let eve = "service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
+    let not_allowed = "service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
     for (review, said) in [
         (again.clone(), "daprd is among the containers already"),
-        (other, "\"Deployment\" is no pod"),
-        (review("system:serviceaccount:shop:eve", &[]), eve),
+        (other, "\"Deployment\" is not a pod"),
+        (review("system:serviceaccount:shop:eve", &[]), not_allowed),
         (review(CONTROLLER, &[("enabled", "false")]), "dapr.io/enabled is \"false\", not \"true\""),
     ] {
-        let (answer, reason) = ask(&mut connection, &review).await;
-        assert_eq!((&answer["response"]["allowed"], answer["response"].get("patch")), (&true.into(), None), "{answer}");
-        assert_eq!(answer["apiVersion"], review["apiVersion"]);
+        let (response, reason) = send_review(&mut connection, &review).await;
+        assert_eq!(
+            (&response["response"]["allowed"], response["response"].get("patch")),
+            (&true.into(), None),
+            "{response}"
+        );
+        assert_eq!(response["apiVersion"], review["apiVersion"]);
         assert_eq!(reason, said);
     }
 
     let bad = review(CONTROLLER, &[("app-id", "a.b")]);
-    let (answer, _) = ask(&mut connection, &bad).await;
-    assert_eq!(answer["response"]["allowed"], false);
-    let message = answer["response"]["status"]["message"].as_str().unwrap();
+    let (response, _) = send_review(&mut connection, &bad).await;
+    assert_eq!(response["response"]["allowed"], false);
+    let message = response["response"]["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("invalid app id (input: 'a.b', service: 'a.b-dapr')"), "{message}");
     for (path, status) in [("/mutate?timeout=10s", 200), ("/mutate/", 404), ("/mutate/more", 404), ("/mutated", 404)] {
         assert_eq!(connection.post(path, &wanted.to_string()).await.unwrap().0, status, "{path}");
     }
     let missing = review(CONTROLLER, &[("metrics-port", "many")]);
-    let (_, reason) = ask(&mut connection, &missing).await;
-    assert!(reason.contains("dapr.io/metrics-port: \"many\" is no whole number"), "{reason}");
+    let (_, reason) = send_review(&mut connection, &missing).await;
+    assert!(reason.contains("dapr.io/metrics-port: \"many\" is not a whole number"), "{reason}");
 }
 
 #[tokio::test]
@@ -195,8 +199,8 @@ async fn it_is_ready_once_accounts_configuration_and_trust_have_been_read() {
     let stage = Stage::of(api, Era::Current).await;
     let missing = |facts: &str| format!("dapr: not read yet: {facts}\n");
     let all = missing("service accounts, the Configuration daprsystem, the trust anchors");
-    let asked = |api: &Api| (api.requests_to("GET", "/configurations").len() > 1).then_some(());
-    stage.api.until("lists that are refused", asked).await;
+    let listed = |api: &Api| (api.requests_to("GET", "/configurations").len() > 1).then_some(());
+    stage.api.until("lists that are refused", listed).await;
     stage.until_missing(Some(&all)).await;
     std::fs::write(&stage.anchors, "FIRST").unwrap();
     stage.until_missing(Some(&missing("service accounts, the Configuration daprsystem"))).await;
@@ -218,16 +222,16 @@ async fn a_cluster_without_daprs_resources_has_no_configuration_to_wait_for() {
     std::fs::write(&stage.anchors, "FIRST").unwrap();
     stage.until_missing(None).await;
     let wanted = review(CONTROLLER, &[]);
-    stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls")).await;
+    stage.until(&wanted, |response| has_arg(&sidecar(&wanted, response), "--enable-mtls")).await;
 }
 
 #[tokio::test]
-async fn who_makes_a_pod_is_warned_and_metrics_count_by_the_reason() {
+async fn creators_of_pods_get_warnings_and_metrics_count_by_reason() {
     let stage = Stage::start(Era::Current).await;
     stage.until_injected().await;
     let mut connection = stage.simple.connect().await;
     let long = "x".repeat(10_000);
-    let eve = "no Dapr sidecar: service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
+    let not_allowed = "no Dapr sidecar: service account 'system:serviceaccount:shop:eve' not on the list of allowed controller accounts";
     let refused = "dapr.io/sidecar-image is empty: name an image, or leave the annotation out";
     for (review, rule, warnings) in [
         (review(CONTROLLER, &[]), "injected", None),
@@ -235,11 +239,11 @@ async fn who_makes_a_pod_is_warned_and_metrics_count_by_the_reason() {
             review(CONTROLLER, &[("metrics-port", "many"), ("volume-mounts", "v:/v")]),
             "injected",
             Some(json!([
-                "dapr.io/metrics-port: \"many\" is no whole number in range and is passed over",
+                "dapr.io/metrics-port: \"many\" is not a whole number in range and is ignored",
                 "volume \"v\" is not in the pod, so daprd does not mount it",
             ])),
         ),
-        (review("system:serviceaccount:shop:eve", &[]), "unauthorized", Some(json!([eve]))),
+        (review("system:serviceaccount:shop:eve", &[]), "unauthorized", Some(json!([not_allowed]))),
         (
             review(CONTROLLER, &[("enabled", "yes")]),
             "not_enabled",
@@ -248,22 +252,22 @@ async fn who_makes_a_pod_is_warned_and_metrics_count_by_the_reason() {
         (review(CONTROLLER, &[("enabled", "false")]), "not_enabled", None),
         (review(CONTROLLER, &[("sidecar-image", "")]), "no_image", Some(json!([refused]))),
     ] {
-        let (answer, _) = ask(&mut connection, &review).await;
-        assert_eq!(answer["response"].get("warnings"), warnings.as_ref(), "{rule}");
-        let decision = answer["response"]["auditAnnotations"]["decision"].as_str().unwrap();
+        let (response, _) = send_review(&mut connection, &review).await;
+        assert_eq!(response["response"].get("warnings"), warnings.as_ref(), "{rule}");
+        let decision = response["response"]["auditAnnotations"]["decision"].as_str().unwrap();
         let counted = format!(r#"sidecar_injection_decisions_total{{decision="{decision}",reason="{rule}"}}"#);
         stage.simple.server.until("/metrics", &counted).await;
     }
-    let (answer, reason) = ask(&mut connection, &review(CONTROLLER, &[("metrics-port", &long)])).await;
-    assert_eq!(answer["response"]["warnings"][0].as_str().unwrap().chars().count(), 256);
+    let (response, reason) = send_review(&mut connection, &review(CONTROLLER, &[("metrics-port", &long)])).await;
+    assert_eq!(response["response"]["warnings"][0].as_str().unwrap().chars().count(), 256);
     assert_eq!(reason.chars().count(), 2048);
     let mut old = review(CONTROLLER, &[("metrics-port", "many")]);
     old["apiVersion"] = "admission.k8s.io/v1beta1".into();
-    assert_eq!(ask(&mut connection, &old).await.0["response"].get("warnings"), None);
+    assert_eq!(send_review(&mut connection, &old).await.0["response"].get("warnings"), None);
 }
 
 #[tokio::test]
-async fn what_changes_in_the_cluster_changes_the_next_sidecar() {
+async fn changes_in_the_cluster_change_the_next_sidecar() {
     let stage = Stage::start(Era::Current).await;
     stage.until_injected().await;
     let configuration = |enabled: bool| {
@@ -273,38 +277,38 @@ async fn what_changes_in_the_cluster_changes_the_next_sidecar() {
     let wanted = review(CONTROLLER, &[]);
     for enabled in [false, true, false] {
         stage.api.put(configuration(enabled));
-        stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls") == enabled).await;
+        stage.until(&wanted, |response| has_arg(&sidecar(&wanted, response), "--enable-mtls") == enabled).await;
     }
     stage.api.remove("configurations", "dapr-system", "daprsystem");
-    stage.until(&wanted, |answer| has_arg(&sidecar(&wanted, answer), "--enable-mtls")).await;
+    stage.until(&wanted, |response| has_arg(&sidecar(&wanted, response), "--enable-mtls")).await;
 
     std::fs::write(&stage.anchors, "SECOND").unwrap();
-    stage.until(&wanted, |answer| variable(&sidecar(&wanted, answer), "DAPR_TRUST_ANCHORS") == "SECOND").await;
+    stage.until(&wanted, |response| variable(&sidecar(&wanted, response), "DAPR_TRUST_ANCHORS") == "SECOND").await;
 
-    let asking = review(CONTROLLER, &[("inject-pluggable-components", "true")]);
+    let requesting = review(CONTROLLER, &[("inject-pluggable-components", "true")]);
     let container = json!({ "image": "memory:1" }).to_string();
     stage.api.put(json!({ "apiVersion": "dapr.io/v1alpha1", "kind": "Component",
         "metadata": { "name": "memory", "namespace": "shop", "annotations": { "dapr.io/component-container": container } } }));
-    let injected = |answer: &Value| patched(&asking, answer)["spec"]["containers"][2]["name"] == "memory";
-    stage.until(&asking, injected).await;
+    let injected = |response: &Value| patched(&requesting, response)["spec"]["containers"][2]["name"] == "memory";
+    stage.until(&requesting, injected).await;
 }
 
 #[tokio::test]
-async fn an_account_counts_by_its_uid_until_it_is_gone() {
+async fn an_account_is_allowed_by_its_uid_until_it_is_deleted() {
     let stage = Stage::start(Era::Current).await;
     let account = |uid: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "runner", "namespace": "ci", "uid": uid } });
-    // Nobody whose name is on the list, but with that account's UID.
-    let wanted = review("somebody", &[]);
+    // The review's user has a name that is not on the list of allowed accounts, and the UID of an account that is.
+    let wanted = review("unlisted", &[]);
     stage.api.put(account("uid-1"));
     stage.until(&wanted, is_patched).await;
     stage.api.put(account("uid-2"));
-    stage.until(&wanted, |answer| !is_patched(answer)).await;
+    stage.until(&wanted, |response| !is_patched(response)).await;
     stage.api.put(json!({ "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "other", "namespace": "ci", "uid": "uid-1" } }));
     stage.api.put(account("uid-1"));
     stage.until(&wanted, is_patched).await;
     stage.api.remove("serviceaccounts", "ci", "runner");
-    stage.until(&wanted, |answer| !is_patched(answer)).await;
+    stage.until(&wanted, |response| !is_patched(response)).await;
 }
 
 #[tokio::test]
@@ -314,18 +318,18 @@ async fn release_1_4_2_takes_its_issuer_from_the_secret() {
     stage.api.put(json!({ "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "replicaset-controller", "namespace": "kube-system", "uid": "uid-1" } }));
     let wanted = review(CONTROLLER, &[]);
-    let refused = stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+    let refused = stage.until(&wanted, |response| response["response"]["allowed"] == false).await;
     assert!(refused["response"]["status"]["message"].as_str().unwrap().contains("trust anchors"), "{refused}");
     stage.api.put(json!({ "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": "dapr-trust-bundle", "namespace": "dapr-system" },
         "data": { "ca.crt": encode("CA"), "issuer.crt": encode("CHAIN"), "issuer.key": encode("KEY") } }));
-    let answer = stage.until(&wanted, is_patched).await;
-    let daprd = sidecar(&wanted, &answer);
+    let response = stage.until(&wanted, is_patched).await;
+    let daprd = sidecar(&wanted, &response);
     let found = ["DAPR_TRUST_ANCHORS", "DAPR_CERT_CHAIN", "DAPR_CERT_KEY", "SENTRY_LOCAL_IDENTITY"]
         .map(|name| variable(&daprd, name));
     assert_eq!(found, ["CA", "CHAIN", "KEY", "shop:web"]);
     stage.api.remove("secrets", "dapr-system", "dapr-trust-bundle");
-    stage.until(&wanted, |answer| answer["response"]["allowed"] == false).await;
+    stage.until(&wanted, |response| response["response"]["allowed"] == false).await;
 }
 
 #[tokio::test]
@@ -376,6 +380,6 @@ fn the_mounts_of_components_take_time_in_proportion_to_their_number() {
         assert!(matches!(outcome.decision, Decision::Inject { .. }), "{}", outcome.decision);
         assert!(outcome.patch.len() > count, "a volume for each mount");
     }
-    // Ten times as many took a hundred times as long.
+    // A quadratic implementation would take a hundred times as long for ten times as many.
     assert!(took[1] < 40 * took[0].max(10), "{took:?} ms");
 }

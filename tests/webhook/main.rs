@@ -1,8 +1,9 @@
-//! The admission server over real TLS and real sockets, beside an API server that fails on demand.
+//! Tests of the admission server over real TLS and sockets, with an API server double that fails on demand.
 
 #![expect(clippy::disallowed_methods, reason = "tests measure time and write files")]
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
+mod budget;
 mod bundle;
 mod callers;
 mod certificates;
@@ -18,3 +19,4 @@ mod program;
 mod reviews;
 mod silent;
 mod stage;
+mod status;

@@ -1,5 +1,5 @@
-//! Pods of two meshes, through both profiles as API servers ask them: in either order, and again where one changed what the
-//! other had seen.
+//! Tests pods that both Istio's and Dapr's injection review, called as by an API server: in either order, and again if
+//! the other one has changed the pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ fn pod(annotations: &Value) -> Value {
     pod
 }
 
-/// What one webhook makes of a pod.
-async fn asked(endpoint: &Endpoint, path: &str, pod: &Value) -> Value {
+/// Returns the pod after a review by one webhook.
+async fn reviewed(endpoint: &Endpoint, path: &str, pod: &Value) -> Value {
     let review = json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
         "request": {
@@ -53,12 +53,12 @@ async fn asked(endpoint: &Endpoint, path: &str, pod: &Value) -> Value {
         },
     });
     let request = hyper::Request::post(path).header("content-type", "application/json");
-    let answer = endpoint.answer(request.body(Bytes::from(review.to_string())).unwrap()).await;
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    let answer: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    let response = endpoint.handle(request.body(Bytes::from(review.to_string())).unwrap()).await;
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let response: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(response["response"]["allowed"], true, "{response}");
     let mut pod = pod.clone();
-    if let Some(patch) = answer["response"]["patch"].as_str() {
+    if let Some(patch) = response["response"]["patch"].as_str() {
         let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
         json_patch::patch(&mut pod, &serde_json::from_slice::<json_patch::Patch>(&patch).unwrap()).unwrap();
     }
@@ -73,11 +73,11 @@ fn names(pod: &Value) -> BTreeSet<String> {
     unique
 }
 
-/// The pod after both webhooks, the first of which is asked again since the second has changed it.
+/// Returns the pod after both webhooks, and a second review by the first because the second has changed the pod.
 async fn injected(endpoint: &Endpoint, order: [&str; 2], pod: &Value) -> Value {
     let mut pod = pod.clone();
     for path in [order[0], order[1], order[0]] {
-        pod = asked(endpoint, path, &pod).await;
+        pod = reviewed(endpoint, path, &pod).await;
     }
     pod
 }
@@ -92,7 +92,7 @@ async fn both_sidecars_are_injected_in_either_order_and_only_once() {
             assert_eq!(names(&both), expected, "{order:?}");
             assert_eq!(both["spec"]["containers"].as_array().unwrap().len(), if native == "true" { 1 } else { 3 });
             for again in order {
-                let after = asked(&endpoint, again, &both).await;
+                let after = reviewed(&endpoint, again, &both).await;
                 assert_eq!(after, both, "{again} after {order:?}");
             }
         }

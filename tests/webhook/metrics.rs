@@ -1,4 +1,4 @@
-//! The names of metrics, which dashboards and alerts depend on: those of a real run are compared with a file.
+//! Compares the names of metrics, on which dashboards and alerts depend, with a file.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn names_types_and_labels_are_those_of_the_file() {
     let program = Program::of_both_injections(&api, anchors.path()).await;
     let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
     connection.review("/inject", &crate::stage::review("v1", "u", "false")).await.unwrap();
-    // Each family has a sample by then, and with it labels.
+    // After these events each metric family has a sample, so that the page shows its labels.
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     loop {
         let page = get(program.monitoring, "/metrics").await.unwrap();

@@ -1,4 +1,4 @@
-//! `sidecar-injector` as a process: without any configuration, with a cluster, and its end.
+//! Tests of `sidecar-injector` as a process: without a configuration, with an API server double, and its shutdown.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -16,16 +16,16 @@ use test_support::api::{Api, kubeconfig};
 use test_support::client::{Connection, trusting};
 use test_support::program::under_test;
 
-/// A running program; it ends with the value.
+/// A running program, killed when the value is dropped.
 pub(crate) struct Program {
     child: Child,
-    /// Its kubeconfig, its log and what it keeps.
+    /// The directory of the program's kubeconfig and log.
     dir: TempDir,
     pub(crate) webhook: SocketAddr,
     pub(crate) monitoring: SocketAddr,
 }
 
-/// A port that is free for now.
+/// Returns a port that is currently free.
 fn free() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
 }
@@ -48,8 +48,8 @@ impl Program {
         Self { child, dir, webhook, monitoring }
     }
 
-    /// Starts Istio's and Dapr's injection, with the configurations of both webhooks and a pod without a sidecar in the
-    /// cluster, and waits until it is ready.
+    /// Starts Istio's and Dapr's injection in a cluster with both webhook configurations and a pod without a sidecar,
+    /// and waits until the program is ready.
     pub(crate) async fn of_both_injections(api: &Api, anchors: &Path) -> Self {
         api.put(webhook_configuration(""));
         let mut of_dapr = webhook_configuration_of_dapr("");
@@ -65,7 +65,7 @@ impl Program {
         program
     }
 
-    /// The most memory that it has had, in MiB.
+    /// The peak resident memory in MiB.
     pub(crate) fn peak(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -77,11 +77,11 @@ impl Program {
     }
 
     pub(crate) async fn until_ready(&mut self) {
-        self.until_said("200 OK").await;
+        self.until_readyz_contains("200 OK").await;
     }
 
-    /// Until the answer to the probe has this in it.
-    pub(crate) async fn until_said(&mut self, wanted: &str) {
+    /// Waits until the response of `/readyz` contains `wanted`.
+    pub(crate) async fn until_readyz_contains(&mut self, wanted: &str) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
             let said = get(self.monitoring, "/readyz").await.unwrap_or_default();
@@ -94,7 +94,7 @@ impl Program {
         }
     }
 
-    /// Exit code and what it has said.
+    /// Ends the program; returns exit code and log.
     fn end(mut self) -> (Option<i32>, String) {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         (self.child.wait().unwrap().code(), self.log())
@@ -121,8 +121,8 @@ pub(crate) fn review(labels: &Value) -> Value {
     })
 }
 
-pub(crate) fn patched(review: &Value, answer: &Value) -> Value {
-    let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
+pub(crate) fn patched(review: &Value, response: &Value) -> Value {
+    let patch = response["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {response}"));
     let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
     let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
     let mut pod = review["request"]["object"].clone();
@@ -136,25 +136,25 @@ pub(crate) fn names(pod: &Value, list: &str) -> Vec<String> {
 
 async fn warnings_of_istio(connection: &mut Connection) {
     let maybe = review(&json!({ "sidecar.istio.io/inject": "maybe" }));
-    let answer = connection.review("/inject", &maybe).await.unwrap();
+    let response = connection.review("/inject", &maybe).await.unwrap();
     let ignored = r#"sidecar.istio.io/inject is "maybe", neither "true" nor "false", and is ignored"#;
-    let because = "an Istio sidecar, for the policy says so of pods that say nothing";
-    assert_eq!(answer["response"]["warnings"], json!([format!("{ignored}: {because}")]));
+    let because = "an Istio sidecar, for the injector's policy applies, because no label, annotation or selector does";
+    assert_eq!(response["response"]["warnings"], json!([format!("{ignored}: {because}")]));
     let mut host = review(&json!({ "sidecar.istio.io/inject": "true" }));
     host["request"]["object"]["spec"]["hostNetwork"] = true.into();
-    let answer = connection.review("/inject", &host).await.unwrap();
+    let response = connection.review("/inject", &host).await.unwrap();
     let denied = "sidecar.istio.io/inject requests a sidecar, which another rule denies: no Istio sidecar, for it uses the host's network";
-    assert_eq!(answer["response"]["warnings"], json!([denied]));
+    assert_eq!(response["response"]["warnings"], json!([denied]));
     let mut bad = review(&json!({}));
     bad["request"]["object"]["metadata"]["annotations"] = json!({ "sidecar.istio.io/proxyCPU": "1 core" });
-    let answer = connection.review("/inject", &bad).await.unwrap();
-    let message = answer["response"]["status"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    let response = connection.review("/inject", &bad).await.unwrap();
+    let message = response["response"]["status"]["message"].as_str().unwrap_or_else(|| panic!("{response}"));
     assert!(message.contains("sidecar.istio.io/proxyCPU"), "{message}");
-    assert_eq!(answer["response"]["warnings"], json!([message]));
+    assert_eq!(response["response"]["warnings"], json!([message]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
+async fn with_only_a_cluster_it_issues_its_certificate_and_injects() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
@@ -173,7 +173,7 @@ async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
     assert_eq!(declined["response"]["auditAnnotations"]["reason"], reason);
     assert_eq!(declined["response"].get("warnings"), None);
     warnings_of_istio(&mut connection).await;
-    // Nodes that can are the ones that get native sidecars, and only once all of them can.
+    // Native sidecars are used once all nodes support them.
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
         "status": { "nodeInfo": { "kubeletVersion": "v1.34.0" } } }));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
@@ -190,14 +190,14 @@ async fn with_nothing_but_a_cluster_it_certifies_itself_and_injects() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_ends_it_with_the_reason() {
+async fn unusable_flags_end_the_program_with_the_reason() {
     let api = Api::start().await;
     let taken = TcpListener::bind((std::net::Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     let port = format!("--port={}", taken.local_addr().unwrap().port());
     for (flag, reason) in [
         (&*port, "cannot listen on port"),
         ("--kubeconfig=/nowhere", "kubeconfig /nowhere is invalid"),
-        ("--clientCAFile=/nowhere", "the authorities of callers, /nowhere, cannot be read"),
+        ("--clientCAFile=/nowhere", "the CA certificates for callers (--clientCAFile), /nowhere, cannot be read"),
     ] {
         let mut program = Program::start(&api, &[flag]);
         assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
@@ -207,13 +207,13 @@ async fn what_cannot_be_followed_ends_it_with_the_reason() {
 }
 
 #[tokio::test]
-async fn the_release_that_tells_the_issuers_key_does_not_start_for_anyone() {
+async fn release_1_4_2_does_not_start_without_authenticated_callers() {
     let api = Api::start().await;
     let variables = [("NAMESPACE", "dapr-system"), ("SIDECAR_IMAGE", "daprd:1")];
     let mut program = Program::with(&api, &["--dapr", "--daprRelease=1.4"], &variables);
     assert_eq!(program.child.wait().unwrap().code(), Some(1), "{}", program.log());
     let (_, said) = program.end();
-    assert!(said.contains("without --clientCAFile whoever reaches the port gets one"), "{said}");
+    assert!(said.contains("without --clientCAFile every client that reaches the port gets them"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -231,8 +231,8 @@ async fn both_injections_in_one_program_and_a_watchdog_beside_them() {
         let all = [names(&pod, "initContainers"), names(&pod, "containers")].concat();
         assert!(all.iter().any(|name| name == expected), "{path}: {all:?}");
     }
-    let told = api.until("an event", |api| api.list("events").into_iter().next()).await;
-    assert_eq!((&told["reason"], &told["involvedObject"]["name"]), (&"PodWithoutSidecar".into(), &"bare".into()));
+    let event = api.until("an event", |api| api.list("events").into_iter().next()).await;
+    assert_eq!((&event["reason"], &event["involvedObject"]["name"]), (&"PodWithoutSidecar".into(), &"bare".into()));
     let metrics = get(program.monitoring, "/metrics").await.unwrap();
     assert!(metrics.contains("dapr_watchdog_pods_without_sidecar 1"), "{metrics}");
     let (code, said) = program.end();

@@ -1,4 +1,4 @@
-//! Peers that do not read, and peers that do not send: each loses its connection, and the next peer gets it.
+//! Tests of peers that do not read or do not send: the server closes their connections, and other peers can connect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use istio_cni::serve::http::Limits;
 use istio_cni::webhook::{AdmissionOutcome, Review, Route, Settings, Verdict};
 
-use crate::hostile::still_answers;
+use crate::hostile::assert_serves;
 use crate::stage::{Plan, Simple, review};
 
 const SHORT: Duration = Duration::from_millis(300);
 
-/// A route whose answers are larger than the buffers of a connection.
+/// A route with responses larger than the buffers of a connection.
 fn large_answers() -> Route {
     let patch = |_: &Review| AdmissionOutcome {
         verdict: Verdict::Patch(vec![b' '; 16 << 20]),
@@ -23,50 +23,51 @@ fn large_answers() -> Route {
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_no_answer_loses_its_connection() {
+async fn a_peer_that_does_not_read_is_disconnected() {
     let limits = Limits { connections: 1, read: SHORT, ..Settings::limits() };
     let stage = Simple::planned(|plan| Plan { routes: vec![large_answers()], limits, ..plan }).await;
-    let mut deaf = stage.connect().await;
-    deaf.send_review("/large", &review("v1", "u", "").to_string()).await.unwrap();
-    // The only connection is free again, although this peer keeps its end.
-    still_answers(&stage).await;
-    assert!(deaf.read().await.is_err(), "the answer is cut off");
+    let mut unread = stage.connect().await;
+    unread.send_review("/large", &review("v1", "u", "").to_string()).await.unwrap();
+    // The server accepts only one connection at a time. It disconnects this peer, although the peer keeps its end open,
+    // and accepts another connection.
+    assert_serves(&stage).await;
+    assert!(unread.read().await.is_err(), "the response is cut off");
 }
 
 #[tokio::test]
-async fn a_peer_that_reads_gets_its_whole_answer() {
+async fn a_reading_peer_gets_the_whole_response() {
     let limits = Limits { read: SHORT, ..Settings::limits() };
     let stage = Simple::planned(|plan| Plan { routes: vec![large_answers()], limits, ..plan }).await;
     let mut peer = stage.connect().await;
     peer.send_review("/large", &review("v1", "u", "").to_string()).await.unwrap();
-    let (status, answer) = peer.read().await.unwrap();
-    assert!(status == 200 && answer.len() > 20 << 20, "{status}, {} bytes", answer.len());
+    let (status, response) = peer.read().await.unwrap();
+    assert!(status == 200 && response.len() > 20 << 20, "{status}, {} bytes", response.len());
 }
 
 #[tokio::test]
 async fn connections_that_send_nothing_do_not_stay_as_long_as_idle_ones() {
-    const CROWD: usize = 8;
-    let limits = Limits { connections: CROWD, first: SHORT, ..Settings::limits() };
+    const CONNECTIONS: usize = 8;
+    let limits = Limits { connections: CONNECTIONS, first: SHORT, ..Settings::limits() };
     let stage = Simple::limited(limits).await;
     let mut used = stage.connect().await;
     used.review("/inject", &review("v1", "u", "")).await.unwrap();
-    let mut crowd = Vec::new();
-    for number in 1..CROWD {
+    let mut connections = Vec::new();
+    for number in 1..CONNECTIONS {
         let mut connection = stage.connect().await;
         if number % 2 == 0 {
             connection.send(b"POST /inject HT").await.unwrap();
         }
-        crowd.push(connection);
+        connections.push(connection);
     }
-    still_answers(&stage).await;
-    for connection in &mut crowd {
-        assert!(connection.is_ended().await);
+    assert_serves(&stage).await;
+    for connection in &mut connections {
+        assert!(connection.is_closed().await);
     }
     used.review("/inject", &review("v1", "u", "")).await.expect("a connection that was used stays");
 }
 
 #[tokio::test]
-async fn a_head_that_is_begun_after_an_answer_ends_within_the_limit_of_heads() {
+async fn a_head_begun_after_a_response_has_the_time_limit_of_heads() {
     let limits = Limits { first: SHORT, ..Settings::limits() };
     let stage = Simple::limited(limits).await;
     let [mut idle, mut begun, mut whole] = [stage.connect().await, stage.connect().await, stage.connect().await];
@@ -75,8 +76,8 @@ async fn a_head_that_is_begun_after_an_answer_ends_within_the_limit_of_heads() {
     }
     begun.send(b"POST /inject HT").await.unwrap();
     for number in 0..4 {
-        whole.review("/inject", &review("v1", &number.to_string(), "")).await.expect("whole heads are answered");
+        whole.review("/inject", &review("v1", &number.to_string(), "")).await.expect("complete heads get a response");
     }
-    assert!(begun.is_ended().await);
+    assert!(begun.is_closed().await);
     idle.review("/inject", &review("v1", "u", "")).await.expect("a connection without a head stays");
 }

@@ -1,4 +1,4 @@
-//! A running server, certificates for it, and webhook configurations that lead to it.
+//! Starts servers, issues certificates and creates webhook configurations.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use istio_cni::serve::http::Limits;
 use istio_cni::serve::shutdown::{Shutdown, Trigger};
 use istio_cni::webhook::{
     AdmissionOutcome, Build, CertificateFiles, Certificates, Issued, Lifetime, Profile, Review, Route, Selection,
-    Settings, Source, Texts, Verdict, run,
+    Settings, Source, StatusPage, Texts, Verdict, run,
 };
 use prometheus_client::registry::Registry;
 use rustls::pki_types::UnixTime;
@@ -23,13 +23,13 @@ use tokio::task::JoinHandle;
 use test_support::api::Api;
 use test_support::client::{Connection, NAME, trusting};
 
-/// How long a test waits for what it expects.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of expected conditions.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A profile that says what it was made of: one annotation, the configuration's text.
+/// Returns a function that builds a profile whose patch sets one annotation to the configuration's text.
 pub(crate) fn stamp() -> Build {
     Arc::new(|texts: &Texts| match texts.config.clone().unwrap_or_default() {
-        text if text.starts_with("bad") => Err(format!("{text} is no configuration")),
+        text if text.starts_with("bad") => Err(format!("{text} is not a configuration")),
         text => Ok(Box::new(move |review: &Review| stamped(&text, review)) as Box<dyn Profile>),
     })
 }
@@ -37,7 +37,7 @@ pub(crate) fn stamp() -> Build {
 fn stamped(text: &str, review: &Review) -> AdmissionOutcome {
     let labels = &review.object["metadata"]["labels"];
     let (verdict, rule) = match labels["inject"].as_str() {
-        Some("false") => (Verdict::Skip, "asked"),
+        Some("false") => (Verdict::Skip, "annotated"),
         Some("broken") => (Verdict::Refuse, "error"),
         _ => {
             let value = json!({ "stamp": text, "variables": review.variables });
@@ -48,12 +48,13 @@ fn stamped(text: &str, review: &Review) -> AdmissionOutcome {
     AdmissionOutcome { verdict, rule, reason: format!("by {rule}"), warnings: Vec::new() }
 }
 
-/// A certificate for the service.
+/// Issues a certificate for the Service.
 pub(crate) fn issue(former: Option<&Issued>) -> Issued {
     Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(3600)), UnixTime::now(), former).unwrap()
 }
 
-/// Puts a certificate into a directory as a mounted secret has it; the swap of a link changes all three files at once.
+/// Writes a certificate, its key and CA to a directory as the kubelet updates a mounted Secret: a symbolic link is
+/// replaced, which changes all three files at once.
 pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
     let version = tempfile::Builder::new().prefix("..v").tempdir_in(dir).unwrap().keep();
     for (name, text) in [("cert.pem", &issued.certificate), ("key.pem", &issued.key), ("root.pem", &issued.authorities)]
@@ -70,7 +71,7 @@ pub(crate) fn mount(dir: &Path, issued: &Issued) -> CertificateFiles {
     CertificateFiles { certificate: file("cert.pem"), key: file("key.pem"), authorities: file("root.pem") }
 }
 
-/// How a server is to be.
+/// The settings with which a test starts a server.
 pub(crate) struct Plan {
     pub(crate) certificates: Certificates,
     pub(crate) callers: Option<PathBuf>,
@@ -79,6 +80,7 @@ pub(crate) struct Plan {
     pub(crate) source: Source,
     pub(crate) limits: Limits,
     pub(crate) settle: Duration,
+    pub(crate) status_page: Option<StatusPage>,
     pub(crate) routes: Vec<Route>,
     pub(crate) selections: Vec<Selection>,
     pub(crate) readiness: Readiness,
@@ -95,6 +97,7 @@ impl Plan {
             source: Source::Default,
             limits: Settings::limits(),
             settle,
+            status_page: None,
             routes: Vec::new(),
             selections: vec![selection()],
             readiness: Readiness::default(),
@@ -106,7 +109,7 @@ impl Plan {
     }
 }
 
-/// A running server; it ends with the value.
+/// A running server.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) monitoring: SocketAddr,
@@ -132,6 +135,7 @@ impl Server {
             source: plan.source,
             build: stamp(),
             events: plan.events,
+            status_page: plan.status_page,
             routes: plan.routes,
             linger: Duration::from_millis(200),
         };
@@ -140,20 +144,20 @@ impl Server {
         Self { address, monitoring: probes, trigger, task }
     }
 
-    /// What a probe or a scrape gets; nothing once the server is gone.
-    pub(crate) async fn ask(&self, path: &str) -> Option<String> {
+    /// Gets a path of the monitoring port; `None` after the server has ended.
+    pub(crate) async fn get(&self, path: &str) -> Option<String> {
         get(self.monitoring, path).await
     }
 
-    /// Waits until what is asked for has `wanted` in it; panics with the last answer.
+    /// Waits until the response contains `wanted`; panics with the last response.
     pub(crate) async fn until(&self, path: &str, wanted: &str) -> String {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
-            let text = self.ask(path).await.unwrap_or_default();
+            let text = self.get(path).await.unwrap_or_default();
             if text.contains(wanted) {
                 return text;
             }
-            assert!(tokio::time::Instant::now() < deadline, "no {wanted:?} at {path} but:\n{text}");
+            assert!(tokio::time::Instant::now() < deadline, "no {wanted:?} at {path}, last response:\n{text}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -163,7 +167,7 @@ impl Server {
     }
 }
 
-/// Head and body of an answer over plain HTTP; nothing where nobody listens.
+/// Gets head and body of a response over plain HTTP; `None` without a listener.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -173,7 +177,7 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<String> {
     Some(text)
 }
 
-/// A server with certificates of files, ready, and a client that believes it.
+/// A ready server with certificates in files, and the TLS configuration of a client that trusts it.
 pub(crate) struct Simple {
     pub(crate) server: Server,
     pub(crate) client: Arc<rustls::ClientConfig>,
@@ -195,7 +199,7 @@ impl Simple {
         let plan = Plan::new(Certificates::Files(mount(dir.path(), &issued)));
         let server = Server::start(change(plan)).await;
         server.until_ready().await;
-        // Ready is when there is a certificate; it is presented in the same moment, or the next.
+        // The server may become ready shortly before it presents the certificate.
         server.until("/metrics", "webhook_certificate_presented 1").await;
         Self { server, client: trusting(&issued.authorities), dir, issued }
     }
@@ -213,7 +217,7 @@ pub(crate) fn selection() -> Selection {
     }
 }
 
-/// The webhook's configuration as a chart installs it, with this caBundle (PEM).
+/// Returns the webhook configuration of the chart with this caBundle (PEM).
 pub(crate) fn webhook_configuration(bundle: &str) -> Value {
     let webhook = |name: &str| {
         json!({
@@ -231,7 +235,7 @@ pub(crate) fn webhook_configuration(bundle: &str) -> Value {
     })
 }
 
-/// The same of Dapr's injection, which has one webhook.
+/// Returns the webhook configuration of Dapr's injection, which has one webhook.
 pub(crate) fn webhook_configuration_of_dapr(bundle: &str) -> Value {
     let mut configuration = webhook_configuration(bundle);
     configuration["metadata"]["name"] = "dapr-sidecar-injector".into();
@@ -241,12 +245,12 @@ pub(crate) fn webhook_configuration_of_dapr(bundle: &str) -> Value {
     configuration
 }
 
-/// The caBundles of Istio's configuration, as PEM.
+/// Returns the caBundles of Istio's webhook configuration, as PEM.
 pub(crate) fn bundles(api: &Api) -> Vec<String> {
     bundles_of(api, "istio-sidecar-injector")
 }
 
-/// The caBundles of a configuration, as PEM.
+/// Returns the caBundles of a webhook configuration, as PEM.
 pub(crate) fn bundles_of(api: &Api, name: &str) -> Vec<String> {
     let found = api.get("mutatingwebhookconfigurations", "", name).unwrap();
     let decode = |webhook: &Value| {
@@ -256,7 +260,7 @@ pub(crate) fn bundles_of(api: &Api, name: &str) -> Vec<String> {
     found["webhooks"].as_array().unwrap().iter().map(decode).collect()
 }
 
-/// A review of a pod with this label `inject`.
+/// Returns a review of a pod, of this version of the admission API and with this value of the label `inject`.
 pub(crate) fn review(version: &str, uid: &str, inject: &str) -> Value {
     json!({
         "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"),
@@ -268,9 +272,9 @@ pub(crate) fn review(version: &str, uid: &str, inject: &str) -> Value {
     })
 }
 
-/// The annotations that the answer's patch sets.
-pub(crate) fn stamp_of(answer: &Value) -> Value {
-    let patch = answer["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {answer}"));
+/// Returns the annotations that a response's patch sets.
+pub(crate) fn stamp_of(response: &Value) -> Value {
+    let patch = response["response"]["patch"].as_str().unwrap_or_else(|| panic!("no patch in {response}"));
     let patch = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, patch).unwrap();
     serde_json::from_slice::<Value>(&patch).unwrap()[0]["value"].clone()
 }

@@ -1,7 +1,7 @@
 //! Budgets of steps, bytes and time.
 //!
-//! One [`Budget`] can bound more than a rendering: the caller may charge it for reading the data and for work on the output.
-//! The crate reads no clock: the caller watches the time and sets a [`Stop`].
+//! One [`Budget`] can bound more than a rendering: the caller may also charge it for reading the data and for work on
+//! the output. The crate reads no clock: a caller that limits the time watches the clock and sets a [`Stop`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,17 +24,17 @@ impl Default for Limits {
     }
 }
 
-/// The limit that ended the work.
+/// The limit of a [`Budget`] that ended the work charged to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
-    /// The limit of steps, in steps.
-    #[error("it takes more than {0} steps")]
+    /// The work needed more than this number of steps.
+    #[error("processing takes more than {0} steps")]
     Steps(u64),
-    /// The limit of bytes, in bytes.
-    #[error("it makes more than {0} bytes")]
+    /// The work needed more than this number of bytes.
+    #[error("processing produces more than {0} bytes")]
     Bytes(usize),
     /// The [`Stop`] of the budget was set.
-    #[error("its time is over")]
+    #[error("processing takes longer than its time limit")]
     Time,
 }
 
@@ -55,8 +55,8 @@ impl Stop {
     }
 }
 
-/// The rest of the [`Limits`]. Functions charge it before they make large values of small ones. A clone has its own rest and
-/// shares the [`Stop`].
+/// The part of the [`Limits`] that is left while a template renders. Functions charge a budget before they make large
+/// values of small ones. A clone counts separately, but shares the [`Stop`].
 #[derive(Debug, Clone)]
 pub struct Budget {
     limits: Limits,
@@ -72,12 +72,12 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A budget without a limit of time.
+    /// Creates a budget without a time limit.
     pub fn new(limits: Limits) -> Self {
         Self::until(limits, Stop::default())
     }
 
-    /// A budget that also ends when the flag is set.
+    /// Creates a budget that also ends when the flag is set.
     pub fn until(limits: Limits, stop: Stop) -> Self {
         Self { limits, steps: limits.steps, bytes: limits.bytes, stop }
     }

@@ -5,7 +5,7 @@ use super::budget::Exceeded;
 /// Error of [`Template::parse`](crate::Template::parse) or [`Template::render`](crate::Template::render).
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The text is no template.
+    /// The text is not a template.
     #[error("template {template}, line {line}: {reason}")]
     Syntax {
         /// Name of the template.
@@ -32,7 +32,7 @@ pub struct Failure {
     pub column: usize,
     /// Text of the expression.
     pub at: String,
-    /// The fault. The text of the failure includes it, so it is no source.
+    /// The fault. The text of the failure includes it, so it is not a source.
     pub reason: Reason,
     /// The end of the output so far, at most 120 bytes.
     pub rendered: String,
@@ -48,7 +48,7 @@ pub enum Syntax {
     #[error("unexpected character {0:?} in an action")]
     Character(char),
     /// A malformed literal.
-    #[error("{0} is no literal")]
+    #[error("invalid literal {0}")]
     Literal(String),
     /// A token that is not allowed at its place.
     #[error("unexpected {found} in {context}")]
@@ -74,7 +74,7 @@ pub enum Syntax {
     #[error("template {0:?} is defined twice")]
     Redefined(String),
     /// Too many levels of blocks and parentheses.
-    #[error("more than {0} blocks and parentheses within each other")]
+    #[error("blocks and parentheses are nested deeper than {0} levels")]
     TooDeep(usize),
 }
 
@@ -89,7 +89,7 @@ pub enum Reason {
         /// The type.
         of: String,
     },
-    /// A field of a null.
+    /// A field of a null value was read.
     #[error("nil pointer evaluating {of}.{field}")]
     NilPointer {
         /// The field.
@@ -97,7 +97,7 @@ pub enum Reason {
         /// The type.
         of: String,
     },
-    /// Arguments of an operand that takes none.
+    /// Arguments were given to an operand that takes none.
     #[error("can't give argument to non-function")]
     NotAFunction,
     /// `nil` as a command.
@@ -111,7 +111,7 @@ pub enum Reason {
         /// Number of arguments.
         got: usize,
     },
-    /// An argument of another type.
+    /// An argument has another type than the function takes.
     #[error("wrong type for value; expected {expected}; got {got}")]
     Type {
         /// Type that the function takes.
@@ -143,6 +143,6 @@ pub enum Reason {
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
     /// Too many levels of templates, blocks or values.
-    #[error("nested deeper than {0}")]
+    #[error("templates, blocks or values are nested deeper than {0} levels")]
     TooDeep(usize),
 }

@@ -1,6 +1,6 @@
 //! The evaluator: Go's rules for fields, variables, pipelines and control structures.
 //!
-//! It charges the budget for each expression, so that every template ends with any data.
+//! Execution charges the budget for each expression, so that every template ends with any data.
 
 mod call;
 
@@ -18,12 +18,22 @@ pub(super) struct Stop {
     pub(super) rendered: String,
 }
 
+/// The maximum number of expressions without a value that are recorded.
+const MAX_MISSING: usize = 8;
+
+/// The output of a template.
+pub(super) struct Rendered {
+    pub(super) text: String,
+    /// The first [`MAX_MISSING`] expressions that printed `<no value>`.
+    pub(super) missing: Vec<Span>,
+}
+
 /// Renders a tree with `.` and `$` as the data.
-pub(super) fn render(tree: &Tree, data: &Value<'_>, budget: &mut Budget) -> Result<String, Stop> {
-    let mut run =
-        Run { tree, budget, out: String::new(), variables: vec![data.clone()], base: 0, depth: 0, span: (0, 0) };
+pub(super) fn render(tree: &Tree, data: &Value<'_>, budget: &mut Budget) -> Result<Rendered, Stop> {
+    let (out, missing, variables) = (String::new(), Vec::new(), vec![data.clone()]);
+    let mut run = Run { tree, budget, out, missing, variables, base: 0, depth: 0, span: (0, 0) };
     match run.walk(&tree.root, data) {
-        Ok(_) => Ok(run.out),
+        Ok(_) => Ok(Rendered { text: run.out, missing: run.missing }),
         Err(reason) => Err(Stop { reason, span: run.span, rendered: run.out }),
     }
 }
@@ -32,15 +42,16 @@ struct Run<'t, 'a, 'b> {
     tree: &'t Tree,
     budget: &'b mut Budget,
     out: String,
-    /// By slot, those of the current template from `base` on.
+    missing: Vec<Span>,
+    /// The values of the variables by slot. Those of the current template start at `base`.
     variables: Vec<Value<'a>>,
     base: usize,
     depth: usize,
-    /// The expression that is evaluated, for errors.
+    /// The expression being evaluated, which errors name.
     span: Span,
 }
 
-/// The end of a list of nodes.
+/// The action after which the rendering of a list of nodes ended: its last node (`Next`), `break` or `continue`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -81,6 +92,9 @@ impl<'t, 'a> Run<'t, 'a, '_> {
             Node::Action(pipe) => {
                 let value = self.pipe(pipe, dot)?;
                 if pipe.slots.is_empty() {
+                    if matches!(value, Value::Missing) && self.missing.len() < MAX_MISSING {
+                        self.missing.push(pipe.span);
+                    }
                     print::value(&mut Sink::new(&mut self.out, self.budget), &value)?;
                 }
             }
@@ -152,7 +166,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Whether there was any item.
+    /// Renders the body of a `range` once for each item, and returns whether there was any item.
     fn iterate(
         &mut self,
         branch: &'t Branch,
@@ -228,7 +242,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// An operand that is given nothing.
+    /// Evaluates an operand to which no arguments are given.
     fn argument(&mut self, operand: &'t Operand, dot: &Value<'a>) -> Result<Value<'a>, Reason> {
         match operand {
             Operand::Dot => Ok(dot.clone()),
@@ -255,7 +269,9 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         self.variables.get(self.base + slot).cloned().unwrap_or_default()
     }
 
-    /// The fields of a value in turn. Nothing that could be given arguments has fields here.
+    /// Reads a field of a value, then a field of that field, and so on, by `names`. `given`: the last field has
+    /// arguments. They are an error, because no field is a function, except for a field of a missing value, which is
+    /// missing too.
     fn fields(&mut self, span: Span, value: Value<'a>, names: &[Box<str>], given: bool) -> Result<Value<'a>, Reason> {
         self.span = span;
         self.budget.step(names.len())?;

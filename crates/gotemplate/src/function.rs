@@ -1,6 +1,6 @@
 //! The functions of a template, by name.
 //!
-//! `go` and `sprig` add theirs, callers add further ones.
+//! The modules `go` and `sprig` add their functions, and callers of the crate add further functions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -76,7 +76,7 @@ pub(super) struct Function {
     pub(super) body: FunctionBody,
 }
 
-/// The evaluation of a function.
+/// The implementation of a function.
 pub(super) enum FunctionBody {
     /// Stops at the first false argument.
     And,
@@ -91,7 +91,7 @@ pub(super) enum FunctionBody {
 }
 
 impl Function {
-    /// A function that was not given to the parser.
+    /// Creates the placeholder for a function that was not given to the parser.
     pub(super) fn undefined(name: &str) -> Arc<Self> {
         Arc::new(Self { name: name.to_owned(), least: 0, most: ANY, body: FunctionBody::Undefined })
     }
@@ -107,11 +107,12 @@ impl fmt::Debug for Function {
 #[derive(Debug, Clone, Default)]
 pub struct Functions(Arc<HashMap<String, Arc<Function>>>);
 
-/// The largest number of arguments of a function that takes any number.
+/// The upper limit of arguments, in [`Functions::with`], of a function that takes any number of them.
 pub const ANY: usize = usize::MAX;
 
 impl Functions {
-    /// Adds `render`, which renders its argument as a template with the same data and yields an empty text where that fails.
+    /// Adds `render`, which renders its argument as a template with the same data. If the argument is not a valid
+    /// template or its rendering fails, the result is an empty text; a spent budget ends the outer rendering as well.
     #[must_use]
     pub fn with_render(mut self) -> Self {
         self.insert("render", 1, 1, FunctionBody::Render);
@@ -120,8 +121,8 @@ impl Functions {
 
     /// Adds a function that takes from `least` to `most` arguments ([`ANY`]: without limit).
     ///
-    /// The evaluator charges the budget for arguments and results. The function itself charges it for values that it makes on
-    /// the way, and before it makes a large result. It reports unusable arguments by [`Reason::Refused`].
+    /// The evaluator charges the budget for arguments and results. The function itself charges the budget for
+    /// intermediate values, and before it makes a large result. It reports unusable arguments by [`Reason::Refused`].
     ///
     /// ```
     /// use gotemplate::{Functions, Value, write_yaml};
@@ -140,7 +141,7 @@ impl Functions {
         self
     }
 
-    /// Adds another name of a function.
+    /// Adds the function `of` under a further name.
     #[must_use]
     pub(super) fn alias(mut self, name: &str, of: &str) -> Self {
         if let Some(function) = self.get(of) {

@@ -86,7 +86,7 @@ fn index<'a>(args: Args<'_, 'a>) -> Result<'a> {
     })
 }
 
-/// An index into this number of elements; the end is allowed, for `slice`.
+/// Converts a key to an index into `length` elements. `length` itself is allowed, because `slice` may end there.
 fn position(key: &Value<'_>, length: usize) -> std::result::Result<usize, Reason> {
     match key {
         Value::Int(number) => usize::try_from(*number)
@@ -127,7 +127,7 @@ fn slice<'a>(args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Prints the arguments, with a space between two of which neither is text.
+/// Prints the arguments, with a space between two adjacent arguments if neither is text.
 pub(super) fn print<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut out = String::new();
     let mut sink = Sink::new(&mut out, budget);
@@ -152,7 +152,7 @@ fn println<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::from(out))
 }
 
-/// Escapes the arguments as they are printed; a missing value as it is rendered.
+/// Escapes the arguments as they are printed; a missing or null one is printed as `<no value>`.
 fn escaped<'a>(budget: &mut Budget, args: Args<'_, 'a>, escape: fn(char, &mut String)) -> Result<'a> {
     let shown = |value: &Value<'a>| match value {
         Value::Missing | Value::Nil => Value::from("<no value>"),

@@ -3,11 +3,10 @@
 use super::budget::Budget;
 use super::error::Reason;
 use super::print::Sink;
-use super::shape::Struct;
-use super::value::{Map, Value};
+use super::value::{Map, Struct, Value};
 
-/// A value as compact JSON, byte for byte as Go's `json.Marshal` writes it: keys of maps sorted, fields of structs in their
-/// order, `<`, `>` and `&` escaped.
+/// A value as compact JSON, byte for byte as Go's `json.Marshal` writes it: keys of maps sorted, fields of structs in
+/// their order, `<`, `>` and `&` escaped.
 ///
 /// # Errors
 /// The budget is spent, the value nests more than 200 levels deep, or a number is not finite.
@@ -17,7 +16,7 @@ pub fn write_json(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     Ok(out)
 }
 
-/// JSON without escapes of the characters that HTML uses.
+/// Writes a value as JSON in which `<`, `>` and `&` are not escaped.
 pub(super) fn write_raw(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> {
     let json = write_json(value, budget)?;
     let mut out = String::with_capacity(json.len());
@@ -29,7 +28,8 @@ pub(super) fn write_raw(value: &Value<'_>, budget: &mut Budget) -> Result<String
             Some("\\u003c") => ("<", 6),
             Some("\\u003e") => (">", 6),
             Some("\\u0026") => ("&", 6),
-            // Another escape has at least two characters, the second of which may be a backslash.
+            // The first two characters of any other escape are copied together: the second backslash of `\\` starts no
+            // escape.
             _ => (escape.get(..2).unwrap_or(escape), 2),
         };
         out.push_str(shown);
@@ -70,7 +70,7 @@ fn map(sink: &mut Sink<'_>, entries: &Map<'_>) -> Result<(), Reason> {
     members(sink, sorted.iter().map(|(key, value)| (key.as_str(), value.clone())))
 }
 
-/// The fields of a struct that its JSON has.
+/// Writes those fields of a struct that are present in its JSON.
 fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
     let present: Vec<_> = shaped.fields().filter(|(field, _)| shaped.has(field)).collect();
     match present.as_slice() {
@@ -90,7 +90,8 @@ fn members<'m, 'a>(sink: &mut Sink<'_>, members: impl Iterator<Item = (&'m str, 
     sink.push("}")
 }
 
-/// A number as Go's encoding/json writes it: the shortest form that reads back, with an exponent below 1e-6 and from 1e21 on.
+/// A number as Go's encoding/json writes it: with the fewest digits that are parsed as the same number, and with an
+/// exponent if its magnitude is below 1e-6 or at least 1e21.
 ///
 /// # Errors
 /// The number is not finite.

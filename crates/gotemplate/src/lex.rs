@@ -16,7 +16,7 @@ pub(super) enum Token<'t> {
     Right,
     /// White space inside of an action.
     Space,
-    /// `.` alone.
+    /// A single `.`.
     Dot,
     /// `.name`, without its dot.
     Field(&'t str),
@@ -48,13 +48,13 @@ pub(super) enum Token<'t> {
     End,
 }
 
-/// A token and where it starts.
+/// A token and the byte offset at which it starts.
 pub(super) type At<'t> = (Token<'t>, usize);
 
 const SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 const MARKER: usize = 2;
 
-/// All tokens, the last of which is [`Token::End`]; or the fault and where it is.
+/// Returns all tokens, the last of which is [`Token::End`], or the fault and its position.
 pub(super) fn tokens<'t>(text: &'t str, delims: Delims) -> Result<Vec<At<'t>>, (Syntax, usize)> {
     let mut lexer = Lexer { text, delims, at: 0, tokens: Vec::new() };
     lexer.run()?;
@@ -98,7 +98,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// The position behind the delimiter that ends an action, and whether it trims, if one is here.
+    /// If an action ends here, returns the position behind its closing delimiter, and whether that trims white space.
     fn right(&self) -> Option<(usize, bool)> {
         let rest = self.rest();
         if marks_right(rest) && rest[MARKER..].starts_with(self.delims.right) {
@@ -193,7 +193,8 @@ impl<'t> Lexer<'t> {
         Token::Space
     }
 
-    /// A name: word characters behind this number of bytes.
+    /// Reads a name: the first `skipped` bytes (the `.` of a field or the `$` of a variable), and the word characters
+    /// behind them.
     fn name(&mut self, skipped: usize) -> Result<&'t str, (Syntax, usize)> {
         let rest = self.rest();
         let length = rest[skipped..].find(|next| !is_word(next)).map_or(rest.len(), |length| length + skipped);

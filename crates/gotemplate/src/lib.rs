@@ -20,19 +20,21 @@
 //!                          └ Functions: Go's, sprig's, the caller's
 //! ```
 //!
-//! - **Data** is a [`Value`]: untyped JSON, JSON with the field names, types and zero values of a Go struct ([`Shape`]), or
-//!   fields that the caller computes ([`Record`]). Values borrow the JSON; only functions make new ones.
+//! - **Data** is a [`Value`]: untyped JSON, JSON with the field names, types and zero values of a Go struct
+//!   ([`Shape`]), or fields that the caller computes ([`Record`]). Values borrow the JSON; only functions make new
+//!   values.
 //! - **Functions** are [`Functions`]. [`Functions::with`] adds functions of the caller and replaces others.
-//! - **Limits** on steps, bytes, nesting and time are those of a [`Budget`]. Rendering reads no clock, file, environment
-//!   or network.
+//! - **Limits** on steps, bytes, nesting and time are those of a [`Budget`]. Rendering reads no clock, file,
+//!   environment variable or network.
 //! - **Errors** name the template, line, column and expression, with the end of the text that was rendered before.
 //!
 //! # Differences from Go
 //!
-//! - A call of an undefined function ends the rendering that reaches it; Go refuses the template. [`Template::undefined`]
-//!   lists the names.
-//! - Values have no methods, except the getters of a [`Shape`] that asks for them and `String` of a constant.
-//! - `set` and `unset` refuse maps of the data, which other renderings share; a `deepCopy` of such a map can be changed.
+//! - A call of an undefined function ends the rendering that reaches it; Go refuses the template. The names of such
+//!   functions are in [`Template::undefined`].
+//! - Values have no methods, except the getters of a [`Shape`] that requests them and `String` of a constant.
+//! - `set` and `unset` refuse maps of the data, which other renderings share; a `deepCopy` of such a map can be
+//!   changed.
 //! - sprig's functions for dates, random values, the environment, hosts, keys, passwords and certificates are left out.
 //! - Complex numbers and hexadecimal and binary floats are not supported.
 
@@ -44,7 +46,6 @@ mod go;
 mod json;
 mod lex;
 mod literal;
-mod map;
 mod member;
 mod node;
 mod parse;
@@ -61,8 +62,8 @@ pub use function::{ANY, Args, Functions};
 pub use json::{number as json_number, write_json};
 pub use member::{member, member_of};
 pub use print::{float as general_float, sprint};
-pub use shape::{Field, Kind, Shape, Struct};
-pub use value::{List, Map, Record, Text, Value};
+pub use shape::{Field, Kind, Shape};
+pub use value::{List, Map, Record, Struct, Text, Value};
 pub use yaml::write_yaml;
 
 /// The delimiters of actions.
@@ -95,10 +96,10 @@ pub struct Template {
 impl Template {
     /// Parses a template; `name` is the name that errors have for it.
     ///
-    /// A call of an unknown function is no error here, but ends the rendering that reaches it.
+    /// A call of an unknown function is not an error here: it ends the rendering that reaches it.
     ///
     /// # Errors
-    /// [`Error::Syntax`]: the text is no template, or uses an undeclared variable.
+    /// [`Error::Syntax`]: the text is not a template, or uses an undeclared variable.
     pub fn parse(name: &str, text: &str, delims: Delims, functions: &Functions) -> Result<Self, Error> {
         let fault =
             |(reason, at): (Syntax, usize)| Error::Syntax { template: name.to_owned(), line: line(text, at), reason };
@@ -121,18 +122,36 @@ impl Template {
     /// # Errors
     /// [`Error::Render`]: the data does not fit the template, a function fails, or the budget is spent.
     pub fn render(&self, data: &Value<'_>, budget: &mut Budget) -> Result<String, Error> {
-        exec::render(&self.tree, data, budget).map_err(|stop| self.error(stop))
+        self.render_with_missing(data, budget).map(|(text, _)| text)
+    }
+
+    /// Renders the template as [`Template::render`] does. Also returns the expressions that printed `<no value>`, at
+    /// most eight.
+    ///
+    /// # Errors
+    /// As [`Template::render`].
+    pub fn render_with_missing(&self, data: &Value<'_>, budget: &mut Budget) -> Result<(String, Vec<String>), Error> {
+        let rendered = exec::render(&self.tree, data, budget).map_err(|stop| self.error(stop))?;
+        let mut missing: Vec<String> = rendered.missing.into_iter().map(|span| self.text(span).to_owned()).collect();
+        missing.dedup();
+        Ok((rendered.text, missing))
+    }
+
+    /// The text of an expression.
+    fn text(&self, (start, end): node::Span) -> &str {
+        let at = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX).min(self.source.len());
+        self.source.get(at(start)..at(end)).unwrap_or_default().trim()
     }
 
     fn error(&self, stop: exec::Stop) -> Error {
         let at = |offset: u32| usize::try_from(offset).unwrap_or(usize::MAX).min(self.source.len());
-        let (start, end) = (at(stop.span.0), at(stop.span.1));
+        let start = at(stop.span.0);
         let before = self.source.get(..start).unwrap_or_default();
         Error::from(Box::new(Failure {
             template: self.name.clone(),
             line: line(&self.source, start),
             column: start - before.rfind('\n').map_or(0, |newline| newline + 1) + 1,
-            at: self.source.get(start..end).unwrap_or_default().trim().to_owned(),
+            at: self.text(stop.span).to_owned(),
             reason: stop.reason,
             rendered: tail(&stop.rendered).to_owned(),
         }))

@@ -1,17 +1,17 @@
 //! Literals of Go: numbers, characters and strings.
 //!
-//! The parser calls it, and functions that read numbers as Go does.
+//! The parser calls this module for the literals of a template.
 
 /// A number with the type that Go gives an untyped constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     /// An integer.
     Int(i64),
-    /// With a point or an exponent.
+    /// A number with a point or an exponent.
     Float(f64),
 }
 
-/// A number of Go. Complex numbers and hexadecimal floats are not supported.
+/// Parses a number in Go's syntax. Complex numbers and hexadecimal floats are not supported.
 pub(super) fn number(text: &str) -> Option<Number> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -34,7 +34,7 @@ pub(super) fn number(text: &str) -> Option<Number> {
     i64::try_from(if negative { -magnitude } else { magnitude }).ok().map(Number::Int)
 }
 
-/// Rust takes a sign here, Go does not.
+/// Returns the text if it starts with a digit: Rust's parser also accepts a sign, Go's does not.
 fn digits_only(text: &str) -> Option<&str> {
     text.starts_with(|first: char| first.is_ascii_hexdigit()).then_some(text)
 }
@@ -45,7 +45,7 @@ fn float(text: &str, negative: bool) -> Option<Number> {
     number.is_finite().then_some(Number::Float(if negative { -number } else { number }))
 }
 
-/// Underscores stand between digits or behind a prefix.
+/// Whether each underscore stands between two digits, or between a prefix such as `0x` and a digit.
 fn well_separated(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -55,7 +55,7 @@ fn well_separated(text: &str) -> bool {
     })
 }
 
-/// The number of a character constant with its quotes.
+/// Parses a character constant, with its quotes, and returns the character's code.
 pub(super) fn character(quoted: &str) -> Option<i64> {
     let inner = quoted.strip_prefix('\'')?.strip_suffix('\'')?;
     let mut bytes = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn character(quoted: &str) -> Option<i64> {
     rest.is_empty().then_some(i64::from(code))
 }
 
-/// The text of a string with its quotes. Bytes that are no UTF-8 become U+FFFD.
+/// Parses a string, with its quotes. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn string(quoted: &str) -> Option<String> {
     let mut rest = quoted.strip_prefix('"')?.strip_suffix('"')?;
     let mut bytes = Vec::with_capacity(rest.len());

@@ -14,7 +14,7 @@ pub fn member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     map.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
 }
 
-/// The member under a key; none where the value is no object.
+/// The member under a key; `None` if the value is not an object.
 #[inline]
 pub fn member_of<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     member(value.as_object()?, key)

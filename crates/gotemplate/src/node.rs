@@ -11,14 +11,14 @@ use super::function::{Function, Functions};
 /// Byte offsets of the start and the end of an expression in the source.
 pub(super) type Span = (u32, u32);
 
-/// The named templates of a source, and its other nodes.
+/// The syntax tree of a source: its named templates, and the nodes outside of them.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) root: Vec<Node>,
     pub(super) named: HashMap<String, Vec<Node>>,
     /// Names of undefined functions.
     pub(super) undefined: Vec<String>,
-    /// For `render`, which parses text as a template.
+    /// The delimiters with which the function `render` parses its argument as a template.
     pub(super) delims: Delims,
     pub(super) functions: Functions,
 }
@@ -28,7 +28,7 @@ pub(super) struct Tree {
 pub(super) enum Node {
     /// Text outside of actions.
     Text(Box<str>),
-    /// The value of a pipeline; nothing where it sets variables.
+    /// An action that prints the value of its pipeline, or nothing if the pipeline sets variables.
     Action(Pipe),
     /// `if`
     If(Branch),
@@ -52,14 +52,14 @@ pub(super) struct Branch {
     pub(super) otherwise: Vec<Node>,
 }
 
-/// Commands, each of which takes the value of the one before it as its last argument.
+/// A pipeline: commands, each of which takes the value of the one before it as its last argument.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub(super) span: Span,
     pub(super) commands: Vec<Command>,
     /// Slots of the variables that are set; for `range`, index and element.
     pub(super) slots: Vec<usize>,
-    /// Whether the variables are declared here.
+    /// Whether the pipeline declares the variables (`:=`) or assigns to existing ones (`=`).
     pub(super) declares: bool,
 }
 

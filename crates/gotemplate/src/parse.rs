@@ -1,7 +1,7 @@
 //! The parser: the grammar of Go's text/template.
 //!
-//! It resolves names of variables and functions. An undeclared variable is an error; an undefined function fails when it is
-//! called.
+//! The parser resolves names of variables and functions. An undeclared variable is an error; an undefined function
+//! fails when it is called.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,12 +15,12 @@ use super::lex::{self, At, Token};
 use super::literal;
 use super::node::{Branch, Node, Span, Tree};
 
-/// Levels of nested blocks and parentheses; the parser and the evaluator recurse over them.
+/// The maximum nesting of blocks and parentheses, in levels. It bounds the recursion of the parser and the evaluator.
 const MAX_NESTING: usize = 100;
 
 type Fault = (Syntax, usize);
 
-/// The tree of a template, or its first fault with its offset.
+/// Parses a template; returns its tree, or its first fault with the fault's offset.
 pub(super) fn tree(text: &str, delims: Delims, functions: &Functions) -> Result<Tree, Fault> {
     let tokens = &lex::tokens(text, delims)?;
     let mut parser = Parser {
@@ -47,7 +47,7 @@ struct Parser<'t, 's> {
     tokens: &'s [At<'t>],
     next: usize,
     functions: &'s Functions,
-    /// Variables by slot.
+    /// The names of the visible variables; a variable's index is its slot.
     scope: Vec<&'t str>,
     ranges: usize,
     nesting: usize,
@@ -150,7 +150,7 @@ impl<'t> Parser<'t, '_> {
         self.add(name, nodes, at)
     }
 
-    /// The body of a definition, which sees no variable but `$`.
+    /// Parses the body of a definition, in which `$` is the only visible variable.
     fn definition(&mut self, context: &'static str) -> Result<Vec<Node>, Fault> {
         let scope = std::mem::replace(&mut self.scope, vec!["$"]);
         let ranges = std::mem::take(&mut self.ranges);
@@ -163,7 +163,8 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Adds a definition. An empty one does not replace one that has content.
+    /// Adds a definition. An empty definition does not replace a definition with content; a second one with content is
+    /// an error.
     fn add(&mut self, name: String, nodes: Vec<Node>, at: usize) -> Result<(), Fault> {
         let empty =
             |nodes: &[Node]| nodes.iter().all(|node| matches!(node, Node::Text(text) if text.trim().is_empty()));
@@ -177,7 +178,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// Nodes up to the `end` or `else` that belongs to the block.
+    /// Parses nodes up to the `end` or `else` that belongs to the block.
     fn list(&mut self) -> Result<(Vec<Node>, End), Fault> {
         let mut nodes = Vec::new();
         loop {
@@ -230,7 +231,7 @@ impl<'t> Parser<'t, '_> {
         }
     }
 
-    /// The rest of `else`. [`Self::branch`] parses an `if` or `with` in the same action.
+    /// Parses the rest of an `else` action. An `if` or `with` in the same action is left to [`Self::branch`].
     fn otherwise(&mut self) -> Result<Item, Fault> {
         self.skip_space();
         if !matches!(self.peek(), Token::Word("if" | "with")) {
@@ -265,7 +266,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Branch { pipe, body, otherwise })
     }
 
-    /// `{{else if x}}…{{end}}` is `{{else}}{{if x}}…{{end}}{{end}}`.
+    /// Parses the rest of `{{else if x}}…{{end}}`, which means `{{else}}{{if x}}…{{end}}{{end}}`.
     fn alternative(&mut self, word: &'static str) -> Result<Vec<Node>, Fault> {
         match (word, self.peek()) {
             ("if", Token::Word("if")) => {
@@ -318,24 +319,24 @@ impl<'t> Parser<'t, '_> {
         Ok(Node::Template(span, name.into(), Some(pipe)))
     }
 
-    /// From a start to the last token that was taken, without that.
+    /// Returns the span from `start` to the beginning of the last token that was taken.
     fn span(&self, start: usize) -> Span {
         let end = self.next.checked_sub(1).and_then(|last| self.tokens.get(last)).map_or(start, |(_, at)| *at);
         (narrow(start), narrow(end))
     }
 
-    /// From a start to the next token.
+    /// Returns the span from `start` to the beginning of the next token.
     fn span_to_here(&self, start: usize) -> Span {
         (narrow(start), narrow(self.at()))
     }
 }
 
-/// Spans are short; beyond 4 GiB errors would only point at the wrong place.
+/// Converts an offset to 32 bits. In a template beyond 4 GiB, errors would only point at the wrong place.
 fn narrow(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 
-/// A token in an error message.
+/// Formats a token for an error message.
 fn describe(token: Token<'_>) -> String {
     match token {
         Token::Text(_) => "text".to_owned(),

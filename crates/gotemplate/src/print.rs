@@ -4,10 +4,9 @@
 
 use super::budget::Budget;
 use super::error::Reason;
-use super::shape::Struct;
-use super::value::{List, Map, Value};
+use super::value::{List, Map, Struct, Value};
 
-/// Levels of nesting of values that are written.
+/// The maximum nesting of values that are written, in levels.
 const MAX_NESTING: usize = 200;
 
 /// The least power of ten that `%v` and `%g` write with an exponent.
@@ -63,7 +62,7 @@ impl<'b> Sink<'b> {
     }
 }
 
-/// The value of a pipeline as it is rendered.
+/// Writes the value of a pipeline as it is rendered.
 pub(super) fn value(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     match value {
         Value::Missing => sink.push("<no value>"),
@@ -81,7 +80,7 @@ pub fn sprint(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reason> 
     Ok(out)
 }
 
-/// `%v`
+/// Writes a value as `%v` formats it.
 pub(super) fn verb_v(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     match value {
         Value::Missing | Value::Nil => sink.push("<nil>"),
@@ -135,7 +134,8 @@ fn fields(sink: &mut Sink<'_>, shaped: &Struct<'_>) -> Result<(), Reason> {
     sink.push("}")
 }
 
-/// A number as templates print it: the shortest form that reads back, with an exponent below 1e-4 and from 1e6 on.
+/// A number as templates print it: with the fewest digits that are parsed as the same number, and with an exponent if
+/// its magnitude is below 1e-4 or at least 1e6.
 pub fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

@@ -25,7 +25,7 @@ struct Spec {
     precision: Option<usize>,
 }
 
-/// A format with its arguments.
+/// Formats arguments as Go's `fmt.Sprintf` does.
 pub(super) fn format(budget: &mut Budget, format: &str, args: &[Value<'_>]) -> Result<String, Reason> {
     let mut out = String::new();
     let mut printer = Printer { rest: format, args, next: 0, reordered: false };
@@ -98,7 +98,7 @@ impl Printer<'_, '_> {
             }
             (_, Some(value)) => {
                 self.next += 1;
-                // In `%+v` and `%#v` the flags are about fields and syntax, not about numbers.
+                // `%+v` prints the names of fields in Go, and no sign before positive numbers: `v` ignores this flag.
                 let plus = spec.plus && verb != 'v';
                 Spec { plus, ..spec }.print(sink, verb, value)
             }
@@ -121,7 +121,8 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// `[n]`: the number of the next argument. Clears `good` where there is no such argument.
+    /// Reads `[n]`, which selects the next argument, and returns whether it holds a number. Clears `good` where there
+    /// is no such argument.
     fn position(&mut self, good: &mut bool) -> bool {
         let Some(inner) = self.rest.strip_prefix('[') else { return false };
         self.reordered = true;
@@ -135,7 +136,7 @@ impl Printer<'_, '_> {
         position.is_some()
     }
 
-    /// A width or precision that is an argument.
+    /// Takes a width or precision from the next argument (`*`).
     fn measured(&mut self) -> Option<i64> {
         let arg = self.args.get(self.next)?;
         self.next += 1;
@@ -145,7 +146,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// A width or precision that is written here.
+    /// Reads a width or precision that the format contains as digits.
     fn digits(&mut self) -> Option<usize> {
         let end = self.rest.find(|next: char| !next.is_ascii_digit()).unwrap_or(self.rest.len());
         let (digits, rest) = self.rest.split_at(end);
@@ -153,7 +154,7 @@ impl Printer<'_, '_> {
         digits.parse().ok().filter(|number| *number <= MAX_WIDTH)
     }
 
-    /// Arguments that no verb took.
+    /// Writes the arguments that no verb took.
     fn extra(&self, sink: &mut Sink<'_>) -> Result<(), Reason> {
         let Some(extra @ [_, ..]) = self.args.get(self.next..).filter(|_| !self.reordered) else { return Ok(()) };
         sink.push("%!(EXTRA ")?;
@@ -165,7 +166,7 @@ impl Printer<'_, '_> {
     }
 }
 
-/// A value behind its type, or nil.
+/// Writes a value behind its type (`string=a`), or nil without a type.
 fn typed(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     if !matches!(value, Value::Missing | Value::Nil) {
         sink.push(&value.type_name())?;
@@ -214,7 +215,7 @@ impl Spec {
         sink.push("]")
     }
 
-    /// An element of a list: nil is printed as `<nil>` for every verb.
+    /// Writes an element of a list: nil is printed as `<nil>` for every verb.
     fn element(self, sink: &mut Sink<'_>, verb: char, item: &Value<'_>) -> Result<(), Reason> {
         match item {
             Value::Missing | Value::Nil => sink.push("<nil>"),
@@ -264,7 +265,7 @@ impl Spec {
         out
     }
 
-    /// Text in its width.
+    /// Writes text, padded to the width.
     fn text(self, sink: &mut Sink<'_>, text: &str) -> Result<(), Reason> {
         let missing = self.width.saturating_sub(text.chars().count());
         let with = if self.zero && !self.minus { '0' } else { ' ' };

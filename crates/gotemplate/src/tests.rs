@@ -1,4 +1,5 @@
-//! Positions of errors, limits, typed data, and functions of the caller's: none of them is Go's, so no oracle compares them.
+//! Tests of error positions, limits, typed data and functions of the caller, which the comparison with Go's
+//! text/template does not cover.
 
 use serde_json::{Value as Json, json};
 

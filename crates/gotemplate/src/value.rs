@@ -2,6 +2,10 @@
 //!
 //! A template can change no value except maps that its functions made.
 
+mod map;
+mod shaped;
+mod text;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,65 +14,21 @@ use serde_json::Value as Json;
 
 use super::budget::Budget;
 use super::error::Reason;
-pub use super::map::Map;
-use super::shape::{Kind, Shape, Struct};
+use super::shape::{Kind, Shape};
+pub use map::Map;
+pub use shaped::Struct;
+pub use text::Text;
 
 /// Levels of nested lists and maps that a template may make.
 pub(super) const MAX_NESTING: usize = 100;
 
-/// Text of the data, of the template or of a function. Cheap to clone.
-#[derive(Debug, Clone)]
-pub enum Text<'a> {
-    /// Text of the data.
-    Borrowed(&'a str),
-    /// A literal of the template, or the result of a function.
-    Shared(Arc<str>),
-}
-
-impl Text<'_> {
-    /// The contents.
-    #[inline]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Borrowed(text) => text,
-            Self::Shared(text) => text,
-        }
-    }
-}
-
-impl PartialEq for Text<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for Text<'_> {}
-
-impl PartialOrd for Text<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Text<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.as_str().cmp(other.as_str())
-    }
-}
-
-impl std::borrow::Borrow<str> for Text<'_> {
-    fn borrow(&self) -> &str {
-        self.as_str()
-    }
-}
-
 /// A value of a template. Cheap to clone: no variant copies its contents.
 #[derive(Debug, Clone, Default)]
 pub enum Value<'a> {
-    /// No value, as under an absent key of a map. Its fields are missing too; it prints `<no value>`.
+    /// No value, as under an absent key of a map. Its fields have no value either; it is printed as `<no value>`.
     #[default]
     Missing,
-    /// A null. Its fields are errors.
+    /// A null. Reading a field of it is an error.
     Nil,
     /// A boolean.
     Bool(bool),
@@ -82,9 +42,9 @@ pub enum Value<'a> {
     List(List<'a>),
     /// A map with text keys.
     Map(Map<'a>),
-    /// JSON with a [`Shape`]: unknown fields are errors, absent ones zero.
+    /// JSON with a [`Shape`]. An unknown field is an error; an absent field has the zero value of its [`Kind`].
     Struct(Struct<'a>),
-    /// Fields that the caller computed; unknown ones are errors.
+    /// Fields that the caller computed. An unknown field is an error.
     Record(Rc<Record<'a>>),
     /// A constant that prints its name and compares as its number.
     Enum {
@@ -100,7 +60,7 @@ pub enum Value<'a> {
 pub struct Record<'a> {
     /// Name of the type in errors.
     pub name: &'static str,
-    /// Fields by name. Look-ups compare one by one, so there should be few.
+    /// Fields by name. A lookup compares the names one by one, so a record should have few fields.
     pub fields: Vec<(&'static str, Value<'a>)>,
 }
 
@@ -121,7 +81,7 @@ impl<'a> Record<'a> {
 pub enum List<'a> {
     /// A list of the data.
     Json(&'a [Json], Kind),
-    /// The elements, and the levels of nesting.
+    /// A list that a function made: its elements, and its levels of nesting.
     Made(Rc<[Value<'a>]>, usize),
 }
 
@@ -157,6 +117,65 @@ impl<'a> List<'a> {
             Self::Json(..) => 1,
             Self::Made(_, depth) => *depth,
         }
+    }
+}
+
+impl Kind {
+    /// JSON as a value of this kind. JSON of another kind yields the zero value; callers check types where they matter.
+    pub fn view<'a>(self, json: Option<&'a Json>) -> Value<'a> {
+        match self {
+            Self::Any | Self::Yaml => json.map_or(Value::Missing, |json| self.untyped(json)),
+            Self::Text => Value::Text(Text::Borrowed(json.and_then(Json::as_str).unwrap_or_default())),
+            Self::Int => Value::Int(json.and_then(integer).unwrap_or_default()),
+            Self::MaybeInt => json.and_then(integer).map_or(Value::Nil, Value::Int),
+            Self::Bool => Value::Bool(json.and_then(Json::as_bool).unwrap_or_default()),
+            Self::Enum(names) => constant(names, json),
+            Self::Struct(shape) => Value::Struct(Struct { shape, json, pointer: false }),
+            Self::Pointer(shape) => {
+                Value::Struct(Struct { shape, json: json.filter(|json| !json.is_null()), pointer: true })
+            }
+            Self::List(of) => Value::List(List::Json(json.and_then(Json::as_array).map_or(&[], Vec::as_slice), *of)),
+            Self::Map(of) => Value::Map(Map::json(json.and_then(Json::as_object), *of)),
+        }
+    }
+
+    fn untyped(self, json: &Json) -> Value<'_> {
+        match json {
+            Json::Null => Value::Nil,
+            Json::Bool(truth) => Value::Bool(*truth),
+            Json::Number(number) => match number.as_i64().filter(|_| matches!(self, Self::Yaml)) {
+                Some(number) => Value::Int(number),
+                None => Value::Float(number.as_f64().unwrap_or_default()),
+            },
+            Json::String(text) => Value::Text(Text::Borrowed(text)),
+            Json::Array(items) => Value::List(List::Json(items, self)),
+            Json::Object(entries) => Value::Map(Map::json(Some(entries), self)),
+        }
+    }
+
+    /// The value that `index` finds under an absent key.
+    pub(super) fn zero<'a>(self) -> Value<'a> {
+        match self {
+            Self::Any | Self::Yaml => Value::Nil,
+            kind => kind.view(None),
+        }
+    }
+}
+
+/// Reads an integer: also from a float, because readers of YAML yield floats, and from a string, because protobuf's
+/// JSON has 64-bit integers as strings.
+fn integer(json: &Json) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
+    let truncated = || json.as_f64().map(|number| number as i64);
+    json.as_i64().or_else(truncated).or_else(|| json.as_str()?.parse().ok())
+}
+
+fn constant<'a>(names: &'static [(&'static str, i64)], json: Option<&Json>) -> Value<'a> {
+    let by_name = json.and_then(Json::as_str).and_then(|text| names.iter().find(|(name, _)| *name == text));
+    let by_number = || json.and_then(Json::as_i64).and_then(|number| names.iter().find(|(_, value)| *value == number));
+    match by_name.or_else(by_number).or(names.first()) {
+        Some((name, number)) => Value::Enum { number: *number, name },
+        None => Value::Int(0),
     }
 }
 
@@ -246,7 +265,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Go's truth of the value: it is not the zero value of its type.
+    /// Whether the value is true as a condition of Go's templates: not false, zero or nil, nor an empty text, list or
+    /// map.
     pub fn is_true(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,
@@ -278,7 +298,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The error of a function that expects another type.
+    /// Returns the error of a function that expects another type.
     pub fn type_error(&self, expected: &'static str) -> Reason {
         Reason::Type { expected, got: self.type_name() }
     }
@@ -325,7 +345,8 @@ impl From<i64> for Value<'_> {
     }
 }
 
-/// Levels of nesting of a list or map with these elements; an error beyond [`MAX_NESTING`], because functions recurse over values.
+/// Levels of nesting of a list or map with these elements. More than [`MAX_NESTING`] levels are an error, because
+/// functions recurse over values.
 pub(super) fn nesting<'v, 'a: 'v>(items: impl Iterator<Item = &'v Value<'a>>) -> Result<usize, Reason> {
     let below = items
         .map(|item| match item {

@@ -1,7 +1,7 @@
 //! Values as YAML, byte for byte as sigs.k8s.io/yaml writes it.
 //!
-//! That is Go's go-yaml v2: keys in natural order, indentation of two spaces, lists not indented under their key, and text
-//! plain wherever YAML 1.1 reads it back as text.
+//! sigs.k8s.io/yaml has the format of Go's go-yaml v2: keys in natural order, indentation of two spaces, lists not
+//! indented under their key, and text plain wherever YAML 1.1 reads it back as text.
 
 mod scalar;
 mod sort;
@@ -12,8 +12,8 @@ use super::json;
 use super::print::{self, Sink};
 use super::value::{List, Text, Value};
 
-/// A value as a YAML document with a newline at its end, byte for byte as sigs.k8s.io/yaml writes it, the library behind Helm's
-/// and Kubernetes' `toYaml`.
+/// A value as a YAML document with a newline at its end, byte for byte as sigs.k8s.io/yaml writes it, the library
+/// behind Helm's and Kubernetes' `toYaml`.
 ///
 /// # Errors
 /// The budget is spent, or the value nests more than 200 levels deep.
@@ -28,7 +28,7 @@ pub fn write_yaml(value: &Value<'_>, budget: &mut Budget) -> Result<String, Reas
     Ok(out)
 }
 
-/// A value by its form in YAML.
+/// A value, by the form in which YAML writes it.
 enum Flat<'v, 'a> {
     Plain(String),
     Text(&'v str),
@@ -56,8 +56,8 @@ fn flat<'v, 'a>(value: &'v Value<'a>) -> Flat<'v, 'a> {
     }
 }
 
-/// A number: sigs.k8s.io/yaml encodes JSON first, which has no exponent below 1e21; a number that is whole in JSON is an
-/// integer in YAML.
+/// Formats a number. sigs.k8s.io/yaml encodes JSON first, which has no exponent below 1e21; a number without a fraction
+/// in that JSON is an integer in YAML.
 fn float(number: f64) -> String {
     let json = json::number(number).unwrap_or_else(|_| "null".to_owned());
     match json.parse::<i64>() {
@@ -76,7 +76,8 @@ fn inline(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(),
     }
 }
 
-/// Entries, each on a line of its own; with `here` the first one starts in the current line.
+/// Writes the entries of a mapping, each on a line of its own. If `here` is set, the first entry starts in the current
+/// line.
 fn mapping(sink: &mut Sink<'_>, entries: Vec<(Text<'_>, Value<'_>)>, indent: usize, here: bool) -> Result<(), Reason> {
     let entries = sort::sorted(entries, &|(key, _)| key.as_str());
     sink.nested(|sink| {
@@ -112,7 +113,7 @@ fn sequence(sink: &mut Sink<'_>, items: &List<'_>, indent: usize, here: bool) ->
     })
 }
 
-/// A value that starts in the current line.
+/// Writes a value that starts in the current line.
 fn compact(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     match value {
         Flat::Map(entries) if !entries.is_empty() => {
@@ -127,13 +128,13 @@ fn compact(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<()
     }
 }
 
-/// The rest of a line that ends with a scalar.
+/// Writes a scalar as the rest of the current line.
 fn line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     sink.push(" ")?;
     scalar_line(sink, value, indent + 2)
 }
 
-/// A scalar and a line break, unless the scalar ends with one.
+/// Writes a scalar and a line break, unless the scalar ends with one.
 fn scalar_line(sink: &mut Sink<'_>, value: Flat<'_, '_>, indent: usize) -> Result<(), Reason> {
     let literal = matches!(value, Flat::Text(text) if scalar::is_literal(text));
     inline(sink, value, indent)?;

@@ -1,4 +1,4 @@
-//! Required, optional and invalid variables of each verb.
+//! Tests of the required, optional and invalid variables of each verb.
 
 use std::collections::BTreeMap;
 

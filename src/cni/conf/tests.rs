@@ -1,4 +1,4 @@
-//! Valid configurations, and the errors of invalid ones.
+//! Tests of valid configurations, and of the errors of invalid ones.
 
 use std::io;
 
@@ -115,6 +115,21 @@ fn the_network_name_is_an_identifier() {
 #[test]
 fn an_unknown_version_is_incompatible() {
     assert_eq!(failure(r#"{"name":"n","cniVersion":"2.0.0"}"#), (1, "incompatible CNI versions".into()));
+}
+
+#[test]
+fn a_missing_version_means_0_1_0() {
+    assert_eq!(version("").unwrap(), Version::V0_1_0);
+}
+
+#[test]
+fn an_unknown_version_is_reported_with_the_supported_ones() {
+    let error = version("0.9.9").unwrap_err();
+    assert_eq!(error.code().number(), 1);
+    assert_eq!(
+        error.details(),
+        r#"config is "0.9.9", plugin supports ["0.1.0" "0.2.0" "0.3.0" "0.3.1" "0.4.0" "1.0.0" "1.1.0"]"#
+    );
 }
 
 #[test]

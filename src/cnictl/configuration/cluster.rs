@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -18,23 +19,42 @@ use crate::webhook::is_native;
 
 /// The time limit of an API request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The number of nodes to list; more nodes rarely change the result.
+/// The maximum number of nodes that are listed; further nodes rarely change the result.
 const MAX_NODES: u32 = 500;
 
-/// Creates a client for the cluster of the flags, else of the environment.
-pub(super) async fn client(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Client, cluster::Error> {
-    let Some(context) = context else {
-        return match kubeconfig {
-            Some(path) => cluster::client(Some(path)).await,
-            None => inferred().await,
+/// Flags that name a cluster.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub(in crate::cnictl) struct ClusterFlags {
+    /// kubeconfig of the cluster
+    #[arg(long, short = 'c', value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long)]
+    context: Option<String>,
+}
+
+impl ClusterFlags {
+    /// Whether the command line names a cluster.
+    pub(super) fn is_given(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
+    /// Creates a client for the cluster of the flags, else of the environment.
+    pub(in crate::cnictl) async fn client(&self) -> Result<Client, cluster::Error> {
+        let kubeconfig = self.kubeconfig.as_deref();
+        let Some(context) = &self.context else {
+            return match kubeconfig {
+                Some(path) => cluster::client(Some(path)).await,
+                None => inferred().await,
+            };
         };
-    };
-    let options = KubeConfigOptions { context: Some(context.to_owned()), ..KubeConfigOptions::default() };
-    let path = kubeconfig.map(Path::to_owned).unwrap_or_default();
-    let wrong = |error| cluster::Error::Kubeconfig { path: path.clone(), error };
-    let read = if kubeconfig.is_some() { Kubeconfig::read_from(&path) } else { Kubeconfig::read() };
-    let config = Config::from_custom_kubeconfig(read.map_err(wrong)?, &options).await.map_err(wrong)?;
-    Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let path = kubeconfig.map(Path::to_owned).unwrap_or_default();
+        let wrong = |error| cluster::Error::Kubeconfig { path: path.clone(), error };
+        let read = if kubeconfig.is_some() { Kubeconfig::read_from(&path) } else { Kubeconfig::read() };
+        client_without_retries(Config::from_custom_kubeconfig(read.map_err(wrong)?, &options).await.map_err(wrong)?)
+    }
 }
 
 /// Creates a client from `KUBECONFIG`, the home directory's kubeconfig or the pod's service account.
@@ -46,6 +66,13 @@ async fn inferred() -> Result<Client, cluster::Error> {
         }
         Err(_) => Config::incluster().map_err(cluster::Error::InCluster)?,
     };
+    client_without_retries(config)
+}
+
+/// Creates a client without retries. Retries of requests to an unreachable API server would take longer than the
+/// commands' time limits, and the error of an exceeded time limit does not name the cause.
+fn client_without_retries(mut config: Config) -> Result<Client, cluster::Error> {
+    config.default_retry = false;
     Client::try_from(config).map_err(|error| cluster::Error::Client(Box::new(error)))
 }
 
@@ -64,9 +91,9 @@ impl Maps<'_> {
 
     /// Reads a key of a ConfigMap.
     pub(super) async fn key(&self, name: &str, key: &str) -> Result<String, Error> {
-        let ask = |reason: String| Error::Ask { what: self.title(name), reason };
-        let mut found = self.find(name).await?.ok_or_else(|| ask("not found".to_owned()))?;
-        found.remove(key).ok_or_else(|| ask(format!("missing configuration map key {key:?}")))
+        let unread = |reason: String| Error::Unread { what: self.title(name), reason };
+        let mut found = self.find(name).await?.ok_or_else(|| unread("not found".to_owned()))?;
+        found.remove(key).ok_or_else(|| unread(format!("missing configuration map key {key:?}")))
     }
 
     fn title(&self, name: &str) -> String {
@@ -77,18 +104,18 @@ impl Maps<'_> {
 /// The nodes' support of native sidecars.
 #[derive(Debug, Clone)]
 pub(in crate::cnictl) struct Nodes {
-    /// Applies to pods without a node or with an unknown one.
+    /// Whether a pod gets a native sidecar if the pod has no node yet, or its node is not in `by_name`.
     all: bool,
     by_name: BTreeMap<String, bool>,
 }
 
 impl Nodes {
-    /// Nodes that all support native sidecars, or none of them.
+    /// Returns the state of a cluster in which all nodes support native sidecars, or none does.
     pub(super) fn uniform(native: bool) -> Self {
         Self { all: native, by_name: BTreeMap::new() }
     }
 
-    /// Reads the cluster's nodes. Without any, future nodes are assumed to support native sidecars.
+    /// Reads the cluster's nodes. If the cluster has none yet, its future nodes are assumed to support native sidecars.
     pub(super) async fn read(client: &Client) -> Result<Self, Error> {
         let nodes = Api::<Node>::all(client.clone());
         let params = ListParams::default().limit(MAX_NODES);
@@ -110,11 +137,15 @@ impl Nodes {
 /// Awaits an API response within the time limit.
 pub(in crate::cnictl) async fn in_time<T>(
     what: impl Fn() -> String,
-    asked: impl Future<Output = kube::Result<T>>,
+    request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Error> {
-    match timeout(TIMEOUT, asked).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(Error::Ask { what: what(), reason: error.to_string() }),
-        Err(_) => Err(Error::Ask { what: what(), reason: format!("no answer within {TIMEOUT:?}") }),
+    await_response(request).await.map_err(|reason| Error::Unread { what: what(), reason })
+}
+
+/// Awaits an API response within the time limit; returns the reason for a failure as text for messages.
+pub(in crate::cnictl) async fn await_response<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match timeout(TIMEOUT, request).await {
+        Ok(response) => response.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no response within {TIMEOUT:?}")),
     }
 }

@@ -13,6 +13,8 @@ const FLAG: &str = "--operatorFileName";
 pub(super) struct Operator {
     pub(super) values: Option<Values>,
     pub(super) mesh: Option<Mesh>,
+    /// `hub` and `tag` of the spec, which replace those of values from another source.
+    pub(super) image: Map<String, Value>,
 }
 
 impl Operator {
@@ -23,20 +25,21 @@ impl Operator {
             yaml::value(text).map_err(|error| wrong(istio::Error::Configuration { what: "IstioOperator", error }))?;
         let spec = resource.get("spec").and_then(Value::as_object).ok_or_else(no_map)?;
         let part = |key: &str| spec.get(key).filter(|part| !part.is_null());
-        let values = part("values").map(|values| Values::parse(&with_image(values, spec).to_string()).map_err(wrong));
+        let image: Map<_, _> =
+            ["hub", "tag"].iter().filter_map(|key| Some(((*key).to_owned(), part(key)?.clone()))).collect();
+        let values = part("values").map(|values| Values::parse(&with_image(values, &image).to_string()).map_err(wrong));
         let mesh = part("meshConfig").map(|mesh| Mesh::parse(&mesh.to_string()).map_err(wrong));
-        Ok(Self { values: values.transpose()?, mesh: mesh.transpose()? })
+        Ok(Self { values: values.transpose()?, mesh: mesh.transpose()?, image })
     }
 }
 
-/// Returns the values, with `hub` and `tag` from the resource's spec as defaults.
-fn with_image(values: &Value, spec: &Map<String, Value>) -> Value {
+/// Returns the values, with `hub` and `tag` of the resource's spec as defaults.
+fn with_image(values: &Value, image: &Map<String, Value>) -> Value {
     let mut values = values.clone();
-    for key in ["hub", "tag"] {
-        let Some(own) = spec.get(key).filter(|own| !own.is_null()) else { continue };
-        let Some(values) = values.as_object_mut() else { continue };
-        let global = values.entry("global").or_insert_with(|| Value::Object(Map::new()));
-        if let Some(global) = global.as_object_mut() {
+    if let Some(values) = values.as_object_mut()
+        && let Some(global) = values.entry("global").or_insert_with(|| Value::Object(Map::new())).as_object_mut()
+    {
+        for (key, own) in image {
             global.entry(key).or_insert_with(|| own.clone());
         }
     }

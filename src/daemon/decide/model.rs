@@ -1,16 +1,17 @@
 //! A model of the handover between agents: they start, take the sockets over, install, end and crash in any order, with one or
 //! two sets of directories, while the DaemonSet changes and the API server refuses or is silent.
 //!
-//! [`World`] is the model: the DaemonSet and the behaviour of the API server. [`Node`] has the files and the agents,
-//! whose shutdowns call [`decide`].
+//! [`World`] is the model: the DaemonSet and the behaviour of the API server. [`Node`] has the agents and the files. The agents
+//! choose their successor, decide, install and remove by the functions of the daemon.
 
 use proptest::prelude::*;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
 
 use super::*;
-use crate::install::Scope;
+use crate::daemon::successor;
+use crate::install::{Scope, memory};
 
-/// The network in each of two configuration directories. The runtime reads the first one.
+/// The name of the network in each of the two configuration directories. The runtime reads the first directory.
 type Networks = [Option<&'static str>; 2];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ enum DaemonSet {
 
 #[derive(Debug, Clone, Copy)]
 enum Api {
-    Answers,
+    Responds,
     Silent,
     /// The role lacks the right to read DaemonSets.
     Forbidden,
@@ -34,7 +35,7 @@ struct World {
     networks: Networks,
     daemon_set: DaemonSet,
     api: Api,
-    /// Whether all agents have had the same directories.
+    /// Whether all agents so far have had the same directories.
     is_one_place: bool,
 }
 
@@ -42,11 +43,11 @@ struct World {
 enum Event {
     /// An agent starts with these directories for configuration and plugin.
     Start(usize, usize),
-    /// The newest agent takes over the sockets, or a standby agent those of a crashed one.
+    /// The agent at this index takes over the sockets from an older or a crashed agent.
     Take(usize),
     /// The agent that owns the sockets installs.
     Install,
-    /// SIGTERM.
+    /// The agent at this index receives SIGTERM.
     End(usize),
     Crash(usize),
     DaemonSet(DaemonSet),
@@ -62,7 +63,7 @@ impl ReferenceStateMachine for World {
         let world = |second| Self {
             networks: [Some("net"), second],
             daemon_set: DaemonSet::SelectsNode,
-            api: Api::Answers,
+            api: Api::Responds,
             is_one_place: true,
         };
         network.prop_map(world).boxed()
@@ -72,8 +73,8 @@ impl ReferenceStateMachine for World {
         use DaemonSet::{Deleting, Gone, SelectsNode, SelectsOthers};
         let agent = 0..2_usize;
         let daemon_set = proptest::sample::select(&[SelectsNode, SelectsNode, SelectsOthers, Deleting, Gone][..]);
-        let api = proptest::sample::select(&[Api::Answers, Api::Answers, Api::Silent, Api::Forbidden][..]);
-        // Mostly the same directories.
+        let api = proptest::sample::select(&[Api::Responds, Api::Responds, Api::Silent, Api::Forbidden][..]);
+        // Most agents get the same directories.
         let place = || prop_oneof![3 => Just(0_usize), 1 => Just(1_usize)];
         prop_oneof![
             4 => (place(), place()).prop_map(|(conf, bin)| Event::Start(conf, bin)),
@@ -103,8 +104,8 @@ impl World {
         match (self.api, self.daemon_set) {
             (Api::Silent, _) => DaemonSetState::Unknown("timed out".to_owned()),
             (Api::Forbidden, _) => DaemonSetState::Forbidden(403),
-            (Api::Answers, DaemonSet::Gone) => DaemonSetState::NotFound,
-            (Api::Answers, daemon_set) => DaemonSetState::Found {
+            (Api::Responds, DaemonSet::Gone) => DaemonSetState::NotFound,
+            (Api::Responds, daemon_set) => DaemonSetState::Found {
                 deleting: daemon_set == DaemonSet::Deleting,
                 selects_node: daemon_set == DaemonSet::SelectsNode,
                 unmounted: Vec::new(),
@@ -119,7 +120,7 @@ struct Agent {
     conf: usize,
     bin: usize,
     was_active: bool,
-    /// Whether it has completed its installation.
+    /// Whether the agent has completed its installation.
     is_installed: bool,
 }
 
@@ -130,13 +131,24 @@ struct Node {
     agents: Vec<Agent>,
     /// The number of the agent that owns the sockets.
     holder: Option<u32>,
-    /// For each configuration directory, the plugin directory that its chain names.
-    chains: [Option<usize>; 2],
-    plugins: [bool; 2],
-    kubeconfig: bool,
+    files: memory::Node,
+    /// The plugin directory of the last agent that has installed into each configuration directory.
+    bins: [Option<usize>; 2],
 }
 
 impl Node {
+    fn new(networks: Networks) -> Self {
+        let mut node = Self::default();
+        for (number, network) in networks.into_iter().enumerate() {
+            node.files.write(&format!("/bin{number}/ptp"), "");
+            if let Some(name) = network {
+                let list = format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "ptp"}}]}}"#);
+                node.files.write(&format!("/net{number}/10-net.conflist"), &list);
+            }
+        }
+        node
+    }
+
     fn start(&mut self, conf: usize, bin: usize) {
         if self.agents.len() < 2 {
             self.started += 1;
@@ -145,7 +157,7 @@ impl Node {
         }
     }
 
-    /// An agent takes over the sockets of an older or of a crashed one.
+    /// The agent at this index takes over the sockets of an older or of a crashed agent.
     fn take(&mut self, at: usize) {
         let Some(agent) = self.agents.get_mut(at) else { return };
         if self.holder.is_none_or(|holder| agent.number > holder) {
@@ -157,28 +169,24 @@ impl Node {
     fn install(&mut self) {
         let holder = self.holder;
         let Some(agent) = self.agents.iter_mut().find(|agent| Some(agent.number) == holder) else { return };
-        agent.is_installed = true;
-        (self.plugins[agent.bin], self.kubeconfig) = (true, true);
-        self.chains[agent.conf] = Some(agent.bin);
+        agent.is_installed = self.files.install(agent.conf, agent.bin);
+        if self.files.is_chained(agent.conf) {
+            self.bins[agent.conf] = Some(agent.bin);
+        }
     }
 
-    /// The successor from the view of the agent that shuts down.
-    fn successor(&self, agent: &Agent, networks: Networks) -> Successor {
-        let other = self.agents.iter().find(|other| Some(other.number) == self.holder);
-        match other {
-            None => Successor::None,
-            Some(_) if !agent.was_active => Successor::Installed(Relocation::default()),
-            Some(other) if !other.is_installed => Successor::Unknown("not yet".to_owned()),
-            Some(other) => {
-                let place = |agent: &Agent| Place {
-                    conf: format!("/{}", agent.conf).into(),
-                    bin: format!("/{}", agent.bin).into(),
-                    network: networks[agent.conf].filter(|_| self.chains[agent.conf].is_some()).map(str::to_owned),
-                };
-                let former = Scope { conf: agent.conf != other.conf, bin: agent.bin != other.bin, run: false };
-                Successor::Installed(Relocation { former, from: place(agent), to: place(other) })
-            }
-        }
+    fn holder(&self) -> Option<&Agent> {
+        self.agents.iter().find(|agent| Some(agent.number) == self.holder)
+    }
+
+    /// Returns the successor as the agent that shuts down determines it.
+    fn successor(&self, agent: &Agent) -> Successor {
+        let holder = self.holder();
+        successor::without_query(holder.is_some(), agent.was_active).unwrap_or_else(|| {
+            let ready = holder.filter(|other| other.is_installed).ok_or_else(|| "not yet".to_owned());
+            let response = ready.map(|other| self.files.directories(other.conf, other.bin));
+            successor::from_response(self.files.directories(agent.conf, agent.bin), response)
+        })
     }
 
     fn end(&mut self, at: usize, world: &World) {
@@ -187,42 +195,41 @@ impl Node {
         }
         let agent = self.agents.remove(at);
         self.holder = self.holder.filter(|holder| *holder != agent.number);
-        let successor = self.successor(&agent, world.networks);
-        let before = self.chains;
-        let action = decide(successor.clone(), &world.daemon_set_state());
+        let was_chained = self.files.is_chained(0);
+        let action = decide(self.successor(&agent), &world.daemon_set_state());
         match &action {
             Action::Keep(_) => {}
-            Action::RemoveFormer(Relocation { former, .. }) => self.remove(&agent, *former),
-            Action::RemoveAll(_) => self.remove(&agent, Scope::ALL),
+            Action::RemoveFormer(Relocation { former, .. }) => self.files.remove(agent.conf, agent.bin, *former),
+            Action::RemoveAll(_) => self.files.remove(agent.conf, agent.bin, Scope::ALL),
         }
-        self.check_end(&agent, &action, before, world);
+        self.check_end(&agent, &action, was_chained, world);
     }
 
-    /// Removes like `install::remove`: a plugin stays while a chain of the agent's directory names it.
-    fn remove(&mut self, agent: &Agent, scope: Scope) {
-        if scope.conf {
-            self.chains[agent.conf] = None;
-        }
-        if scope.bin && self.chains[agent.conf] != Some(agent.bin) {
-            self.plugins[agent.bin] = false;
-        }
-        self.kubeconfig &= !scope.run;
+    fn has_plugin(&self, bin: usize) -> bool {
+        self.files.read(format!("/bin{bin}/istio-cni")).is_some()
     }
 
-    fn check_end(&self, agent: &Agent, action: &Action, before: [Option<usize>; 2], world: &World) {
-        let holder = self.agents.iter().find(|other| Some(other.number) == self.holder);
+    fn has_kubeconfig(&self) -> bool {
+        self.files.read("/run/istio-cni-kubeconfig").is_some()
+    }
+
+    fn check_end(&self, agent: &Agent, action: &Action, was_chained: bool, world: &World) {
+        let holder = self.holder();
         if let Some(other) = holder.filter(|other| other.is_installed) {
-            let is_complete = self.chains[other.conf] == Some(other.bin) && self.plugins[other.bin] && self.kubeconfig;
+            let is_complete = self.files.is_chained(other.conf) && self.has_plugin(other.bin) && self.has_kubeconfig();
             assert!(is_complete, "{action}: the files of agent {} are damaged: {self:?}", other.number);
         }
-        // The runtime's chain loses its entry only if the DaemonSet does not cover the node, or the network has moved.
-        let was_lost = before[0].is_some() && self.chains[0].is_none();
-        let is_uncovered = world.daemon_set != DaemonSet::SelectsNode && matches!(world.api, Api::Answers);
+        // The runtime's chain loses its entry only if the DaemonSet does not cover the node, or another agent has
+        // chained the plugin into the same network.
+        let was_lost = was_chained && !self.files.is_chained(0);
+        let is_uncovered = world.daemon_set != DaemonSet::SelectsNode && matches!(world.api, Api::Responds);
         let has_moved = holder.is_some_and(|other| other.is_installed && world.networks[other.conf] == Some("net"));
         assert!(!was_lost || is_uncovered || has_moved, "{action}: pods would start without redirection: {self:?}");
         if is_uncovered && holder.is_none() {
-            let is_clean = self.chains[agent.conf].is_none() && !self.plugins[agent.bin] && !self.kubeconfig;
-            assert!(is_clean, "{action}: files stay behind: {self:?}");
+            let [kubeconfig, plugin] = self.files.is_needed_by_others(agent.conf, agent.bin);
+            assert!(!self.files.is_chained(agent.conf), "{action}: the chain entry stays behind: {self:?}");
+            assert!(plugin || !self.has_plugin(agent.bin), "{action}: the plugin stays behind: {self:?}");
+            assert!(kubeconfig || !self.has_kubeconfig(), "{action}: the kubeconfig stays behind: {self:?}");
         }
     }
 }
@@ -233,8 +240,8 @@ impl StateMachineTest for Handover {
     type SystemUnderTest = Node;
     type Reference = World;
 
-    fn init_test(_: &World) -> Node {
-        Node::default()
+    fn init_test(world: &World) -> Node {
+        Node::new(world.networks)
     }
 
     fn apply(mut node: Node, world: &World, event: Event) -> Node {
@@ -252,22 +259,22 @@ impl StateMachineTest for Handover {
         node
     }
 
-    fn check_invariants(node: &Node, world: &World) {
-        // An agent cannot know chains in directories that only former agents mounted.
-        for bin in node.chains.into_iter().flatten().filter(|_| world.is_one_place) {
-            assert!(node.plugins[bin], "a chain names a missing plugin: {node:?}");
+    fn check_invariants(node: &Node, _: &World) {
+        for (conf, bin) in node.bins.iter().enumerate().filter(|(conf, _)| node.files.is_chained(*conf)) {
+            assert!(bin.is_some_and(|bin| node.has_plugin(bin)), "chain {conf} names a missing plugin: {node:?}");
+            assert!(node.has_kubeconfig(), "the plugin of chain {conf} has no kubeconfig: {node:?}");
         }
     }
 
     /// Once the DaemonSet is deleted and all agents have ended, no file remains in directories that all of them used.
     fn teardown(mut node: Node, world: World) {
-        let world = World { daemon_set: DaemonSet::Gone, api: Api::Answers, ..world };
+        let world = World { daemon_set: DaemonSet::Gone, api: Api::Responds, ..world };
         node.start(0, 0);
         while !node.agents.is_empty() {
             node.take(0);
             node.end(0, &world);
         }
-        let is_clean = node.chains == [None; 2] && node.plugins == [false; 2] && !node.kubeconfig;
+        let is_clean = !node.files.is_chained(0) && !node.has_plugin(0) && node.files.has_empty_run_dir();
         assert!(is_clean || !world.is_one_place, "files stay behind: {node:?}");
     }
 }

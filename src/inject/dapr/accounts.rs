@@ -1,7 +1,7 @@
 //! Decides which users may create pods with a sidecar: accounts by name pattern or UID, and cluster administrators.
 //!
-//! The injection gives a pod the control plane's trust. Therefore the pod's creator must be one of the controllers or be
-//! allowed by the operator.
+//! A sidecar has trust material of the control plane. Therefore the pod's creator must be a built-in controller, an
+//! account that the operator lists, or a cluster administrator.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -15,7 +15,8 @@ const MASTERS: &str = "system:masters";
 /// The prefix of service accounts' user names.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Kubernetes' controllers; the first ones are those of release 1.4.2.
+/// The built-in accounts, most of which are Kubernetes' controllers. The first [`BUILT_IN_1_4_2`] are those of release
+/// 1.4.2.
 const BUILT_IN: [&str; 10] = [
     "kube-system:replicaset-controller",
     "kube-system:deployment-controller",
@@ -45,7 +46,7 @@ pub struct User<'a> {
 static ALMIGHTY: LazyLock<[String; 1]> = LazyLock::new(|| [MASTERS.to_owned()]);
 
 impl User<'static> {
-    /// A cluster administrator without a name.
+    /// Returns a user without a name in the group of cluster administrators.
     pub fn master() -> Self {
         Self { groups: ALMIGHTY.as_slice(), ..Self::default() }
     }
@@ -56,7 +57,7 @@ impl User<'static> {
 pub enum Authority {
     /// The account's namespace and name match this pattern.
     Name(String),
-    /// The UID belongs to an account in the list.
+    /// The user's UID is that of an account in the list.
     Uid,
     /// The user is in the group of administrators.
     Masters,
@@ -74,20 +75,20 @@ struct Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     patterns: Vec<Pattern>,
-    /// `namespace:name`; these accounts also match by UID.
+    /// The entries as `namespace:name`. An account whose namespace and name equal an entry is also allowed by its UID.
     exact: BTreeSet<String>,
 }
 
 /// An invalid list of accounts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    #[error("entry {index}, {entry:?}: write <namespace>:<name>")]
+    #[error("entry {index}, {entry:?}: expected <namespace>:<name>")]
     Shape {
         /// The position in the list, from 1.
         index: usize,
         entry: String,
     },
-    /// A half of the entry is an invalid pattern.
+    /// The namespace or the name in the entry is an invalid pattern.
     #[error("entry {index}, {entry:?}: the {half}")]
     Glob {
         /// The position in the list, from 1.
@@ -120,7 +121,7 @@ impl Pattern {
 }
 
 impl Allowed {
-    /// The built-in controllers of `era`.
+    /// Returns the list of the built-in accounts of the release `era`.
     pub(super) fn built_in(era: Era) -> Result<Self, PatternError> {
         // Release 1.4.2 matches controllers only by UID.
         let (known, by_name) = match era {
@@ -135,7 +136,7 @@ impl Allowed {
     /// Adds the operator's comma-separated entries.
     ///
     /// # Errors
-    /// An entry is not `namespace:name`, or one half is an invalid pattern.
+    /// An entry is not `namespace:name`, or its namespace or name is an invalid pattern.
     pub(super) fn add(&mut self, list: &str) -> Result<(), PatternError> {
         for (at, entry) in list.split(',').map(str::trim).enumerate().filter(|(_, entry)| !entry.is_empty()) {
             let pattern = Pattern::parse(at + 1, entry)?;
@@ -145,12 +146,13 @@ impl Allowed {
         Ok(())
     }
 
-    /// Whether this service account is allowed by its UID.
+    /// Whether the list has an entry for this service account without wildcards. Such an entry also allows a user by
+    /// the account's UID.
     pub fn wants_uid(&self, namespace: &str, name: &str) -> bool {
         self.exact.contains(&format!("{namespace}:{name}"))
     }
 
-    /// Returns the rule that allows `user`. `uids` are those of the accounts that [`Self::wants_uid`] selects.
+    /// Returns the rule that allows `user`, if any. `uids`: the UIDs of the accounts that [`Self::wants_uid`] selects.
     pub fn authority(&self, user: User<'_>, uids: &BTreeSet<String>) -> Option<Authority> {
         if let Some(pattern) = self.matching(user.username) {
             return Some(Authority::Name(pattern.to_owned()));

@@ -11,7 +11,7 @@ const PREFIX: &str = "dapr.io/";
 
 /// A pod's Dapr annotations and the warnings of parsing them.
 pub(super) struct Annotations<'a> {
-    /// By key without the prefix.
+    /// The values by key without the prefix.
     map: BTreeMap<&'a str, &'a str>,
     era: Era,
     pub(super) warnings: Vec<String>,
@@ -45,12 +45,12 @@ impl<'a> Annotations<'a> {
         let number = value.parse::<i64>().ok().and_then(|number| T::try_from(number).ok());
         if number.is_none() {
             let value = shown(value);
-            self.warnings.push(format!("{PREFIX}{key}: {value} is no whole number in range and is passed over"));
+            self.warnings.push(format!("{PREFIX}{key}: {value} is not a whole number in range and is ignored"));
         }
         number
     }
 
-    /// Returns an address without surrounding quotes, then without surrounding whitespace.
+    /// Returns the annotation as an address: removes the quotes around it, and then the whitespace.
     fn address(&self, key: &str) -> Option<&'a str> {
         self.given(key).map(|value| value.trim_matches(['"', '\'']).trim())
     }
@@ -66,10 +66,11 @@ impl<'a> Annotations<'a> {
     }
 }
 
-/// The longest part of a value that a warning repeats, in characters; logs and answers repeat no more.
+/// The number of characters of a value that a warning quotes at most. Reasons in logs and responses have the same
+/// limit.
 const LONGEST_SHOWN: usize = 2048;
 
-/// A value as warnings quote it.
+/// Returns a value in the form in which warnings quote it.
 pub(super) fn shown(value: &str) -> String {
     match value.char_indices().nth(LONGEST_SHOWN) {
         None => format!("{value:?}"),
@@ -77,7 +78,7 @@ pub(super) fn shown(value: &str) -> String {
     }
 }
 
-/// Durations in seconds, and the failure threshold.
+/// A health probe of the sidecar: durations in seconds, and the failure threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Probe {
     pub(super) delay: i32,
@@ -120,7 +121,7 @@ pub(super) struct Ports {
     pub(super) debug: Option<i32>,
 }
 
-/// Unparsed resource quantities.
+/// The sidecar's resource requests and limits, as quantities that are not parsed yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Resources<'a> {
     pub(super) cpu_request: &'a str,
@@ -138,16 +139,16 @@ pub(super) struct Sizes<'a> {
     pub(super) read_buffer: &'a str,
 }
 
-/// The pod's component containers.
+/// The options about pluggable components, which are containers of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pluggable<'a> {
-    /// Names; whitespace is part of a name.
+    /// The names of the component containers; whitespace is part of a name.
     names: HashSet<&'a str>,
     pub(super) folder: &'a str,
     pub(super) inject: bool,
 }
 
-/// A pod's options.
+/// The options that a pod's annotations set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options<'a> {
     pub(super) app: App<'a>,
@@ -181,7 +182,7 @@ pub(super) struct Options<'a> {
     pub(super) jwt_audiences: &'a str,
     pub(super) disable_init_endpoints: Option<&'a str>,
     pub(super) native: Option<bool>,
-    /// Whether to exclude the sidecar's ports from Istio's redirection; this project's own annotation.
+    /// Whether to exclude the sidecar's ports from Istio's redirection. The annotation is this project's, not Dapr's.
     pub(super) exclude_ports: bool,
 }
 
@@ -239,7 +240,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Parses liveness and readiness probes, whose defaults changed with 1.18.
+/// Parses the liveness and readiness probes. The defaults for current releases are those of Dapr 1.18.
 fn probes(from: &mut Annotations<'_>) -> (Probe, Probe) {
     let old = Probe { delay: 3, timeout: 3, period: 6, threshold: 3 };
     let (liveness, readiness) = match from.era {

@@ -14,11 +14,11 @@ pub enum Source {
     /// `dapr.io/app-id`
     Annotation,
     Name,
-    /// `generateName` without its unique parts.
+    /// `generateName` without its trailing dashes and, for ReplicaSets, without the template hash.
     GenerateName,
 }
 
-/// A valid app id: its service has a valid name.
+/// A valid app id: the app id with the suffix `-dapr` is a valid name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppId {
     pub id: String,
@@ -31,13 +31,13 @@ pub enum AppIdError {
     /// Both the annotation and the pod's name are empty.
     #[error("value for the dapr.io/app-id annotation is empty")]
     Empty,
-    /// The service's name would be invalid.
+    /// The name of the app's Service, the app id with the suffix `-dapr`, would be invalid.
     #[error("invalid app id (input: '{id}', service: '{id}-dapr'): {}", faults(*.too_long, *.malformed))]
     Invalid {
         id: String,
         /// Whether the id with `-dapr` has more than 63 characters.
         too_long: bool,
-        /// Whether the id has other characters than lower case letters, digits and inner dashes.
+        /// Whether the id starts with a dash, or has other characters than lower case letters, digits and dashes.
         malformed: bool,
     },
 }
@@ -63,8 +63,8 @@ pub(super) fn of(pod: &Pod<'_>, annotation: &str) -> Result<AppId, AppIdError> {
     Ok(AppId { id: id.to_owned(), source })
 }
 
-/// Returns `generateName` without its last dash and, for ReplicaSets, without the template hash: the part that all
-/// replicas and revisions share.
+/// Returns `generateName` without its trailing dashes and, for ReplicaSets, without the template hash: the part that
+/// all replicas and revisions share.
 fn without_suffix<'a>(pod: &Pod<'a>) -> &'a str {
     let base = pod.metadata.generate_name.trim_end_matches('-');
     let hash = pod.metadata.labels.get(TEMPLATE_HASH).copied().flatten().filter(|hash| !hash.is_empty());

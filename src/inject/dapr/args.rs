@@ -4,7 +4,7 @@ use super::annotations::Options;
 use super::settings::{Actors, Settings};
 
 pub(super) const HTTP_PORT: i32 = 3500;
-/// The port of health probes.
+/// The port on which the sidecar answers health probes.
 pub(super) const PUBLIC_PORT: i32 = 3501;
 /// The sidecar's mount path of the sockets that it shares with the application.
 pub(super) const SOCKETS: &str = "/var/run/dapr-sockets";
@@ -92,7 +92,8 @@ fn control_plane(args: &mut Args, options: &Options<'_>, settings: &Settings) {
     args.text("--app-channel-address", options.app.channel_address);
 }
 
-/// Adds the addresses of actors and reminders. A pod's placement address applies even if empty, which disables placement.
+/// Adds the addresses of the services for actors and reminders. The placement address in the pod's annotation takes
+/// precedence even if it is empty, which disables placement.
 fn services(args: &mut Args, options: &Options<'_>, settings: &Settings) {
     let (placement, service) = match &settings.actors {
         Actors::Off => ("", ""),

@@ -1,7 +1,7 @@
-//! The cost of an injection: steps and bytes of all that a pod's annotations and containers multiply.
+//! Charges an injection to the budget: the steps and bytes that grow with the pod's annotations and containers.
 //!
-//! `inject` charges it after it has read the pod and before it makes anything. Components are charged before their containers
-//! are parsed.
+//! `inject` calls `charge` after it has read the pod and before it builds the patch, and `charge_components` before it
+//! parses the Components' containers.
 
 use gotemplate::{Budget, Exceeded};
 
@@ -10,7 +10,7 @@ use super::components::Component;
 use super::pod::Pod;
 use crate::contract::annotation;
 
-/// Annotations that hold lists; one byte can be an element.
+/// Annotations that hold lists. Each of their bytes is charged, since one byte can be an element.
 const LISTS: [&str; 7] = [
     "dapr.io/env",
     "dapr.io/env-from-secret",
@@ -22,12 +22,13 @@ const LISTS: [&str; 7] = [
 ];
 const STEPS_PER_BYTE: usize = 3;
 
-/// Steps for the operations on one container of the pod: variables and a mount.
+/// Steps for the patch operations on one of the pod's containers, which add variables and a mount.
 const STEPS_PER_CONTAINER: usize = 80;
-/// Bytes of these operations, besides the paths of the mounts.
+/// Bytes of the patch operations on one of the pod's containers, without the paths of its mounts.
 const BYTES_PER_CONTAINER: usize = 400;
 
-/// Steps for a byte of a Component's container; two bytes can be an element, and 16 a mount with a volume of its own.
+/// Steps for a byte of a Component's container. In its JSON, an element can be as short as two bytes, and a mount, for
+/// which the injection adds a volume, as short as 16 bytes.
 const STEPS_PER_CONTAINER_BYTE: usize = 2;
 
 /// Charges an injection.
@@ -40,12 +41,13 @@ pub(super) fn charge(pod: &Pod<'_>, options: &Options<'_>, budget: &mut Budget) 
     let containers = pod.spec.containers.len();
     let steps = containers.saturating_mul(STEPS_PER_CONTAINER);
     budget.step(steps.saturating_add(list_bytes.saturating_mul(STEPS_PER_BYTE)))?;
-    // Each container gets the path as it stands in the annotation.
+    // The patch repeats the paths of the annotations in full for each container.
     let paths = options.socket_path.len().saturating_add(options.pluggable.folder.len().saturating_mul(2));
     budget.bytes(containers.saturating_mul(paths.saturating_add(BYTES_PER_CONTAINER)))
 }
 
-/// Charges the Components of a namespace: the comparison of their scopes with the app id, and the containers that it gets.
+/// Charges the Components of a namespace: the comparison of their scopes with the app id, and the containers that the
+/// pod gets.
 ///
 /// # Errors
 /// The namespace has too many Components, or their containers are too long.

@@ -12,7 +12,7 @@ use super::pod::Pod;
 use crate::inject::patch::Operation;
 
 pub(super) const VOLUME: &str = "dapr-components-unix-domain-socket";
-/// The variable with the volume's mount path.
+/// The environment variable with the mount path of the volume of component sockets.
 pub(super) const SOCKETS_VARIABLE: &str = "DAPR_COMPONENT_SOCKETS_FOLDER";
 
 /// The annotation of a Component that contains a container.
@@ -48,7 +48,7 @@ impl Component {
 
 pub(super) type Container = Map<String, Value>;
 
-/// Returns the component containers to inject: one for each image that the app id may use.
+/// Returns the component containers to inject: one for each image of the Components that the app id may use.
 pub(super) fn injectable(id: &str, components: &[Component], warnings: &mut Vec<String>) -> Vec<Container> {
     let mut containers: Vec<Container> = Vec::new();
     let mut images = HashSet::new();
@@ -56,7 +56,10 @@ pub(super) fn injectable(id: &str, components: &[Component], warnings: &mut Vec<
         let mut container = match parse(&component.container) {
             Ok(container) => container,
             Err(error) => {
-                warnings.push(format!("component {:?}: its container is passed over: {error}", component.name));
+                warnings.push(format!(
+                    "component {:?}: its container is invalid and not injected: {error}",
+                    component.name
+                ));
                 continue;
             }
         };
@@ -78,7 +81,7 @@ fn parse(text: &str) -> Result<Container, String> {
         match container.get(list) {
             None | Some(Value::Array(_)) => {}
             Some(Value::Null) => drop(container.remove(list)),
-            Some(_) => return Err(format!("{list} is no list")),
+            Some(_) => return Err(format!("{list} is not a list")),
         }
     }
     Ok(container)

@@ -20,7 +20,8 @@ pub(super) const SOCKET_VOLUME: &str = "dapr-unix-domain-socket";
 pub(super) const TOKEN_VOLUME: &str = "dapr-identity-token";
 const TOKEN_PATH: &str = "/var/run/secrets/dapr.io/sentrytoken";
 
-/// Set for Windows containers that must install certificates.
+/// The environment variable with a directory of certificates. On Windows, a sidecar with this variable installs these
+/// certificates.
 const CERTIFICATES: &str = "SSL_CERT_DIR";
 
 /// The input for a sidecar's container.
@@ -69,8 +70,8 @@ pub(super) fn sidecar(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Value {
     container.into()
 }
 
-/// The program is the first argument, so that the image's entry point can wrap it; if entry points are ignored, it is
-/// the command.
+/// Returns the container's command and arguments. The program is the first argument, so that the image's entry point
+/// can wrap it. If the pod tolerates nodes that ignore entry points, the program is the command.
 fn command(parts: &Parts<'_>) -> (Option<&'static str>, Vec<String>) {
     let args = args::of(parts.id, parts.options, parts.settings, parts.trust.mtls);
     let (program, args) = match parts.options.ports.debug {
@@ -154,7 +155,7 @@ fn volume_mounts(parts: &Parts<'_>, warnings: &mut Vec<String>) -> Vec<Value> {
     mounts
 }
 
-/// Returns requests and limits; neither if a quantity is invalid.
+/// Returns the container's resource requests and limits, or neither if a quantity is invalid.
 pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Value {
     let lists = [
         ("limits", [("cpu", wanted.cpu_limit), ("memory", wanted.memory_limit)]),
@@ -166,7 +167,8 @@ pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Va
         for (resource, text) in entries.into_iter().filter(|(_, text)| !text.is_empty()) {
             let Some(amount) = quantity::canonical(text) else {
                 let text = shown(text);
-                warnings.push(format!("{resource} of daprd: {text} is no quantity, so it gets no {list} at all"));
+                warnings
+                    .push(format!("{resource} of daprd: {text} is not a quantity, so the container gets no {list}"));
                 return json!({});
             };
             amounts.insert(resource.to_owned(), amount.into());
@@ -178,7 +180,7 @@ pub(super) fn resources(wanted: Resources<'_>, warnings: &mut Vec<String>) -> Va
     resources.into()
 }
 
-/// Returns a probe; zeros are omitted for the API server's defaults.
+/// Returns a probe. Zeros are omitted, so that the API server sets its defaults.
 pub(super) fn probe((handler, target): (&str, Value), probe: Probe) -> Value {
     let mut value = Map::from_iter([(handler.to_owned(), target)]);
     let numbers = [
@@ -193,7 +195,8 @@ pub(super) fn probe((handler, target): (&str, Value), probe: Probe) -> Value {
     value.into()
 }
 
-/// A sidecar that installs certificates runs as administrator on Windows; the node's operating system is not yet known.
+/// Returns the security context. On Windows, a sidecar that installs certificates must run as administrator. The node,
+/// and so its operating system, is not yet known: each sidecar that would install certificates gets this setting.
 fn security(parts: &Parts<'_>, env: &[Value]) -> Value {
     let installs = env.iter().any(|variable| variable["name"] == CERTIFICATES);
     let Security { run_as_non_root, run_as_user, run_as_group, read_only_root, drop_all } = parts.settings.security;

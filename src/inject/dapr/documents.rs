@@ -1,7 +1,7 @@
 //! Injects workloads from files as admission would inject their pods.
 //!
-//! `istio-cnictl` calls it. Pod names are not yet known. For pods whose names differ only in their suffix, the app id
-//! derives from the workload's name, as at admission.
+//! `istio-cnictl` calls this module. A workload in a file has no pods yet, so their names are unknown. If these will
+//! differ only in a generated suffix, the app id is derived from the workload's name, as at admission.
 
 use serde_json::{Value, json};
 
@@ -19,8 +19,8 @@ pub struct WorkloadReview {
     pub warnings: Vec<String>,
 }
 
-/// Injects a workload, or each workload of a list, and returns whether the document changed. The user counts as allowed.
-/// `namespace`: the namespace of workloads without one.
+/// Injects a workload, or each workload of a list, and returns whether the document changed. The user counts as a
+/// cluster administrator, who may create pods with a sidecar. `namespace`: the namespace of workloads without one.
 ///
 /// # Errors
 /// A patch does not apply to its pod, which is a bug.
@@ -52,7 +52,8 @@ fn manual_request<'a>(pod: &'a Value, namespace: &'a str) -> Request<'a> {
     Request { kind: "Pod", namespace, user: User::master(), object: Some(pod) }
 }
 
-/// Returns the workload's pod, with the known part of its name.
+/// Returns the workload's pod. Its `generateName` is the workload's name with a dash, as for pods of controllers that
+/// generate names.
 fn subject(document: &Value, kind: Kind) -> Option<Value> {
     let mut pod = workload::pod(document, kind.template())?;
     if kind != Kind::Pod {

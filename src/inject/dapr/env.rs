@@ -16,7 +16,7 @@ pub(super) fn variable(name: &str, value: &str) -> Value {
     if value.is_empty() { json!({"name": name}) } else { json!({"name": name, "value": value}) }
 }
 
-/// Returns a variable with a Secret's key.
+/// Returns a variable whose value is in a Secret, under `key`.
 pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
     let mut reference = json!({});
     if !secret.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn from_secret(name: &str, secret: &str, key: &str) -> Value {
     json!({"name": name, "valueFrom": {"secretKeyRef": reference}})
 }
 
-/// Returns a variable with a pod field.
+/// Returns a variable whose value is the field of the pod at `path`.
 pub(super) fn from_field(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }

@@ -1,7 +1,7 @@
 //! Name patterns with the semantics of Go's `path.Match`.
 //!
-//! `*` and `?` do not match `/`, classes do; `\` escapes the next character. Patterns are compiled once, so that invalid
-//! ones are reported when settings are parsed and not during a review.
+//! `*` and `?` do not match `/`, but classes do; `\` escapes the next character. Patterns are compiled once, so that an
+//! invalid pattern is reported when the settings are parsed and not during a review.
 
 use std::str::Chars;
 
@@ -21,14 +21,14 @@ pub struct GlobError {
 /// A syntax error of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// `[` without `]`
-    #[error("a class that is not closed")]
+    /// A character class has no closing bracket.
+    #[error("unclosed character class")]
     Unclosed,
     /// `[]`, `[^]`, `[-a]`: a character is missing.
-    #[error("a class where a character is missing")]
+    #[error("incomplete character class")]
     NoCharacter,
     /// `\` as the last character
-    #[error("an escape with nothing behind it")]
+    #[error("backslash without a character after it")]
     Escape,
 }
 
@@ -79,8 +79,8 @@ impl Glob {
 
     /// Whether the pattern matches the whole `name`.
     ///
-    /// As in Go, a star matches as little as possible, and a part matched before a later star is not reconsidered. Time is
-    /// bounded by the product of both lengths.
+    /// As in Go, a star matches as few characters as possible, and the match of the part before a later star is final.
+    /// The time is bounded by the product of both lengths.
     pub fn matches(&self, name: &str) -> bool {
         let (mut at, mut rest) = (0, name.chars());
         let mut retry: Option<(usize, Chars<'_>)> = None;

@@ -27,7 +27,7 @@ pub(super) struct Metadata<'a> {
     pub(super) name: &'a str,
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) generate_name: &'a str,
-    /// A null value is a set, empty annotation.
+    /// The annotations. An annotation whose value is null counts as set and empty.
     #[serde(borrow, default, deserialize_with = "or_default")]
     pub(super) annotations: BTreeMap<&'a str, Option<&'a str>>,
     #[serde(borrow, default, deserialize_with = "or_default")]
@@ -91,8 +91,8 @@ pub struct Toleration {
 }
 
 impl Toleration {
-    /// Whether both tolerations have equal fields. Dapr compares the seconds by address, so an entry with seconds never
-    /// matches; tolerations of virtual kubelets have no seconds.
+    /// Whether both tolerations have equal fields. Dapr compares the pointers to `tolerationSeconds` instead of the
+    /// values, so a toleration with seconds never matches; tolerations of virtual kubelets have no seconds.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.toleration_seconds.is_none() && self == other
     }
@@ -107,7 +107,7 @@ impl<'a> Pod<'a> {
         required(object).map_err(|error: serde_json::Error| Refusal::Malformed(error.to_string()))
     }
 
-    /// Returns the list of containers that already has the sidecar.
+    /// Returns the name of the list of containers that already has the sidecar, if any.
     pub(super) fn sidecar(&self) -> Option<&'static str> {
         if self.spec.containers.iter().any(|container| container.name == SIDECAR) {
             return Some("containers");

@@ -1,7 +1,8 @@
 //! Excludes the sidecar's ports from Istio's redirection, for pods of both meshes that request it.
 //!
-//! Dapr's sidecars use mTLS between each other; Envoy between them sees opaque TCP and may break it. The ports are added
-//! to Istio's annotations for excluded ports, which its plugin and its templates read, in either order of the webhooks.
+//! Dapr's sidecars use mTLS between each other; an Envoy between them gets opaque TCP and may break the connection. The
+//! ports are added to Istio's annotations for excluded ports, which Istio's CNI plugin and templates read, in either
+//! order of the webhooks.
 
 use super::annotations::Options;
 use super::args::{HTTP_PORT, PUBLIC_PORT};
@@ -10,7 +11,8 @@ use super::pod::Pod;
 use crate::contract::annotation;
 use crate::inject::patch::Operation;
 
-/// Returns the operations that add the ports to the excluded ones; none if not requested or already complete.
+/// Returns the operations that add the sidecar's ports to the annotations; none if the pod does not request this, or if
+/// the annotations have all ports.
 pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation> {
     if !options.exclude_ports {
         return Vec::new();
@@ -28,7 +30,8 @@ pub(super) fn operations(pod: &Pod<'_>, options: &Options<'_>) -> Vec<Operation>
     wanted.into_iter().filter_map(operation).collect()
 }
 
-/// Returns the list with the missing ports; `None` if complete. Values that are not ports are ignored: no one listens there.
+/// Returns the list `present` with the `ports` that it lacks added, or `None` if it lacks none. Numbers that are not
+/// valid ports are not added, because nothing listens on them.
 fn extended(present: &str, ports: &[i32]) -> Option<String> {
     let mut list: Vec<String> =
         present.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();

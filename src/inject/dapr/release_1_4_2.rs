@@ -1,4 +1,5 @@
-//! Builds the sidecar of release 1.4.2, which holds the issuer's certificate and key. The application gets two variables.
+//! Builds the sidecar of release 1.4.2, which holds the issuer's certificate and key. The application's containers get
+//! the variables `DAPR_HTTP_PORT` and `DAPR_GRPC_PORT`.
 
 use serde_json::{Map, Value, json};
 
@@ -40,7 +41,7 @@ pub(super) fn operations(pod: &Pod<'_>, sidecar: Value) -> Vec<Operation> {
 
 const DEFAULT_GRPC_PORT: i32 = 50001;
 
-/// Returns the container. `object` is the whole pod, for the mount of its token.
+/// Returns the sidecar's container. `object`: the pod, whose mount of the service account token the sidecar gets, too.
 pub(super) fn sidecar(parts: &Parts<'_>, object: &Value, issuer: &Issuer, warnings: &mut Vec<String>) -> Value {
     let (command, args) = command(parts);
     let mut container = Map::new();
@@ -122,7 +123,7 @@ fn variables(parts: &Parts<'_>, issuer: &Issuer) -> Vec<Value> {
     env
 }
 
-/// Returns the first container's mount of the service account token.
+/// Returns the first mount of the service account token in the pod's containers.
 fn token_mount(object: &Value) -> Option<&Value> {
     let containers = object.pointer("/spec/containers")?.as_array()?;
     let mounts = containers.iter().filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();

@@ -103,13 +103,13 @@ pub enum SettingsError {
         #[source]
         source: PatternError,
     },
-    #[error("{variable}={value:?} is no number of a user or group")]
+    #[error("{variable}={value:?} is not the number of a user or group")]
     Number { variable: &'static str, value: String },
-    #[error("{variable}={value:?}: write <name>:<port>, with a port above 0")]
+    #[error("{variable}={value:?}: expected <name>:<port>, with a port above 0")]
     Service { variable: &'static str, value: String },
 }
 
-/// The operator's variables.
+/// The environment variables that the operator sets.
 struct Environment<'a>(&'a BTreeMap<String, String>);
 
 impl<'a> Environment<'a> {
@@ -138,8 +138,8 @@ impl<'a> Environment<'a> {
 }
 
 impl Settings {
-    /// Parses the variables of Dapr's chart. `resolv_conf` is the content of `/etc/resolv.conf`, for the cluster's domain
-    /// if `KUBE_CLUSTER_DOMAIN` is not set.
+    /// Parses the variables of Dapr's chart. `resolv_conf` is the content of `/etc/resolv.conf`, for the cluster's
+    /// domain if `KUBE_CLUSTER_DOMAIN` is not set.
     ///
     /// # Errors
     /// A required variable is missing, or a value is invalid.
@@ -200,7 +200,8 @@ fn cluster_domain(resolv_conf: &str) -> &str {
     lists.next_back().and_then(Iterator::min).unwrap_or("cluster.local")
 }
 
-/// The default is that of Dapr's code; an unknown value selects the default of Dapr's chart.
+/// Returns the image pull policy. If the variable is not set, the policy is `Always`, the default of Dapr's code; if
+/// its value is unknown, `IfNotPresent`, the default of Dapr's chart.
 fn pull_policy(env: &Environment<'_>) -> PullPolicy {
     match env.0.get("SIDECAR_IMAGE_PULL_POLICY").map(String::as_str) {
         None | Some("Always") => PullPolicy::Always,
@@ -224,7 +225,7 @@ fn tolerations(text: &str, warnings: &mut Vec<String>) -> Vec<Toleration> {
         return Vec::new();
     }
     serde_json::from_str(text).unwrap_or_else(|error| {
-        warnings.push(format!("IGNORE_ENTRYPOINT_TOLERATIONS is no list of tolerations and is passed over: {error}"));
+        warnings.push(format!("IGNORE_ENTRYPOINT_TOLERATIONS is not a list of tolerations and is ignored: {error}"));
         Vec::new()
     })
 }
@@ -241,7 +242,7 @@ fn actors(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Actors,
     Ok(if name == "placement" { Actors::Placement(address) } else { Actors::Service(format!("{name}:{address}")) })
 }
 
-/// `default` is the sidecar's own default, which needs no option.
+/// Returns the reminders service. The name `default` stands for the sidecar's own default, which needs no option.
 fn reminders(env: &Environment<'_>, control_plane: &ControlPlane) -> Result<Option<String>, SettingsError> {
     match env.get("REMINDERS_SERVICE_NAME") {
         "" | "default" => Ok(None),

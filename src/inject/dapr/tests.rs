@@ -37,7 +37,8 @@ fn trust() -> Trust {
     Trust { anchors: Some("ANCHORS".into()), issuer: Some(issuer), mtls: true }
 }
 
-/// Returns a pod with one container and these annotations, without `dapr.io/`, in addition to `enabled` and `app-id`.
+/// Returns a pod with one container, the annotations `dapr.io/enabled` and `dapr.io/app-id`, and these annotations,
+/// whose names are given without `dapr.io/`.
 fn pod(annotations: &[(&str, &str)]) -> Value {
     let mut pod = json!({
         "metadata": {"name": "app-0", "annotations": {"dapr.io/enabled": "true", "dapr.io/app-id": "app"}},
@@ -64,12 +65,13 @@ fn reviewed_with(
     components: Option<&[Component]>,
 ) -> InjectionOutcome {
     let request = Request { kind: "Pod", namespace: "testns", user: CONTROLLER, object: Some(pod) };
-    // Every release accepts the controller's UID.
+    // The empty UID of `CONTROLLER` is in the list of allowed UIDs, because release 1.4.2 allows no controller by its
+    // name.
     let accounts = BTreeSet::from([String::new()]);
     review(&request, settings, &Facts { accounts: &accounts, trust, components })
 }
 
-/// Converts the patch for another implementation.
+/// Applies the patch with another implementation of JSON patch.
 fn apply(pod: &Value, outcome: &InjectionOutcome) -> Value {
     let patch: json_patch::Patch =
         serde_json::from_value(serde_json::to_value(&outcome.patch).expect("a patch")).expect("a JSON patch");
@@ -108,7 +110,7 @@ fn args(container: &Value) -> Vec<&str> {
     container["args"].as_array().expect("args").iter().map(|arg| arg.as_str().expect("text")).collect()
 }
 
-/// Returns the value after an argument.
+/// Returns the value that follows the argument `name`.
 fn option<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     let args = args(container);
     args.iter().position(|arg| *arg == name).map(|at| args[at + 1])

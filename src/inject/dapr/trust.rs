@@ -1,4 +1,4 @@
-//! The trust material of sidecars. Plain values that a watch keeps current.
+//! The trust material that sidecars get. The webhook updates it by watches.
 
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ impl std::fmt::Debug for Issuer {
     }
 }
 
-/// The mesh's trust.
+/// The mesh's trust material.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trust {
     /// PEM; `None` until loaded, and until then no pod is injected.

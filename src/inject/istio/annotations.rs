@@ -49,21 +49,21 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::CAP_NET_BIND_SERVICE, printable),
     (annotation::DISCOVERY_ADDRESS, printable),
     (annotation::NETWORKS, |v| no_control(v, "text without control characters other than line breaks", "\n\r\t")),
-    // `mesh` has already parsed it.
+    // `mesh` has already parsed this annotation.
     (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
 
-/// Whether an annotation is one of Istio's that are checked.
+/// Whether `name` is an annotation of Istio for which [`CHECKS`] has a check.
 pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
 }
 
-/// Annotations with JSON or lists, in addition to those that are checked.
+/// The annotations with JSON or lists that the injection reads and [`CHECKS`] lacks.
 const READ: [&str; 4] = [annotation::OVERRIDES, annotation::STATUS, annotation::TEMPLATES, annotation::SCRAPE_TARGETS];
-/// The steps per byte, since a byte can be an element of a list in JSON or YAML.
+/// Steps for a byte of an annotation, which can be an element of a list in JSON or YAML.
 const STEPS_PER_BYTE: usize = 2;
 
-/// The values that an annotation may have, in words.
+/// Describes the values that an annotation may have.
 #[cfg(test)]
 pub(crate) fn allowed(name: &str) -> Option<&'static str> {
     let (_, check) = CHECKS.iter().find(|(known, _)| *known == name)?;
@@ -83,7 +83,7 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 /// Checks all annotations of a pod.
 ///
 /// # Errors
-/// The first invalid annotation.
+/// An annotation is invalid. If several are, the error is about the first invalid one in the order of `CHECKS`.
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {

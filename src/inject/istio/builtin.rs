@@ -1,4 +1,5 @@
-//! The built-in configuration: a proxy and its validation, without a ConfigMap.
+//! The built-in configuration, which needs no ConfigMap: it injects a proxy and a container that validates the
+//! redirection.
 
 use serde_json::json;
 

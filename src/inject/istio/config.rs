@@ -9,7 +9,7 @@ use super::values::Values;
 pub enum Platform {
     #[default]
     Kubernetes,
-    /// Namespaces have ranges of user and group IDs.
+    /// OpenShift, where namespaces have ranges of user and group IDs.
     OpenShift,
 }
 
@@ -25,6 +25,6 @@ pub struct Config {
     /// The control plane's revision; empty is the default one.
     pub revision: String,
     pub platform: Platform,
-    /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty is none.
+    /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty: none.
     pub compliance_policy: String,
 }

@@ -1,6 +1,7 @@
 //! Injection of workloads in documents, as `istioctl kube-inject` does.
 //!
-//! Of the policy only the pod's own label or annotation applies, because the user has requested the injection.
+//! The policy's selectors and default do not apply, because the user has requested the injection. The pod's own label
+//! or annotation still applies: a pod that declines a sidecar gets none.
 
 use std::fmt;
 
@@ -18,12 +19,12 @@ use crate::inject::workload::{self, Kind};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     pub kind: String,
-    /// `namespace/name`, or the name where it has no namespace.
+    /// `namespace/name`, or the name alone if the workload has no namespace.
     pub name: String,
     pub decision: Decision,
 }
 
-/// What becomes of a document.
+/// The result for a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Document {
     /// The document is not a known workload. Its text should stay unchanged.
@@ -39,7 +40,8 @@ pub enum Document {
     },
 }
 
-/// Returns whether pods on this node, or without a node, get native sidecars.
+/// A function that returns whether pods on a node get native sidecars. For a pod that is not bound to a node, the
+/// argument is `None`.
 pub type Native<'a> = &'a dyn Fn(Option<&str>) -> bool;
 
 impl fmt::Display for Skipped {
@@ -142,7 +144,8 @@ fn document_policy(policy: &Policy) -> Policy {
     Policy { era: policy.era, default: policy::Default::Enabled, never: Vec::new(), always: Vec::new() }
 }
 
-/// Returns the owner of the pod: the workload, or for a pod that of its owner reference.
+/// Returns the owner of the document's pod: the workload or, if the document is a pod, the owner in its owner
+/// reference.
 fn owner(document: &Value, kind: Kind) -> Owner {
     let metadata = pod::metadata(document);
     let namespace = pod::text(metadata, "namespace");

@@ -9,15 +9,15 @@ pub enum Error {
     /// A part of the configuration cannot be read.
     #[error("the {what} configuration cannot be read: {error}")]
     Configuration {
-        /// The part.
+        /// The part of the configuration.
         what: &'static str,
         error: yaml::Error,
     },
     /// A part of the configuration is not a map.
-    #[error("{0} is no map")]
+    #[error("the {0} configuration is not a map: expected `key: value` pairs")]
     NoMap(&'static str),
     /// A value of the mesh's configuration is not of its field's type.
-    #[error("the mesh configuration: {0}")]
+    #[error("the mesh configuration is invalid: {0}")]
     Mesh(Mistyped),
     /// A value in a pod's annotation of the proxy's configuration is not of its field's type.
     #[error("invalid value for annotation \"proxy.istio.io/config\": {0}")]
@@ -26,19 +26,30 @@ pub enum Error {
     #[error("the image of {container} would be {image:?}: the values have no global.hub or no global.tag")]
     NoImage {
         container: String,
-        /// What the template makes of the values.
+        /// The image that the template renders.
         image: String,
     },
+    /// A container would have an image with the text that templates have for a missing value.
+    #[error(
+        "the image of {container} would be {image:?}: {missing} has no value; values and template may be of different releases"
+    )]
+    NoValue {
+        container: String,
+        /// The image that the template renders.
+        image: String,
+        /// The expressions of the templates that have no value.
+        missing: String,
+    },
     /// The mesh's status port is invalid.
-    #[error("statusPort of the mesh's defaultConfig is {0}, which is no port")]
+    #[error("statusPort of the mesh's defaultConfig is {0}, not a port from 0 to 65535")]
     StatusPort(String),
     /// The configuration has no template.
-    #[error("the injection configuration has neither templates nor a template")]
+    #[error("the injection configuration has no template: both `templates` and `template` are absent or empty")]
     NoTemplates,
     /// A template does not compile, or cannot be rendered for this pod.
     #[error(transparent)]
     Template(#[from] gotemplate::Error),
-    /// The review spends more than its budget; see [`gotemplate::Budget`].
+    /// The injection of the pod exceeds the limit of steps, bytes or time of a review; see [`gotemplate::Budget`].
     #[error("this pod cannot be injected: {0}")]
     Exceeded(gotemplate::Exceeded),
     /// The pod requests an unknown template.
@@ -59,10 +70,10 @@ pub enum Error {
         error: yaml::Error,
     },
     /// The output of a template cannot be merged.
-    #[error("what template {template} renders cannot be merged into the pod: {error}")]
+    #[error("the output of template {template} cannot be merged into the pod: {error}")]
     Merge { template: String, error: merge::Error },
     /// The pod's override of an injected container cannot be merged.
-    #[error("the pod's own {container} cannot be merged over the injected one: {error}")]
+    #[error("the pod's own container {container} cannot be merged over the injected one: {error}")]
     Reapply { container: String, error: merge::Error },
     /// An annotation has an invalid value.
     #[error("invalid value {value:?} for annotation {name:?}: must be {allowed}")]
@@ -77,16 +88,19 @@ pub enum Error {
     #[error("container {container:?}: {error}")]
     Container { container: String, error: Mismatch },
     /// An annotation that is JSON cannot be read.
-    #[error("annotation {what:?} is no JSON: {error}")]
+    #[error("annotation {what:?} is not JSON: {error}")]
     Json { what: &'static str, error: serde_json::Error },
+    /// An annotation that is YAML cannot be read.
+    #[error("annotation {what:?} is not YAML: {error}")]
+    Yaml { what: &'static str, error: yaml::Error },
     /// The output of a legacy template does not have the types of a pod.
-    #[error("what the template renders is no pod's: {0}")]
+    #[error("the output of the template has invalid types: {0}")]
     Type(String),
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),
     /// The patch of a legacy template cannot be applied, because fields of the pod have other types.
-    #[error("the pod is of no pod's shape: {0}")]
+    #[error("fields of the pod have invalid types: {0}")]
     Patch(patch::PatchError),
 }
 
@@ -103,7 +117,7 @@ impl From<patch::PatchError> for Error {
 }
 
 impl Error {
-    /// Whether the review exceeded its budget, at any point.
+    /// Whether the cause of the error, at any depth, is that the review exceeded its budget.
     pub fn is_exceeded(&self) -> bool {
         match self {
             Self::Exceeded(_) => true,
@@ -115,7 +129,7 @@ impl Error {
         }
     }
 
-    /// The error of an unreadable output of a template.
+    /// Returns the error for a template whose output cannot be read.
     pub(super) fn rendered(template: &str, error: yaml::Error) -> Self {
         match error {
             yaml::Error::Exceeded(exceeded) => exceeded.into(),

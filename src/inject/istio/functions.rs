@@ -1,6 +1,7 @@
 //! The functions of injection templates: Go's, sprig's and Istio's.
 //!
-//! `settings` compiles templates with them. A function of Istio replaces sprig's function with the same name, such as `indent`.
+//! `settings` compiles templates with them. A function of Istio replaces sprig's function with the same name, such as
+//! `indent`.
 
 mod networks;
 mod ports;
@@ -12,6 +13,8 @@ pub(super) use proxy_config::DEFAULTS as PROXY_DEFAULTS;
 use std::collections::BTreeMap;
 
 use gotemplate::{ANY, Args, Budget, Functions, Kind, Map, Reason, Text, Value, sprint, write_json, write_yaml};
+
+use crate::inject::gojson;
 
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
@@ -64,7 +67,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<Option<&'s Map<'a>>,
     }
 }
 
-/// Returns an annotation of the metadata, or the default as text.
+/// Returns an annotation in the metadata or, if it is absent, the default as text.
 fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let annotations = args.any(0).field("Annotations")?;
     let present = map(&annotations)?.map(|annotations| Ok::<_, Reason>(annotations.get(args.str(1)?))).transpose()?;
@@ -75,7 +78,7 @@ fn annotation<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Returns the default for nil and empty text; zero and false are values.
+/// Returns the first argument or, if it is nil or an empty text, the default. Zero and false count as values.
 fn value_or_default<'a>(args: Args<'_, 'a>) -> Value<'a> {
     match args.any(0) {
         Value::Text(text) if text.as_str().is_empty() => args.any(1).clone(),
@@ -105,8 +108,7 @@ fn to_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
 
 /// Parses JSON; the result for an invalid text is the text `{}`.
 fn from_json<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
-    budget.step(args.str(0)?.len())?;
-    match serde_json::from_str::<serde_json::Value>(args.str(0)?) {
+    match gojson::decode::<serde_json::Value>(args.str(0)?, budget)? {
         Ok(parsed) => Value::copied(&parsed, budget),
         Err(_) => Ok(Value::from("{}")),
     }
@@ -171,7 +173,7 @@ fn merged<'a>(args: Args<'_, 'a>) -> std::result::Result<Map<'a>, Reason> {
     Map::made(entries, Kind::Text)
 }
 
-/// Removes nulls at any depth. A list or map that contains nothing else becomes null.
+/// Removes nulls at any depth. A list or map that contains only nulls becomes null.
 fn without_nil<'a>(budget: &mut Budget, value: &Value<'a>) -> Result<'a> {
     budget.step(1)?;
     match value {

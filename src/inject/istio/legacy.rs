@@ -1,5 +1,5 @@
-//! The injection of Istio up to 1.8: one template renders lists of containers and volumes, and a patch adds them, with its operations
-//! in the order of 1.8.
+//! The injection of Istio up to 1.8: a single template renders lists of containers and volumes, and a patch adds these
+//! to the pod. The operations of the patch are in the order of Istio 1.8.
 
 pub(super) mod kube_inject;
 mod render;
@@ -8,13 +8,14 @@ mod tests;
 
 use std::collections::HashSet;
 
-use gotemplate::{Budget, Delims, Functions, Template};
+use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
 use super::config::Config;
+use super::legacy_template::LegacyTemplate;
 use super::status::Status;
 use super::subject::Subject;
-use super::{Error, Values, annotations, probes, prometheus};
+use super::{Error, annotations, probes, prometheus};
 use crate::contract::{annotation, container};
 use crate::inject::patch::{self, Operation, push_escaped};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
@@ -24,80 +25,28 @@ use render::Parts;
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The group that can read the tokens mounted for the sidecar.
 const GROUP: u32 = 1337;
-/// The number of list elements that are moved in the time of one step.
+/// The number of list elements that are moved in the time of one step of the budget.
 const ELEMENTS_MOVED_PER_STEP: usize = 16;
-
-/// A legacy template, compiled.
-#[derive(Debug)]
-pub(super) struct Program {
-    template: Template,
-    /// The template's version in the status annotation: its SHA-256 in hexadecimal.
-    version: String,
-    /// Whether actions are in brackets, as up to Istio 1.1.
-    brackets: bool,
-    /// Whether the template renders the CNI plugin's annotations, as since Istio 1.4.
-    redirects: bool,
-}
-
-impl Program {
-    /// The names of undefined functions that the template calls.
-    pub(super) fn undefined(&self) -> &[String] {
-        self.template.undefined()
-    }
-
-    /// Compiles a template.
-    ///
-    /// # Errors
-    /// The template is invalid.
-    pub(super) fn parse(text: &str, functions: &Functions) -> Result<Self, Error> {
-        // The template used brackets because Helm, which rendered it first, uses braces.
-        let brackets = text.contains("[[") && !text.contains("{{");
-        let delims = if brackets { Delims::BRACKETS } else { Delims::BRACES };
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        Ok(Self {
-            template: Template::parse("sidecar", text, delims, &functions.clone().with_render())?,
-            version: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
-            brackets,
-            redirects: text.contains("podRedirectAnnot"),
-        })
-    }
-
-    /// Infers the minor release of Istio 1 of the configuration, from the template's delimiters, the values' tag and the rendered
-    /// annotations. The last release with one template is 1.8.
-    pub(super) fn release(&self, values: &Values) -> u32 {
-        match (self.brackets, values.release(), self.redirects) {
-            (true, ..) => 1,
-            (false, Some(minor), _) => minor.clamp(2, 8),
-            (false, None, true) => 7,
-            (false, None, false) => 8,
-        }
-    }
-
-    /// Whether the template has values, as since Istio 1.2.
-    pub(super) fn needs_values(&self) -> bool {
-        !self.brackets
-    }
-}
 
 /// Returns the patch that injects a pod.
 ///
 /// # Errors
-/// The pod's annotations or what the template renders; see [`Error`].
+/// An annotation of the pod or the output of the template is invalid; see [`Error`].
 pub(super) fn inject(
     config: &Config,
-    program: &Program,
+    template: &LegacyTemplate,
     subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<Vec<Operation>, Error> {
     let pod = subject.pod;
-    let (mut parts, rewritten) = rendered(config, program, subject, budget)?;
-    let release = program.release(&config.values);
-    // In 1.1 these operations are the last.
+    let (mut parts, rewritten) = rendered(config, template, subject, budget)?;
+    let release = template.release(&config.values);
+    // In Istio 1.1, the operations that rewrite probes are the last ones.
     let (mut operations, last) = if release > 1 { (rewritten, Vec::new()) } else { (Vec::new(), rewritten) };
     let merge = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool);
     let merge = release >= 6 && merge.unwrap_or(config.mesh.prometheus_merge);
     if merge {
-        record_scraping(pod, &mut parts);
+        record_scraping(pod, &mut parts, budget)?;
     }
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
@@ -105,8 +54,8 @@ pub(super) fn inject(
         annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }
-    annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
-    let previous = Status::of(pod).filter(|status| !status.is_empty()).unwrap_or_else(former_names);
+    annotations.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
+    let previous = Status::of(pod, budget)?.filter(|status| !status.is_empty()).unwrap_or_else(former_names);
     let removed = removed(pod, &previous);
     // Removing an element of a list moves the elements after it.
     budget.step(removed.len().saturating_mul(longest(pod) / ELEMENTS_MOVED_PER_STEP))?;
@@ -125,31 +74,34 @@ pub(super) fn inject(
     Ok(operations)
 }
 
-/// Renders the template. Also returns the operations that rewrite the pod's probes, whose originals are recorded in the sidecar.
+/// Renders the template. Also returns the operations that rewrite the pod's probes, whose originals are recorded in the
+/// sidecar.
 ///
 /// # Errors
-/// The pod's annotations or what the template renders; see [`Error`].
+/// An annotation of the pod or the output of the template is invalid; see [`Error`].
 fn rendered(
     config: &Config,
-    program: &Program,
+    template: &LegacyTemplate,
     subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<(Parts, Vec<Operation>), Error> {
     annotations::check(subject.pod)?;
-    let mut parts = render::render(config, &program.template, subject, budget)?;
+    let mut parts = render::render(config, &template.compiled, subject, budget)?;
     let rewritten = match probes::are_rewritten(subject.pod, parts.rewrite_probes) {
-        true => rewritten_probes(subject.pod, &mut parts, config.mesh.status_port),
+        true => rewritten_probes(subject.pod, &mut parts, config.mesh.status_port, budget)?,
         false => Vec::new(),
     };
     Ok((parts, rewritten))
 }
 
-/// Whether the pod gets the group of mounted tokens. Before 1.5 only meshes with token mounts set it.
+/// Whether the patch sets the pod's `fsGroup` to [`GROUP`]. Before Istio 1.5 it does so only in meshes with mounted
+/// tokens.
 fn takes_group(config: &Config, release: u32) -> bool {
     release >= 5 || config.mesh.json.get("enableSdsTokenMount") == Some(&Value::Bool(true))
 }
 
-/// Applies the patch to a pod. No operation creates the metadata, which each pod of an API server has.
+/// Applies the patch to a pod. Adds `metadata` first if it is absent, because no operation creates it: a pod in a
+/// request of the API server always has metadata.
 pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::PatchError> {
     let mut patched = pod.clone();
     pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
@@ -167,17 +119,27 @@ fn former_names() -> Status {
     }
 }
 
-/// Returns the operations that rewrite probes. Without a sidecar, which answers rewritten probes, there are none.
-fn rewritten_probes(pod: &Value, parts: &mut Parts, status_port: u16) -> Vec<Operation> {
-    let Some(sidecar) = parts.sidecar() else { return Vec::new() };
-    let (probes, known) = probes::http_probes(pod, status_port);
+/// Returns the operations that rewrite probes; none if the template has no sidecar that could answer the rewritten
+/// probes.
+///
+/// # Errors
+/// The budget is spent.
+fn rewritten_probes(
+    pod: &Value,
+    parts: &mut Parts,
+    status_port: u16,
+    budget: &mut Budget,
+) -> Result<Vec<Operation>, Exceeded> {
+    let Some(sidecar) = parts.sidecar() else { return Ok(Vec::new()) };
+    let (probes, known) = probes::http_probes(pod, status_port, budget)?;
     if let Some(known) = known {
         pod::push_env(sidecar, probes::PROBERS, &known);
     }
-    probes.into_iter().map(|(path, value)| Operation::Replace { path, value }).collect()
+    Ok(probes)
 }
 
-/// Removes the items of an earlier injection, from the end of each list, so that the indices of later operations stay valid.
+/// Returns the operations that remove the items of an earlier injection, from the end of each list, so that the indices
+/// of later operations stay valid.
 fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
     let lists = [
         (INIT_CONTAINERS, &previous.init_containers),
@@ -194,25 +156,29 @@ fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
     lists.into_iter().flat_map(removed).collect()
 }
 
-/// The length of the longest list.
+/// Returns the length of the longest of the lists to which an injection adds items.
 fn longest(pod: &Value) -> usize {
     let lists = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
     lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).max().unwrap_or_default()
 }
 
 /// Records the application's Prometheus annotations for the agent, before they are overwritten.
-fn record_scraping(pod: &Value, parts: &mut Parts) {
+///
+/// # Errors
+/// The budget is spent.
+fn record_scraping(pod: &Value, parts: &mut Parts, budget: &mut Budget) -> Result<(), Exceeded> {
     let scraping = ["scrape", "path", "port"].map(|what| {
         let value = pod::annotation(pod, &format!("prometheus.io/{what}")).unwrap_or_default();
         (what.to_owned(), Value::from(value))
     });
     if scraping.iter().all(|(_, value)| value == "") {
-        return;
+        return Ok(());
     }
-    let text = crate::inject::gojson::encode(&Value::Object(scraping.into_iter().collect()));
+    let text = crate::inject::gojson::encode(&Value::Object(scraping.into_iter().collect()), budget)?;
     if let Some(sidecar) = parts.sidecar() {
         pod::push_env(sidecar, prometheus::SCRAPING, &text);
     }
+    Ok(())
 }
 
 fn added(pod: &Value, parts: &mut Parts) -> Vec<Operation> {
@@ -276,7 +242,8 @@ fn labelled(pod: &Value, config: &Config, (workload, release): (&str, u32)) -> V
     members("labels", present.is_some(), added, |_| false)
 }
 
-/// Sets members of a map of the metadata; the first one makes the map where there is none.
+/// Returns the operations that set members of a map in the metadata. Unless the map is `present`, the first operation
+/// creates it. `replaces`: whether the map already has a key.
 fn members(map: &str, mut present: bool, added: Map<String, Value>, replaces: impl Fn(&str) -> bool) -> Vec<Operation> {
     let mut operations = Vec::with_capacity(added.len());
     for (key, value) in added {

@@ -1,6 +1,8 @@
-//! The mesh configuration, and the proxy configuration of a pod: Istio's defaults, the mesh's, `ProxyConfig` resources, annotation.
+//! The mesh configuration, and the proxy configuration of a pod. The latter is composed of Istio's defaults, the mesh's
+//! default, the `ProxyConfig` resources for the mesh and the namespace, the pod's annotation, and the `ProxyConfig`
+//! resources that select the pod. Later ones take precedence.
 //!
-//! Both are protobuf's JSON, checked by their definition.
+//! Both are JSON as protobuf writes it, and checked against their protobuf definition.
 
 use gotemplate::Budget;
 use serde_json::{Map, Value, json};
@@ -74,7 +76,8 @@ impl Mesh {
         }
     }
 
-    /// Returns the proxy configuration of a pod. `resources`: the `ProxyConfig` objects of the root and the pod's namespace.
+    /// Returns the proxy configuration of a pod. `resources`: the `ProxyConfig` objects of the root and the pod's
+    /// namespace.
     ///
     /// # Errors
     /// The pod's annotation is not readable or makes the configuration invalid, or reading it exceeds the budget.
@@ -96,12 +99,13 @@ impl Mesh {
         if let Some(text) = pod::annotation(subject, annotation::PROXY_CONFIG) {
             match yaml::value_within(text, budget) {
                 Err(yaml::Error::Exceeded(exceeded)) => return Err(exceeded.into()),
+                Err(error) => return Err(Error::Yaml { what: annotation::PROXY_CONFIG, error }),
                 Ok(Value::Object(annotated)) => {
                     overlay(&mut config, proto::decode(proto::PROXY_CONFIG, annotated).map_err(Error::ProxyConfig)?);
                     proxy_config::check(&config)?;
                 }
                 Ok(Value::Null) => {}
-                _ => return Err(Error::annotation(annotation::PROXY_CONFIG, text, "a map in YAML")),
+                Ok(_) => return Err(Error::annotation(annotation::PROXY_CONFIG, text, "a map in YAML")),
             }
         }
         of(namespace, true).overlay(&mut config);
@@ -128,8 +132,8 @@ fn defaults() -> Value {
     })
 }
 
-/// Overlays `config` with fields. The maps `proxyMetadata` and `proxyHeaders` are merged, other fields renamespaced. `serviceCluster` and
-/// `tracingServiceName` exclude each other.
+/// Sets `fields` in the proxy configuration `config`. The maps `proxyMetadata` and `proxyHeaders` are merged; other
+/// fields are replaced. `serviceCluster` and `tracingServiceName` exclude each other: setting one removes the other.
 fn overlay(config: &mut Value, fields: Map<String, Value>) {
     for (key, value) in fields {
         match value {
@@ -149,7 +153,8 @@ fn overlay(config: &mut Value, fields: Map<String, Value>) {
     }
 }
 
-/// The resources of a namespace: those for all of its pods, or those (`selecting`) that select the pod by labels.
+/// The `ProxyConfig` resources of a namespace that apply to a pod: those for all pods or, if `selecting` is set, those
+/// that select the pod by its labels.
 struct ResourcesOf<'a> {
     resources: &'a [Value],
     namespace: &'a str,
@@ -228,10 +233,17 @@ mod tests {
 
     #[test]
     fn an_annotation_that_is_not_a_map_is_refused() {
-        for text in ["a: [1", "- a", "x"] {
+        for text in ["- a", "x"] {
             let refused =
                 format!("invalid value {text:?} for annotation \"proxy.istio.io/config\": must be a map in YAML");
             assert_eq!(annotated(text).unwrap_err(), refused);
+        }
+        for (text, fault) in
+            [("a: [1", "unclosed bracket"), ("a: 1\n...\nb: 1", "line 3 is after the end of the document")]
+        {
+            let refused = annotated(text).unwrap_err();
+            assert!(refused.starts_with("annotation \"proxy.istio.io/config\" is not YAML: "), "{refused}");
+            assert!(refused.contains(fault), "{refused}");
         }
     }
 
@@ -254,12 +266,15 @@ mod tests {
         );
         assert!(!mesh.prometheus_merge);
         let error = Mesh::parse("enablePrometheusMerge: sometimes").unwrap_err().to_string();
-        assert_eq!(error, "the mesh configuration: enablePrometheusMerge is \"sometimes\", and must be true or false");
+        assert_eq!(
+            error,
+            "the mesh configuration is invalid: enablePrometheusMerge is \"sometimes\", and must be true or false"
+        );
     }
 
     #[test]
     fn an_invalid_port_is_refused() {
         let error = Mesh::parse("defaultConfig: {statusPort: 70000}").unwrap_err();
-        assert_eq!(error.to_string(), "statusPort of the mesh's defaultConfig is 70000, which is no port");
+        assert_eq!(error.to_string(), "statusPort of the mesh's defaultConfig is 70000, not a port from 0 to 65535");
     }
 }

@@ -10,7 +10,8 @@ use crate::inject::pod::{self, CONTAINERS};
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
 
-/// Returns the highest user and group of the namespace's ranges; applications get the lowest ones.
+/// Returns the sidecar's user and group: the last IDs of the first range in each of the namespace's annotations.
+/// Applications get the first IDs of these ranges.
 pub(super) fn ids(annotations: &BTreeMap<String, String>) -> (Option<i64>, Option<i64>) {
     let last = |name: &str| annotations.get(name).and_then(|blocks| blocks.split(',').next()).and_then(last_of_block);
     let user = last(UID_RANGE);
@@ -27,8 +28,8 @@ fn last_of_block(block: &str) -> Option<i64> {
     number(last)
 }
 
-/// Removes the sidecar's user and group if they are the application's: OpenShift sets the application's user in each container before
-/// it calls the webhook, so that the pod's author did not choose the sidecar's.
+/// Removes the sidecar's user and group if its user is the application's. OpenShift sets this user in each container
+/// before it calls the webhook, so the pod's author did not choose it for the sidecar.
 pub(super) fn clear_default_user(pod: &mut Value) {
     let user = |container: &Value| container.pointer("/securityContext/runAsUser").cloned();
     let containers = pod::containers(pod, CONTAINERS);

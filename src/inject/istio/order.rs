@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::contract::container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
-/// Moves the proxy to the end of the containers, or to the start if applications wait for it (`hold`). Other init containers follow a
-/// native sidecar; without one, they precede `istio-init`.
+/// Moves the proxy to the end of the containers, or to the start if applications wait for it (`hold`). A native sidecar
+/// precedes the pod's own init containers. Without a native sidecar, they precede `istio-init`.
 pub(super) fn reorder(pod: &mut Value, hold: bool) {
     move_to(pod, CONTAINERS, container::PROXY, if hold { End::First } else { End::Last });
     let native = pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();

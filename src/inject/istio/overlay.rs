@@ -1,7 +1,8 @@
 //! A cache of parsed overlays: replicas of a workload render the same text, and parsing is expensive.
 //!
-//! `pipeline` reads each rendered text through it. Each injector has a cache, so that a new configuration starts with an empty one.
-//! The key is the text, and the value is a function of it: a pod cannot change the overlays of others or the size of the cache.
+//! `pipeline` reads each rendered text through the cache. Each injector has a cache of its own, so that a new
+//! configuration starts with an empty one. The key of an entry is the text, on which alone the overlay depends: a pod
+//! can change neither the overlays of other pods nor the maximum size of the cache.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
@@ -13,20 +14,20 @@ use serde_json::Value;
 use super::status;
 use crate::inject::yaml;
 
-/// The most entries of the cache.
+/// The maximum number of entries in the cache.
 const MAX_ENTRIES: usize = 64;
-/// The most bytes of all entries, texts and overlays.
+/// The maximum size of all entries in bytes: their texts and overlays.
 const MAX_BYTES: usize = 2 << 20;
-/// The most hashes of texts that were read once. Only a text that is read again becomes an entry, so that pods without replicas
-/// evict no entries.
+/// The maximum number of remembered hashes of texts that were read once. Only a text that is read again becomes an
+/// entry, so that pods without replicas evict no entries.
 const MAX_ONCE: usize = 512;
 
-/// A parsed text.
+/// The parsed output of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Overlay {
     /// The partial pod.
     pub(super) pod: Value,
-    /// Its [outline](status::outline).
+    /// The [outline](status::outline) of `pod`.
     pub(super) outline: Value,
 }
 

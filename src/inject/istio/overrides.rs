@@ -1,4 +1,5 @@
-//! A pod's overrides of a template's containers, which take precedence over the template in each injection.
+//! A pod's overrides of injected containers: if the pod itself has a container with the name of a template's container,
+//! the fields of the pod's container take precedence over those of the template, in each injection.
 
 use std::collections::HashMap;
 
@@ -15,7 +16,10 @@ use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 /// The value of `image` that stands for the template's image.
 const AUTO: &str = "auto";
 
-/// The overrides that the pod's annotation has from an earlier injection.
+/// Steps for a value of an override, which is converted to its type, merged, recorded as text and compared again.
+const STEPS_PER_VALUE: usize = 12;
+
+/// The overrides that an earlier injection recorded in the pod's annotation.
 #[derive(Debug, Default)]
 pub(super) struct Overrides(Value);
 
@@ -23,10 +27,10 @@ impl Overrides {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// The annotation is not JSON.
-    pub(super) fn of(pod: &Value) -> Result<Self, Error> {
+    /// The annotation is not JSON, or the budget is spent.
+    pub(super) fn of(pod: &Value, budget: &mut Budget) -> Result<Self, Error> {
         let Some(text) = pod::annotation(pod, annotation::OVERRIDES) else { return Ok(Self::default()) };
-        serde_json::from_str(text).map(Self).map_err(|error| Error::Json { what: annotation::OVERRIDES, error })
+        gojson::decode(text, budget)?.map(Self).map_err(|error| Error::Json { what: annotation::OVERRIDES, error })
     }
 
     /// The overrides of the containers in `which`.
@@ -40,18 +44,20 @@ impl Overrides {
 pub(super) struct OwnContainers<'a> {
     /// The pod before the injection.
     pub(super) pod: &'a Value,
-    /// The overrides before the first injection.
+    /// The overrides that the first injection recorded.
     pub(super) recorded: &'a Overrides,
     /// The status of the first injection.
     pub(super) status: Option<&'a Status>,
 }
 
 impl<'a> OwnContainers<'a> {
-    /// Returns the pod's own containers by name, for a list of the template. The pod may have a native sidecar in its containers.
+    /// Returns the pod's own containers by name, for the list `which` of the template. For init containers, the result
+    /// includes the pod's `containers`: the pod may have its sidecar there, while the template's sidecar is native.
     fn containers(&self, which: &str) -> HashMap<&'a str, &'a Value> {
         let lists: &[&str] = if which == INIT_CONTAINERS { &[INIT_CONTAINERS, CONTAINERS] } else { &[CONTAINERS] };
         let here = lists.iter().flat_map(|which| pod::containers(self.pod, which).iter().rev());
-        // The last insertion wins: the first container of a name in a list, and recorded overrides over all.
+        // A later insertion replaces an earlier one of the same name. Therefore the lists are reversed, so that the
+        // first container of a name counts, and recorded overrides are inserted last.
         let mut overrides: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
         for name in self.status.map_or(&[][..], |status| status.containers_of(which)) {
             overrides.remove(name.as_str());
@@ -87,6 +93,7 @@ pub(super) fn reapply(
         let mut containers = Vec::new();
         for name in pod::containers(template_pod, which).iter().map(pod::name) {
             let Some(own) = own_by_name.get(name).copied().cloned() else { continue };
+            budget.step(values(&own).saturating_mul(STEPS_PER_VALUE))?;
             let named = |error| Error::Container { container: name.to_owned(), error };
             let mut own = gojson::container(own).map_err(named)?;
             if pod::text(&own, "image") == AUTO {
@@ -106,13 +113,23 @@ pub(super) fn reapply(
     }
     let injected = pod::annotation(own.pod, annotation::STATUS).is_some();
     if !injected && !overrides.is_empty() {
-        let text = gojson::encode(&Value::Object(overrides));
+        let text = gojson::encode(&Value::Object(overrides), budget)?;
         pod::annotations_mut(merged).insert(annotation::OVERRIDES.to_owned(), text.into());
     }
     Ok(())
 }
 
-/// Passes the user and group of the pod's own sidecar to the redirection.
+/// Returns the number of values that `value` contains at any depth, including `value` itself.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(values).sum::<usize>(),
+        _ => 1,
+    }
+}
+
+/// Applies the user and group of the pod's own sidecar to the init container that redirects traffic or validates the
+/// redirection.
 pub(super) fn follow_user(merged: &mut Value, own: &OwnContainers<'_>, tproxy: bool) {
     let Some(own) = own.sidecar().and_then(|sidecar| sidecar.get("securityContext")) else { return };
     let (user, group) = (own.get("runAsUser").and_then(Value::as_i64), own.get("runAsGroup").and_then(Value::as_i64));
@@ -143,5 +160,43 @@ pub(super) fn follow_user(merged: &mut Value, own: &OwnContainers<'_>, tproxy: b
         if let Some(value) = at.and_then(|at| args.get_mut(at + 1)) {
             *value = user.to_string().into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gotemplate::{Exceeded, Limits};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the steps that a pod's own sidecar with this many variables and arguments costs.
+    fn steps(variables: usize, args: usize) -> Result<u64, Error> {
+        let env: Vec<Value> = (0..variables).map(|at| json!({"name": format!("V{at}"), "value": "v"})).collect();
+        let own = json!({"name": "istio-proxy", "env": env, "args": vec!["x"; args]});
+        let pod = json!({"metadata": {}, "spec": {"containers": [own]}});
+        let own = OwnContainers { pod: &pod, recorded: &Overrides::default(), status: None };
+        let template_pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
+        let mut budget = Budget::default();
+        reapply(&mut pod.clone(), &own, &template_pod, &mut budget)?;
+        Ok(Limits::default().steps - budget.left().steps)
+    }
+
+    #[test]
+    fn annotations_of_an_earlier_injection_are_charged() {
+        let text = format!("[{}0]", "0,".repeat(1000));
+        let pod = json!({"metadata": {"annotations": {annotation::STATUS: text, annotation::OVERRIDES: text}}});
+        let budget = || Budget::new(Limits { steps: 2000, ..Limits::default() });
+        assert!(matches!(Overrides::of(&pod, &mut budget()), Err(Error::Exceeded(Exceeded::Steps(2000)))));
+        assert_eq!(Status::of(&pod, &mut budget()), Err(Exceeded::Steps(2000)));
+        assert_eq!(Status::of(&pod, &mut Budget::default()), Ok(None));
+    }
+
+    #[test]
+    fn an_override_is_charged_by_its_values() {
+        let (none, variables, args) = (steps(0, 0).unwrap(), steps(1000, 0).unwrap(), steps(0, 1000).unwrap());
+        assert!(variables >= none + 1000 * 3 * 12 && args >= none + 1000 * 12, "{none}, {variables}, {args}");
+        let error = steps(30_000, 0).unwrap_err();
+        assert!(matches!(error, Error::Exceeded(Exceeded::Steps(1_000_000))), "{error}");
     }
 }

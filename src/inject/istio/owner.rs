@@ -12,7 +12,7 @@ pub struct Owner {
     /// Such as `Deployment`.
     pub kind: String,
     pub name: String,
-    /// Its namespace; may be empty on the command line.
+    /// The namespace of the pod; may be empty on the command line.
     pub namespace: String,
 }
 
@@ -77,7 +77,7 @@ impl Owner {
     }
 }
 
-/// Returns the cron job's name of a job whose name ends with a time.
+/// Returns the name of the cron job that made a job, if the job's name ends with a time.
 fn scheduled(job: &str) -> Option<&str> {
     let (name, time) = job.rsplit_once('-')?;
     let digits = (8..=10).contains(&time.len()) && time.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! The injection by templates since Istio 1.9: render, merge, reapply the pod's overrides, finish.
+//! The injection of Istio since 1.9: renders the templates, merges their output into the pod, reapplies the pod's
+//! overrides, and makes the changes that need no template.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,28 +36,31 @@ pub(super) fn inject(
 ) -> Result<(Value, Vec<String>), Error> {
     annotations::check(subject.pod)?;
     let env = cluster_env(config, subject);
-    let status = Status::of(subject.pod);
-    let recorded = Overrides::of(subject.pod)?;
-    let (mut merged, template_pod) = render(config, overlays, subject, (&recorded, status.as_ref()), budget)?;
+    let status = Status::of(subject.pod, budget)?;
+    let recorded = Overrides::of(subject.pod, budget)?;
+    let Rendered { mut merged, template_pod, missing } =
+        render(config, overlays, subject, (&recorded, status.as_ref()), budget)?;
     let own = OwnContainers { pod: subject.pod, recorded: &recorded, status: status.as_ref() };
     overrides::reapply(&mut merged, &own, &template_pod, budget)?;
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
         let mut injected = pod::containers(&merged, which).iter().filter(|item| names.contains(pod::name(item)));
-        injected.try_for_each(values::check_image)?;
+        injected.try_for_each(|container| values::check_image(container, &missing))?;
     }
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
-    let warnings = finish(config, subject, &env, &template_pod, &mut merged)?;
+    let warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
     Ok((merged, warnings))
 }
 
-/// Returns the sidecar's variables. The request's take precedence over the values', and the pod's label over both for the network.
+/// Returns the environment variables of the sidecar. For the cluster and the network, the request takes precedence over
+/// Helm's values; for the network, the pod's label takes precedence over both.
 fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, String> {
     let mut env = subject.env.clone();
     let requested = |name: &str| subject.env.get(name).filter(|value| !value.is_empty()).map(String::as_str);
-    // An empty label removes the network of the values; the request's network stays.
+    // An empty label disables the network of Helm's values, but not the network of the request, which is already in
+    // `env`.
     let label = pod::label(subject.pod, annotation::NETWORK);
     let network = label.or(requested(NETWORK)).unwrap_or(&config.values.network);
     for (name, value) in [(CLUSTER, requested(CLUSTER).unwrap_or(&config.values.cluster)), (NETWORK, network)] {
@@ -67,23 +71,34 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
     env
 }
 
-/// Renders the templates and merges each overlay into the pod. Also returns the merged outlines: a pod with the names of all
-/// injected items.
+/// The output of all templates.
+struct Rendered {
+    /// The pod with all overlays.
+    merged: Value,
+    /// The merged outlines: a pod with the names of all injected items.
+    template_pod: Value,
+    /// The templates' expressions that have no value.
+    missing: Vec<String>,
+}
+
+/// Renders the templates and merges each overlay into the pod.
 fn render(
     config: &Config,
     overlays: &Overlays,
     subject: &Subject<'_>,
     (recorded, status): (&Overrides, Option<&Status>),
     budget: &mut Budget,
-) -> Result<(Value, Value), Error> {
+) -> Result<Rendered, Error> {
     let seen = stripped(config, subject, recorded, status);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let mut merged = subject.pod.clone();
     let mut template_pod = Value::Object(Map::new());
+    let mut all_missing = Vec::new();
     for template in selected(config, subject)? {
         let name = template.name();
-        let text = template.render(&value, budget)?;
+        let (text, missing) = template.render_with_missing(&value, budget)?;
+        all_missing.extend(missing);
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
         let mut merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
@@ -93,11 +108,11 @@ fn render(
         make_native(subject, &template_pod, &mut merged);
         merge(&mut merged, partial)?;
     }
-    Ok((merged, template_pod))
+    Ok(Rendered { merged, template_pod, missing: all_missing })
 }
 
-/// Returns the pod's templates in their order. Of a name that occurs more than twice, the first and the last occurrence count: merging
-/// an overlay again, with others in between, restores only its own values.
+/// Returns the pod's templates in their order. If a name occurs more than twice, only its first and its last occurrence
+/// are rendered: the last one sets again all fields that an occurrence between them would set.
 fn selected<'a>(config: &'a Config, subject: &Subject<'_>) -> Result<Vec<&'a Template>, Error> {
     let Program::Modern { templates, .. } = &config.settings.program else { return Err(Error::NoTemplates) };
     let requested: Vec<&str> = match pod::annotation(subject.pod, annotation::TEMPLATES) {
@@ -176,11 +191,11 @@ fn stripped<'a>(
     Cow::Owned(seen)
 }
 
-/// Moves the pod's own sidecar from the containers to the init containers, if the template's is native.
+/// Moves the pod's own sidecar from the containers to the init containers, if the template's sidecar is native.
 fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) {
-    let asked = pod::annotation(merged, annotation::NATIVE_SIDECAR).and_then(parse_bool);
+    let annotated = pod::annotation(merged, annotation::NATIVE_SIDECAR).and_then(parse_bool);
     let is_native = |pod| pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
-    if !asked.unwrap_or(subject.native) || !is_native(template_pod) || is_native(merged) {
+    if !annotated.unwrap_or(subject.native) || !is_native(template_pod) || is_native(merged) {
         return;
     }
     let Some(at) = pod::containers(merged, CONTAINERS).iter().position(|c| pod::name(c) == container::PROXY) else {
@@ -191,14 +206,15 @@ fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) 
     pod::list_mut(spec, INIT_CONTAINERS).push(sidecar);
 }
 
-/// Applies all changes that are not templates: variables, metrics, probes, annotations, order. Returns warnings about ignored
-/// annotations.
+/// Makes the changes that need no template: variables, metrics, probes, annotations, and the order of containers.
+/// Returns warnings about ignored annotations.
 fn finish(
     config: &Config,
     subject: &Subject<'_>,
     env: &BTreeMap<String, String>,
     template_pod: &Value,
     merged: &mut Value,
+    budget: &mut Budget,
 ) -> Result<Vec<String>, Error> {
     if let Some(sidecar) = pod::sidecar_mut(merged)
         && !env.is_empty()
@@ -207,11 +223,11 @@ fn finish(
         env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
     }
     let port = prometheus::port(merged, config.mesh.status_port);
-    let warnings = prometheus::merge(merged, config.mesh.prometheus_merge, port)?;
+    let warnings = prometheus::merge(merged, config.mesh.prometheus_merge, port, budget)?;
     prometheus::secure_port(merged);
     if probes::are_rewritten(merged, config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
-        probes::rewrite(merged, config.mesh.status_port, injected);
+        probes::rewrite(merged, config.mesh.status_port, injected, budget)?;
     }
     if let Some(network) = env.get(NETWORK) {
         pod::labels_mut(merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
@@ -232,7 +248,7 @@ mod tests {
     use super::*;
     use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Settings};
 
-    /// Returns the labels of a pod with these templates, within `steps`.
+    /// Returns the labels of a pod that is injected with these templates, with a budget of `steps`.
     fn labels(names: &str, steps: u64) -> Result<Value, Error> {
         let template = |name: &str| format!("{{metadata: {{labels: {{last: {name}, {name}: 'true'}}}}}}");
         let templates = json!({"a": template("a"), "b": template("b"), "c": template("c")});

@@ -1,6 +1,6 @@
 //! The injection policy: decides whether a pod gets a sidecar, by the rules of each era of Istio.
 //!
-//! Pure. Log, metric labels and `explain` use the reason of a decision.
+//! Decisions depend only on the arguments. The log, metric labels and `explain` report the reason of a decision.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::contract::annotation;
 use crate::inject::pod;
-use crate::inject::selector::Selector;
+use crate::pod::selector::LabelSelector;
 
 /// Releases of Istio with the same rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,7 +30,7 @@ pub enum Era {
 pub enum Default {
     Enabled,
     Disabled,
-    /// A word that Istio does not know: no pod gets a sidecar, whatever it asks for.
+    /// A value other than `enabled` and `disabled`: no pod gets a sidecar, not even on request.
     Invalid(String),
 }
 
@@ -41,13 +41,13 @@ pub struct Policy {
     pub era: Era,
     /// The decision about pods to which no other rule applies.
     pub default: Default,
-    /// Selects pods without a sidecar, unless the pod requests one.
-    pub never: Vec<Selector>,
-    /// Selects pods with a sidecar, unless the pod declines it or `never` selects the pod.
-    pub always: Vec<Selector>,
+    /// Selectors of pods that get no sidecar unless they request one.
+    pub never: Vec<LabelSelector>,
+    /// Selectors of pods that get a sidecar unless they decline it or `never` selects them.
+    pub always: Vec<LabelSelector>,
 }
 
-/// The source of a pod's own request.
+/// The place where a pod requests or declines a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The label `sidecar.istio.io/inject`.
@@ -59,7 +59,8 @@ pub enum Source {
 /// The rule that decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// The pod shares the node's network, whose traffic redirection would change.
+    /// The pod is in the node's network namespace (`hostNetwork`), where redirection would affect the node's own
+    /// traffic.
     HostNetwork,
     /// The pod's namespace is a system namespace.
     IgnoredNamespace(String),
@@ -67,9 +68,9 @@ pub enum Reason {
     InvalidPolicy(String),
     /// The pod requests or declines a sidecar.
     Requested(Source, String),
-    /// The first `neverInjectSelector` that matches, counted from 0.
+    /// A `neverInjectSelector` matches the pod: the index of the first one, from 0.
     Never(usize),
-    /// The first `alwaysInjectSelector` that matches, counted from 0.
+    /// An `alwaysInjectSelector` matches the pod: the index of the first one, from 0.
     Always(usize),
     /// The default policy applies.
     Policy,
@@ -97,7 +98,7 @@ pub enum Warning {
 }
 
 impl Policy {
-    /// Decides about a pod in `namespace`.
+    /// Decides whether a pod in `namespace` gets a sidecar.
     pub fn decide(&self, pod: &Value, namespace: &str) -> Decision {
         let decide = |inject, reason| Decision { inject, reason, warning: None };
         let request = self.era.request_of(pod);
@@ -129,10 +130,13 @@ impl Policy {
         }
     }
 
-    /// Decides about a pod without a request of its own.
+    /// Decides about a pod that neither requests nor declines a sidecar.
     fn undecided(&self, pod: &Value) -> Decision {
         let labels = pod::map(pod::metadata(pod), "labels");
-        let first = |selectors: &[Selector]| selectors.iter().position(|selector| selector.matches(labels));
+        let label = |key: &str| labels.get(key).and_then(Value::as_str);
+        // An empty selector matches no pod, whereas in Kubernetes it matches all objects.
+        let selects = |selector: &LabelSelector| !selector.is_empty() && selector.matches(label);
+        let first = |selectors: &[LabelSelector]| selectors.iter().position(selects);
         let selected = (self.era >= Era::V1_1).then(|| {
             let never = first(&self.never).map(|at| (false, Reason::Never(at)));
             never.or_else(|| first(&self.always).map(|at| (true, Reason::Always(at))))
@@ -142,7 +146,7 @@ impl Policy {
     }
 }
 
-/// A pod's own request.
+/// Whether a pod's label or annotation requests or declines a sidecar.
 enum PodRequest {
     Yes(Source, String),
     No(Source, String),
@@ -223,7 +227,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HostNetwork => f.write_str("it uses the host's network"),
-            Self::IgnoredNamespace(name) => write!(f, "namespace {name} is the system's"),
+            Self::IgnoredNamespace(name) => write!(f, "namespace {name} is a system namespace"),
             Self::InvalidPolicy(word) => {
                 write!(
                     f,
@@ -236,7 +240,7 @@ impl fmt::Display for Reason {
             }
             Self::Never(at) => write!(f, "neverInjectSelector {at} matches its labels"),
             Self::Always(at) => write!(f, "alwaysInjectSelector {at} matches its labels"),
-            Self::Policy => f.write_str("the policy says so of pods that say nothing"),
+            Self::Policy => f.write_str("the injector's policy applies, because no label, annotation or selector does"),
             Self::Injected => f.write_str("it has its sidecar already"),
         }
     }

@@ -1,20 +1,27 @@
 //! Rewriting of probes and lifecycle hooks to the proxy's agent, because the kubelet has no certificate for mTLS.
 //!
-//! A rewritten probe is an HTTP request to the agent's status port. The originals are recorded in a variable of the sidecar.
+//! A rewritten probe is an HTTP request to the agent's status port. The originals are recorded in a variable of the
+//! sidecar.
 
 use std::collections::BTreeMap;
 
+use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value, json};
 
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
+use crate::inject::patch::Operation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::typed::Struct;
 use crate::redirect::annotations::parse_bool;
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
-/// The handlers: JSON pointer in a container, path on the agent's port, and whether it is a probe. Probes precede hooks.
+/// Steps for a rewritten handler: its type is checked, it is recorded, and the patch has up to three operations for it.
+const STEPS_PER_HANDLER: usize = 50;
+
+/// The probes and lifecycle hooks: JSON pointer in a container, path on the agent's port, and whether it is a probe.
+/// The three probes precede the hooks, which the patch of a legacy template does not rewrite.
 const HANDLERS: [Handler; 5] = [
     Handler { pointer: "/readinessProbe", path: ("app-health", "readyz"), probe: true },
     Handler { pointer: "/livenessProbe", path: ("app-health", "livez"), probe: true },
@@ -45,20 +52,24 @@ pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
     pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool).unwrap_or(configured)
 }
 
-/// Rewrites the probes of all containers except the sidecar. `status_port` is the mesh's; the pod may have its own. `injected`: the
-/// pod was injected before, so that the recorded originals stay.
+/// Rewrites the probes of all containers except the sidecar. `status_port`: the mesh's status port, which the pod's
+/// annotation may override. `injected`: whether the pod was injected before, so that the recorded originals stay.
 ///
 /// A probe stays unchanged if the container has no port with the name in the probe.
-pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
+///
+/// # Errors
+/// The budget is spent.
+pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool, budget: &mut Budget) -> Result<(), Exceeded> {
     if pod::sidecar(pod).is_none() {
-        return;
+        return Ok(());
     }
-    let target = target(pod, status_port);
+    let Some(target) = target(pod, status_port) else { return Ok(()) };
     let mut originals = BTreeMap::new();
     for which in [INIT_CONTAINERS, CONTAINERS] {
         for container in pod::containers_mut(pod, which).iter_mut().filter(|c| pod::name(c) != container::PROXY) {
             for handler in &HANDLERS {
-                if let Some(original) = original(container, handler, status_port) {
+                if let Some(original) = original(container, handler, (status_port, target)) {
+                    budget.step(STEPS_PER_HANDLER)?;
                     originals.insert(handler.path(pod::name(container)), original);
                     redirect(container, handler, target);
                 }
@@ -66,14 +77,22 @@ pub(super) fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
         }
     }
     if let (false, Some(sidecar)) = (originals.is_empty(), pod::sidecar_mut(pod)) {
-        record(sidecar, originals.into_iter().collect(), injected);
+        record(sidecar, originals.into_iter().collect(), injected, budget)?;
     }
+    Ok(())
 }
 
-/// Returns the rewritten HTTP probes of applications for the patch of a legacy template, by JSON pointer, and the record of the
-/// originals for the sidecar.
-pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)>, Option<String>) {
-    let target = target(pod, status_port);
+/// Returns the operations that rewrite the HTTP probes of applications for the patch of a legacy template, and the
+/// record of the originals for the sidecar.
+///
+/// # Errors
+/// The budget is spent.
+pub(super) fn http_probes(
+    pod: &Value,
+    status_port: u16,
+    budget: &mut Budget,
+) -> Result<(Vec<Operation>, Option<String>), Exceeded> {
+    let Some(target) = target(pod, status_port) else { return Ok((Vec::new(), None)) };
     let (mut found, mut known) = (Vec::new(), BTreeMap::new());
     let applications = pod::containers(pod, CONTAINERS).iter().enumerate();
     for (at, container) in applications.filter(|(_, c)| pod::name(c) != container::PROXY) {
@@ -81,45 +100,56 @@ pub(super) fn http_probes(pod: &Value, status_port: u16) -> (Vec<(String, Value)
             if container.pointer(handler.pointer).is_none_or(|probe| !probe["httpGet"].is_object()) {
                 continue;
             }
-            if let Some(original) = original(container, handler, status_port) {
+            budget.step(STEPS_PER_HANDLER)?;
+            if let Some(original) = original(container, handler, (status_port, target)) {
                 known.insert(handler.path(pod::name(container)), original);
             }
             let mut rewritten = container.clone();
             redirect(&mut rewritten, handler, target);
             let probe = rewritten.pointer(handler.pointer).cloned().unwrap_or_default();
-            found.push((format!("/spec/containers/{at}{}", handler.pointer), probe));
+            found.push(Operation::Replace { path: format!("/spec/containers/{at}{}", handler.pointer), value: probe });
         }
     }
-    for (path, original) in recorded(pod) {
+    for (path, original) in recorded(pod, budget)? {
         known.entry(path).or_insert(original);
     }
     let known: Map<String, Value> = known.into_iter().collect();
-    let text = (!known.is_empty()).then(|| gojson::encode(&Value::Object(known)));
-    (found, text)
+    let text = (!known.is_empty()).then(|| gojson::encode(&Value::Object(known), budget)).transpose()?;
+    Ok((found, text))
 }
 
 /// Returns the originals that an earlier injection recorded in the pod's sidecar, which is going to be replaced.
-fn recorded(pod: &Value) -> Map<String, Value> {
+///
+/// # Errors
+/// The budget is spent.
+fn recorded(pod: &Value, budget: &mut Budget) -> Result<Map<String, Value>, Exceeded> {
     let sidecar = pod::sidecar(pod).filter(|_| pod::annotation(pod, annotation::STATUS).is_some());
     let variables = sidecar.map(|sidecar| pod::list(sidecar, "env")).unwrap_or_default();
     let variable = variables.iter().find(|variable| pod::name(variable) == PROBERS);
-    variable.and_then(|variable| serde_json::from_str(pod::text(variable, "value")).ok()).unwrap_or_default()
+    let Some(variable) = variable else { return Ok(Map::new()) };
+    Ok(gojson::decode(pod::text(variable, "value"), budget)?.unwrap_or_default())
 }
 
-/// Returns the agent's port: the pod's own, else the mesh's.
-fn target(pod: &Value, status_port: u16) -> u16 {
-    pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok()).unwrap_or(status_port)
+/// Returns the agent's status port: that in the pod's annotation, else the mesh's. `None` if it is 0: the agent listens
+/// on no port then, and the API server refuses a probe of port 0. A privileged port counts, because a container runtime
+/// may allow each program to listen on it.
+fn target(pod: &Value, status_port: u16) -> Option<u16> {
+    let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
+    Some(own.unwrap_or(status_port)).filter(|port| *port != 0)
 }
 
-/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or its port has no number.
-fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Value> {
+/// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or names a port that the container
+/// lacks. `ports`: the status ports of the mesh and of the pod.
+fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<Value> {
+    let (status_port, target) = ports;
     let probe = container.pointer(handler.pointer)?;
     let kind = *handler.actions().iter().find(|kind| probe.get(**kind).is_some_and(Value::is_object))?;
     let action = &probe[kind];
     let mut known = Struct::named(type_of(kind))?.canonical(action.clone()).ok()?;
     if kind != "grpc" {
         let port = numeric_port(container, action.get("port")?)?;
-        if port == u64::from(status_port) {
+        let is_rewritten = || action["path"] == handler.path(pod::name(container)).as_str();
+        if port == u64::from(status_port) || port == u64::from(target) && is_rewritten() {
             return None;
         }
         known["port"] = port.into();
@@ -133,7 +163,7 @@ fn original(container: &Value, handler: &Handler, status_port: u16) -> Option<Va
     Some(Value::Object(original))
 }
 
-/// Returns the API's type of an action.
+/// Returns the name of the API's type of an action.
 fn type_of(action: &str) -> &'static str {
     match action {
         "httpGet" => "core.HTTPGetAction",
@@ -147,20 +177,27 @@ fn numeric_port(container: &Value, port: &Value) -> Option<u64> {
     pod::list(container, "ports").iter().find(|p| pod::name(p) == name)?.get("containerPort")?.as_u64()
 }
 
-/// Records the originals in the sidecar. Originals of an earlier injection stay, since their probes are already rewritten.
-fn record(sidecar: &mut Value, mut originals: Map<String, Value>, injected: bool) {
+/// Records the originals in the sidecar. Originals of an earlier injection stay, since their probes are already
+/// rewritten.
+fn record(
+    sidecar: &mut Value,
+    mut originals: Map<String, Value>,
+    injected: bool,
+    budget: &mut Budget,
+) -> Result<(), Exceeded> {
     let env = pod::list_mut(sidecar, "env");
     let known = env.iter_mut().find(|variable| injected && pod::name(variable) == PROBERS);
     let Some(variable) = known else {
-        let text = gojson::encode(&Value::Object(originals));
+        let text = gojson::encode(&Value::Object(originals), budget)?;
         pod::push_env(sidecar, PROBERS, &text);
-        return;
+        return Ok(());
     };
-    if let Ok(Value::Object(old)) = serde_json::from_str(pod::text(variable, "value")) {
+    if let Ok(Value::Object(old)) = gojson::decode(pod::text(variable, "value"), budget)? {
         originals.extend(old);
     }
     originals.sort_keys();
-    variable["value"] = gojson::encode(&Value::Object(originals)).into();
+    variable["value"] = gojson::encode(&Value::Object(originals), budget)?.into();
+    Ok(())
 }
 
 /// Rewrites a handler to the agent's port.
@@ -186,10 +223,16 @@ fn redirect(container: &mut Value, handler: &Handler, port: u16) {
 
 #[cfg(test)]
 mod tests {
+    use gotemplate::Limits;
+
     use super::*;
 
     fn pod(container: &Value) -> Value {
         json!({"spec": {"containers": [container, {"name": "istio-proxy"}]}})
+    }
+
+    fn rewrite(pod: &mut Value, status_port: u16, injected: bool) {
+        super::rewrite(pod, status_port, injected, &mut Budget::default()).unwrap();
     }
 
     fn probers(pod: &Value) -> Value {
@@ -221,11 +264,75 @@ mod tests {
     }
 
     #[test]
+    fn each_rewritten_handler_is_charged() {
+        let probe = json!({"httpGet": {"port": 80}});
+        let pod = pod(&json!({"name": "a", "readinessProbe": probe, "livenessProbe": probe, "startupProbe": probe}));
+        for steps in [149, 10_000] {
+            let budget = || Budget::new(Limits { steps, ..Limits::default() });
+            let (mut all, mut legacy) = (budget(), budget());
+            let rewritten = super::rewrite(&mut pod.clone(), 15020, false, &mut all);
+            let operations = http_probes(&pod, 15020, &mut legacy).map(|(operations, _)| operations.len());
+            if steps < 150 {
+                assert_eq!((rewritten, operations), (Err(Exceeded::Steps(steps)), Err(Exceeded::Steps(steps))));
+            } else {
+                assert_eq!((rewritten, operations), (Ok(()), Ok(3)));
+                assert!(all.left().steps <= steps - 150 && legacy.left().steps <= steps - 150);
+            }
+        }
+    }
+
+    #[test]
+    fn recorded_originals_are_charged() {
+        let mut pod = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
+        pod["metadata"] = json!({"annotations": {annotation::STATUS: "{}"}});
+        let known = format!("{{\"/app-health/b/livez\": [{}0]}}", "0,".repeat(1000));
+        pod["spec"]["containers"][1]["env"] = json!([{"name": PROBERS, "value": known}]);
+        for (steps, fits) in [(2000, false), (10_000, true)] {
+            let budget = || Budget::new(Limits { steps, ..Limits::default() });
+            let all = super::rewrite(&mut pod.clone(), 15020, true, &mut budget());
+            let legacy = http_probes(&pod, 15020, &mut budget());
+            assert_eq!((all.is_ok(), legacy.is_ok()), (fits, fits), "{all:?} {legacy:?}");
+        }
+    }
+
+    #[test]
     fn a_probe_of_an_unknown_port_stays() {
         let before = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": "nosuch"}}}));
         let mut after = before.clone();
         rewrite(&mut after, 15020, false);
         assert_eq!(after, before);
+    }
+
+    #[test]
+    fn a_second_legacy_injection_records_no_rewritten_probe() {
+        for own in [None, Some("15099")] {
+            let mut pod = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
+            if let Some(port) = own {
+                pod["metadata"]["annotations"][annotation::STATUS_PORT] = port.into();
+            }
+            let (operations, first) = http_probes(&pod, 15020, &mut Budget::default()).unwrap();
+            let mut once = crate::inject::patch::apply(pod, &operations).unwrap();
+            once["metadata"]["annotations"][annotation::STATUS] = "{}".into();
+            once["spec"]["containers"][1]["env"] = json!([{"name": PROBERS, "value": first.clone().unwrap()}]);
+            let (_, second) = http_probes(&once, 15020, &mut Budget::default()).unwrap();
+            assert_eq!(second, first, "{own:?}");
+            once["spec"]["containers"][0]["livenessProbe"]["httpGet"] = json!({"port": 81});
+            let (_, changed) = http_probes(&once, 15020, &mut Budget::default()).unwrap();
+            assert_eq!(changed.unwrap(), r#"{"/app-health/a/livez":{"httpGet":{"port":81}}}"#, "{own:?}");
+        }
+    }
+
+    #[test]
+    fn probes_stay_if_the_agent_has_no_status_port() {
+        let mut before = pod(&json!({"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}));
+        before["metadata"] = json!({"annotations": {annotation::STATUS_PORT: "0"}});
+        let mut after = before.clone();
+        rewrite(&mut after, 15020, false);
+        assert_eq!(after, before);
+        assert_eq!(http_probes(&before, 15020, &mut Budget::default()), Ok((Vec::new(), None)));
+        before["metadata"] = json!({"annotations": {annotation::STATUS_PORT: "123"}});
+        rewrite(&mut before, 15020, false);
+        assert_eq!(before["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 123);
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! Merged metrics of application and proxy: the proxy's agent serves both on one port, and scrapes the application as the pod's own
-//! Prometheus annotations specify.
+//! Merged metrics of application and proxy: the proxy's agent serves both on one port, and scrapes the application as
+//! the pod's own Prometheus annotations specify.
 
+use gotemplate::Budget;
 use serde_json::{Map, Value, json};
 
 use super::Error;
@@ -10,13 +11,15 @@ use crate::redirect::annotations::parse_bool;
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
-/// The proxy's own ports, whose scraping would recurse.
+/// The ports of the proxy and its agent. They are no valid scrape targets, because the agent would scrape itself
+/// recursively.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 /// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
 
-/// Returns the port of merged metrics: the pod's own status port, else the mesh's. The agent cannot listen on a privileged port.
+/// Returns the port of merged metrics: the status port in the pod's annotation, else the mesh's. A privileged port in
+/// the annotation is ignored, because the agent cannot listen on it.
 pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
     let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
     own.filter(|port| *port >= UNPRIVILEGED).unwrap_or(status_port)
@@ -25,8 +28,13 @@ pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
 /// Sets Prometheus' annotations to the agent's port. Returns warnings about ignored scrape targets.
 ///
 /// # Errors
-/// `prometheus.istio.io/scrape-targets` names a port that cannot be scraped.
-pub(super) fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<Vec<String>, Error> {
+/// `prometheus.istio.io/scrape-targets` names a port that cannot be scraped, or the budget is spent.
+pub(super) fn merge(
+    pod: &mut Value,
+    enabled: bool,
+    status_port: u16,
+    budget: &mut Budget,
+) -> Result<Vec<String>, Error> {
     let declined = all_annotated(pod, "scrape").any(|scrape| parse_bool(scrape) == Some(false));
     let wanted = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool).unwrap_or(enabled);
     if declined || !wanted || is_merged(pod, status_port) {
@@ -34,7 +42,7 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<
     }
     let (scraping, warnings) = scraping(pod, status_port)?;
     if let (false, Some(sidecar)) = (scraping.is_empty(), pod::sidecar_mut(pod)) {
-        pod::push_env(sidecar, SCRAPING, &gojson::encode(&Value::Object(scraping)));
+        pod::push_env(sidecar, SCRAPING, &gojson::encode(&Value::Object(scraping), budget)?);
     }
     clear(pod);
     let annotations = pod::annotations_mut(pod);
@@ -60,13 +68,14 @@ fn annotated<'a>(pod: &'a Value, what: &'a str) -> Option<&'a str> {
     all_annotated(pod, what).next()
 }
 
-/// Returns the values of all annotations that Prometheus reads as this one.
+/// Returns the values of all annotations that Prometheus reads as `prometheus_io_<what>`.
 fn all_annotated<'a>(pod: &'a Value, what: &'a str) -> impl Iterator<Item = &'a str> {
     let annotations = pod::map(pod::metadata(pod), "annotations").iter();
     annotations.filter(move |(name, _)| is_prometheus(name, what)).filter_map(|(_, value)| value.as_str())
 }
 
-/// Whether Prometheus reads an annotation as `prometheus_io_<what>`: it replaces other characters than letters and digits with `_`.
+/// Whether Prometheus reads an annotation as `prometheus_io_<what>`: Prometheus replaces all characters but letters and
+/// digits with `_`.
 fn is_prometheus(name: &str, what: &str) -> bool {
     let sanitised = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
     name.chars().map(sanitised).eq("prometheus_io_".chars().chain(what.chars()))
@@ -98,7 +107,8 @@ fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<St
 
 type Targets = Vec<(u16, String)>;
 
-/// Parses `port:path,…`. An entry whose port is not a number is ignored with a warning; a port that must not be scraped is an error.
+/// Parses `port:path,…`. An entry whose port is not a number is ignored with a warning; a port that must not be scraped
+/// is an error.
 fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error> {
     let wrong = |allowed| Error::annotation(annotation::SCRAPE_TARGETS, text, allowed);
     let (mut targets, mut warnings) = (Vec::new(), Vec::new());
@@ -119,7 +129,8 @@ fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error
     Ok((targets, warnings))
 }
 
-/// Annotates the proxy's port of metrics over TLS, if any, whether or not metrics are merged.
+/// Sets the annotation with the port on which the proxy serves metrics over TLS, if it has such a port. This does not
+/// depend on whether metrics are merged.
 pub(super) fn secure_port(pod: &mut Value) {
     let Some(sidecar) = pod::sidecar(pod) else { return };
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
@@ -135,6 +146,10 @@ mod tests {
 
     fn pod(annotations: &Value) -> Value {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "istio-proxy"}]}})
+    }
+
+    fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<Vec<String>, Error> {
+        super::merge(pod, enabled, status_port, &mut Budget::default())
     }
 
     fn merged(annotations: &Value) -> Value {

@@ -1,8 +1,8 @@
 //! Decoding of mesh and proxy configuration by their protobuf definition, to protobuf's JSON.
 //!
-//! `mesh` decodes users' texts, whose field names are those of JSON or of the definition, and whose durations are Go's or
-//! protobuf's. The result has JSON's names, in the definition's order, and durations in seconds. `tests/support/gomesh` generates
-//! the table of the definition from Istio's published module.
+//! `mesh` decodes users' texts, whose field names are those of JSON or of the definition, and whose durations are Go's
+//! or protobuf's. The result has JSON's names, in the definition's order, and durations in seconds.
+//! `tests/support/gomesh` generates the table of the definition from Istio's published module.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::iptables::duration;
 const TABLE: &str = include_str!("proto/mesh.txt");
 /// Fields that templates of former releases read and the published definition lacks.
 const FORMER: &str = include_str!("proto/former.txt");
-/// The most levels of messages; the definition has six.
+/// The maximum depth of nested messages; the definition has six levels.
 const DEPTH: usize = 32;
 
 static DEFINITION: LazyLock<Definition> = LazyLock::new(Definition::parse);
@@ -36,9 +36,9 @@ pub struct Mistyped {
     expected: String,
 }
 
-/// Decodes the fields of a message. Unknown fields stay unchanged, after the known ones, since templates of other releases may read
-/// them. An unknown enum name stays unchanged in the mesh configuration, which Istio accepts too; in a proxy configuration, which a
-/// pod's author writes, it is an error.
+/// Decodes the fields of a message. Unknown fields stay unchanged, after the known ones, since templates of other
+/// releases may read them. An unknown enum name stays unchanged in the mesh configuration, which Istio accepts too; in
+/// a proxy configuration, which a pod's author writes, it is an error.
 ///
 /// # Errors
 /// A value is not of its field's type.
@@ -62,7 +62,7 @@ struct Field {
     name: &'static str,
     cardinality: Cardinality,
     kind: &'static str,
-    /// Whether the zero differs from an absent field.
+    /// Whether a field that is set to zero differs from an absent field.
     presence: bool,
 }
 
@@ -117,8 +117,8 @@ struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes the fields of a message, in the definition's order. `unknown` receives unknown fields; without it they are dropped, and so
-    /// are zeroes of fields without presence.
+    /// Decodes the fields of a message, in the definition's order. `unknown` receives unknown fields; without it they
+    /// are dropped, and so are zeroes of fields without presence.
     fn message(
         &mut self,
         message: &str,

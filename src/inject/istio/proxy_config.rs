@@ -1,7 +1,7 @@
 //! Validation of a proxy configuration.
 //!
-//! `mesh` checks the configuration with a pod's annotation, so that the pod's author gets an error instead of a proxy that never
-//! becomes ready.
+//! `mesh` checks a configuration that a pod's annotation changes, so that the pod's author gets an error instead of a
+//! proxy that never becomes ready.
 
 use serde_json::Value;
 

@@ -8,12 +8,13 @@ use gotemplate::{Delims, Functions, Template};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::legacy_template::LegacyTemplate;
 use super::policy::{self, Era, Policy};
-use super::{Error, functions, legacy};
-use crate::inject::selector::Selector;
+use super::{Error, functions};
 use crate::inject::yaml;
+use crate::pod::selector::LabelSelector;
 
-/// The default template.
+/// The name of the default template.
 pub(super) const SIDECAR: &str = "sidecar";
 
 /// The parsed configuration.
@@ -24,7 +25,7 @@ pub struct Settings {
     /// The annotations that each injected pod gets.
     pub(super) injected_annotations: Map<String, Value>,
     pub(super) program: Program,
-    /// Warnings about invalid parts that are ignored, for the log.
+    /// Warnings for the log about invalid parts of the configuration, which are ignored.
     pub warnings: Vec<String>,
 }
 
@@ -33,8 +34,8 @@ pub struct Settings {
 pub(super) enum Program {
     /// Templates of partial pods, which are merged one after another.
     Modern { templates: BTreeMap<String, Template>, default: Vec<String>, aliases: BTreeMap<String, Vec<String>> },
-    /// The single template of lists, whose items are appended.
-    Legacy(legacy::Program),
+    /// The single template of lists, whose items are appended to the pod's.
+    Legacy(LegacyTemplate),
 }
 
 impl Program {
@@ -74,7 +75,8 @@ struct Document {
 }
 
 impl Settings {
-    /// Parses the configuration. `era`: the rules of the policy; by default those of the last release with this format.
+    /// Parses the configuration. `era`: the releases whose policy rules apply; by default the last ones with this
+    /// format.
     ///
     /// # Errors
     /// The text is not a configuration, or a template is invalid.
@@ -102,7 +104,7 @@ impl Settings {
     pub fn from_template(text: &str) -> Result<Self, Error> {
         let templates = Some(BTreeMap::from([(SIDECAR.to_owned(), text.to_owned())]));
         let none = Document {
-            // A template alone has no policy.
+            // A single template has no policy, and without a policy no pod would be injected.
             policy: Some("enabled".to_owned()),
             template: None,
             templates,
@@ -115,7 +117,7 @@ impl Settings {
         Self::new(none, None, BTreeMap::new())
     }
 
-    /// Whether templates have values, as in all but the first releases.
+    /// Whether the templates use `.Values`, as in all but the first releases.
     pub fn needs_values(&self) -> bool {
         match &self.program {
             Program::Modern { .. } => true,
@@ -127,7 +129,7 @@ impl Settings {
         let functions = functions::all(environment);
         let mut warnings = Vec::new();
         let mut selectors = |name: &str, selectors: Option<Vec<Value>>| {
-            let parse = |selector: &Value| Selector::parse(selector);
+            let parse = |selector: &Value| LabelSelector::deserialize(selector);
             let mut valid = Vec::new();
             for (at, selector) in selectors.unwrap_or_default().iter().map(parse).enumerate() {
                 match selector {
@@ -145,11 +147,13 @@ impl Settings {
                 modern(templates, document.default_templates, document.aliases.unwrap_or_default(), &functions)?,
                 Era::V1_27,
             ),
-            (None, Some(text)) => (Program::Legacy(legacy::Program::parse(&text, &functions)?), Era::V1_1),
+            (None, Some(text)) => (Program::Legacy(LegacyTemplate::parse(&text, &functions)?), Era::V1_1),
             (None, None) => return Err(Error::NoTemplates),
         };
         warnings.extend(program.undefined().into_iter().map(|(template, function)| {
-            format!("template {template} calls the function {function:?}, which is not known: pods for which it does are refused")
+            format!(
+                "template {template} calls the unknown function {function:?}: pods for which this call is evaluated are refused"
+            )
         }));
         let default = match document.policy.as_deref() {
             Some("enabled") => policy::Default::Enabled,
@@ -212,10 +216,7 @@ mod tests {
         assert!(matches!(Settings::parse("templates: {a: '{{ . }'}", None), Err(Error::Template(_))));
         for text in ["templates: {sidecar: '{{ nosuch }}'}", "template: '{{ nosuch }}'"] {
             let warnings = Settings::parse(text, None).unwrap().warnings;
-            assert!(
-                warnings[0].starts_with("template sidecar calls the function \"nosuch\", which is not known"),
-                "{warnings:?}"
-            );
+            assert!(warnings[0].starts_with("template sidecar calls the unknown function \"nosuch\""), "{warnings:?}");
         }
         let settings =
             Settings::parse("{policy: disable, templates: {a: b}, neverInjectSelector: [{matchExpressions: 1}]}", None);

@@ -1,8 +1,10 @@
 //! The status annotation, which lists the injected items.
 
+use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use crate::contract::annotation;
+use crate::inject::gojson;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
 /// The names of the items that an earlier injection added.
@@ -16,16 +18,20 @@ pub(super) struct Status {
 
 impl Status {
     /// Parses the status of a pod; `None` if it is absent or invalid.
-    pub(super) fn of(pod: &Value) -> Option<Self> {
-        let status: Value = serde_json::from_str(pod::annotation(pod, annotation::STATUS)?).ok()?;
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub(super) fn of(pod: &Value, budget: &mut Budget) -> Result<Option<Self>, Exceeded> {
+        let Some(text) = pod::annotation(pod, annotation::STATUS) else { return Ok(None) };
+        let Ok(status) = gojson::decode::<Value>(text, budget)? else { return Ok(None) };
         let names =
             |key: &str| pod::list(&status, key).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
-        status.is_object().then(|| Self {
+        Ok(status.is_object().then(|| Self {
             init_containers: names(INIT_CONTAINERS),
             containers: names(CONTAINERS),
             volumes: names(VOLUMES),
             image_pull_secrets: names(IMAGE_PULL_SECRETS),
-        })
+        }))
     }
 
     /// The names of the injected containers in `which`.
@@ -42,7 +48,8 @@ impl Status {
 /// The lists in the annotation.
 const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
 
-/// Reduces an overlay to names and directives: merging it instead of the overlay gives [`LISTS`] the same names.
+/// Reduces an overlay to the names of its items and the directives of the merge. Merging this outline instead of the
+/// overlay gives the same names in [`LISTS`].
 pub(super) fn outline(overlay: &Value) -> Value {
     let item = |item: &Value| filtered(item, |key| key == "name", Value::clone);
     let list = |list: &Value| match list {
@@ -53,7 +60,7 @@ pub(super) fn outline(overlay: &Value) -> Value {
     filtered(overlay, |key| key == "spec", spec)
 }
 
-/// Returns the wanted members, converted by `part`, and the directives of the merge.
+/// Returns a map of the members whose keys are `wanted`, converted by `part`, and of the directives of the merge.
 fn filtered(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) -> Value) -> Value {
     let Value::Object(members) = value else { return value.clone() };
     let kept = members.iter().filter(|(key, _)| key.starts_with('$') || wanted(key));

@@ -1,4 +1,4 @@
-//! The subject of an injection: a pod with the facts of one review or document.
+//! The subject of an injection: a pod with the data of one review or document.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::owner::Owner;
 use crate::inject::pod;
 
-/// A pod and the facts about it that are not in the configuration.
+/// A pod, with the data for its injection that are not in the configuration.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     /// The pod before the injection.

@@ -1,6 +1,6 @@
 //! Helm's values of the control plane.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Error;
 use crate::inject::{pod, yaml};
@@ -32,10 +32,20 @@ impl Values {
     pub fn parse(text: &str) -> Result<Self, Error> {
         let raw = yaml::value(text).map_err(|error| Error::Configuration { what: "values", error })?;
         match raw {
-            Value::Null => Ok(Self::new(Value::Object(serde_json::Map::new()))),
+            Value::Null => Ok(Self::new(Value::Object(Map::new()))),
             Value::Object(_) => Ok(Self::new(raw)),
             _ => Err(Error::NoMap("values")),
         }
+    }
+
+    /// Replaces members of `global`.
+    #[must_use]
+    pub fn with_global(mut self, members: Map<String, Value>) -> Self {
+        if members.is_empty() {
+            return self;
+        }
+        pod::map_mut(&mut self.raw, "global").extend(members);
+        Self::new(self.raw)
     }
 
     fn new(raw: Value) -> Self {
@@ -57,8 +67,8 @@ impl Values {
         }
     }
 
-    /// Returns the sidecar's image. The type in the pod's annotation, even an empty one, takes precedence over the proxy configuration,
-    /// and that over the values.
+    /// Returns the sidecar's image. The image type in the pod's annotation, even an empty one, takes precedence over
+    /// that in the proxy configuration, which takes precedence over that in the values.
     pub(super) fn image_of_proxy(&self, proxy_config: &Value, annotation: Option<&str>) -> String {
         let configured = proxy_config.get("image").map(|image| pod::text(image, "imageType"));
         self.image(&self.proxy_image, annotation.or(configured.filter(|kind| !kind.is_empty())))
@@ -85,9 +95,14 @@ impl Values {
     }
 }
 
-/// Checks that a rendered image has a registry and a tag; otherwise no node can pull it.
-pub(super) fn check_image(container: &Value) -> Result<(), Error> {
+/// Checks that the image of a rendered container has a registry and a tag, and that no expression in it lacked a value:
+/// no node could pull such an image. `missing`: the templates' expressions without a value.
+pub(super) fn check_image(container: &Value, missing: &[String]) -> Result<(), Error> {
     let image = pod::text(container, "image");
+    if ["<no value>", "<nil>"].iter().any(|text| image.contains(text)) {
+        let missing = if missing.is_empty() { "an expression of the template".to_owned() } else { missing.join(", ") };
+        return Err(Error::NoValue { container: pod::name(container).to_owned(), image: image.to_owned(), missing });
+    }
     if image.starts_with('/') || image.ends_with(':') {
         let container = pod::name(container).to_owned();
         return Err(Error::NoImage { container, image: image.to_owned() });

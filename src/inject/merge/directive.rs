@@ -42,7 +42,7 @@ pub(super) fn is_directive(key: &str) -> bool {
         && (key == PATCH || key == RETAIN_KEYS || key.starts_with(ELEMENT_ORDER) || key.starts_with(DELETE_PRIMITIVE))
 }
 
-/// Applies `$retainKeys`: removes fields that it does not list.
+/// Applies `$retainKeys`: removes the fields of `original` that it does not list.
 pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(value) = overlay.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = value.as_array().ok_or_else(|| Error::NoList(RETAIN_KEYS.to_owned()))?;
@@ -81,7 +81,7 @@ pub(super) fn delete_from_primitive_lists(
     Ok(())
 }
 
-/// Removes the members whose keys have the prefix, and returns them without it.
+/// Removes the members whose keys have the prefix, and returns them with the rest of their keys.
 fn take_prefixed(overlay: &mut Map<String, Value>, prefix: &str) -> Vec<(String, Value)> {
     if !overlay.keys().any(|key| key.starts_with(prefix)) {
         return Vec::new();

@@ -76,14 +76,14 @@ fn take_directives(
     Ok(elements)
 }
 
-/// Sorts the elements into the order that `$setElementOrder` lists; others keep their order.
+/// Sorts the elements into the order that `$setElementOrder` lists; elements that it does not list keep their order.
 pub(super) fn ordered(items: Vec<Value>, order: &[Value], by: &str) -> Vec<Value> {
     let before = Indices::of(&items, by);
     interleave(items, &Indices::of(order, by), &before, by)
 }
 
-/// Combines elements of the overlay, in the order `order`, with the others, in the order `before`. Another element precedes an
-/// overlay's only if it did so in `before`.
+/// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, in their
+/// present order. An element of the second part precedes one of the first part only if it preceded it in `before`.
 fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: &str) -> Vec<Value> {
     let place = |indices: &Indices, item: &Value| indices.get(key_of(item, by));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
@@ -121,7 +121,7 @@ impl Indices {
         self.0.get(key).copied()
     }
 
-    /// The indices below `end`.
+    /// Keeps only the elements whose index is below `end`.
     fn up_to(mut self, end: usize) -> Self {
         self.0.retain(|_, at| *at < end);
         self

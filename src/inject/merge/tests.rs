@@ -80,7 +80,7 @@ fn steps(count: usize) -> u64 {
         match merge_pod(&mut pod.clone(), pod.clone(), &mut budget) {
             Ok(()) => high = steps,
             Err(error) => {
-                assert_eq!(error.to_string(), format!("it takes more than {steps} steps"));
+                assert_eq!(error.to_string(), format!("processing takes more than {steps} steps"));
                 low = steps;
             }
         }
@@ -112,15 +112,15 @@ fn an_invalid_overlay_is_an_error_with_its_path() {
     let pod = json!({"spec": {"containers": [{"name": "a"}]}});
     assert_eq!(
         error(pod.clone(), json!({"spec": {"containers": [{"image": "i"}]}})),
-        "an element of containers has no name, by which it would be merged"
+        "an element of containers lacks name, the key by which elements of this list are merged"
     );
     assert_eq!(
         error(pod.clone(), json!({"spec": {"$patch": "x"}})),
-        "$patch: \"x\" means nothing here; replace and delete do"
+        "$patch: \"x\" is not allowed here: expected replace or delete"
     );
     assert_eq!(
         error(pod, json!({"spec": {"$retainKeys": ["a"], "b": 1}})),
-        "$retainKeys does not list \"b\", which the same overlay sets"
+        "$retainKeys does not list \"b\", which is set beside it"
     );
 }
 

@@ -21,7 +21,7 @@ pub(super) enum Type {
     Time,
     /// Any value.
     Raw,
-    /// The index in the table.
+    /// A struct, by its index in the table.
     Struct(usize),
     Pointer(Box<Type>),
     List(Box<Type>),

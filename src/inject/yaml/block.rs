@@ -1,7 +1,9 @@
-//! A reader of the subset of YAML that templates render, in one pass: block maps and lists, scalars of one line, literal text.
+//! A reader of the subset of YAML that templates render, in one pass: block maps and lists, scalars of one line,
+//! literal text.
 //!
-//! `yaml` calls it before the library, since reading is most of the cost of an injection. It must read each text as the library
-//! does, and returns `None` for all else: anchors, tags, folded text, tabs, repeated keys, syntax errors.
+//! `yaml` calls this reader before the library, since reading is most of the cost of an injection. The reader must
+//! return the same value as the library, and returns `None` for texts outside of the subset: with anchors, tags, folded
+//! text, tabs, repeated keys or syntax errors.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +22,7 @@ pub(super) fn read(text: &str) -> Option<Value> {
     lines.next_line().is_none().then_some(value)
 }
 
-/// A line, or the rest of it after the dashes of items.
+/// A line, or the part of a line after the dashes of list items that have been read.
 #[derive(Debug, Clone, Copy)]
 struct Line<'t> {
     /// The column in which `text` begins.
@@ -74,7 +76,8 @@ impl<'t> Lines<'t> {
         self.lines.get(self.at).copied()
     }
 
-    /// Returns the next line of a block in this column, `Some(None)` after its end, and `None` if the line has a larger indentation.
+    /// Returns the next line of a block that begins in `column`, or `Some(None)` after the end of the block. Returns
+    /// `None` if the line has a larger indentation, which is outside of the subset.
     fn next_in(&mut self, column: usize) -> Option<Option<Line<'t>>> {
         match self.next_line() {
             Some(line) if line.indent > column => None,
@@ -185,7 +188,8 @@ fn key(text: &str) -> Option<(String, &str)> {
     let rest = rest.strip_prefix(':')?;
     let plain = matches!(text.as_bytes(), [b'"' | b'\'', ..]) || is_text(&key);
     let ends = rest.is_empty() || rest.starts_with(' ');
-    (plain && ends && key.len() <= 256).then(|| (key, rest.trim_start_matches(' ')))
+    // A key `<<` in quotes is left to the library's reader, which distinguishes it from a merge key.
+    (plain && ends && key != "<<" && key.len() <= 256).then(|| (key, rest.trim_start_matches(' ')))
 }
 
 /// Whether the rest of a line is empty or a comment.

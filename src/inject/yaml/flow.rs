@@ -1,13 +1,14 @@
 //! A reader of quoted text of one line, and of flow collections, the lists and maps in brackets.
 //!
-//! `block` calls it. Both return `None` for a text that only the library reads.
+//! `block` calls this reader. Both readers return `None` for a text that only the library reads.
 
 use serde_json::{Map, Value};
 
 use super::scalar::{Scalars, is_name, is_text};
 
-/// The depth from which the library reads a text, with its own limits.
-pub(super) const DEPTH: usize = 48;
+/// The nesting depth, in levels, from which a text is left to the library. The library has its own limits, none of
+/// which is smaller for a text of the subset, so that both readers accept the same texts.
+pub(super) const DEPTH: usize = 32;
 
 const SPACE: [char; 2] = [' ', '\n'];
 
@@ -71,7 +72,7 @@ fn next(text: &str, bracket: char) -> Option<&str> {
 /// Reads a key and returns it with the text after its colon, in the same line.
 fn key(text: &str) -> Option<(String, &str)> {
     if let Some((key, rest)) = quoted(text) {
-        return rest.strip_prefix(':').map(|rest| (key, rest));
+        return rest.strip_prefix(':').filter(|_| key != "<<").map(|rest| (key, rest));
     }
     let (key, rest) = text.split_once(": ")?;
     (is_text(key) && key.bytes().all(is_name)).then(|| (key.to_owned(), rest))

@@ -6,30 +6,57 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use gotemplate::{Budget, Exceeded};
+use serde::Deserializer as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::Options;
-use serde_saphyr::budget::BudgetReport;
-use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::budget::{BudgetBreach, BudgetReport};
+use serde_saphyr::options::{DuplicateKeyPolicy, MergeKeyPolicy};
 
-use super::node::Node;
+use super::merge_key::{MERGE, Source};
+use super::node::{Merges, Node};
 
 /// The size limit of a text in bytes: the API server's limit for an object, and space for a template's comments.
 pub const LIMIT: usize = 6 << 20;
+/// The maximum number of members that the merge keys of a document may copy if it is read without a budget.
+const MAX_MERGED: usize = 250_000;
 
-/// Steps for one event of the library's reader: a scalar, the start or the end of a map or list, and each of those that an
-/// alias repeats.
+/// Steps for one event of the library's reader: a scalar, or the start or the end of a map or list. Events that an
+/// alias repeats are charged again.
 const STEPS_PER_EVENT: usize = 8;
+/// Bytes of text in which merge keys are searched in the time of one step.
+const BYTES_PER_SCAN_STEP: usize = 4;
+/// Steps for a member that a merge key copies.
+const STEPS_PER_MERGED: usize = 4;
+/// The maximum depth of a document that is read within a budget. It limits the cost of a key that is a map or list:
+/// before such a key is refused, the library copies it once for each level of nesting in it.
+const DEPTH: usize = 32;
+/// The maximum depth of a document with repeated keys. In such a document, the library may copy at each level all
+/// levels below it. Pods do not reach this depth.
+const REPEATED_KEYS_DEPTH: usize = 16;
+/// Steps for one event of a document with repeated keys. The library may copy the event once for each level above it.
+const STEPS_PER_COPIED_EVENT: usize = REPEATED_KEYS_DEPTH * STEPS_PER_EVENT;
 
 /// A text that cannot be read as YAML.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text exceeds [`LIMIT`].
-    #[error("{0} bytes of YAML are more than the {LIMIT} that are read")]
+    #[error("the YAML has {0} bytes: at most {LIMIT} are allowed")]
     Large(usize),
     /// The text is not YAML, or not a value of the requested type.
     #[error(transparent)]
     Syntax(Box<serde_saphyr::Error>),
+    /// The text goes on after the end of its document. Go's reader drops the rest.
+    #[error(
+        "line {0} is after the end of the document, where only comments are allowed; Go's YAML reader ignores it silently"
+    )]
+    AfterEnd(u64),
+    /// The document is too deep.
+    #[error("the document is deeper than {0} levels")]
+    Deep(usize),
+    /// A document with repeated keys is too deep.
+    #[error("a document with repeated keys is deeper than {0} levels: remove all but the last value of each key")]
+    RepeatedKeys(usize),
     /// Reading the text exceeds the budget.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
@@ -43,50 +70,131 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     if text.len() > LIMIT {
         return Err(Error::Large(text.len()));
     }
-    read_with(text, options())
+    check_end(text)?;
+    serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(Error::of)
 }
 
-/// Reads one document as a plain value; an empty text is null. [`super::value`] must agree with it.
+/// Reads one document as a plain value; an empty text is null. [`super::value`] must return the same value.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn value(text: &str) -> Result<Value, Error> {
-    read::<Option<Node>>(text).map(|node| node.map(|Node(value)| value).unwrap_or_default())
+    if text.len() > LIMIT {
+        return Err(Error::Large(text.len()));
+    }
+    with_repeated_keys(text, |source, keys| read_value(source, options(keys), &Merges::new(source, MAX_MERGED)))
 }
 
-/// Reads one document as [`value`] does, within a budget. The library stops at the limits that remain in the budget, and its
-/// report is charged.
+/// Reads one document as [`value`] does, within a budget.
 ///
 /// # Errors
-/// As [`read`], and [`Error::Exceeded`].
+/// Those of [`read`], and [`Error::Exceeded`].
 pub(super) fn value_within(text: &str, budget: &mut Budget) -> Result<Value, Error> {
-    let left = budget.left();
-    let events = usize::try_from(left.steps).unwrap_or(usize::MAX) / STEPS_PER_EVENT;
-    let mut options = options();
-    options.budget = serde_saphyr::budget! {
-        max_events: events,
-        max_nodes: events,
-        max_recorded_anchor_events: events,
-        max_total_scalar_bytes: left.bytes,
-        max_recorded_anchor_bytes: left.bytes,
-    };
+    if text.contains(MERGE) {
+        // The text is parsed once more to find its merge keys.
+        budget.step(text.len() / BYTES_PER_SCAN_STEP)?;
+    }
+    with_repeated_keys(text, |source, keys| charged(source, keys, budget))
+}
+
+/// Calls `read` with an option that makes repeated keys errors. If the document has repeated keys, calls `read` again
+/// with an option by which the last value of each key counts. Only in the second call, the library copies the part of
+/// each map from its first integer key on, and copies the maps under integer keys in this part again.
+fn with_repeated_keys(
+    text: &str,
+    mut read: impl FnMut(&Source<'_>, DuplicateKeyPolicy) -> Result<Value, Error>,
+) -> Result<Value, Error> {
+    match read(&Source::of(text), DuplicateKeyPolicy::Error) {
+        Err(Error::Syntax(error)) if is_repeated_key(&error) => {
+            read(&Source::of_distinct(text), DuplicateKeyPolicy::LastWins)
+        }
+        result => result,
+    }
+}
+
+fn is_repeated_key(error: &serde_saphyr::Error) -> bool {
+    match error {
+        serde_saphyr::Error::AliasError { error, .. } => is_repeated_key(error),
+        error => matches!(error, serde_saphyr::Error::DuplicateMappingKey { .. }),
+    }
+}
+
+/// Reads a document once. The library stops at the limits that remain in the budget. The events and bytes that it
+/// reports as read are charged to the budget.
+fn charged(source: &Source<'_>, keys: DuplicateKeyPolicy, budget: &mut Budget) -> Result<Value, Error> {
+    let copies = matches!(keys, DuplicateKeyPolicy::LastWins);
+    let steps_per_event = if copies { STEPS_PER_COPIED_EVENT } else { STEPS_PER_EVENT };
+    let (left, mut options) = (budget.left(), options(keys));
+    let steps = usize::try_from(left.steps).unwrap_or(usize::MAX);
+    let mut limits = limits(steps / steps_per_event, left.bytes);
+    let depth = if copies { REPEATED_KEYS_DEPTH } else { DEPTH };
+    limits.max_depth = depth;
+    options.budget = Some(limits);
     let report = Rc::new(Cell::new(BudgetReport::default()));
     let reported = Rc::clone(&report);
-    let node = read_with::<Option<Node>>(text, options.with_budget_report(move |report| reported.set(report)));
-    let BudgetReport { events, recorded_anchor_events, total_scalar_bytes, recorded_anchor_bytes, .. } = report.take();
-    budget.step(events.saturating_add(recorded_anchor_events).saturating_mul(STEPS_PER_EVENT))?;
+    let merges = Merges::new(source, steps / STEPS_PER_MERGED);
+    let options = options.with_budget_report(move |report| reported.set(report));
+    let value = read_value(source, options, &merges);
+    let BudgetReport { breached, events, recorded_anchor_events, total_scalar_bytes, recorded_anchor_bytes, .. } =
+        report.take();
+    budget.step(events.saturating_add(recorded_anchor_events).saturating_mul(steps_per_event))?;
+    budget.step(merges.copied().saturating_mul(STEPS_PER_MERGED))?;
     budget.bytes(total_scalar_bytes.saturating_add(recorded_anchor_bytes))?;
-    node.map(|node| node.map(|Node(value)| value).unwrap_or_default())
+    match breached {
+        Some(BudgetBreach::Depth { .. }) if copies => Err(Error::RepeatedKeys(depth)),
+        Some(BudgetBreach::Depth { .. }) => Err(Error::Deep(depth)),
+        _ => value,
+    }
 }
 
-fn options() -> Options {
+/// The library's limits for this number of events and bytes.
+fn limits(events: usize, bytes: usize) -> serde_saphyr::Budget {
+    let mut limits = serde_saphyr::Budget::default();
+    (limits.max_events, limits.max_nodes, limits.max_recorded_anchor_events) = (events, events, events);
+    (limits.max_total_scalar_bytes, limits.max_recorded_anchor_bytes) = (bytes, bytes);
+    limits
+}
+
+fn options(keys: DuplicateKeyPolicy) -> Options {
     serde_saphyr::options! {
-        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        duplicate_keys: keys,
         legacy_octal_numbers: true,
         with_snippet: false,
     }
 }
 
-fn read_with<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, Error> {
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| Error::Syntax(Box::new(error)))
+/// Reads a value; `merges` applies the merge keys.
+fn read_value(source: &Source<'_>, mut options: Options, merges: &Merges<'_>) -> Result<Value, Error> {
+    let text = &*source.text;
+    check_end(text)?;
+    options.merge_keys = MergeKeyPolicy::AsOrdinary;
+    let read = |reader: serde_saphyr::Deserializer<'_, '_>| reader.deserialize_option(Node::of(merges));
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, read).map_err(Error::of)
+}
+
+/// Refuses text after the end marker `...`. The library itself ignores such a text if it is not YAML.
+fn check_end(text: &str) -> Result<(), Error> {
+    let mut lines = (1..).zip(text.lines()).skip_while(|(_, line)| after_marker(line).is_none());
+    let is_more = |line: &str| {
+        let rest = after_marker(line).unwrap_or(line).trim_start();
+        !rest.is_empty() && !rest.starts_with('#')
+    };
+    match lines.find(|(_, line)| is_more(line)) {
+        Some((number, _)) => Err(Error::AfterEnd(number)),
+        None => Ok(()),
+    }
+}
+
+/// Returns the rest of a line that begins with the marker of a document's end.
+fn after_marker(line: &str) -> Option<&str> {
+    line.strip_prefix("...").filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+}
+
+impl Error {
+    fn of(error: serde_saphyr::Error) -> Self {
+        match &error {
+            serde_saphyr::Error::MultipleDocuments { location, .. } => Self::AfterEnd(location.line()),
+            _ => Self::Syntax(Box::new(error)),
+        }
+    }
 }

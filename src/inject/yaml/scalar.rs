@@ -1,19 +1,19 @@
-//! Plain scalars: the text, number, boolean or null of each.
+//! Converts plain scalars to texts, numbers, booleans and nulls.
 //!
-//! `block` and `flow` call it. The library reads scalars whose type is not obvious.
+//! `block` and `flow` call this module, which leaves scalars whose type is not obvious to the library.
 
 use std::cell::Cell;
 
 use serde_json::Value;
 
-/// The number of scalars of a document that the library reads one by one, each with a reader of its own. It reads a document with
-/// more of them as a whole, within the budget.
+/// The maximum number of scalars of a document that the library reads one by one, each with a new reader. A document
+/// with more such scalars is left to the library as a whole, within the budget.
 const MAX_LIBRARY_CALLS: u32 = 256;
 
 /// The scalars of one document.
 #[derive(Debug)]
 pub(super) struct Scalars {
-    /// The calls of the library that remain.
+    /// The number of calls of the library that remain.
     library_calls: Cell<u32>,
 }
 
@@ -55,8 +55,8 @@ impl Scalars {
     }
 }
 
-/// Whether a scalar is certainly text: it starts like a word and is not a keyword, or starts like a number and has letters that no
-/// number has.
+/// Whether a scalar is certainly text: it starts like a word and is not a keyword, or starts like a number and has
+/// letters that no number has.
 pub(super) fn is_text(text: &str) -> bool {
     const LONGEST: usize = "infinity".len();
     const WORDS: [&str; 12] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf", "infinity"];

@@ -1,10 +1,12 @@
-//! Comparison of both readers, and the budget.
+//! Tests that `block` reads texts as the library does, and that reading is charged to the budget.
+
+mod work;
 
 use gotemplate::{Budget, Exceeded, Limits};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Error, block, library, value_within};
+use super::{Error, block, library, value, value_within};
 
 /// Fails if `block` reads a text in another way than the library. Returns whether `block` reads it.
 fn compare(text: &str) -> Result<bool, TestCaseError> {
@@ -111,7 +113,7 @@ fn deep_nesting_is_left_to_the_library() {
     assert_eq!(block::read(&"- ".repeat(9999)), None);
 }
 
-/// Pieces of lines.
+/// Pieces of which random lines are composed.
 const PIECES: &[&str] = &[
     "a",
     "b:",
@@ -236,7 +238,7 @@ fn steps_of(text: &str) -> Result<u64, Error> {
 fn an_alias_is_charged_like_its_anchor() {
     let spelled = steps_of("a: &a [x, x]\nb: [[x, x], [x, x], [x, x]]\n").unwrap();
     let aliases = steps_of("a: &a [x, x]\nb: [*a, *a, *a]\n").unwrap();
-    // Commas are charged in addition.
+    // Each comma is charged as well, and the text without aliases has more commas.
     assert!(aliases.abs_diff(spelled) < spelled / 5, "{aliases} steps, {spelled} without aliases");
     let growth = steps_of(&nested_aliases(3)).unwrap() / steps_of(&nested_aliases(2)).unwrap();
     assert!((6..=12).contains(&growth), "{growth}");
@@ -253,6 +255,141 @@ fn aliases_are_bounded_by_the_budget() {
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes(_))), "{error}");
     let faulty = value_within("a: [1", &mut Budget::default()).unwrap_err();
     assert!(matches!(faulty, Error::Syntax(_)), "{faulty}");
+}
+
+#[test]
+fn merge_keys_have_the_effect_of_gos_reader() {
+    // The results and the error of sigs.k8s.io/yaml 1.6.0.
+    for (text, read) in [
+        ("a: 1\n<<: {a: 2, b: 3}\n", json!({"a": 2, "b": 3})),
+        ("<<: {a: 2, b: 3}\na: 1\n", json!({"a": 1, "b": 3})),
+        ("<<: [{a: 1}, {a: 2, b: 3}]\n", json!({"a": 1, "b": 3})),
+        ("<<: {a: 1}\n<<: {a: 2}\n", json!({"a": 2})),
+        ("<<: {a: 2, <<: {a: 1}}\n", json!({"a": 1})),
+        ("x: &x {<<: {a: 1}, b: 2}\nz: {a: 5, <<: *x}\n", json!({"x": {"a": 1, "b": 2}, "z": {"a": 1, "b": 2}})),
+        ("a: {x: 1}\n<<: {a: {z: 2}}\n", json!({"a": {"z": 2}})),
+        ("<<: {1: 2}\n1: 3\n", json!({"1": 3})),
+        ("<<: []\n", json!({})),
+        ("!!merge <<: {a: 1}\n", json!({"a": 1})),
+        ("\"<<\": {a: 1}\n", json!({"<<": {"a": 1}})),
+        ("'<<': 1\nb: [{'<<': 1}]\n", json!({"<<": 1, "b": [{"<<": 1}]})),
+        (r#"{"\u003c\u003c": {a: 1}}"#, json!({"<<": {"a": 1}})),
+        (r#"{"\x3C<": 1, b: "\U0000003c\x3c"}"#, json!({"<<": 1, "b": "<<"})),
+        ("? \"<\\\n  <\"\n: 1\n", json!({"<<": 1})),
+        (r#"{a: "\u003c\u003ca", <<: {b: "\u003c"}}"#, json!({"a": "<<a", "b": "<"})),
+    ] {
+        assert_eq!(value(text).unwrap(), read, "{text}");
+        assert_eq!(value_within(text, &mut Budget::default()).unwrap(), read, "{text}");
+    }
+    for text in ["<<: 1\n", "<<: [1]\n", "<<:\n", "<<: [[{a: 1}]]\n", "x: &x [{a: 1}]\nz: {<<: *x, a: [\n*x]}\n<<: 1\n"]
+    {
+        let error = value(text).unwrap_err().to_string();
+        assert!(
+            error.starts_with("map merge requires map or sequence of maps as the value at line "),
+            "{text}: {error}"
+        );
+    }
+}
+
+#[test]
+fn repeated_merge_keys_all_take_effect() {
+    // The results of sigs.k8s.io/yaml 1.6.0.
+    for (text, read) in [
+        ("{1: x, <<: {a: 1, b: 1}, <<: {c: 2}}", json!({"1": "x", "a": 1, "b": 1, "c": 2})),
+        ("{x: x, <<: {a: 1, b: 1}, <<: {c: 2}}", json!({"x": "x", "a": 1, "b": 1, "c": 2})),
+        ("1: x\n<<: {a: 1, b: 1}\n<<: {a: 2}\n", json!({"1": "x", "a": 2, "b": 1})),
+        ("{1: x, a: 0, <<: {a: 1, b: 1}, <<: {a: 2}}", json!({"1": "x", "a": 2, "b": 1})),
+        ("{1: x, <<: {a: 1, b: 1}, <<: {a: 2}, a: 0}", json!({"1": "x", "a": 0, "b": 1})),
+        ("{1: x, <<: {a: 1, b: 1}, a: 0, <<: {c: 2}}", json!({"1": "x", "a": 0, "b": 1, "c": 2})),
+        ("{1: x, <<: {a: 1, b: 1}, a: 0, <<: {a: 2}}", json!({"1": "x", "a": 2, "b": 1})),
+        ("{2: {1: x, <<: {a: 1, b: 1}, <<: {c: 2}}}", json!({"2": {"1": "x", "a": 1, "b": 1, "c": 2}})),
+        ("{1: x, <<: [{a: 1},{b: 2}], <<: {c: 1}, <<: [{a: 3}]}", json!({"1": "x", "a": 3, "b": 2, "c": 1})),
+        (
+            "{2: z, k: {1: x, <<: {a: 1, <<: {b: 1}, <<: {c: 1}}, <<: {d: 2}}}",
+            json!({"2": "z", "k": {"1": "x", "a": 1, "b": 1, "c": 1, "d": 2}}),
+        ),
+        ("{1: x, !!merge <<: {a: 1}, !!merge '<<': {b: 1}, '<<': 2}", json!({"1": "x", "a": 1, "b": 1, "<<": 2})),
+        (
+            "1: x\n&m <<:\n  a: 1\n<<:\n  b: 1\nc:\n- 2: z\n  <<: {d: 1}\n  <<: {e: 1}\n",
+            json!({"1": "x", "a": 1, "b": 1, "c": [{"2": "z", "d": 1, "e": 1}]}),
+        ),
+        (
+            "a: &a {1: x, <<: {b: 1}, <<: {c: 1}}\nd: {2: z, <<: *a, <<: {b: 2}, e: 1}\n",
+            json!({"a": {"1": "x", "b": 1, "c": 1}, "d": {"2": "z", "1": "x", "b": 2, "c": 1, "e": 1}}),
+        ),
+        ("{&x <<: {a: 1}, <<: {b: 1}, 1: z, *x : {c: 1}}", json!({"a": 1, "b": 1, "1": "z", "<<": {"c": 1}})),
+    ] {
+        assert_eq!(value(text).unwrap(), read, "{text}");
+        assert_eq!(value_within(text, &mut Budget::default()).unwrap(), read, "{text}");
+    }
+}
+
+#[test]
+fn a_merge_key_is_plain_or_has_the_tag_of_merge_keys() {
+    // The results of sigs.k8s.io/yaml 1.6.0.
+    for (text, read) in [
+        (r#"{"<<": {a: 1}, <<: {b: 2}}"#, json!({"<<": {"a": 1}, "b": 2})),
+        ("{<<: {b: 2}, '<<': 1, b: 3}", json!({"<<": 1, "b": 3})),
+        (r#"{"\u003c\u003c": 1, <<: {b: 2}}"#, json!({"<<": 1, "b": 2})),
+        ("? \"<\\\n  <\"\n: 1\nb: {<<: {a: 1}}\n", json!({"<<": 1, "b": {"a": 1}})),
+        ("? |-\n  <<\n: {a: 1}\n", json!({"<<": {"a": 1}})),
+        ("? >-\n  <<\n: {a: 1}\n", json!({"<<": {"a": 1}})),
+        ("{!!str <<: {a: 1}}", json!({"<<": {"a": 1}})),
+        ("{!<tag:yaml.org,2002:str> <<: {a: 1}}", json!({"<<": {"a": 1}})),
+        ("%TAG !m! tag:yaml.org,2002:\n---\n{!m!str <<: 1}\n", json!({"<<": 1})),
+        ("{!foo <<: {a: 1}}", json!({"<<": {"a": 1}})),
+        ("{! <<: {a: 1}}", json!({"a": 1})),
+        ("{!!merge '<<': {a: 1}}", json!({"a": 1})),
+        ("{!!merge \"<<\": {a: 1}}", json!({"a": 1})),
+        ("{!<tag:yaml.org,2002:merge> <<: {a: 1}}", json!({"a": 1})),
+        ("{!!merge foo: {a: 1}}", json!({"foo": {"a": 1}})),
+        ("{&x <<: {a: 1}, *x : {c: 1}}", json!({"a": 1, "<<": {"c": 1}})),
+        ("{&x <<: {a: 1}, b: *x}", json!({"a": 1, "b": "<<"})),
+        ("{&x \"<<\": 1, b: *x, <<: {c: 1}}", json!({"<<": 1, "b": "<<", "c": 1})),
+        ("a: &x <<\n*x : {c: 1}\n", json!({"a": "<<", "<<": {"c": 1}})),
+        ("a: &x '<<'\n*x : {c: 1}\n", json!({"a": "<<", "<<": {"c": 1}})),
+        ("é: 'é'\n<<: {a: 1}\n'<<': 1\n", json!({"é": "é", "a": 1, "<<": 1})),
+    ] {
+        assert_eq!(value(text).unwrap(), read, "{text}");
+        assert_eq!(value_within(text, &mut Budget::default()).unwrap(), read, "{text}");
+    }
+}
+
+#[test]
+fn nested_merge_keys_are_bounded_by_the_budget() {
+    let members: String = (0..2000).map(|number| format!("k{number}: x, ")).collect();
+    let nested =
+        |levels| (0..levels).fold(format!("{{{members}}}"), |text, level| format!("{{a{level}: 1, <<: {text}}}"));
+    let steps = |levels| steps_of(&nested(levels)).unwrap();
+    let (ten, twenty) = (steps(10), steps(20));
+    assert!(twenty > ten + 10 * 2000 * 4, "each level copies all members: {ten}, {twenty}");
+    let left = Limits { steps: ten, ..Limits::default() };
+    let error = value_within(&nested(20), &mut Budget::new(left)).unwrap_err();
+    assert!(matches!(error, Error::Exceeded(Exceeded::Steps(_))), "{error}");
+    let many: String = (0..9000).map(|number| format!("k{number}: x, ")).collect();
+    let without_budget = (0..40).fold(format!("{{{many}}}"), |text, level| format!("{{a{level}: 1, <<: {text}}}"));
+    let error = library::value(&without_budget).unwrap_err().to_string();
+    assert!(error.starts_with("merge keys copy more than 250000 members"), "{error}");
+}
+
+#[test]
+fn text_after_the_end_of_the_document_is_refused_with_its_line() {
+    for text in
+        ["a: 1\n...\n", "a: 1\n... # c\n", "a: 1\n...\n# c\n\n...\n", "a: |\n  ...\n  b\n", "...a: 1\n", "a: ...\n"]
+    {
+        assert!(value(text).unwrap().is_object(), "{text}");
+    }
+    for (text, line) in [
+        ("a: 1\n...\nb: 2\n", 3),
+        ("a: 1\n... x\n", 2),
+        ("a: 1\n...\t\n# c\n---\nb: 2\n", 4),
+        ("a: 1\n...\n]x: [\n", 3),
+        ("a: 1\n---\nb: 2\n", 3),
+    ] {
+        for error in [value(text).unwrap_err(), value_within(text, &mut Budget::default()).unwrap_err()] {
+            assert!(matches!(error, Error::AfterEnd(found) if found == line), "{text}: {error}");
+        }
+    }
 }
 
 #[test]
@@ -280,6 +417,6 @@ fn the_library_reads_few_scalars_one_by_one() {
         assert_eq!(block::read(&text(256)), Some(library::value(&text(256)).unwrap()), "{element:?}");
         assert_eq!(block::read(&text(257)), None, "{element:?}");
     }
-    // These need no library.
+    // `block` reads these scalars without the library.
     assert!(block::read(&format!("a: [{}]\n", "true,1,null,x,".repeat(300))).is_some());
 }

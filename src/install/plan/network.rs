@@ -1,11 +1,12 @@
 //! Plans the edits of network configurations: selects the file and derives its new content. Pure.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{Obstacle, Operation, Plan, Reason, Source, Step, remove};
+use super::{Obstacle, Plan, Reason, Step, remove};
 use crate::contract;
 use crate::install::conflist::{Invalid, List, Network, list_name, same_value};
+use crate::install::operation::{Operation, Source};
 use crate::install::record::{self, Record};
 use crate::install::settings::{Mode, OWNED, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
@@ -35,7 +36,8 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
 
 /// Adds the steps after which no configuration names the plugin, for all modes of installation.
 pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile], record: Option<&Record>) {
-    // A copy shadows the list that it was made of, so it is removed after the list's entry.
+    // A copy sorts before the list that it was made of. It is removed after the list's entry, because the runtime uses
+    // the list as soon as the copy is removed.
     let (own, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| {
         let named = matches!(&settings.mode, Mode::Owned { file: owned, .. } if *owned == file.name);
         (named && list_with_entry(file).is_some()) || is_own(file, record)
@@ -48,6 +50,36 @@ pub(super) fn removal(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     for file in own {
         plan.step(Reason::Removal, remove(settings.net_dir.join(&file.name)));
     }
+}
+
+/// The network that the container runtime gives to pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodNetwork {
+    pub path: PathBuf,
+    /// The types of the network's plugins, without `istio-cni`.
+    pub others: Vec<String>,
+    /// Whether any configuration of the node names `istio-cni`.
+    pub names_the_plugin: bool,
+}
+
+/// Selects the network as an installation does.
+///
+/// # Errors
+/// The obstacle to an installation.
+pub fn pod_network(settings: &Settings, snapshot: &Snapshot) -> Result<PodNetwork, Obstacle> {
+    let files = snapshot.networks.as_ref().map_err(Clone::clone)?;
+    let names_the_plugin = files.iter().any(names_the_plugin);
+    let node = Node { settings, files, snapshot };
+    let (named, except) = match &settings.mode {
+        Mode::Standalone { file } => {
+            return Ok(PodNetwork { path: node.path(file), others: Vec::new(), names_the_plugin });
+        }
+        Mode::Chained { primary } => (primary, None),
+        Mode::Owned { primary, file } => (primary, Some(file.as_str())),
+    };
+    let found = node.primary(named.as_deref(), except)?;
+    let others = found.network.other_plugins().into_iter().map(str::to_owned).collect();
+    Ok(PodNetwork { path: node.path(&found.file.name), others, names_the_plugin })
 }
 
 struct Node<'a> {
@@ -65,7 +97,7 @@ struct Primary<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.settings.net_dir.join(name)
     }
 
@@ -94,7 +126,8 @@ impl<'a> Node<'a> {
             match self.parse(file) {
                 Ok(network) if has_only_our_plugin(&network) => {}
                 Ok(network) => return Ok(Primary { file, network, named: false }),
-                // The file may be incomplete. The runtime will use it once its writer has finished.
+                // The file may be incomplete. The runtime will use it once its writer has finished, so no later file is
+                // selected.
                 Err(Invalid::Json(_)) if file.is_recent => {
                     return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
                 }
@@ -102,7 +135,7 @@ impl<'a> Node<'a> {
                     let reason = Invalid::DropInsOnly.to_string();
                     return Err(Obstacle::Unusable { path: self.path(&file.name), reason });
                 }
-                Err(reason) => ignored.push((file.name.clone(), reason.to_string())),
+                Err(reason) => ignored.push((file.name.clone(), self.snapshot.reason(file, &reason))),
             }
         }
         Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), ignored })
@@ -119,12 +152,12 @@ impl<'a> Node<'a> {
         let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name) })?;
         match self.parse(file) {
             Ok(network) if has_only_our_plugin(&network) => {
-                let reason = format!("it names no plugin but {}", contract::PLUGIN_NAME);
+                let reason = format!("the file names no plugin but {}", contract::PLUGIN_NAME);
                 Err(Obstacle::Unusable { path: self.path(&file.name), reason })
             }
             Ok(network) => Ok(Primary { file, network, named: true }),
             Err(Invalid::Json(_)) if file.is_recent => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
-            Err(reason) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: reason.to_string() }),
+            Err(e) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: self.snapshot.reason(file, &e) }),
         }
     }
 
@@ -206,8 +239,9 @@ impl<'a> Node<'a> {
         Ok(owned.to_owned())
     }
 
-    /// The existing file of this name. An error if it is neither recorded nor names the plugin: it belongs to another program,
-    /// and its content would be overwritten now and removed later.
+    /// Returns the existing file of this name. It is an error if the file is neither recorded nor names the plugin: the
+    /// file then belongs to another program, and an installation would overwrite it, and a later removal would delete
+    /// it.
     fn find_own(&self, name: &str) -> Result<Option<&'a NetworkFile>, Obstacle> {
         match self.find(name) {
             Some(existing) if !self.is_own(existing) && list_with_entry(existing).is_none() => {
@@ -234,7 +268,7 @@ impl<'a> Node<'a> {
     /// a pod. These steps follow the edit of `target`, so that the chain that the runtime uses always has the entry.
     fn remove_former(&self, plan: &mut Plan, target: &str) {
         for file in self.files.iter().filter(|file| file.name != target) {
-            // `remove_converted` removes it, now or in a later plan.
+            // The file from which `target` was converted is removed by `remove_converted`, now or in a later plan.
             if conflist_name(&file.name) == target && !self.is_own(file) {
                 continue;
             }
@@ -312,7 +346,7 @@ pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
 
 /// Whether a runtime that searches only the directory of `plugins` may run this network: the directory holds all other plugins
 /// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
-/// file that is no network, such as an unreadable, empty or incomplete one, may become any network.
+/// file that is not a network, such as an unreadable, empty or incomplete one, may become any network.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
     Network::parse(&file.content)
         .map_or(true, |network| network.other_plugins().iter().all(|kind| plugins.contains(*kind)))
@@ -350,7 +384,8 @@ fn has_only_our_plugin(network: &Network<'_>) -> bool {
     }
 }
 
-/// Whether this program created the whole file. Earlier versions kept no record and used the default name for copies.
+/// Whether this program created the whole file. A copy of the default name counts even if no record names it, because
+/// some versions of this program write copies without a record.
 fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
     let has_default_name = || file.name == OWNED && list_with_entry(file).is_some();
     record.is_some_and(|record| record.files.contains(&file.name)) || is_own_single(file) || has_default_name()

@@ -8,41 +8,21 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::install::kubeconfig::Account;
+use crate::install::memory;
 use crate::install::record::Record;
 use crate::install::scope::Scope;
 use crate::install::server::{Endpoint, Resolution, Server};
-use crate::install::settings::{Entry, KubeconfigSettings, Mode};
+use crate::install::settings::{KubeconfigSettings, Mode};
 use crate::install::snapshot::NetworkFile;
 
 const LIST: &str = r#"{"cniVersion":"0.3.1","name":"net","plugins":[{"type":"ptp"}]}"#;
 const CONF: &str = r#"{"cniVersion":"0.3.1","name":"net","type":"bridge"}"#;
 
 fn settings(mode: Mode) -> Settings {
-    Settings {
-        net_dir: "/net".into(),
-        bin_source: "/image".into(),
-        bin_dir: "/bin".into(),
-        run_dir: "/run".into(),
-        account_dir: "/account".into(),
-        mode,
-        conf_mode: 0o600,
-        kubeconfig: KubeconfigSettings {
-            server: Server::new("https", "10.0.0.1", 1).unwrap(),
-            ca_file: None,
-            skip_verify: true,
-            mode: 0o600,
-        },
-        entry: Entry {
-            log_level: "info".to_owned(),
-            run_dir: "/run".into(),
-            ambient_enabled: false,
-            exclude_namespaces: Vec::new(),
-            pod_namespace: "istio-system".to_owned(),
-            native_nftables: false,
-            ambient_detection_retry: false,
-            iptables_binary: None,
-        },
-    }
+    let of_node = memory::settings(0, 0);
+    let server = Server::new("https", "10.0.0.1", 1).unwrap();
+    let kubeconfig = KubeconfigSettings { server, ..of_node.kubeconfig };
+    Settings { net_dir: "/net".into(), bin_dir: "/bin".into(), mode, kubeconfig, ..of_node }
 }
 
 fn chained() -> Settings {
@@ -56,6 +36,7 @@ fn file(name: &str, content: &str) -> NetworkFile {
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
     Snapshot {
         networks: Ok(networks),
+        unread: Vec::new(),
         record: None,
         drop_ins: Vec::new(),
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
@@ -63,6 +44,8 @@ fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
         account: Ok(Account { token: "t".to_owned(), ca: None }),
         server: chained().kubeconfig.server.without_lookup(),
         kubeconfig: None,
+        directories: None,
+        installed: Ok(Installed::default()),
         stale: Vec::new(),
     }
 }
@@ -188,8 +171,12 @@ fn each_obstacle_is_named() {
     let fresh = NetworkFile { is_recent: true, ..file("05-cilium.conflist", "{\"name\": \"ci") };
     for (files, primary, expected) in [
         (Vec::new(), None, "/net has no network configuration yet"),
-        (vec![file("a.conf", "{")], None, "/net has no network configuration yet; a.conf: it is not a JSON object"),
-        (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is incomplete"),
+        (
+            vec![file("a.conf", "{")],
+            None,
+            "/net has no network configuration yet; a.conf: the file is not a JSON object",
+        ),
+        (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is not valid JSON yet"),
         (vec![file("a.conflist", LIST)], Some("b.conf"), "/net/b.conf does not exist yet"),
         (vec![file("b.conflist", "{}")], Some("b.conf"), "the plugin cannot be added to /net/b.conflist: `name`"),
         (vec![file("a.conf", CONF), file("a.conflist", LIST)], None, "both /net/a.conf and /net/a.conflist exist"),
@@ -233,7 +220,7 @@ fn a_chain_whose_other_plugins_are_all_in_another_directory_is_not_edited() {
 
 #[test]
 fn a_fresh_node_waits_for_the_kubeconfig() {
-    let unread = || Unread { path: "/account/token".into(), reason: "gone".to_owned() };
+    let unread = || Unread { path: "/account/token".into(), reason: "gone".to_owned(), is_denied: false };
     let mut no_token = node(BinaryState::Missing, vec![file("10-a.conflist", LIST)]);
     no_token.account = Err(unread().into());
     let mut no_image = node(BinaryState::Same, vec![file("10-a.conflist", LIST)]);
@@ -251,7 +238,7 @@ fn a_fresh_node_waits_for_the_kubeconfig() {
     assert_eq!(steps(&install(&chained(), &no_token)), expected);
 }
 
-/// After a reboot the plugin asks the agent first. Pods that wait are better than pods without redirection.
+/// After a reboot the plugin queries the agent first. Pods that wait are better than pods without redirection.
 #[test]
 fn an_entry_is_restored_without_a_kubeconfig_if_the_plugin_was_installed_before() {
     let settings = chained();

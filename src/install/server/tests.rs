@@ -1,4 +1,4 @@
-//! Hosts, lookups and their results.
+//! Tests of the parsing of hosts, and of the lookups of the API server's name.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -47,7 +47,7 @@ fn a_lookup_results_in_an_address_and_the_certificates_name() {
         (&*endpoint.url, endpoint.tls_server_name.as_deref()),
         ("https://10.0.0.1:443", Some("api.example.com"))
     );
-    // Another order is no change; a missing address is.
+    // The order of addresses is ignored; a missing address is a change.
     assert_eq!(evaluate(&["10.0.0.2", "10.0.0.1"]), first);
     assert_eq!(evaluate(&["10.0.0.2", "fd00::3"]).endpoint.unwrap().url, "https://10.0.0.2:443");
     assert_eq!(evaluate(&["fd00::3"]).endpoint.unwrap().url, "https://[fd00::3]:443");
@@ -80,8 +80,8 @@ fn failures_affect_readiness_at_once_without_an_address_and_later_with_one() {
 async fn changes_are_reported_until_shutdown() {
     static LOOKUPS: AtomicUsize = AtomicUsize::new(0);
     let (trigger, shutdown) = Shutdown::new();
-    let mut resolver = Resolver::start_with(&name(), fast(), shutdown, |asked, _| async move {
-        assert_eq!(asked, "api.example.com");
+    let mut resolver = Resolver::start_with(&name(), fast(), shutdown, |queried, _| async move {
+        assert_eq!(queried, "api.example.com");
         match LOOKUPS.fetch_add(1, Ordering::Relaxed) {
             0 => std::future::pending().await,
             1 => Err(io::Error::other("refused")),

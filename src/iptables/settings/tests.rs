@@ -1,4 +1,4 @@
-//! Precedence of sources, and the settings that result.
+//! Tests of the precedence of sources, and of the settings that result.
 
 use std::ffi::OsString;
 
@@ -63,7 +63,8 @@ fn each_flag_has_the_variable_that_the_reference_names() {
     for flag in command.get_arguments().filter(|flag| !flag.is_hide_set() && flag.get_id() != "help") {
         let name = flag.get_id().as_str();
         let values = ["true", "7", "*", "TPROXY", "10.1.0.0/16", "eth9", "5m", "legacy"];
-        // Capturing all DNS only matters if DNS is captured, and the parameters of validation if it runs.
+        // CAPTURE_ALL_DNS has an effect only if DNS is captured, and the parameters of validation only if validation
+        // runs.
         let with = [("REDIRECT_DNS", "true"), ("CAPTURE_ALL_DNS", "true"), ("RUN_VALIDATION", "true")];
         let with: Vec<_> = with.into_iter().filter(|(other, _)| *other != name.to_uppercase()).collect();
         let effect = |value: &&str| {
@@ -177,8 +178,8 @@ fn invalid_values_are_refused_with_their_flag() {
         ("-i 10.0.0.0/33", "--istio-service-cidr: \"10.0.0.0/33\""),
         ("-b 70000", "--istio-inbound-ports: \"70000\""),
         ("-o *", "--istio-local-outbound-ports-exclude: \"*\""),
-        ("-p 1,2", "--envoy-port: \"1,2\" is not allowed: one port"),
-        ("-p= ", "--envoy-port: \"\" is not allowed: one port"),
+        ("-p 1,2", "--envoy-port: \"1,2\" is not allowed: expected one port"),
+        ("-p= ", "--envoy-port: \"\" is not allowed: expected one port"),
         ("-t 0x539", "--istio-inbound-tproxy-mark: \"0x539\""),
         ("-k eth0;reboot", "--kube-virt-interfaces: \"eth0;reboot\""),
         ("-u 1;2", "--proxy-uid: \"1;2\""),

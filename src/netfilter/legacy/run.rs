@@ -1,9 +1,9 @@
 //! Runs the programs of iptables-legacy in the calling thread's netns.
 //!
-//! No shell and no inherited descriptor: standard output belongs to the CNI protocol. The programs run in a mount
-//! namespace of their own. It hides `/etc/nsswitch.conf`, so that no name service is queried over a pod's network, and
-//! for programs without `XTABLES_LOCKFILE` it replaces the lock file by the netns. A program ends within its time limit
-//! or is killed.
+//! A program is started without a shell and inherits no descriptor, because the plugin's standard output belongs to the
+//! CNI protocol. It runs in a mount namespace of its own, in which `/etc/nsswitch.conf` is hidden, so that no name
+//! service is queried over a pod's network. In that mount namespace the netns file is mounted over the lock file, for
+//! versions that do not support `XTABLES_LOCKFILE`. A program that exceeds its time limit is killed.
 
 #![expect(clippy::disallowed_methods, reason = "programs, their time limit, PATH and a mount namespace live here")]
 
@@ -22,20 +22,21 @@ use nix::sched::{CloneFlags, unshare};
 use super::super::{Error, Retry};
 
 const RESTORE: &str = "iptables-legacy-restore";
-/// Time limit for the lock, in seconds. One word: before iptables 1.6.2 a restore skips an unknown option, but reads a
-/// separate word as the name of its input file.
+/// The option that limits the wait for the lock, in seconds. It is one word: before iptables 1.6.2 a restore skips an
+/// unknown option, but reads a separate word as the name of its input file.
 pub(super) const WAIT: &str = "--wait=30";
 /// Time limit of a program, including the wait for the lock.
 const TIMEOUT: Duration = Duration::from_secs(45);
 /// Size limit of a program's output, in bytes.
 const MAX_OUTPUT: usize = 16 * 1024 * 1024;
-/// `RESOURCE_PROBLEM` of iptables' `xtables.h`.
+/// The exit code `RESOURCE_PROBLEM` of iptables' `xtables.h`, such as for a lock that was not released in time.
 const RESOURCE_PROBLEM: i32 = 4;
 /// Maximum length of a program's error output in an error, in bytes.
 const MAX_ERRORS: usize = 2000;
 /// A file that differs for each netns, used as the lock.
 const NETNS: &str = "/proc/self/ns/net";
-/// Directories of programs besides PATH, which may be anything for a CNI plugin.
+/// Directories in which programs are searched after those of PATH, because a runtime may start the plugin with any
+/// PATH.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 
 /// Whether the programs are installed under their `-legacy` names.
@@ -82,7 +83,8 @@ fn run_at(program: &'static str, path: &Path, args: &[&str], input: &str) -> Res
     thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|_| Err(failed(program, "its thread panicked")))
 }
 
-/// Best effort: without the privilege the programs run without isolation.
+/// Moves the calling thread into a mount namespace of its own, in which it hides the name services' configuration and
+/// replaces the lock file. Best effort: without the privilege the programs run without this isolation.
 fn hide_name_services() {
     let none = None::<&Path>;
     if unshare(CloneFlags::CLONE_NEWNS).is_err() {
@@ -182,7 +184,8 @@ impl<R: Read + AsFd> Pipe<R> {
         self.open.as_ref().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN))
     }
 
-    /// Reads once if the pipe is open and the next of `ready`, its own, is true; closes the pipe at its end.
+    /// If the pipe is open, takes the next element of `ready`, and reads once if that is true. Closes the pipe at the
+    /// end of the output.
     fn read_if(&mut self, ready: &mut impl Iterator<Item = bool>) -> std::io::Result<()> {
         let Some(pipe) = &mut self.open else { return Ok(()) };
         if ready.next() != Some(true) {

@@ -1,4 +1,4 @@
-//! Random, damaged and unknown expressions, encoded and decoded.
+//! Tests of encoding and decoding random, damaged and unknown expressions.
 
 use super::*;
 use crate::redirect::Port;
@@ -41,6 +41,9 @@ fn expr() -> impl Strategy<Value = Expr> {
             length
         }),
         value().prop_map(Expr::Mask),
+        (value(), value()).prop_filter_map("a mask alone", |(mask, xor)| {
+            xor.as_bytes().iter().any(|b| *b != 0).then_some(Expr::MaskXor(mask, xor))
+        }),
         value().prop_map(Expr::Load),
         (name, any::<bool>()).prop_map(|(set, negated)| Expr::Lookup { set, negated }),
         Just(Expr::Counter),
@@ -79,7 +82,7 @@ fn an_unknown_expression_is_kept_and_equals_none_of_ours() {
     let mut w = Writer::default();
     w.nested(NFTA_LIST_ELEM, |w| {
         w.text(NFTA_EXPR_NAME, "cmp");
-        // Register 2.
+        // Istio's rules use only register 1, so a comparison of register 2 is an unknown expression.
         w.nested(NFTA_EXPR_DATA, |w| {
             numbers(w, &[(NFTA_CMP_SREG, 2), (NFTA_CMP_OP, 0)]);
             constant(w, NFTA_CMP_DATA, &Value::port(Port(80)));

@@ -26,7 +26,7 @@ pub(super) fn client_config(trust: &Trust) -> Result<Arc<ClientConfig>, Error> {
     Ok(Arc::new(config))
 }
 
-/// Collects the usable authorities of a bundle; others are skipped.
+/// Collects the usable authorities of a bundle; unusable ones are skipped.
 fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     let mut reason = "no PEM certificate in it".to_owned();

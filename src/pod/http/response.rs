@@ -1,5 +1,7 @@
 //! A pure, incremental, bounded parser of HTTP/1.1 responses.
 
+use httparse::Status;
+
 use super::{Error, Limits};
 
 /// A complete response.
@@ -18,21 +20,27 @@ enum Framing {
     UntilClose,
 }
 
+/// The maximum number of header or trailer fields; a response with more fields is refused.
+const FIELDS: usize = 64;
+
 /// Parses `received`; returns none if the response is incomplete. `closed` means that no more bytes will come: a body
 /// without a length is then complete.
 pub fn parse(received: &[u8], closed: bool, limits: Limits) -> Result<Option<Response>, Error> {
-    let Some(head_length) = received.windows(4).position(|window| window == b"\r\n\r\n") else {
-        return if received.len() > limits.head { Err(too_large("head", limits.head)) } else { Ok(None) };
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    let mut head = httparse::Response::new(&mut fields);
+    let length = match head.parse(received)? {
+        Status::Complete(length) if length <= limits.head => length,
+        Status::Partial if received.len() <= limits.head => return Ok(None),
+        _ => return Err(too_large("head", limits.head)),
     };
-    if head_length > limits.head {
-        return Err(too_large("head", limits.head));
-    }
-    let (status, framing) = parse_head(&received[..head_length])?;
-    let rest = &received[head_length + 4..];
+    let status = head.code.filter(|code| (200..600).contains(code));
+    let status = status.ok_or(Error::Malformed("an interim or unknown status"))?;
+    let framing = if matches!(status, 204 | 304) { Framing::Length(0) } else { framing(head.headers)? };
+    let rest = &received[length..];
     let body = match framing {
         Framing::Length(length) if length > limits.body => return Err(too_large("body", limits.body)),
         Framing::Length(length) => rest.get(..length).map(<[u8]>::to_vec),
-        Framing::Chunked => decode_chunks(rest, limits.body)?,
+        Framing::Chunked => decode_chunks(rest, limits)?,
         Framing::UntilClose if rest.len() > limits.body => return Err(too_large("body", limits.body)),
         Framing::UntilClose => closed.then(|| rest.to_vec()),
     };
@@ -43,98 +51,73 @@ fn too_large(part: &'static str, limit: usize) -> Error {
     Error::TooLarge { part, limit }
 }
 
-fn parse_head(head: &[u8]) -> Result<(u16, Framing), Error> {
-    let head = std::str::from_utf8(head).map_err(|_| Error::Malformed("the head is not text"))?;
-    let mut lines = head.split("\r\n");
-    let status = parse_status(lines.next().unwrap_or_default())?;
+fn framing(fields: &[httparse::Header<'_>]) -> Result<Framing, Error> {
     let mut framing = Framing::UntilClose;
-    for line in lines {
-        let (name, value) = line.split_once(':').ok_or(Error::Malformed("a header field without colon"))?;
-        let found = if name.eq_ignore_ascii_case("content-length") {
-            Framing::Length(parse_length(value.trim())?)
-        } else if name.eq_ignore_ascii_case("transfer-encoding") {
-            match value.trim() {
-                value if value.eq_ignore_ascii_case("chunked") => Framing::Chunked,
-                _ => return Err(Error::Malformed("an unknown transfer encoding")),
-            }
-        } else {
+    for field in fields {
+        let value = field.value.trim_ascii();
+        let found = if field.name.eq_ignore_ascii_case("content-length") {
+            Framing::Length(parse_length(value)?)
+        } else if !field.name.eq_ignore_ascii_case("transfer-encoding") {
             continue;
+        } else if value.eq_ignore_ascii_case(b"chunked") {
+            Framing::Chunked
+        } else {
+            return Err(Error::Malformed("an unknown transfer encoding"));
         };
         if !matches!(framing, Framing::UntilClose) {
             return Err(Error::Malformed("more than one length of the body"));
         }
         framing = found;
     }
-    Ok((status, if matches!(status, 204 | 304) { Framing::Length(0) } else { framing }))
+    Ok(framing)
 }
 
-fn parse_status(line: &str) -> Result<u16, Error> {
-    let code = line.strip_prefix("HTTP/1.1 ").or_else(|| line.strip_prefix("HTTP/1.0 "));
-    let code = code.and_then(|rest| rest.split(' ').next()).filter(|code| code.len() == 3);
-    let code = code.and_then(|code| code.parse().ok()).ok_or(Error::Malformed("no status line"))?;
-    if (200..600).contains(&code) { Ok(code) } else { Err(Error::Malformed("an interim or unknown status")) }
+fn parse_length(value: &[u8]) -> Result<usize, Error> {
+    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| digits);
+    text.and_then(|text| text.parse().ok()).ok_or(Error::Malformed("a Content-Length that is not a number"))
 }
 
-fn parse_length(text: &str) -> Result<usize, Error> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().ok()).flatten().ok_or(Error::Malformed("a length that is no number"))
-}
-
-/// The longest accepted chunk head or trailer line, in bytes.
+/// The maximum length of the line with a chunk's size, in bytes; a response with a longer line is refused.
 const LINE: usize = 256;
 
-fn decode_chunks(mut rest: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Error> {
+fn decode_chunks(mut rest: &[u8], limits: Limits) -> Result<Option<Vec<u8>>, Error> {
     let mut pieces: Vec<&[u8]> = Vec::new();
     let mut total = 0_usize;
     loop {
-        let Some((line, after)) = split_line(rest)? else { return Ok(None) };
-        let size = parse_chunk_size(line)?;
-        rest = after;
+        let line = &rest[..rest.len().min(LINE)];
+        let size = match httparse::parse_chunk_size(line).map_err(|_| Error::Malformed("a chunk without size"))? {
+            Status::Complete((length, size)) => {
+                rest = &rest[length..];
+                usize::try_from(size).unwrap_or(usize::MAX)
+            }
+            Status::Partial if line.len() < LINE => return Ok(None),
+            Status::Partial => return Err(Error::Malformed("a line of the chunked coding is too long")),
+        };
         if size == 0 {
-            return Ok(skip_trailers(rest)?.then(|| pieces.concat()));
+            return Ok(is_end_of_trailers(rest, limits)?.then(|| pieces.concat()));
         }
         total = total.saturating_add(size);
-        if total > limit {
-            return Err(too_large("body", limit));
+        if total > limits.body {
+            return Err(too_large("body", limits.body));
         }
         let Some((piece, after)) = rest.split_at_checked(size) else { return Ok(None) };
         pieces.push(piece);
         match after {
             [b'\r', b'\n', after @ ..] => rest = after,
             [] | [b'\r'] => return Ok(None),
-            _ => return Err(Error::Malformed("a chunk that is longer than it says")),
+            _ => return Err(Error::Malformed("a chunk that is longer than its size")),
         }
     }
-}
-
-fn parse_chunk_size(line: &[u8]) -> Result<usize, Error> {
-    let size = line.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
-    let digits = !size.is_empty() && size.iter().all(u8::is_ascii_hexdigit);
-    let text = std::str::from_utf8(size).ok().filter(|_| digits);
-    text.and_then(|text| usize::from_str_radix(text, 16).ok()).ok_or(Error::Malformed("a chunk without size"))
 }
 
 /// Whether the empty line after the trailers has been received.
-fn skip_trailers(mut rest: &[u8]) -> Result<bool, Error> {
-    for _ in 0..32 {
-        match split_line(rest)? {
-            None => return Ok(false),
-            Some((b"", _)) => return Ok(true),
-            Some((_, after)) => rest = after,
-        }
-    }
-    Err(Error::Malformed("too many trailer fields"))
-}
-
-/// A line and the bytes after it.
-type Line<'a> = (&'a [u8], &'a [u8]);
-
-fn split_line(bytes: &[u8]) -> Result<Option<Line<'_>>, Error> {
-    let window = &bytes[..bytes.len().min(LINE + 2)];
-    match window.windows(2).position(|pair| pair == b"\r\n") {
-        Some(end) => Ok(Some((&bytes[..end], &bytes[end + 2..]))),
-        None if bytes.len() > LINE + 1 => Err(Error::Malformed("a line of the chunked coding is too long")),
-        None => Ok(None),
+fn is_end_of_trailers(rest: &[u8], limits: Limits) -> Result<bool, Error> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS];
+    match httparse::parse_headers(rest, &mut fields)? {
+        Status::Complete(_) => Ok(true),
+        Status::Partial if rest.len() > limits.head => Err(too_large("trailer", limits.head)),
+        Status::Partial => Ok(false),
     }
 }
 

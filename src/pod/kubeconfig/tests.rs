@@ -1,8 +1,8 @@
-//! The installer's kubeconfig, and faults in others.
+//! Tests of the installer's kubeconfig, and of faults in other kubeconfigs.
 
 use super::*;
 
-/// As Istio's installer writes it: keys sorted, token inlined.
+/// A kubeconfig as Istio's installer writes it: keys sorted, token inlined.
 const ISTIO: &str = "apiVersion: v1
 clusters:
 - cluster:

@@ -1,4 +1,4 @@
-//! The setting that each annotation and variable becomes, and the values that are refused.
+//! Tests of the setting that each annotation and variable becomes, and of the values that are refused.
 
 use super::*;
 use crate::pod::ProxyContainer;

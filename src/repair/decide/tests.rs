@@ -73,8 +73,8 @@ fn a_pod_without_a_controller_is_ended_only_if_allowed() {
         assert_eq!(decide_in_mode("label", &alone, &History::default()), Decision::Act(Action::Label));
         assert_eq!(decide_in_mode("repair", &alone, &History::default()), Decision::Act(Action::Reprogram));
     }
-    let asked = settings("--repair-standalone-pods").unwrap();
-    let with = |owner| decide(&Broken { owner, ..broken() }, &History::default(), &asked, NOW);
+    let enabled = settings("--repair-standalone-pods").unwrap();
+    let with = |owner| decide(&Broken { owner, ..broken() }, &History::default(), &enabled, NOW);
     assert_eq!(with(Owner::Nobody), Decision::Act(Action::Evict));
     assert_eq!(with(Owner::Node), Decision::Nothing(Reason::StaticPod));
 }

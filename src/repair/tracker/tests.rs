@@ -89,13 +89,13 @@ fn back_off_doubles_up_to_a_limit_and_events_do_not_shorten_it() {
 
 #[test]
 fn the_delay_that_a_server_requests_applies_within_limits() {
-    for (asked, waited) in [(7, 7_000), (0, 500), (1 << 40, 3_600_000)] {
+    for (requested, waited) in [(7, 7_000), (0, 500), (1 << 40, 3_600_000)] {
         let mut tracker = tracker("");
         tracker.insert(pod("a", "1"), second(0));
         let step = tracker.take(second(0)).unwrap();
-        tracker.finish(&step, &failed(Some(asked)), second(0));
+        tracker.finish(&step, &failed(Some(requested)), second(0));
         let _ = tracker.take(second(0));
-        assert_eq!(tracker.next_due().map(|due| due.as_millis()), Some(waited), "{asked}");
+        assert_eq!(tracker.next_due().map(|due| due.as_millis()), Some(waited), "{requested}");
     }
 }
 

@@ -8,19 +8,19 @@ use crate::diagnostics::Level;
 #[command(next_help_heading = "Logging")]
 #[group(skip)]
 pub struct Flags {
-    /// Where lines go: `stdout`, `stderr` or a file; may be given more than once
+    /// Output of log lines: `stdout`, `stderr` or a file; may be given more than once
     #[arg(long = "log_target", default_value = "stdout", value_delimiter = ',')]
     pub log_target: Vec<String>,
-    /// Lines as JSON
+    /// Write lines as JSON
     #[arg(long = "log_as_json", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub log_as_json: bool,
-    /// The least level that is kept, as `scope:level,…`; `all:` is every scope's; debug, info, warn, error, fatal, none
+    /// Minimum levels, as `scope:level,…`; `all` stands for every scope; debug, info, warn, error, fatal, none
     #[arg(long = "log_output_level", default_value = "default:info,grpc:none")]
     pub log_output_level: Levels,
-    /// Accepted for Istio's sake: there are no stack traces
+    /// Accepted for compatibility with Istio, without effect: there are no stack traces
     #[arg(long = "log_stacktrace_level", default_value = "default:none")]
     pub log_stacktrace_level: Levels,
-    /// Scopes whose lines name their place in the source; `all` is every scope
+    /// Scopes whose lines contain their source location; `all` stands for every scope
     #[arg(long = "log_caller", default_value = "", hide_default_value = true, value_delimiter = ',')]
     pub log_caller: Vec<String>,
 }

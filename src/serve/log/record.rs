@@ -3,9 +3,25 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::diagnostics::Level;
+
+/// The size limit of the text of a [`Line`], in bytes.
+const LINE_LIMIT: usize = 500;
+
+/// A log line for reports, of limited size and without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Line {
+    /// RFC 3339.
+    pub time: String,
+    pub level: String,
+    pub scope: String,
+    /// The message and the fields.
+    pub text: String,
+}
 
 /// A log line.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +45,28 @@ impl Record {
             line.entry(key.clone()).or_insert_with(|| value.clone());
         }
         Value::Object(line).to_string()
+    }
+
+    /// The message for reports, of limited size and without control characters.
+    pub fn message_line(&self) -> String {
+        let mut text = printable(&self.message);
+        text.truncate(text.floor_char_boundary(LINE_LIMIT));
+        text
+    }
+
+    /// Shortens to a line for reports.
+    pub fn line(&self) -> Line {
+        let mut text = printable(&self.message);
+        for (key, value) in &self.fields {
+            let value = value.as_str().map_or_else(|| value.to_string(), printable);
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {}={value}", printable(key));
+            if text.len() > LINE_LIMIT {
+                break;
+            }
+        }
+        text.truncate(text.floor_char_boundary(LINE_LIMIT));
+        Line { time: time(self.time), level: self.level.as_str().to_owned(), scope: self.scope.clone(), text }
     }
 
     /// Formats as tab-separated text; the scope `default` is omitted.
@@ -86,6 +124,14 @@ mod tests {
         let line = record(&json!({"pod": "shop/web-0", "level": "debug"})).to_json();
         let expected = r#"{"level":"warn","time":"2026-01-02T03:04:05.500000Z","scope":"install","msg":"first\nsecond","pod":"shop/web-0"}"#;
         assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn a_line_for_reports_is_short_and_has_no_control_characters() {
+        let line = record(&json!({"a": "x\u{1b}[2J", "long": "é".repeat(LINE_LIMIT)})).line();
+        assert!(line.text.starts_with("first\\nsecond a=x\\u{1b}[2J long=éé"), "{}", line.text);
+        assert!((LINE_LIMIT - 1..=LINE_LIMIT).contains(&line.text.len()), "{}", line.text.len());
+        assert_eq!((line.level.as_str(), line.scope.as_str()), ("warn", "install"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Distribution of scarce memory, with a clock that the tests set.
+//! Tests of the distribution of scarce memory, with a clock that the tests set.
 
 use super::*;
 
@@ -38,7 +38,7 @@ async fn the_oldest_body_can_always_grow_to_the_largest_size() {
     assert!(grows(&mut oldest, 1, now) && grows(&mut second, 4, now) && grows(&mut third, 2, now));
     assert!(!grows(&mut third, 1, now), "three bytes are the oldest body's");
     assert!(grows(&mut oldest, 3, now));
-    // Its bytes suffice for the body that is the oldest now.
+    // The bytes that the finished body releases suffice for the body that is the oldest then.
     oldest.finish();
     drop(oldest);
     assert!(grows(&mut third, 2, now), "the second is as large as can be");
@@ -115,7 +115,7 @@ async fn the_wait_for_memory_is_limited_over_all_growths() {
     let (grown, ()) = tokio::join!(second.grow_to(1), drops);
     grown.unwrap();
     let waited = begin.elapsed();
-    // Another body has the rest of the memory.
+    // The test takes all free bytes, as if another body held them.
     memory.bodies().free = 0;
     let begin = Instant::now();
     assert_eq!(second.grow_to(2).await, Err(Ended::Exhausted));

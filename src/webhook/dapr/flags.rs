@@ -23,39 +23,39 @@ const ANCHORS: &str = "/var/run/secrets/dapr.io/tls/ca.crt";
 #[group(skip)]
 #[command(next_help_heading = "Dapr")]
 pub struct Flags {
-    /// Inject Dapr's sidecar, too, into pods that are reviewed at /mutate
+    /// Also inject Dapr's sidecar, into pods of reviews at /mutate
     #[arg(long, env = "DAPR_INJECTOR", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     dapr: bool,
-    /// Release of Dapr's control plane: 1.4, or today's
+    /// Release of Dapr's control plane: 1.4, or the current one
     #[arg(long = "daprRelease", env = "DAPR_RELEASE", value_parser = release, default_value = "current")]
     dapr_release: Era,
-    /// Release 1.4 hands the issuer's key to whoever asks for a sidecar: do so without --clientCAFile, to anyone who reaches the
-    /// port
+    /// Allow release 1.4 without --clientCAFile, although responses contain the issuer's key and every client that reaches the
+    /// port is served
     #[arg(long = "daprIssuerKeyForAnyone", env = "DAPR_ISSUER_KEY_FOR_ANYONE", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     dapr_issuer_key_for_anyone: bool,
     /// File of the mesh's trust anchors
     #[arg(long = "daprTrustAnchors", env = "DAPR_TRUST_ANCHORS_FILE", default_value = ANCHORS)]
     dapr_trust_anchors: PathBuf,
-    /// MutatingWebhookConfiguration of Dapr's injection whose caBundle is kept right; empty: none
+    /// MutatingWebhookConfiguration of Dapr's injection whose caBundle is managed; empty: none
     #[arg(long = "daprWebhookConfigName", env = "DAPR_WEBHOOK_CONFIG_NAME", default_value = "dapr-sidecar-injector")]
     dapr_webhook_config_name: String,
-    /// What the names of its webhooks end with
+    /// Suffix of the names of the configuration's webhooks
     #[arg(long = "daprWebhookName", default_value = "sidecar-injector.dapr.io")]
     dapr_webhook_name: String,
-    /// Service by which the API server connects to Dapr's injection, where it is another than the one of --serviceName
+    /// Service through which the API server connects to Dapr's injection, if it differs from --serviceName
     #[arg(long = "daprServiceName", env = "DAPR_INJECTOR_SERVICE", default_value = "", hide_default_value = true)]
     dapr_service_name: String,
-    /// Tell Dapr's sidecars where the scheduler is
+    /// Pass the scheduler's address to Dapr's sidecars
     #[arg(long = "scheduler-enabled", default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     scheduler_enabled: bool,
-    /// Look for pods that ask for Dapr's sidecar and have none, and tell them as events: 0 for never; any other interval, such
-    /// as 2m, for all the while
+    /// Interval of the search for pods with Dapr enabled and without its sidecar, which are reported by events: 0 turns it
+    /// off, any other value, such as 2m, turns it on
     #[arg(long = "watch-interval", env = "DAPR_WATCH_INTERVAL", default_value = "0", value_parser = interval)]
     watch_interval: Duration,
-    /// Delete those that a controller replaces
+    /// Delete such pods if a controller replaces them
     #[arg(long = "watchdog-delete-pods", env = "DAPR_WATCHDOG_DELETE_PODS", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
     watchdog_delete_pods: bool,
-    /// Pods without a sidecar that are told or deleted in a minute, at most
+    /// Maximum number of such pods that are reported or deleted per minute
     #[arg(long = "max-pod-restarts-per-minute", env = "DAPR_MAX_POD_RESTARTS_PER_MINUTE", default_value = "20")]
     max_pod_restarts_per_minute: NonZeroU32,
 }
@@ -63,14 +63,17 @@ pub struct Flags {
 /// Unauthenticated callers would get the issuer's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "Dapr's release 1.4 puts the issuer's key into each answer, and without --clientCAFile whoever reaches the port gets one: \
-     name the authority of the API servers' client certificates, or say --daprIssuerKeyForAnyone"
+    "responses for release 1.4 of Dapr contain the issuer's private key, and without --clientCAFile every client that reaches the port \
+     gets them: set --clientCAFile to the CA of the API servers' client certificates, or allow this by --daprIssuerKeyForAnyone"
 )]
 pub struct Unguarded;
 
 fn interval(text: &str) -> Result<Duration, String> {
     match text {
-        "once" => Err("what is looked for only once is not found later: write an interval such as 2m".to_owned()),
+        "once" => {
+            Err("`once` is not supported, because pods that start later would not be found: set an interval such as 2m"
+                .to_owned())
+        }
         _ => duration::parse(text).map_err(str::to_owned),
     }
 }
@@ -89,13 +92,13 @@ impl Flags {
         self.dapr
     }
 
-    /// Checks that Dapr's injection may start. `demands`: whether callers must present a certificate.
+    /// Checks that Dapr's injection may start. `is_required`: whether callers must present a certificate.
     ///
     /// # Errors
     /// Responses to unauthenticated callers would contain the issuer's key.
-    pub fn check_callers(&self, demands: bool) -> Result<(), Unguarded> {
-        let tells = self.dapr && self.dapr_release == Era::V1_4_2;
-        if tells && !demands && !self.dapr_issuer_key_for_anyone { Err(Unguarded) } else { Ok(()) }
+    pub fn check_callers(&self, is_required: bool) -> Result<(), Unguarded> {
+        let exposes_key = self.dapr && self.dapr_release == Era::V1_4_2;
+        if exposes_key && !is_required && !self.dapr_issuer_key_for_anyone { Err(Unguarded) } else { Ok(()) }
     }
 
     /// Returns the injection's settings. `resolv_conf`: the content of `/etc/resolv.conf`.
@@ -159,7 +162,7 @@ mod tests {
     fn the_issuers_key_needs_authenticated_callers_unless_allowed() {
         let check = |line: &str, demands| flags(line).check_callers(demands);
         assert_eq!(check("--dapr --daprRelease=1.4", false), Err(Unguarded));
-        assert!(Unguarded.to_string().contains("say --daprIssuerKeyForAnyone"));
+        assert!(Unguarded.to_string().contains("allow this by --daprIssuerKeyForAnyone"));
         for line in ["--dapr", "--daprRelease=1.4", "--dapr --daprRelease=1.4 --daprIssuerKeyForAnyone"] {
             assert_eq!(check(line, false), Ok(()), "{line}");
         }

@@ -12,7 +12,7 @@ use crate::webhook::cluster_state::WatchCache;
 /// The name of the mesh's Configuration.
 pub(super) const CONFIGURATION: &str = "daprsystem";
 
-/// The readiness part of this module.
+/// The name under which this module reports its readiness.
 const PART: &str = "dapr";
 
 /// The state of a mesh; clones share it.
@@ -22,7 +22,7 @@ pub struct Mesh(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Reviews read the snapshot without waiting for the lock.
+    /// The newest snapshot, which reviews read without waiting for the lock.
     snapshot: ArcSwap<Snapshot>,
     readiness: Readiness,
 }
@@ -30,7 +30,7 @@ struct Shared {
 /// The state from watches and files.
 #[derive(Default)]
 pub(super) struct State {
-    /// The UIDs of the selected accounts.
+    /// The UIDs of the service accounts that the settings allow by name, without wildcards.
     pub(super) accounts: WatchCache<String>,
     /// Whether each Configuration enables mTLS.
     pub(super) configurations: WatchCache<bool>,
@@ -41,12 +41,12 @@ pub(super) struct State {
     complete: bool,
 }
 
-/// The state in the form that reviews need.
+/// The state of the mesh in the form that reviews need.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Snapshot {
     accounts: BTreeSet<String>,
     trust: Trust,
-    /// By namespace; `None` before the first list.
+    /// The Components by namespace; `None` before the first list.
     components: Option<BTreeMap<String, Vec<Component>>>,
 }
 
@@ -87,7 +87,7 @@ impl Mesh {
 }
 
 impl State {
-    /// Returns the names of the parts that are not loaded yet; empty if complete.
+    /// Returns a message with the parts of the state that are not loaded yet; it is empty if all are loaded.
     fn missing(&self) -> String {
         let facts = [
             ("service accounts", self.accounts.values.is_none()),
@@ -114,7 +114,7 @@ impl State {
 }
 
 impl Snapshot {
-    /// Returns the facts for a pod in this namespace.
+    /// Returns the state on which the review of a pod in `namespace` depends.
     pub(super) fn facts(&self, namespace: &str) -> Facts<'_> {
         let components = self.components.as_ref().map(|all| all.get(namespace).map_or(&[][..], Vec::as_slice));
         Facts { accounts: &self.accounts, trust: &self.trust, components }

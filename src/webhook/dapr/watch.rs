@@ -1,7 +1,8 @@
 //! Watches a Dapr mesh: accounts, the mesh's Configuration, Components, the issuer's Secret and the file of the trust
 //! anchors.
 //!
-//! The binary starts [`watch_mesh`] as a task. Reviews that need a part that cannot be watched report it as missing.
+//! The binary starts [`watch_mesh`] as a task. If a resource cannot be watched, the reviews that need it report it as
+//! missing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::webhook::files::{parent, read_at_most};
 const BUNDLE: &str = "dapr-trust-bundle";
 /// The size limit of the trust anchors' file in bytes.
 const MAX_SIZE: u64 = 1 << 20;
-/// The polling interval of the file without events.
+/// The interval at which the file is read if no event reports a change.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The polling interval of an unreadable file.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -34,7 +35,7 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The files with trust material.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustFiles {
-    /// The trust anchors in PEM. Release 1.4.2 has them in a Secret, which is watched instead.
+    /// The file of the trust anchors in PEM. Release 1.4.2 has the trust anchors in a Secret, which is watched instead.
     pub anchors: PathBuf,
 }
 

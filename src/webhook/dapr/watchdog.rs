@@ -1,8 +1,9 @@
 //! Runs the watchdog for pods that request Dapr's sidecar but lack it, because they were created while the webhook was
 //! not available.
 //!
-//! The binary starts it as a task. `repair` detects, decides and acts; this module runs it only while the injector is
-//! ready, because otherwise the replacement of a deleted pod would lack the sidecar, too.
+//! The binary starts [`watch`] as a task. `repair` finds such pods and reports or deletes them. This module runs
+//! `repair` only while the injector is ready, because otherwise the replacement of a deleted pod would lack the
+//! sidecar, too.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::serve::shutdown::Shutdown;
 
 /// The interval between checks of the readiness.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The pause after the injector was not ready: the window of the action budget, so that the limit holds across the pause.
+/// The pause before `repair` runs again after the injector was not ready. It is as long as the period for which
+/// `repair` limits the number of actions, so that two runs do not exceed this limit together.
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs the watchdog. Never returns.
@@ -25,7 +27,9 @@ pub async fn watch(client: Client, settings: Settings, metrics: Metrics, readine
         let (_trigger, shutdown) = Shutdown::new();
         tokio::select! {
             () = repair::run(client.clone(), settings.clone(), metrics.clone(), shutdown) => {}
-            () = wait_until(&readiness, false) => tracing::warn!("the injector is not ready: pods without a sidecar are left alone"),
+            () = wait_until(&readiness, false) => {
+                tracing::warn!("the injector is not ready: pods without a sidecar are neither reported nor deleted");
+            },
         }
         sleep(PAUSE).await;
     }

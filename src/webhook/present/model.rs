@@ -1,5 +1,5 @@
-//! A model of certificate rotation: two replicas share a Secret and a caBundle; they crash between any two steps, lose the
-//! API server, and work with what they read before.
+//! Tests certificate rotation with a model: two replicas share a Secret and a caBundle. They crash between any two
+//! steps, lose the connection to the API server, and continue with objects that they read before.
 //!
 //! [`Network`] is the model: the time, and which replicas reach the API server. [`Cluster`] holds the Secret, the
 //! configuration and the replicas, which use the deciding functions of `certificates` and `present`.
@@ -20,9 +20,10 @@ const LIFETIME: Lifetime = Lifetime(Duration::from_secs(600));
 const SETTLE: Duration = Duration::from_secs(10);
 /// The time after which no API server uses a former caBundle; less than [`SETTLE`].
 const LAG: Duration = Duration::from_secs(5);
-/// The time between two turns of a replica.
+/// The time between two turns. In a turn, each replica performs all steps.
 const TURN: Duration = Duration::from_secs(5);
-/// A replica without API server for longer may present a certificate that has expired: a third of [`LIFETIME`], less a turn.
+/// The time without the API server after which a replica may present an expired certificate: a third of [`LIFETIME`],
+/// which remains when a certificate is due for renewal, less two turns.
 const OUTAGE: Duration = Duration::from_secs(190);
 
 #[derive(Debug, Clone)]
@@ -44,7 +45,7 @@ enum Step {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// All replicas take turns.
+    /// Time passes: after each [`TURN`], each replica performs all steps.
     Wait(Duration),
     /// One step of one replica.
     One(usize, Step),
@@ -96,7 +97,8 @@ struct Cluster {
     secret: (u32, Option<Issued>),
     configuration: MutatingWebhookConfiguration,
     version: u32,
-    /// Configurations with the times at which they were replaced; those of the last [`LAG`].
+    /// The configurations that were replaced within the last [`LAG`], with the times of the replacement. API servers
+    /// may still use them.
     former: VecDeque<(Duration, MutatingWebhookConfiguration)>,
     replicas: [Replica; 2],
     /// Patches that were applied.
@@ -105,12 +107,12 @@ struct Cluster {
 
 struct Replica {
     newest: Option<Arc<Identity>>,
-    /// A certificate to be stored over this version of the Secret.
+    /// A new certificate, with the version of the Secret that it replaces.
     made: Option<(u32, Issued)>,
     patches: Vec<BundlePatch>,
     watched: Watched,
     presentation: Presentation,
-    /// Whether API servers have trusted the presented certificate since it is presented.
+    /// Whether all API servers trusted the presented certificate at the last check.
     is_trusted: bool,
 }
 
@@ -186,7 +188,8 @@ impl Cluster {
 
     fn save(&mut self, at: usize) {
         let Some((read, made)) = self.replicas[at].made.take() else { return };
-        // Otherwise the API server answers with a conflict, and the replica loads again.
+        // If another replica has written the Secret since, the API server responds with a conflict, and the replica
+        // loads the Secret again.
         if read == self.secret.0 {
             let identity = made.identity().unwrap();
             self.secret = (read + 1, Some(made));
@@ -206,7 +209,7 @@ impl Cluster {
         for BundlePatch { patch, .. } in std::mem::take(&mut self.replicas[at].patches) {
             let mut object = serde_json::to_value(&self.configuration).unwrap();
             let patch: json_patch::Patch = serde_json::from_value(patch).unwrap();
-            // Of another version: refused by the patch's own test.
+            // A patch tests the version that the replica has read, so it fails if the configuration has changed since.
             if json_patch::patch(&mut object, &patch).is_err() {
                 continue;
             }
@@ -258,7 +261,8 @@ impl Cluster {
         self.check([false; 2]);
     }
 
-    /// A certificate that API servers trust stays trusted until the replica presents another one.
+    /// Checks that a certificate that API servers trust stays trusted until the replica presents another one. Replicas
+    /// in `is_exempt` may present one that is no longer trusted.
     fn check(&mut self, is_exempt: [bool; 2]) {
         for (at, is_exempt) in is_exempt.into_iter().enumerate() {
             let is_trusted = self.is_trusted(at);
@@ -294,7 +298,8 @@ impl StateMachineTest for Rotation {
         match event {
             Event::Wait(_) => {
                 while cluster.now + TURN <= network.now {
-                    // The certificate of a replica that cannot renew it expires.
+                    // A replica that does not reach the API server for longer than [`OUTAGE`] cannot renew its
+                    // certificate, which may then expire.
                     let is_old = |since: Duration| (cluster.now + TURN).saturating_sub(since) > OUTAGE;
                     for (replica, since) in cluster.replicas.iter_mut().zip(network.lost) {
                         replica.is_trusted &= !since.is_some_and(is_old);
@@ -313,7 +318,8 @@ impl StateMachineTest for Rotation {
         cluster
     }
 
-    /// Replicas that reach the API server agree on one certificate, which is trusted and lasts, and patch nothing further.
+    /// Checks that replicas that reach the API server agree on one certificate, which is trusted and does not expire
+    /// soon, and send no further patches.
     fn teardown(mut cluster: Cluster, _: Network) {
         for replica in &mut cluster.replicas {
             replica.is_trusted = false;
@@ -323,7 +329,7 @@ impl StateMachineTest for Rotation {
             (0..6).for_each(|_| cluster.turn([false; 2]));
             (version == cluster.secret.0).then_some(patches)
         };
-        // Not while a certificate is renewed.
+        // In the first turns a certificate may be renewed, which requires patches, so these patches are not counted.
         let _ = settled(&mut cluster);
         let patches = settled(&mut cluster).or_else(|| settled(&mut cluster)).unwrap();
         assert_eq!(cluster.patches, patches, "replicas patch against each other");
@@ -343,7 +349,7 @@ prop_state_machine! {
     fn api_servers_trust_what_replicas_present_whatever_happens(sequential 1..50 => Rotation);
 }
 
-/// A replica that read the Secret before a rotation and the configuration after it.
+/// Tests a replica that reads the Secret before a rotation, and the configuration after it.
 #[test]
 fn a_replica_that_is_behind_does_not_overwrite_a_newer_bundle() {
     let mut cluster = Cluster::new();

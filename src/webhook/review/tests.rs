@@ -17,12 +17,12 @@ fn an_answer_has_the_version_of_its_review() {
         assert_eq!((&*review.kind, &*review.subject()), ("Pod", "shop/web-"));
         let (verdict, warnings) = (Verdict::Patch(b"[]".to_vec()), vec!["mind the\ngap".to_owned()]);
         let outcome = AdmissionOutcome { verdict, rule: "policy", reason: "because".into(), warnings };
-        let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
-        assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&version.into(), &"u1".into()));
-        assert_eq!(answer["response"]["patch"], "W10=");
-        assert_eq!(answer["response"]["auditAnnotations"]["reason"], "because");
+        let response: Value = serde_json::from_str(&review.response(&outcome)).unwrap();
+        assert_eq!((&response["apiVersion"], &response["response"]["uid"]), (&version.into(), &"u1".into()));
+        assert_eq!(response["response"]["patch"], "W10=");
+        assert_eq!(response["response"]["auditAnnotations"]["reason"], "because");
         let warned = if version == V1 { json!(["mind the gap"]) } else { Value::Null };
-        assert_eq!(answer["response"]["warnings"], warned, "{version}");
+        assert_eq!(response["response"]["warnings"], warned, "{version}");
     }
 }
 
@@ -42,11 +42,11 @@ fn a_subject_is_one_line_of_limited_length() {
 #[test]
 fn a_refusal_has_a_reason() {
     let outcome = AdmissionOutcome::refused("error", "bad annotation".into());
-    let answer: Value = serde_json::from_str(&review("admission.k8s.io/v1").answer(&outcome)).unwrap();
-    assert_eq!(answer["response"]["allowed"], false);
-    assert_eq!(answer["response"]["status"]["message"], "bad annotation");
-    assert_eq!(answer["response"]["warnings"], json!(["bad annotation"]));
-    assert!(answer["response"].get("patch").is_none());
+    let response: Value = serde_json::from_str(&review("admission.k8s.io/v1").response(&outcome)).unwrap();
+    assert_eq!(response["response"]["allowed"], false);
+    assert_eq!(response["response"]["status"]["message"], "bad annotation");
+    assert_eq!(response["response"]["warnings"], json!(["bad annotation"]));
+    assert!(response["response"].get("patch").is_none());
 }
 
 #[test]
@@ -57,16 +57,16 @@ fn an_object_of_too_many_values_is_refused_by_the_budget_and_no_profile_sees_it(
     let review = Review::parse(body.to_string().as_bytes(), BTreeMap::new()).unwrap();
     let outcome = review.decided_by(&|_: &Review| -> AdmissionOutcome { panic!("reviewed") });
     assert_eq!((&outcome.verdict, outcome.rule, review.dry_run), (&Verdict::Refuse, "budget", true));
-    let answer: Value = serde_json::from_str(&review.answer(&outcome)).unwrap();
-    assert_eq!((&answer["apiVersion"], &answer["response"]["uid"]), (&V1.into(), &"u1".into()));
-    assert_eq!(answer["response"]["auditAnnotations"], json!({ "decision": "refuse", "reason": outcome.reason }));
+    let response: Value = serde_json::from_str(&review.response(&outcome)).unwrap();
+    assert_eq!((&response["apiVersion"], &response["response"]["uid"]), (&V1.into(), &"u1".into()));
+    assert_eq!(response["response"]["auditAnnotations"], json!({ "decision": "refuse", "reason": outcome.reason }));
     assert!(outcome.reason.contains("takes more than 1000000 steps"), "{}", outcome.reason);
 }
 
 #[test]
 fn each_invalid_body_has_an_error_of_its_own() {
     let error = |body: &str| Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().error.to_string();
-    assert!(error("{").starts_with("the body is no AdmissionReview: EOF"));
+    assert!(error("{").starts_with("the body is not an AdmissionReview: EOF"));
     assert!(error(r#"{"kind":"Pod","apiVersion":"v1"}"#).starts_with(r#"no kind "Pod" is registered"#));
     let none = error(r#"{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1"}"#);
     assert_eq!(none, "the AdmissionReview has no request");
@@ -75,9 +75,9 @@ fn each_invalid_body_has_an_error_of_its_own() {
 
 #[test]
 fn an_invalid_body_is_answered_with_its_readable_members() {
-    let answer = |body: &str| -> Value {
+    let respond = |body: &str| -> Value {
         let unreadable = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err();
-        serde_json::from_str(&unreadable.answer()).unwrap()
+        serde_json::from_str(&unreadable.response()).unwrap()
     };
     let review = r#""kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1""#;
     for (body, version, kind, uid, said) in [
@@ -114,10 +114,10 @@ fn an_invalid_body_is_answered_with_its_readable_members() {
             "invalid type: string \"Pod\"",
         ),
     ] {
-        let answer = answer(&body);
-        assert_eq!((answer["apiVersion"].as_str(), answer["kind"].as_str()), (version, kind), "{body}");
-        assert_eq!((&answer["response"]["uid"], &answer["response"]["allowed"]), (&uid.into(), &false.into()));
-        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        let response = respond(&body);
+        assert_eq!((response["apiVersion"].as_str(), response["kind"].as_str()), (version, kind), "{body}");
+        assert_eq!((&response["response"]["uid"], &response["response"]["allowed"]), (&uid.into(), &false.into()));
+        let message = response["response"]["status"]["message"].as_str().unwrap();
         assert!(message.contains(said), "{body}: {message}");
     }
 }
@@ -134,10 +134,10 @@ fn long_names_are_not_repeated_in_the_answer() {
         (json!({ "kind": long }).to_string(), "no kind \"uuu"),
         (json!({ "kind": "AdmissionReview", "apiVersion": V1, "request": { "kind": long } }).to_string(), "\"uuu"),
     ] {
-        let answer = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().answer();
-        assert!(answer.len() < 1000, "{} bytes", answer.len());
-        let answer: Value = serde_json::from_str(&answer).unwrap();
-        let message = answer["response"]["status"]["message"].as_str().unwrap();
+        let response = Review::parse(body.as_bytes(), BTreeMap::new()).unwrap_err().response();
+        assert!(response.len() < 1000, "{} bytes", response.len());
+        let response: Value = serde_json::from_str(&response).unwrap();
+        let message = response["response"]["status"]["message"].as_str().unwrap();
         assert!(message.contains(said) && message.chars().count() <= 512, "{message}");
     }
     let most = "u".repeat(128);

@@ -1,10 +1,11 @@
-//! Who is injected: one row for each statement and example of the descriptions.
+//! Statements about the injection policy: one row for each statement and example of the descriptions.
 
 pub(super) const WORKS: &str = "How sidecar injection works (1.6)";
 pub(super) const FLEXIBLE: &str = "A flexible way to inject sidecars (1.8)";
 pub(super) const JOURNEY: &str = "The journey of Istio begins (1.0)";
 
-/// One statement: configuration, namespace, metadata of the pod, whether it uses the host's network; and whether it is injected.
+/// A statement of a description: the injector's configuration, the pod's namespace and metadata, whether the pod uses
+/// the host's network, and whether it must be injected.
 pub(super) struct Row {
     pub(super) seed: &'static str,
     pub(super) statement: &'static str,
@@ -72,7 +73,7 @@ pub(super) const ROWS: [Row; 49] = [
     row(WORKS, "the policy comes last: disabled", DISABLED, "{}", false),
     row(WORKS, "another policy injects nothing", "policy: 'off'", ASKS, false),
     row(WORKS, "a label does not ask yet", DISABLED, "{labels: {sidecar.istio.io/inject: 'true'}}", false),
-    // Of the code that the description shows.
+    // Rows for the pseudocode in the description.
     row(
         WORKS,
         "an empty neverInjectSelector selects nothing",
@@ -94,7 +95,8 @@ pub(super) const ROWS: [Row; 49] = [
         "{labels: {a: b}}",
         true,
     ),
-    // The description lets any other value of the annotation mean nothing; it is a no up to 1.26.
+    // The description states that other values of the annotation have no effect. In releases up to 1.26 they disable
+    // injection.
     row(
         FLEXIBLE,
         "another value of the annotation is a no (corrected)",
@@ -102,7 +104,8 @@ pub(super) const ROWS: [Row; 49] = [
         "{annotations: {sidecar.istio.io/inject: 'maybe'}}",
         false,
     ),
-    // The description lets alwaysInjectSelector win; neverInjectSelector does in every release.
+    // The description states that alwaysInjectSelector has precedence. In every release neverInjectSelector has
+    // precedence.
     row(
         FLEXIBLE,
         "neverInjectSelector wins (corrected)",
@@ -141,7 +144,8 @@ pub(super) const ROWS: [Row; 49] = [
         true,
     ),
     row(FLEXIBLE, "the example's foo-v2", DISABLED, "{labels: {app: foo, version: v2}}", false),
-    // The description writes `disable`; that is no policy, and stops even those that ask.
+    // The description uses the policy `disable`, which does not exist. An unknown policy disables injection, also for
+    // pods that request it.
     row(FLEXIBLE, "policy disable injects nothing (corrected)", "policy: disable", ASKS, false),
     row(JOURNEY, "the annotation false declines", ENABLED, DECLINES, false),
     row(

@@ -1,4 +1,4 @@
-//! Every argument and variable of the webhook, given to the program's own parser.
+//! Checks every argument and variable of the webhook's manifests with the program's own parser.
 
 use std::collections::BTreeMap;
 
@@ -25,11 +25,11 @@ pub(super) struct Program {
 
 pub(crate) fn of_the_manifests() {
     let program = understood(&parse(&INJECTOR.manifest()));
-    assert!(!program.dapr.enabled());
+    assert!(!program.dapr.enabled() && program.webhook.status_page().is_none());
 }
 
 pub(crate) fn of_the_chart() {
-    understood(&INJECTOR.render(&[
+    let program = understood(&INJECTOR.render(&[
         r#"revision="canary""#,
         r#"certificate.secret="tls""#,
         r#"injectConfigMapName="istio-sidecar-injector""#,
@@ -38,8 +38,10 @@ pub(crate) fn of_the_chart() {
         r#"global.platform="openshift""#,
         r#"global.logging.level="default:debug""#,
         "global.logAsJson=true",
+        "statusPage.enabled=true",
         r#"env.INJECTOR_MONITORING_PORT="15014""#,
     ]));
+    assert_eq!(program.webhook.status_page().map(|page| page.revision).as_deref(), Some("canary"));
     let images = understood(&INJECTOR.render(&[r#"proxyImage="p""#, r#"validationImage="v""#])).webhook.injection();
     assert_eq!((&*images.built_in.proxy_image, &*images.built_in.validation_image), ("p", "v"));
 
@@ -71,15 +73,15 @@ pub(crate) fn of_the_chart() {
     assert!(starts("dapr.issuerKeyForAnyone=true") && starts(r#"certificate.clientSecret="callers""#));
 }
 
-/// Arguments and variables are understood, and the ports are those that the program listens on.
+/// Parses the webhook's arguments and variables and checks its ports against the settings.
 pub(super) fn understood(objects: &[Value]) -> Program {
     let injector = Injector::of(objects);
     let mut line = injector.line();
     for (name, value) in environment(&injector) {
-        // What Dapr's chart calls its settings, the program reads as they are.
+        // The variables of Dapr's chart have no equivalent flags.
         match flag(&name) {
             Some(flag) => line.push(format!("--{flag}={value}")),
-            None => assert!(DAPRS.contains(&&*name), "variable {name} is none that the program reads"),
+            None => assert!(DAPRS.contains(&&*name), "the program does not read the variable {name}"),
         }
     }
     let program = Program::try_parse_from(&line).unwrap_or_else(|e| panic!("{line:?}: {e}"));
@@ -92,7 +94,7 @@ pub(super) fn understood(objects: &[Value]) -> Program {
     program
 }
 
-/// Variables of Dapr's chart that the chart sets, or the test has it set.
+/// Environment variables of Dapr's chart that this chart or the test sets.
 const DAPRS: [&str; 3] = ["NAMESPACE", "SIDECAR_IMAGE", "ALLOWED_SERVICE_ACCOUNTS"];
 
 fn environment(injector: &Injector) -> BTreeMap<String, String> {
@@ -108,7 +110,7 @@ fn environment(injector: &Injector) -> BTreeMap<String, String> {
     variables.iter().map(of).collect()
 }
 
-/// The flag that a variable stands for; the process's own environment, which tests share, stays as it is.
+/// The flag that is equivalent to a variable.
 fn flag(variable: &str) -> Option<String> {
     let command = Program::command();
     let mut arguments = command.get_arguments();

@@ -1,4 +1,5 @@
-//! That everything of the webhook has one name, and that some replica always answers.
+//! Tests that the names in the rendered objects match the references to them, and that one replica of the webhook is
+//! always available.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use super::{Injector, arguments};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{only, parse, strings};
 
-/// In Istio's own namespace the configuration has the name that Istio's users know; in others nothing that belongs to the
-/// whole cluster is overwritten.
-pub(crate) fn installations_do_not_meet() {
+/// In Istio's namespace the webhook configuration has Istio's name. Installations in different namespaces share no
+/// cluster-scoped object.
+pub(crate) fn installations_share_no_objects() {
     let names = |namespace| -> BTreeSet<String> {
         let objects = INJECTOR.render_in(namespace);
         let wide = objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
@@ -24,8 +25,8 @@ pub(crate) fn installations_do_not_meet() {
     assert!(istios.is_disjoint(&names("mesh-two")), "{istios:?}");
 }
 
-/// What another object calls it is what it is called.
-pub(crate) fn names_meet() {
+/// References between objects, and arguments of the program, contain the actual names.
+pub(crate) fn references_match_names() {
     let objects = parse(&INJECTOR.manifest());
     let injector = Injector::of(&objects);
     let configuration = only(&objects, "MutatingWebhookConfiguration");
@@ -37,7 +38,7 @@ pub(crate) fn names_meet() {
         let client = &webhook["clientConfig"]["service"];
         let expected = json!({ "name": name(service), "namespace": NAMESPACE, "path": "/inject", "port": 443 });
         assert_eq!(client, &expected);
-        // The program's own idea of which webhooks lead to it.
+        // The program manages the webhooks whose names have this suffix.
         assert!(webhook["name"].as_str().unwrap().ends_with(".sidecar-injector.istio.io"), "{webhook}");
     }
     assert_eq!(injector.argument("webhookName"), None);
@@ -50,7 +51,7 @@ pub(crate) fn names_meet() {
     assert_eq!(injector.container["livenessProbe"]["httpGet"], by_name("/healthz"));
 }
 
-pub(crate) fn one_always_answers() {
+pub(crate) fn one_replica_is_always_available() {
     let objects = parse(&INJECTOR.manifest());
     let injector = Injector::of(&objects);
     assert_eq!(injector.deployment["replicas"], 2);
@@ -64,7 +65,7 @@ pub(crate) fn one_always_answers() {
     let spread = injector.template["spec"]["topologySpreadConstraints"].as_array().unwrap();
     assert_eq!(spread.len(), 2);
     for constraint in spread {
-        // A cluster of one node has room for both.
+        // Both replicas can run on a cluster's only node.
         assert_eq!(
             (&constraint["whenUnsatisfiable"], &constraint["labelSelector"]),
             (&"ScheduleAnyway".into(), selector)

@@ -1,4 +1,4 @@
-//! What the webhook may do in the cluster and on its node: each right in a table, with its reason.
+//! The webhook's rights in the cluster and its mounts: each is in a table with its reason.
 
 use std::collections::BTreeSet;
 
@@ -9,19 +9,20 @@ use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{is_known, parse, strings};
 use crate::rights::{Reason, bound, needed, rules};
 
-/// What decides which rights are needed.
+/// The settings on which the rights depend.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// Its certificate is its own.
+    /// Whether the webhook issues its certificate itself.
     self_signed: bool,
-    /// Its configuration is in ConfigMaps.
+    /// Whether the values name a ConfigMap with the webhook's configuration; otherwise the webhook reads istiod's
+    /// ConfigMaps.
     config_maps: bool,
-    /// Sidecars are native where every node can.
+    /// Whether the webhook reads the nodes to decide if sidecars are native.
     auto: bool,
     openshift: bool,
-    /// Dapr's sidecars, of this release.
+    /// The release of Dapr, if its injection is enabled.
     dapr: Option<&'static str>,
-    /// Its watchdog, and whether that deletes.
+    /// Whether Dapr's watchdog, if enabled, deletes pods.
     watchdog: Option<bool>,
 }
 
@@ -34,32 +35,37 @@ impl Wanted {
 const PLAIN: Wanted =
     Wanted { self_signed: true, config_maps: false, auto: true, openshift: false, dapr: None, watchdog: None };
 
-/// As [`rules`] writes them.
+/// Rights in the format of [`rules`], each with the settings that need it. The table also lists rights that the webhook
+/// must never have, which no setting needs.
 const RULES: [Reason<Wanted>; 39] = [
     ("kube-system /secrets[sidecar-injector-certificate] get", |w| w.self_signed, "its certificate, before a renewal"),
-    ("kube-system /secrets[sidecar-injector-certificate] list", |w| w.self_signed, "one of another replica is there"),
-    ("kube-system /secrets[sidecar-injector-certificate] watch", |w| w.self_signed, "the same, kept"),
+    (
+        "kube-system /secrets[sidecar-injector-certificate] list",
+        |w| w.self_signed,
+        "the certificate of another replica",
+    ),
+    ("kube-system /secrets[sidecar-injector-certificate] watch", |w| w.self_signed, "changes of the same objects"),
     ("kube-system /secrets[sidecar-injector-certificate] update", |w| w.self_signed, "its renewal"),
-    ("kube-system /secrets create", |w| w.self_signed, "the first one; creation knows no names"),
-    ("kube-system /secrets get", |_| false, "others' secrets"),
-    ("kube-system /secrets list", |_| false, "others' secrets"),
+    ("kube-system /secrets create", |w| w.self_signed, "the first certificate; RBAC cannot limit creation by name"),
+    ("kube-system /secrets get", |_| false, "Secrets of other programs"),
+    ("kube-system /secrets list", |_| false, "Secrets of other programs"),
     (
         "cluster /configmaps[istio-sidecar-injector,istio] list",
         |w| !w.config_maps,
         "istiod's templates, values and mesh",
     ),
-    ("cluster /configmaps[istio-sidecar-injector,istio] watch", |w| !w.config_maps, "the same, kept"),
+    ("cluster /configmaps[istio-sidecar-injector,istio] watch", |w| !w.config_maps, "changes of the same objects"),
     ("kube-system /configmaps[injection,istio] list", |w| w.config_maps, "templates, values and mesh"),
-    ("kube-system /configmaps[injection,istio] watch", |w| w.config_maps, "the same, kept"),
+    ("kube-system /configmaps[injection,istio] watch", |w| w.config_maps, "changes of the same objects"),
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] list",
         |_| true,
-        "whether the API server believes the certificate",
+        "whether the API server trusts the certificate",
     ),
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] watch",
         |_| true,
-        "the same, kept",
+        "changes of the same objects",
     ),
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[istio-sidecar-injector-kube-system] patch",
@@ -69,49 +75,57 @@ const RULES: [Reason<Wanted>; 39] = [
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] list",
         Wanted::dapr,
-        "whether the API server believes the certificate there",
+        "whether the API server trusts the certificate for Dapr's webhook",
     ),
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] watch",
         Wanted::dapr,
-        "the same, kept",
+        "changes of the same objects",
     ),
     (
         "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations[dapr-sidecar-injector] patch",
         Wanted::dapr,
         "the caBundle of Dapr's webhook",
     ),
-    ("cluster admissionregistration.k8s.io/mutatingwebhookconfigurations patch", |_| false, "others' webhooks"),
-    ("cluster networking.istio.io/proxyconfigs list", |_| true, "what users say of proxies"),
-    ("cluster networking.istio.io/proxyconfigs watch", |_| true, "the same, kept"),
+    (
+        "cluster admissionregistration.k8s.io/mutatingwebhookconfigurations patch",
+        |_| false,
+        "webhooks of other programs",
+    ),
+    ("cluster networking.istio.io/proxyconfigs list", |_| true, "users' settings of proxies"),
+    ("cluster networking.istio.io/proxyconfigs watch", |_| true, "changes of the same objects"),
     ("cluster /nodes list", |w| w.auto, "whether every kubelet runs native sidecars"),
-    ("cluster /nodes watch", |w| w.auto, "the same, kept"),
-    ("cluster /namespaces list", |w| w.openshift, "users of a namespace are in its annotations"),
-    ("cluster /namespaces watch", |w| w.openshift, "the same, kept"),
+    ("cluster /nodes watch", |w| w.auto, "changes of the same objects"),
+    ("cluster /namespaces list", |w| w.openshift, "the annotations with a namespace's range of UIDs"),
+    ("cluster /namespaces watch", |w| w.openshift, "changes of the same objects"),
     ("cluster /serviceaccounts list", Wanted::dapr, "UIDs of the accounts whose pods get Dapr's sidecar"),
-    ("cluster /serviceaccounts watch", Wanted::dapr, "the same, kept"),
-    ("cluster dapr.io/components list", Wanted::dapr, "containers that components bring"),
-    ("cluster dapr.io/components watch", Wanted::dapr, "the same, kept"),
-    ("dapr-system dapr.io/configurations[daprsystem] list", Wanted::dapr, "whether there is mTLS"),
-    ("dapr-system dapr.io/configurations[daprsystem] watch", Wanted::dapr, "the same, kept"),
-    ("dapr-system /secrets[dapr-trust-bundle] list", |w| w.dapr == Some("1.4"), "the issuer that 1.4's sidecars have"),
-    ("dapr-system /secrets[dapr-trust-bundle] watch", |w| w.dapr == Some("1.4"), "the same, kept"),
-    ("cluster /pods list", |w| w.watchdog.is_some(), "pods that ask for Dapr's sidecar and have none"),
-    ("cluster /pods watch", |w| w.watchdog.is_some(), "the same, kept"),
-    ("cluster /pods delete", |w| w.watchdog == Some(true), "those that a controller replaces"),
-    ("cluster /events create", |_| true, "why pods get no sidecar is said on their owners"),
+    ("cluster /serviceaccounts watch", Wanted::dapr, "changes of the same objects"),
+    ("cluster dapr.io/components list", Wanted::dapr, "containers of pluggable components"),
+    ("cluster dapr.io/components watch", Wanted::dapr, "changes of the same objects"),
+    ("dapr-system dapr.io/configurations[daprsystem] list", Wanted::dapr, "whether mTLS is enabled"),
+    ("dapr-system dapr.io/configurations[daprsystem] watch", Wanted::dapr, "changes of the same objects"),
+    (
+        "dapr-system /secrets[dapr-trust-bundle] list",
+        |w| w.dapr == Some("1.4"),
+        "the issuer's key pair, which sidecars of 1.4 contain",
+    ),
+    ("dapr-system /secrets[dapr-trust-bundle] watch", |w| w.dapr == Some("1.4"), "changes of the same objects"),
+    ("cluster /pods list", |w| w.watchdog.is_some(), "pods with Dapr enabled and without its sidecar"),
+    ("cluster /pods watch", |w| w.watchdog.is_some(), "changes of the same objects"),
+    ("cluster /pods delete", |w| w.watchdog == Some(true), "pods that a controller replaces"),
+    ("cluster /events create", |_| true, "events on the owners of pods without a sidecar"),
     ("cluster /pods create", |_| false, "a webhook creates nothing"),
-    ("cluster /secrets get", |_| false, "none of its concerns"),
-    ("cluster /configmaps list", |_| false, "it reads those that are named"),
+    ("cluster /secrets get", |_| false, "not needed"),
+    ("cluster /configmaps list", |_| false, "only named ConfigMaps are read"),
 ];
 
-/// As [`mounts`] writes them.
+/// Mounts in the format of [`mounts`], each with the settings that need it.
 const MOUNTS: [Reason<Wanted>; 2] = [
-    ("secret tls -> /etc/istio/certs", |w| !w.self_signed, "the certificate that somebody else keeps"),
+    ("secret tls -> /etc/istio/certs", |w| !w.self_signed, "the certificate that another program issues"),
     (
         "configMap dapr-trust-bundle -> /var/run/secrets/dapr.io/tls",
         |w| w.dapr == Some("current"),
-        "the trust anchors that sidecars get",
+        "the trust anchors of sidecars",
     ),
 ];
 
@@ -145,7 +159,7 @@ fn check(objects: &[Value], wanted: Wanted) {
     confined(&injector, wanted);
 }
 
-/// As PodSecurity's level `restricted` asks it, and more.
+/// Checks the requirements of PodSecurity's level `restricted`, and a read-only root file system.
 fn confined(injector: &Injector, wanted: Wanted) {
     let (pod, context) = (&injector.template["spec"], &injector.container["securityContext"]);
     for (field, value) in [("privileged", false), ("allowPrivilegeEscalation", false), ("readOnlyRootFilesystem", true)]
@@ -154,7 +168,7 @@ fn confined(injector: &Injector, wanted: Wanted) {
     }
     assert_eq!(context["capabilities"], json!({ "drop": ["ALL"] }));
     let mut of_pod = json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
-    // There the namespace says who it is.
+    // On OpenShift the namespace determines user and group.
     if !wanted.openshift {
         (of_pod["runAsUser"], of_pod["runAsGroup"]) = (json!(1337), json!(1337));
     }
@@ -168,7 +182,7 @@ fn confined(injector: &Injector, wanted: Wanted) {
     assert_eq!(strings(&injector.container["command"]), ["sidecar-injector"]);
 }
 
-/// Each mount as `kind name -> its own path`; none can be written to.
+/// Each mount as `KIND NAME -> PATH`; all are read-only.
 fn mounts(injector: &Injector) -> BTreeSet<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let volumes = list(&injector.template["spec"]["volumes"]);

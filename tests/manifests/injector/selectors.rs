@@ -1,5 +1,5 @@
-//! Which pods the API server sends to the webhook: the selectors are evaluated over every combination of labels that
-//! counts, and compared with the rules as Istio's users know them.
+//! Evaluates the webhooks' selectors for every combination of the relevant labels and compares the result with Istio's
+//! rules.
 
 use serde_json::{Map, Value, json};
 
@@ -7,13 +7,13 @@ use super::{DAPR, Injector};
 use crate::helm::{INJECTOR, NAMESPACE};
 use crate::objects::{of_kind, parse, strings};
 
-/// The configuration; another namespace's has another name.
+/// The name of the webhook configuration in this namespace.
 const ISTIO: &str = "istio-sidecar-injector-kube-system";
 
-/// The same of a revision.
+/// The prefix of the configuration's name for the revision `canary`.
 const CANARY: &str = "istio-sidecar-injector-canary";
 
-/// The labels that decide, each absent or as it says.
+/// The labels of a namespace and a pod that decide about injection; `None`: the label is absent.
 #[derive(Debug, Clone, Copy)]
 struct Labels {
     /// `istio-injection` of the namespace.
@@ -26,16 +26,18 @@ struct Labels {
     own_revision: Option<&'static str>,
 }
 
-/// An injector, as far as it counts here.
+/// The settings of an injector that determine its selectors.
 #[derive(Clone, Copy)]
-struct Asked {
+struct Selection {
     revision: &'static str,
     by_default: bool,
 }
 
-impl Asked {
-    /// Whose word counts: a pod's refusal, then the namespace's label, its revision, the pod's revision, its wish.
-    fn sends(self, labels: Labels) -> bool {
+impl Selection {
+    /// Whether Istio's rules select a pod. The first of these labels that is present decides: the pod's
+    /// `sidecar.istio.io/inject` if it is `false`, the namespace's injection label, the namespace's revision, the pod's
+    /// revision, the pod's `sidecar.istio.io/inject`.
+    fn selects(self, labels: Labels) -> bool {
         let is_default = self.revision == "default";
         match labels {
             Labels { inject: Some("false"), .. } => false,
@@ -50,22 +52,22 @@ impl Asked {
 
 pub(crate) fn of_the_manifests() {
     let objects = parse(&INJECTOR.manifest());
-    check(&objects, Asked { revision: "default", by_default: false });
-    nothing_waits_for_itself(&objects);
+    check(&objects, Selection { revision: "default", by_default: false });
+    own_pods_are_excluded(&objects);
 }
 
 pub(crate) fn of_the_chart() {
-    check(&INJECTOR.render(&[r#"revision="canary""#]), Asked { revision: "canary", by_default: false });
+    check(&INJECTOR.render(&[r#"revision="canary""#]), Selection { revision: "canary", by_default: false });
     let by_default = "sidecarInjectorWebhook.enableNamespacesByDefault=true";
-    check(&INJECTOR.render(&[by_default]), Asked { revision: "default", by_default: true });
-    check(&INJECTOR.render(&[by_default, r#"revision="canary""#]), Asked { revision: "canary", by_default: true });
+    check(&INJECTOR.render(&[by_default]), Selection { revision: "default", by_default: true });
+    check(&INJECTOR.render(&[by_default, r#"revision="canary""#]), Selection { revision: "canary", by_default: true });
     let tagged = INJECTOR.render(&[r#"revision="canary""#, r#"revisionTags=["other","default"]"#, by_default]);
     for (name, revision) in
         [(CANARY, "canary"), ("istio-revision-tag-other", "other"), ("istio-revision-tag-default", "default")]
     {
         let name = format!("{name}-{NAMESPACE}");
         let one: Vec<Value> = tagged.iter().filter(|object| object["metadata"]["name"] == *name).cloned().collect();
-        check(&one, Asked { revision, by_default: true });
+        check(&one, Selection { revision, by_default: true });
     }
     let names = Injector::of(&tagged).argument("webhookConfigName");
     assert_eq!(
@@ -76,8 +78,8 @@ pub(crate) fn of_the_chart() {
                 .join(",")
         )
     );
-    nothing_waits_for_itself(&tagged);
-    nothing_waits_for_itself(&INJECTOR.render(&[by_default, "excludeOwnNamespace=false", "excludeNamespaces=[]"]));
+    own_pods_are_excluded(&tagged);
+    own_pods_are_excluded(&INJECTOR.render(&[by_default, "excludeOwnNamespace=false", "excludeNamespaces=[]"]));
 
     let own = |values: &[&str]| {
         sent(&INJECTOR.render(values), &namespace("mesh", &[("istio-injection", "enabled")]), &json!({}))
@@ -86,7 +88,8 @@ pub(crate) fn of_the_chart() {
     assert_eq!(own(&[]), ["namespace.sidecar-injector.istio.io"]);
 }
 
-/// Dapr's webhook is asked by annotation, whatever the labels; Istio's stay as they are.
+/// Dapr's webhook selects pods by an annotation, whatever their labels are. Enabling it does not change Istio's
+/// webhooks.
 pub(crate) fn of_dapr() {
     let objects = INJECTOR.render(&DAPR);
     assert_eq!(webhooks(&objects, ISTIO), webhooks(&INJECTOR.render(&[]), ISTIO));
@@ -101,13 +104,13 @@ pub(crate) fn of_dapr() {
     assert_eq!((&dapr["failurePolicy"], &dapr["reinvocationPolicy"]), (&json!("Ignore"), &json!("IfNeeded")));
     assert!(matches(&dapr, &namespace("shop", &[]), &json!({})));
     assert!(!matches(&dapr, &namespace(NAMESPACE, &[]), &json!({})));
-    // The caBundle of each is written.
+    // The program writes the caBundle of both configurations.
     let injector = Injector::of(&objects);
     assert_eq!(injector.argument("daprWebhookConfigName").as_deref(), Some("dapr-sidecar-injector"));
     assert_eq!(injector.argument("webhookConfigName").as_deref(), Some(ISTIO));
 }
 
-fn check(objects: &[Value], asked: Asked) {
+fn check(objects: &[Value], selection: Selection) {
     let revisions = [None, Some("default"), Some("canary"), Some("other")];
     let mut pods = 0;
     for injection in [None, Some("enabled"), Some("disabled"), Some("")] {
@@ -118,7 +121,7 @@ fn check(objects: &[Value], asked: Asked) {
                     let of_namespace = given(&[("istio-injection", injection), ("istio.io/rev", revision)]);
                     let of_pod = given(&[("sidecar.istio.io/inject", inject), ("istio.io/rev", own_revision)]);
                     let sent = sent(objects, &namespace("shop", &of_namespace), &of_pod.into_iter().collect());
-                    assert_eq!(sent.len(), usize::from(asked.sends(labels)), "{labels:?}: {sent:?}");
+                    assert_eq!(sent.len(), usize::from(selection.selects(labels)), "{labels:?}: {sent:?}");
                     pods += sent.len();
                     for excluded in [NAMESPACE, "kube-public", "kube-node-lease", "local-path-storage"] {
                         let of_pod = given(&[("sidecar.istio.io/inject", inject), ("istio.io/rev", own_revision)]);
@@ -134,8 +137,8 @@ fn check(objects: &[Value], asked: Asked) {
     assert!(pods > 10, "{pods}");
 }
 
-/// The webhook's own pods are sent to no webhook, whatever their namespace's labels.
-fn nothing_waits_for_itself(objects: &[Value]) {
+/// The webhook's own pods match no webhook, whatever the labels of their namespace.
+fn own_pods_are_excluded(objects: &[Value]) {
     let labels = &Injector::of(objects).template["metadata"]["labels"];
     for of_namespace in [&[][..], &[("istio-injection", "enabled")], &[("istio.io/rev", "default")]] {
         assert_eq!(sent(objects, &namespace(NAMESPACE, of_namespace), labels), Vec::<String>::new());
@@ -146,18 +149,19 @@ fn given<'a>(labels: &[(&'a str, Option<&'a str>)]) -> Vec<(&'a str, &'a str)> {
     labels.iter().filter_map(|(key, value)| Some((*key, (*value)?))).collect()
 }
 
-/// A namespace's labels, with the one that the API server gives it.
+/// A namespace's labels, including the name label that the API server sets.
 fn namespace(name: &str, labels: &[(&str, &str)]) -> Value {
     let own = ("kubernetes.io/metadata.name", name);
     labels.iter().chain([&own]).map(|(key, value)| ((*key).to_owned(), json!(value))).collect::<Map<_, _>>().into()
 }
 
-/// Names of the webhooks that a pod with these labels is sent to.
+/// Returns the names of the webhooks to which the API server would send a pod: those whose selectors match it and its
+/// namespace.
 fn sent(objects: &[Value], of_namespace: &Value, of_pod: &Value) -> Vec<String> {
     let all = of_kind(objects, "MutatingWebhookConfiguration").into_iter();
     let webhooks = all.flat_map(|configuration| configuration["webhooks"].as_array().unwrap());
-    let asked = webhooks.filter(|webhook| matches(webhook, of_namespace, of_pod));
-    asked.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
+    let matching = webhooks.filter(|webhook| matches(webhook, of_namespace, of_pod));
+    matching.map(|webhook| webhook["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// The webhooks of the configuration of this name.
@@ -171,7 +175,7 @@ fn matches(webhook: &Value, of_namespace: &Value, of_pod: &Value) -> bool {
     selects(&webhook["namespaceSelector"], of_namespace) && selects(&webhook["objectSelector"], of_pod)
 }
 
-/// As Kubernetes' label selectors are defined.
+/// Evaluates a label selector of Kubernetes.
 fn selects(selector: &Value, labels: &Value) -> bool {
     assert!(selector.get("matchLabels").is_none(), "{selector}");
     selector["matchExpressions"].as_array().into_iter().flatten().all(|requirement| {

@@ -1,27 +1,27 @@
-//! Where this chart differs from Istio's on purpose, with the reasons.
+//! The intended differences of this chart from Istio's, with their reasons.
 
 use serde_json::Value;
 
-/// Paths at which the outputs differ.
+/// A permitted difference between the outputs of Istio's chart and of this one.
 pub(super) struct Difference {
-    /// One with a `*` stands for all paths that begin, or end, so.
+    /// The paths at which the outputs may differ; a `*` matches any text.
     paths: &'static [&'static str],
-    /// How they may differ there.
+    /// The values that are permitted there.
     how: How,
     pub(super) reason: &'static str,
 }
 
-/// Which output has what at a path.
+/// The values that the outputs may have at a path.
 enum How {
-    /// Only Istio's has a value.
+    /// Only Istio's output has a value.
     IstioOnly,
-    /// Only this chart's has this value, written as JSON.
+    /// Only this chart's output has this value, in JSON.
     OursOnly(&'static str),
-    /// Only this chart's has a value, which depends on others.
+    /// Only this chart's output has a value, which depends on the values of the case.
     OursOnlyAny,
-    /// Istio's and ours, written as JSON.
+    /// Istio's value and ours, in JSON.
     Both(&'static str, &'static str),
-    /// As a function of both says.
+    /// Both have values that satisfy a predicate.
     When(fn(&Value, &Value) -> bool),
 }
 
@@ -43,11 +43,11 @@ impl Difference {
     }
 }
 
-/// Values that Istio's chart takes and this one refuses.
+/// Values that Istio's chart accepts and this one refuses.
 pub(super) struct Refusal {
-    /// What the error says.
+    /// A part of this chart's error text.
     pub(super) message: &'static str,
-    /// For which values, as `--set` has them.
+    /// Whether the values, in the format of `--set`, cause the refusal.
     pub(super) when: fn(&str) -> bool,
     pub(super) reason: &'static str,
 }
@@ -56,7 +56,7 @@ pub(super) const REFUSALS: [Refusal; 2] = [
     Refusal {
         message: "ambient.enabled is not supported: this chart has no ambient mode yet",
         when: |set| ["ambient.enabled=true", "profile=ambient"].iter().any(|value| set.contains(value)),
-        reason: "pods of an ambient mesh would go unredirected without a word",
+        reason: "pods of an ambient mesh would not be redirected, without an error",
     },
     Refusal {
         message: "rollingMaxUnavailable is not supported: say updateStrategy.rollingUpdate.maxUnavailable",
@@ -65,7 +65,7 @@ pub(super) const REFUSALS: [Refusal; 2] = [
     },
 ];
 
-/// The first entry that covers a path counts.
+/// The differences; the first one that covers a path applies.
 pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         paths: &["environment/AMBIENT_*", "environment/ENABLE_AMBIENT_DETECTION_RETRY"],
@@ -241,7 +241,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
             "objects/RoleBinding/istio-system/istio-cni",
         ],
         how: How::OursOnlyAny,
-        reason: "an upgrade is told from a removal in sidecar mode, too, in this namespace alone",
+        reason: "upgrades and removals are distinguished in sidecar mode, too, and only in this namespace",
     },
     Difference {
         paths: &[
@@ -271,7 +271,7 @@ pub(super) const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Hub and tag are Istio's defaults in the one, and this chart's in the other.
+/// Whether the images differ only in Istio's and this chart's default hub and tag.
 fn is_image_of_ours(istio: &Value, ours: &Value) -> bool {
     let renamed = |image: &str| {
         image

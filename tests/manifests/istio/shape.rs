@@ -1,4 +1,4 @@
-//! What a chart makes, as paths with values: the corpus's own form of it, and the same of rendered objects.
+//! The output of a chart as paths with values, from the corpus's format or from rendered objects.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::objects::of_kind;
 
-/// Paths such as `daemonset/container/image`, each with its value. Variables of the ConfigMap and of the container are one
-/// environment.
+/// The output of a chart as a map from paths such as `daemonset/container/image` to values. The variables of ConfigMap
+/// and container are merged into `environment`.
 pub(super) struct Shape(BTreeMap<String, Value>);
 
 impl Shape {
-    /// Of the form that the corpus has.
+    /// Flattens an output in the corpus's format.
     pub(super) fn of_corpus(makes: &Value) -> Self {
         let mut makes = makes.clone();
         let mut environment = Map::new();
@@ -19,7 +19,7 @@ impl Shape {
             environment.extend(config);
         }
         if let Some(Value::Array(own)) = makes.pointer_mut("/daemonset/container/env").map(Value::take) {
-            // A field's version has a default.
+            // The `apiVersion` of a field reference has a default and is omitted.
             let of = |variable: Value| match &variable["valueFrom"]["fieldRef"]["fieldPath"] {
                 Value::Null => (name(&variable), variable.get("value").unwrap_or(&variable["valueFrom"]).clone()),
                 field => (name(&variable), json!(format!("field {}", field.as_str().unwrap()))),
@@ -32,7 +32,7 @@ impl Shape {
         Self(paths)
     }
 
-    /// Of a chart's objects.
+    /// Flattens rendered objects.
     pub(super) fn of_objects(objects: &[Value]) -> Self {
         let key = |object: &Value| {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
@@ -63,7 +63,9 @@ impl Shape {
         self.0.get(path)
     }
 
-    /// What Istio's switches come to, in the agent's own words; its default where these values have none of them.
+    /// Returns the agent's repair mode that is equivalent to the switches in Istio's output. If `set`, the values in
+    /// the format of `--set`, contains no switch, this is the default mode of this chart. Returns `None` if repair is
+    /// disabled.
     pub(super) fn repair_mode(&self, set: &str) -> Option<Value> {
         let is = |variable: &str| self.get(&format!("environment/{variable}")).map(|value| value == "true");
         if !is("REPAIR_ENABLED")? {
@@ -78,7 +80,7 @@ impl Shape {
     }
 }
 
-/// The parts of a DaemonSet, as the corpus names them.
+/// Returns the parts of a DaemonSet by the names that the corpus uses.
 fn daemonset(object: &Value) -> Value {
     let template = &object["spec"]["template"];
     let mut pod = template["spec"].clone();
@@ -97,7 +99,9 @@ fn name(value: &Value) -> String {
     value["name"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Members of lists are found by their names; sets by their members; other lists, whose order counts, are one value.
+/// Adds the paths of a value and of all values in it. The path of an item in a list of named objects ends with the
+/// item's name, and the path of a set's member ends with the member itself. Any other list is one value, because its
+/// order is significant.
 fn flatten(path: &str, value: &Value, paths: &mut BTreeMap<String, Value>) {
     let at = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}/{key}") };
     match value {

@@ -1,4 +1,4 @@
-//! The objects that the charts make of dashboards and rules.
+//! Tests of the objects with which the charts install dashboards, rules and monitors.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use super::DIRECTORY;
 use crate::helm::{AGENT, Chart, INJECTOR};
 use crate::objects::{is_known, of_kind, only};
 
-/// Switches on all that is off by default.
+/// The values that enable all monitoring objects.
 const ON: [&str; 2] = ["monitoring.rules.enabled=true", "monitoring.dashboards.enabled=true"];
 
 pub(super) fn contain_the_files() {
@@ -31,7 +31,7 @@ pub(super) fn contain_the_files() {
     }
 }
 
-/// What a monitor names is what the pods and the Service have.
+/// The labels and ports in a PodMonitor or ServiceMonitor match those of the pods and the Service.
 pub(super) fn monitors_select_the_pods() {
     let render = |chart: Chart, value: &str| {
         let objects = chart.render(&[value]);

@@ -1,4 +1,4 @@
-//! Grafana's dashboards.
+//! Tests of the dashboards for Grafana.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use super::files;
 use super::known::Named;
 use super::rules::promtool;
 
-/// Of Grafana 10.0, the oldest that loads them; later ones migrate the text.
+/// The schema version of Grafana 10.0, the oldest supported version; later ones migrate the file.
 const SCHEMA: u64 = 38;
-/// Columns of Grafana's grid.
+/// The number of columns of Grafana's grid.
 const COLUMNS: u64 = 24;
 
-/// The dashboards with their file names' stems.
+/// The dashboards with the stems of their file names.
 fn dashboards() -> Vec<(String, Value)> {
     let parse = |(path, text): (std::path::PathBuf, String)| {
         let value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -33,7 +33,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The panels of a dashboard that show something.
+/// The panels of a dashboard, without rows.
 fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
     list(&dashboard["panels"]).iter().filter(|panel| panel["type"] != "row")
 }
@@ -44,7 +44,7 @@ fn variables(dashboard: &Value) -> &[Value] {
 
 pub(super) fn can_be_loaded() {
     for (name, dashboard) in dashboards() {
-        // The name is unique in its directory, and so is the uid.
+        // The file's name is unique in its directory, so a uid that is equal to it is unique, too.
         assert_eq!((&dashboard["uid"], &dashboard["schemaVersion"]), (&name.clone().into(), &SCHEMA.into()), "{name}");
         assert_eq!(dashboard.get("id"), None, "{name}: Grafana gives the id");
         let kinds: Vec<&str> = variables(&dashboard).iter().map(|variable| text(&variable["type"])).collect();
@@ -96,7 +96,7 @@ pub(super) fn panels_are_described() {
     }
 }
 
-/// promtool reads the expressions as those of recording rules, with a range for Grafana's variable.
+/// Checks the expressions with promtool as recording rules, with a range in place of Grafana's variable.
 pub(super) fn expressions_are_valid() {
     let dashboards = dashboards();
     let targets =

@@ -1,4 +1,4 @@
-//! The metrics and labels that a PromQL expression names. Its grammar is promtool's concern.
+//! Finds the metrics and labels in a PromQL expression. promtool checks the grammar.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     pub(super) metric: String,
-    /// Names and values; a value may be a regular expression.
+    /// Names and values of labels; a value may be a regular expression.
     pub(super) matchers: Vec<(String, String)>,
 }
 
-/// An expression, as far as names are concerned.
+/// The metrics and labels that an expression names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Expression {
     pub(super) selectors: Vec<Selector>,
-    /// The labels after `by`, `on` and such words.
+    /// The labels after `by`, `on` and similar keywords.
     pub(super) grouping: BTreeSet<String>,
 }
 
@@ -64,7 +64,7 @@ impl Expression {
     }
 }
 
-/// Whether an aggregation such as `sum` stands before this.
+/// Whether the token is a keyword that a list of labels follows, such as `by` or `on`.
 fn is_grouping(token: Option<&Token>) -> bool {
     matches!(token, Some(Token::Word(word)) if GROUPING.contains(&word.as_str()))
 }
@@ -76,7 +76,7 @@ fn words(tokens: &[Token]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Without ranges, numbers and durations.
+/// Splits an expression into tokens, without ranges, numbers and durations.
 fn tokens(text: &str) -> Vec<Token> {
     let (mut tokens, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {

@@ -1,4 +1,4 @@
-//! The names in expressions against those that the programs serve.
+//! Compares the metrics and labels in the expressions of dashboards and alerts with those that the programs serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,8 @@ use std::path::Path;
 use super::expression::{Expression, Selector};
 use super::{dashboards, rules};
 
-/// The names and labels of real runs, with which the suites `agent` and `webhook` compare the programs.
+/// The recorded names and labels of each program's metrics. The test suites `agent` and `webhook` compare them with the
+/// running programs.
 const SERVED: [&str; 2] =
     [include_str!("../../data/metrics-install-cni.txt"), include_str!("../../data/metrics-sidecar-injector.txt")];
 
@@ -21,7 +22,7 @@ const FOREIGN: [(&str, &[&str]); 3] = [
     ("kube_daemonset_status_number_available", &["daemonset"]),
 ];
 
-/// An expression, the labels that texts beside it name, and the place where it stands.
+/// An expression of a dashboard or alert, its location, and the labels in the texts that belong to it.
 pub(super) struct Named {
     pub(super) place: String,
     pub(super) expression: Expression,
@@ -55,7 +56,7 @@ pub(super) fn metrics_and_labels_exist() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Sentences about names that do not exist.
+/// Returns an error text for each metric or label of an expression that does not exist.
 fn problems(named: &Named, known: &Metrics, sources: &str) -> Vec<String> {
     let Named { place, expression, texts } = named;
     let (mut labels, mut problems) = (BTreeSet::from(OF_TARGETS.map(str::to_owned)), Vec::new());
@@ -79,7 +80,7 @@ fn problems(named: &Named, known: &Metrics, sources: &str) -> Vec<String> {
     problems
 }
 
-/// Each metric is on a dashboard; of a histogram one of its parts is.
+/// Each metric is on a dashboard; for a histogram, one of its series is enough.
 pub(super) fn each_metric_is_shown() {
     let family = |name: &str| {
         let part = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));

@@ -1,4 +1,4 @@
-//! Prometheus' rules, which are all alerts.
+//! Tests of the rules for Prometheus, all of which are alerts.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,9 +11,9 @@ use super::files;
 use super::known::Named;
 use crate::tool::PROMTOOL;
 
-/// A section for each alert.
+/// The document with a section for each alert.
 const DOCUMENT: &str = "docs/alerts.md";
-/// Tests of rules, in promtool's format.
+/// The files with rule tests in promtool's format.
 const TESTS: [&str; 2] =
     ["tests/manifests/monitoring/istio-cni.yaml", "tests/manifests/monitoring/sidecar-injector.yaml"];
 
@@ -33,7 +33,7 @@ fn name(alert: &Value) -> &str {
     alert["alert"].as_str().unwrap()
 }
 
-/// The expressions, with the labels that annotations name.
+/// Returns the expressions of all alerts, with the labels in the alerts' annotations.
 pub(super) fn named() -> Vec<Named> {
     let of = |alert: &Value| {
         let texts = alert["annotations"].to_string();
@@ -61,7 +61,7 @@ pub(super) fn are_described() {
         assert_eq!(text("docs"), format!("{DOCUMENT}#{}", name.to_lowercase()));
         assert!(text("summary").len() > 20 && !text("summary").ends_with('.'), "{name}: {annotations}");
         assert!(text("description").len() > 60 && text("description").ends_with('.'), "{name}: {annotations}");
-        // The command is marked as such.
+        // The runbook contains a command, in a code span or block.
         assert!(text("runbook").matches('`').count() >= 2, "{name}: {annotations}");
     }
 }

@@ -1,5 +1,5 @@
-//! Packets in conntrack state INVALID, of a connection whose start conntrack did not see. The table cannot express
-//! this.
+//! Tests of packets in conntrack state INVALID, which belong to a connection whose start conntrack did not see. The
+//! truth table cannot express this.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -14,7 +14,7 @@ use super::table::Place;
 use super::topology::Topology;
 use test_support::netns::families;
 
-/// Invalid packets arrive, and do not with `drop_invalid`.
+/// Packets in state INVALID arrive at the pod, but not if `drop_invalid` is set.
 pub(crate) fn are_dropped_when_asked(backend: Backend) {
     for drop_invalid in [false, true] {
         let topology = Topology::new();
@@ -24,9 +24,10 @@ pub(crate) fn are_dropped_when_asked(backend: Backend) {
         topology.pod.inside(strict).unwrap();
         for (client, server) in &mut connections {
             client.write_all(b"x").unwrap();
-            // TCP retransmits after a fifth of a second; a peer without data after that gets none.
-            let patience = Duration::from_millis(if drop_invalid { 300 } else { 5000 });
-            server.set_read_timeout(Some(patience)).unwrap();
+            // TCP retransmits lost data after 200 ms. If no data has arrived after 300 ms, the retransmitted data was
+            // dropped, too.
+            let timeout = Duration::from_millis(if drop_invalid { 300 } else { 5000 });
+            server.set_read_timeout(Some(timeout)).unwrap();
             let arrived = read(server);
             let wanted = if drop_invalid { Err(ErrorKind::WouldBlock) } else { Ok(1) };
             assert_eq!(arrived, wanted, "{}, drop_invalid={drop_invalid}, {server:?}", backend.name);
@@ -44,7 +45,7 @@ fn read(server: &mut TcpStream) -> Result<usize, ErrorKind> {
     }
 }
 
-/// Connects from the world to the pod; returns both ends.
+/// Connects from outside the pod to the pod; returns both ends of the connection.
 fn connection(topology: &Topology, family: Family) -> (TcpStream, TcpStream) {
     let to = SocketAddr::new(Place::Pod.ip(family).unwrap(), 7000);
     let listener = topology.pod.inside(|| TcpListener::bind(to)).unwrap();

@@ -19,7 +19,7 @@ pub(crate) struct Case {
 
 /// The source of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Client {
     pub(crate) in_pod: bool,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
@@ -28,11 +28,11 @@ pub(crate) struct Asker {
 /// A destination, in either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the world, through `eth0`.
+    /// An address outside the pod, routed through `eth0`.
     Remote,
-    /// Another one in the world, through `eth0`.
+    /// Another address outside the pod, routed through `eth0`.
     Other,
-    /// In the world, through `eth1`.
+    /// An address outside the pod, routed through `eth1`.
     Beyond,
     /// The pod's address on `eth0`.
     Pod,
@@ -65,13 +65,13 @@ impl Place {
 /// A connection and its expected result.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    pub(crate) asker: Asker,
+    pub(crate) client: Client,
     pub(super) proto: &'static str,
     pub(super) to: Place,
     pub(super) port: u16,
     pub(super) source: Option<Place>,
     families: Families,
-    answer: (&'static str, u16),
+    accepted_by: (&'static str, u16),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,20 +80,20 @@ enum Families {
     Only(Family),
 }
 
-impl Asker {
-    const fn tcp(self, to: Place, port: u16) -> Question {
-        Question { asker: self, proto: "tcp", to, port, source: None, families: Families::Both }
+impl Client {
+    const fn tcp(self, to: Place, port: u16) -> Connection {
+        Connection { client: self, proto: "tcp", to, port, source: None, families: Families::Both }
     }
 
-    const fn udp(self, to: Place, port: u16) -> Question {
-        Question { proto: "udp", ..self.tcp(to, port) }
+    const fn udp(self, to: Place, port: u16) -> Connection {
+        Connection { proto: "udp", ..self.tcp(to, port) }
     }
 }
 
-/// A row without its result.
+/// A row without its expected result.
 #[derive(Clone, Copy)]
-struct Question {
-    asker: Asker,
+struct Connection {
+    client: Client,
     proto: &'static str,
     to: Place,
     port: u16,
@@ -101,7 +101,7 @@ struct Question {
     families: Families,
 }
 
-impl Question {
+impl Connection {
     const fn by_source(self, place: Place) -> Self {
         Self { source: Some(place), ..self }
     }
@@ -112,8 +112,8 @@ impl Question {
 
     /// Expects the program `name`, which listens on `port`.
     const fn by(self, name: &'static str, port: u16) -> Row {
-        let Self { asker, proto, to, port: asked, source, families } = self;
-        Row { asker, proto, to, port: asked, source, families, answer: (name, port) }
+        let Self { client, proto, to, port: destination, source, families } = self;
+        Row { client, proto, to, port: destination, source, families, accepted_by: (name, port) }
     }
 
     /// Expects the program `name` on the port of the connection, without redirection.
@@ -124,22 +124,23 @@ impl Question {
 }
 
 impl Row {
-    /// The arguments of `ask`.
-    pub(crate) fn question(&self, family: Family) -> Vec<String> {
+    /// Returns the arguments of the test program `connect` for this row.
+    pub(crate) fn arguments(&self, family: Family) -> Vec<String> {
         let to = SocketAddr::new(self.to.ip(family).unwrap(), self.port);
         let source = self.source.and_then(|place| place.ip(family)).map(|ip| ip.to_string());
         [self.proto.to_owned(), to.to_string()].into_iter().chain(source).collect()
     }
 
-    /// The expected start of the response; from the world, the source address must be preserved.
+    /// Returns the expected start of the response; `None` if the row does not apply to the family. For a connection
+    /// from outside the pod, the source address must be preserved.
     pub(crate) fn wanted(&self, family: Family) -> Option<String> {
         if self.families != Families::Both && self.families != Families::Only(family) {
             return None;
         }
         let to = SocketAddr::new(self.to.ip(family)?, self.port);
-        let (name, port) = self.answer;
+        let (name, port) = self.accepted_by;
         let original = if self.proto == "udp" { "udp".to_owned() } else { to.to_string() };
-        let source = match (self.asker.in_pod, self.to, family) {
+        let source = match (self.client.in_pod, self.to, family) {
             (true, ..) => "",
             (false, Place::Pod1, Family::V4) => "10.0.1.1",
             (false, Place::Pod1, Family::V6) => "fd01::1",
@@ -150,19 +151,19 @@ impl Row {
     }
 
     pub(crate) fn describe(&self, family: Family) -> String {
-        let Asker { in_pod, uid, gid } = self.asker;
-        format!("{uid}:{gid} in the {}: {}", if in_pod { "pod" } else { "world" }, self.question(family).join(" "))
+        let Client { in_pod, uid, gid } = self.client;
+        format!("{uid}:{gid} in the {}: {}", if in_pod { "pod" } else { "world" }, self.arguments(family).join(" "))
     }
 }
 
-const APP: Asker = id(1000, 1000);
-const PROXY: Asker = id(1337, 1337);
+const APP: Client = id(1000, 1000);
+const PROXY: Client = id(1337, 1337);
 /// A user in the proxy's group.
-const PROXY_GROUP: Asker = id(1000, 1337);
-const WORLD: Asker = Asker { in_pod: false, uid: 1000, gid: 1000 };
+const PROXY_GROUP: Client = id(1000, 1337);
+const WORLD: Client = Client { in_pod: false, uid: 1000, gid: 1000 };
 
-const fn id(uid: u32, gid: u32) -> Asker {
-    Asker { in_pod: true, uid, gid }
+const fn id(uid: u32, gid: u32) -> Client {
+    Client { in_pod: true, uid, gid }
 }
 
 use Place::{Beyond, FarLoopback, Loopback, Other, Passthrough, Pod, Pod1, Remote};
@@ -351,7 +352,8 @@ fn dns_servers() -> Case {
     case("dns_servers", Redirect { dns, ..usual() }, rows)
 }
 
-/// Here Istio does not exempt HBONE, and treats the proxy's group as the proxy in connections to the pod itself.
+/// The case of TPROXY. In this mode Istio does not exempt the HBONE port, and treats a process in the proxy's group
+/// like the proxy in connections to the pod itself.
 fn tproxy() -> Case {
     let mut rows = usual_rows();
     rows.extend([

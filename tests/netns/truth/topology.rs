@@ -13,13 +13,14 @@ use super::table::{Place, Row};
 use test_support::netns::{TestNetns, families};
 use test_support::program::built;
 
-/// `eth0` leads everywhere except to [`super::table::Place::Beyond`], which is behind `eth1`.
+/// The namespaces of a pod and of the network outside. `eth0` leads everywhere except to
+/// [`super::table::Place::Beyond`], which is behind `eth1`.
 pub(crate) struct Topology {
     pub(crate) pod: TestNetns,
     pub(crate) world: TestNetns,
 }
 
-/// A program that ends when this is dropped.
+/// A running program, which ends when the value is dropped.
 pub(crate) struct Server(Child);
 
 impl Drop for Server {
@@ -77,7 +78,8 @@ impl Topology {
         topology
     }
 
-    /// Waits for IPv6, which works some time after a link is up: until a port without listener refuses.
+    /// Waits until both links work: until a connection to a port without a listener is refused. IPv6 works only some
+    /// time after a link is up.
     fn wait_for_wires(&self) {
         let deadline = Instant::now() + Duration::from_secs(10);
         let places = [Place::Remote, Place::Beyond];
@@ -85,10 +87,10 @@ impl Topology {
             places.into_iter().flat_map(|place| families().iter().map(move |&family| (place, family)))
         {
             let to = SocketAddr::new(place.ip(family).unwrap(), 1);
-            let patience = Duration::from_millis(50);
+            let timeout = Duration::from_millis(50);
             self.pod.inside(|| {
                 loop {
-                    let seen = TcpStream::connect_timeout(&to, patience).map(|_| ());
+                    let seen = TcpStream::connect_timeout(&to, timeout).map(|_| ());
                     if seen.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
                         return;
                     }
@@ -98,12 +100,29 @@ impl Topology {
         }
     }
 
-    /// Starts the proxy and an application in the pod, and a remote service in the world.
+    /// Starts the proxy and an application in the pod, and a remote service outside of it.
     pub(crate) fn serve(&self, proxy: u32) -> [Server; 3] {
-        let app = ["tcp/8080", "udp/8080", "tcp/9000", "tcp/53", "udp/53", "tcp/15020", "tcp/15021", "tcp/15090"];
         let envoy =
             ["tcp/15001", "transparent/15006", "tcp/15008", "tcp/15053", "udp/127.0.0.1:15053", "udp/[::1]:15053"];
-        // A datagram's response has the address that it was sent to as source only if the socket is bound to it.
+        [self.start_proxy("proxy", &proxy.to_string(), &envoy), self.start_app(), self.start_remote()]
+    }
+
+    /// Starts a proxy in the pod; `id` is the argument of `respond`.
+    pub(crate) fn start_proxy(&self, name: &str, id: &str, ports: &[&str]) -> Server {
+        let ports = ports.iter().filter(|port| !port.contains('[') || families().contains(&Family::V6));
+        start(&self.pod, name, id, &ports.map(|&port| port.to_owned()).collect::<Vec<_>>())
+    }
+
+    /// Starts an application in the pod.
+    pub(crate) fn start_app(&self) -> Server {
+        let app = ["tcp/8080", "udp/8080", "tcp/9000", "tcp/53", "udp/53", "tcp/15020", "tcp/15021", "tcp/15090"];
+        start(&self.pod, "app", "1000", &app.map(str::to_owned))
+    }
+
+    /// Starts a remote service outside of the pod.
+    pub(crate) fn start_remote(&self) -> Server {
+        // The UDP sockets are bound to addresses: otherwise the source of a response may differ from the address to
+        // which the datagram was sent.
         let mut remote: Vec<String> = ["tcp/80", "tcp/9000", "tcp/15020", "tcp/53"].map(str::to_owned).to_vec();
         for place in [Place::Remote, Place::Other] {
             for &family in families() {
@@ -111,25 +130,19 @@ impl Topology {
                 remote.extend([53, 80].map(|port| format!("udp/{}", SocketAddr::new(ip, port))));
             }
         }
-        let owned = |ports: &[&str]| -> Vec<String> {
-            let ports = ports.iter().filter(|port| !port.contains('[') || families().contains(&Family::V6));
-            ports.map(|&port| port.to_owned()).collect()
-        };
-        [
-            start(&self.pod, "proxy", proxy, &owned(&envoy)),
-            start(&self.pod, "app", 1000, &owned(&app)),
-            start(&self.world, "remote", 1000, &remote),
-        ]
+        start(&self.world, "remote", "1000", &remote)
     }
 
     /// Connects as a row says and returns the response.
-    pub(crate) fn ask(&self, row: &Row, family: Family) -> String {
-        let netns = if row.asker.in_pod { &self.pod } else { &self.world };
-        let output = netns.inside(|| {
-            let mut command = Command::new(built("ask"));
-            command.args(row.question(family)).uid(row.asker.uid).gid(row.asker.gid);
-            command.output().unwrap()
-        });
+    pub(crate) fn connect(&self, row: &Row, family: Family) -> String {
+        let netns = if row.client.in_pod { &self.pod } else { &self.world };
+        Self::connect_as(netns, &row.arguments(family), row.client.uid, row.client.gid)
+    }
+
+    /// Runs `connect` as a user and returns the response.
+    pub(crate) fn connect_as(netns: &TestNetns, arguments: &[String], uid: u32, gid: u32) -> String {
+        let output =
+            netns.inside(|| Command::new(built("connect")).args(arguments).uid(uid).gid(gid).output().unwrap());
         let stdout = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { stdout } else { format!("{stdout} {stderr}") }
@@ -137,17 +150,18 @@ impl Topology {
 }
 
 /// Runs lines in `ip -batch`, without those of a family that the kernel lacks.
-fn configure(netns: &TestNetns, lines: &str) {
-    let is_possible = |line: &&str| families().contains(&Family::V6) || !line.contains("::");
+pub(crate) fn configure(netns: &TestNetns, lines: &str) {
+    // A line with two colons has an IPv6 address: no other word of these lines has a colon.
+    let is_possible = |line: &&str| families().contains(&Family::V6) || line.matches(':').count() < 2;
     let batch: String = lines.lines().filter(is_possible).flat_map(|line| [line, "\n"]).collect();
     netns.feed("ip", &["-batch", "-"], &batch);
 }
 
-/// Starts a program, and returns when it listens.
-fn start(netns: &TestNetns, name: &str, id: u32, ports: &[String]) -> Server {
+/// Starts the test program `respond` in a netns, and returns when it listens.
+fn start(netns: &TestNetns, name: &str, id: &str, ports: &[String]) -> Server {
     let child = netns.inside(|| {
-        let mut command = Command::new(built("answer"));
-        command.args([name, &id.to_string()]).args(ports).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+        let mut command = Command::new(built("respond"));
+        command.args([name, id]).args(ports).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
     });
     let mut server = Server(child.unwrap());
     let mut line = String::new();

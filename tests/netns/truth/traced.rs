@@ -1,4 +1,4 @@
-//! The simulated traversal of a row's first packet, from the rules that the kernel holds.
+//! Simulates how a row's first packet traverses the rules that the kernel holds.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use istio_cni::trace::{Connection, Direction, Ruleset, Verdict, trace};
 use super::table::{Place, Row};
 use super::topology::Topology;
 
-/// The rules of each family as the kernel holds them.
+/// Returns the rules of a family as the kernel holds them.
 pub(super) fn rulesets(topology: &Topology, family: Family) -> Vec<Ruleset> {
     let saved = topology.pod.inside(|| converge::saved(family)).unwrap();
     let parse = |(backend, text): &(_, String)| {
@@ -32,18 +32,18 @@ pub(super) fn port(rules: &[Ruleset], row: &Row, family: Family) -> Result<u16, 
 
 fn connection(row: &Row, family: Family) -> Connection {
     let ip = |place: Place| place.ip(family).unwrap();
-    let at_home = [Place::Pod, Place::Pod1, Place::Loopback, Place::FarLoopback, Place::Passthrough];
-    let (interface, usual_source): (_, IpAddr) = match (row.asker.in_pod, row.to) {
+    let local = [Place::Pod, Place::Pod1, Place::Loopback, Place::FarLoopback, Place::Passthrough];
+    let (interface, usual_source): (_, IpAddr) = match (row.client.in_pod, row.to) {
         (false, Place::Pod1) => ("eth1", neighbour(1, family)),
         (false, _) => ("eth0", neighbour(0, family)),
         (true, Place::FarLoopback | Place::Passthrough) => ("lo", ip(Place::Loopback)),
-        (true, place) if at_home.contains(&place) => ("lo", ip(place)),
+        (true, place) if local.contains(&place) => ("lo", ip(place)),
         (true, Place::Beyond) => ("eth1", ip(Place::Pod1)),
         (true, _) => ("eth0", ip(Place::Pod)),
     };
     let interface = interface.to_owned();
-    let direction = match row.asker.in_pod {
-        true => Direction::Outbound { interface, uid: row.asker.uid, gid: row.asker.gid },
+    let direction = match row.client.in_pod {
+        true => Direction::Outbound { interface, uid: row.client.uid, gid: row.client.gid },
         false => Direction::Inbound { interface },
     };
     let protocol = if row.proto == "udp" { Proto::Udp } else { Proto::Tcp };
@@ -56,7 +56,7 @@ fn connection(row: &Row, family: Family) -> Connection {
     }
 }
 
-/// The world's address on a link.
+/// Returns the address of the network outside on a link to the pod.
 fn neighbour(link: u8, family: Family) -> IpAddr {
     match family {
         Family::V4 => [10, 0, link, 1].into(),

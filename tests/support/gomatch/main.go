@@ -1,4 +1,5 @@
-// Matches names with Go's own path.Match: one JSON object a line on stdin, one a line on stdout.
+// Reads patterns and names from stdin, matches them with Go's path.Match and writes the results to stdout: one JSON
+// object a line.
 package main
 
 import (
@@ -8,13 +9,13 @@ import (
 	"path"
 )
 
-// Question is a pattern and a name.
+// Question is a pattern and a name to match with it.
 type Question struct {
 	Pattern string `json:"pattern"`
 	Name    string `json:"name"`
 }
 
-// Answer is whether they match, or that the pattern is none.
+// Answer is whether the name matches, and whether the pattern is invalid (Bad).
 type Answer struct {
 	Matched bool `json:"matched"`
 	Bad     bool `json:"bad"`
@@ -33,7 +34,7 @@ func main() {
 		if err := encoder.Encode(Answer{Matched: matched, Bad: err != nil}); err != nil {
 			panic(err)
 		}
-		// Whoever asks waits for the answer.
+		// The test waits for each answer before it sends the next question.
 		if err := out.Flush(); err != nil {
 			panic(err)
 		}

@@ -1,4 +1,5 @@
-// Prints the fields of Istio's mesh configuration, from its published definition, as the table that the injector decodes by.
+// Prints the fields of Istio's mesh configuration, from its published protobuf definition, in the format of the table
+// by which the injector decodes it.
 package main
 
 import (
@@ -38,7 +39,7 @@ func kind(f protoreflect.FieldDescriptor) string {
 	}
 }
 
-// A value that is written although it is its type's zero.
+// presence returns "?" for a field whose zero value is written, and "" for other fields.
 func presence(f protoreflect.FieldDescriptor) string {
 	wrapper := f.Kind() == protoreflect.MessageKind && strings.HasSuffix(string(f.Message().FullName()), "Value") && wellKnown[f.Message().FullName()] != ""
 	if !f.IsList() && !f.IsMap() && (wrapper || f.Kind() != protoreflect.MessageKind && f.HasPresence()) {

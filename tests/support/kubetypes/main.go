@@ -1,5 +1,5 @@
-// Prints the table of Kubernetes' types that the injector reads and writes documents by, and reads and writes documents by
-// the types themselves, for tests that compare the two.
+// Prints the table of Kubernetes' types by which the injector parses and serializes documents. Also parses and
+// serializes documents by the Go types themselves, for tests that compare both results.
 package main
 
 import (

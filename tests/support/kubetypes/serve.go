@@ -12,13 +12,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Request is a document, and the type to read it as by its name in the table.
+// Request is a document and the name of its type in the table.
 type Request struct {
 	Type string `json:"type"`
 	Text string `json:"text"`
 }
 
-// Answer is the document as YAML and as JSON, which has the fields in the type's order, or why it cannot be read.
+// Answer is the document as YAML and as JSON, which has the fields in the type's order, or the error if it cannot be
+// parsed.
 type Answer struct {
 	YAML  string `json:"yaml"`
 	JSON  string `json:"json"`
@@ -48,7 +49,7 @@ func serve(in io.Reader, to io.Writer) error {
 	}
 }
 
-// answer reads and writes as kube-inject does: sigs.k8s.io/yaml into the type, and back.
+// answer parses a document as the type and serializes it, as kube-inject does with sigs.k8s.io/yaml.
 func answer(of reflect.Type, request Request) Answer {
 	if of == nil {
 		return Answer{Error: fmt.Sprintf("unknown type %q", request.Type)}
@@ -68,7 +69,7 @@ func answer(of reflect.Type, request Request) Answer {
 	return Answer{YAML: string(asYAML), JSON: string(asJSON)}
 }
 
-// modules are those that the types are from, with their versions.
+// modules returns the Go modules that define the types, with their versions.
 func modules() []string {
 	var found []string
 	info, _ := debug.ReadBuildInfo()

@@ -33,7 +33,7 @@ var roots = []any{
 	openshiftv1.DeploymentConfig{},
 }
 
-// scalars are the types that encode themselves.
+// scalars are the types that have their own JSON encoding, with their names in the table.
 var scalars = map[reflect.Type]string{
 	reflect.TypeFor[resource.Quantity]():    "quantity",
 	reflect.TypeFor[intstr.IntOrString]():   "intOrString",
@@ -42,7 +42,8 @@ var scalars = map[reflect.Type]string{
 	reflect.TypeFor[runtime.RawExtension](): "raw",
 }
 
-// packages are the prefixes of names: the last part of a package's path is the version, and the same for most.
+// packages are the prefixes of type names in the table, by package path. The last element of each path is the version
+// v1, which does not distinguish packages.
 var packages = map[string]string{
 	"k8s.io/api/core/v1":                   "core",
 	"k8s.io/api/apps/v1":                   "apps",
@@ -54,9 +55,10 @@ var packages = map[string]string{
 type field struct {
 	key  string
 	kind string
-	// omit is empty, "omitempty" or "omitzero".
+	// omit is the option of the JSON tag: empty, "omitempty" or "omitzero".
 	omit string
-	// merge is empty, "merge", or "merge=" and the key of the list's elements: how a strategic merge patch treats a list.
+	// merge is how a strategic merge patch treats a list: empty to replace it, "merge", or "merge=" and the key of the
+	// list's elements.
 	merge string
 }
 
@@ -65,7 +67,7 @@ type table struct {
 	types map[string]reflect.Type
 }
 
-// reachable returns all structs that the roots reach, the roots first, by name.
+// reachable returns all structs that the roots contain, directly or in fields of fields, sorted by name.
 func reachable() (*table, error) {
 	found := &table{types: map[string]reflect.Type{}}
 	for _, root := range roots {
@@ -95,7 +97,8 @@ func (t *table) add(of reflect.Type) error {
 	})
 }
 
-// each visits the fields of a struct as encoding/json writes them: those of embedded structs in their place.
+// each calls visit for each field of a struct in the order in which encoding/json writes the fields. The fields of an
+// embedded struct are in its place.
 func each(of reflect.Type, visit func(field, reflect.StructField) error) error {
 	for at := range of.NumField() {
 		in := of.Field(at)
@@ -117,7 +120,7 @@ func each(of reflect.Type, visit func(field, reflect.StructField) error) error {
 		for _, option := range tag[1:] {
 			switch option {
 			case "omitempty", "omitzero":
-				// For the types here omitzero says more than omitempty, for structs alone.
+				// A field may have both options. Only a struct needs omitzero, because omitempty omits no struct.
 				if omit == "" || in.Type.Kind() == reflect.Struct {
 					omit = option
 				}
@@ -155,7 +158,7 @@ func nameOf(of reflect.Type) (string, error) {
 
 var marshaler = reflect.TypeFor[json.Marshaler]()
 
-// kindOf is a type as the table spells it: as Go does.
+// kindOf returns the name of a type in the table, in Go's notation.
 func kindOf(of reflect.Type) (string, error) {
 	if name := scalars[of]; name != "" {
 		return name, nil

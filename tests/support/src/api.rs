@@ -1,10 +1,10 @@
-//! An API server for tests: real HTTP over TCP, a store with versions and watches, and faults on demand.
+//! An API server double for tests: real HTTP over TCP, a store with versions and watches, and faults on demand.
 //!
-//! Daemons under test connect with `kube::Client`. The server stores any resource by its path, checks preconditions as the
-//! real one does and records each request.
+//! Daemons under test connect with `kube::Client`. The double stores any resource by its path, checks preconditions as
+//! the real API server does, and records each request.
 
-mod answer;
 mod fault;
+mod response;
 mod route;
 mod select;
 mod store;
@@ -13,6 +13,7 @@ mod write;
 
 pub use fault::Fault;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -30,12 +31,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 
-use answer::{Body, Failure};
 use fault::{Faults, Injected};
+use response::{Body, Failure};
 use store::{Key, Store};
 
-/// The time limit of a test's wait.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The maximum time that [`Api::until`] waits.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A received request.
 #[derive(Debug, Clone)]
@@ -51,7 +52,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Method and path, for readable comparisons.
+    /// Returns method and path, as in `GET /api/v1/pods`.
     pub fn line(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
@@ -68,6 +69,10 @@ pub struct Api {
 struct Shared {
     store: Mutex<Store>,
     faults: Mutex<Faults>,
+    /// Resources for which the response to a SelfSubjectAccessReview is a denial.
+    denied: Mutex<Vec<String>>,
+    /// Fixed responses by path, such as those of pods that the API server proxies requests to.
+    responses: Mutex<BTreeMap<String, (u16, Bytes)>>,
     seen: Mutex<Vec<Seen>>,
     changed: Notify,
 }
@@ -95,6 +100,8 @@ impl Api {
         let shared = Arc::new(Shared {
             store: Mutex::default(),
             faults: Mutex::default(),
+            denied: Mutex::default(),
+            responses: Mutex::default(),
             seen: Mutex::default(),
             changed: Notify::new(),
         });
@@ -148,9 +155,20 @@ impl Api {
             .collect()
     }
 
+    /// Answers requests of a path with this status and body.
+    pub fn respond(&self, path: &str, status: u16, body: impl Into<Bytes>) {
+        let mut responses = self.shared.responses.lock().unwrap_or_else(PoisonError::into_inner);
+        responses.insert(path.to_owned(), (status, body.into()));
+    }
+
     /// Adds a fault; the first matching fault applies.
     pub fn fault(&self, fault: Fault) {
         self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+    }
+
+    /// Makes SelfSubjectAccessReviews deny this resource. The double still allows requests for it.
+    pub fn deny(&self, resource: &str) {
+        self.shared.denied.lock().unwrap_or_else(PoisonError::into_inner).push(resource.to_owned());
     }
 
     /// Removes all faults.
@@ -163,7 +181,8 @@ impl Api {
         self.shared.store().break_watches();
     }
 
-    /// Discards the history, as compaction does: open watches and those that resume from an earlier version end with 410.
+    /// Discards the history, as compaction does: open watches and those that resume from an earlier version end with
+    /// 410.
     pub fn expire_watches(&self) {
         self.shared.store().expire();
     }
@@ -188,20 +207,20 @@ impl Api {
         self.requests().into_iter().filter(|seen| seen.method == method && seen.path.ends_with(end)).collect()
     }
 
-    /// Waits until `look` returns a value; on timeout panics with `what` and the received requests.
+    /// Waits until `look` returns a value. Panics with `what` and the received requests after a time limit.
     pub async fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let changed = self.shared.changed.notified();
             if let Some(found) = look(self) {
                 return found;
             }
-            // A watch or a metric may change without a request, so poll.
+            // Also polls, because a watch or a metric may change without a request.
             let _ = tokio::time::timeout(Duration::from_millis(5), changed).await;
             let lines = || self.requests().iter().map(Seen::line).collect::<Vec<_>>().join("\n");
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "waited {PATIENCE:?} in vain for: {what}; requests:\n{}",
+                "timed out after {TIMEOUT:?} waiting for: {what}; requests:\n{}",
                 lines()
             );
         }
@@ -214,7 +233,7 @@ impl Drop for Api {
     }
 }
 
-/// Accepts connections, which end with this task because they are in its set.
+/// Accepts connections and serves each on a task. These tasks end with this one, because it owns their `JoinSet`.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
@@ -235,14 +254,14 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// An error closes the connection.
+/// Handles a request. An error closes the connection without a response.
 async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, fault::Cut> {
     let seen = record(request).await;
     let injected = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).find(&seen);
     shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen.clone());
     let respond = || Ok(respond(&seen, &shared).unwrap_or_else(|failure| failure.response()));
     let response = match injected {
-        Some(Injected::Answer(failure)) => Ok(failure.response()),
+        Some(Injected::Response(failure)) => Ok(failure.response()),
         Some(Injected::Silence) => std::future::pending().await,
         Some(Injected::Cut) => Err(fault::Cut),
         Some(Injected::Slow(by)) => {
@@ -271,13 +290,20 @@ async fn record(request: Request<Incoming>) -> Seen {
 }
 
 fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
+    if let Some((status, body)) = shared.responses.lock().unwrap_or_else(PoisonError::into_inner).get(&seen.path) {
+        return Ok(response::raw(*status, body.clone()));
+    }
     let target = route::parse(&seen.path).ok_or_else(|| Failure::not_found(&seen.path))?;
     let query = select::Query::parse(&seen.query);
     let mut store = shared.store();
     match (seen.method.as_str(), target.key(), target.subresource.as_deref()) {
         ("GET", None, None) if query.is("watch") => watch::open(&mut store, &target, &query),
-        ("GET", None, None) => Ok(answer::list(&store, &target, &query)),
-        ("GET", Some(key), None | Some("status")) => Ok(answer::object(200, store.known(&key)?)),
+        ("GET", None, None) => Ok(response::list(&store, &target, &query)),
+        ("GET", Some(key), None | Some("status")) => Ok(response::object(200, store.known(&key)?)),
+        ("POST", None, None) if target.resource == "selfsubjectaccessreviews" => {
+            let denied = shared.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(write::review(&denied, seen))
+        }
         ("POST", None, None) => write::create(&mut store, &target, seen),
         ("POST", Some(key), Some("eviction")) => write::evict(&mut store, &key, seen),
         ("POST", Some(key), Some("token")) => {
@@ -292,11 +318,11 @@ fn respond(seen: &Seen, shared: &Shared) -> Result<Response<Body>, Failure> {
     }
 }
 
-/// Response bodies have no errors.
+/// The error type of response bodies, which never fail.
 type Never = Infallible;
 
-/// Writes a kubeconfig for such a server. It has a CA, as a cluster's has, because without one a client reads all CAs of
-/// the machine.
+/// Writes a kubeconfig for the server at `url`. It contains a CA, as a cluster's kubeconfig does: without one, the
+/// client would read all CAs of the machine.
 pub fn kubeconfig(path: &Path, url: &str) {
     let authority = rcgen::generate_simple_self_signed(["kubernetes".to_owned()]).expect("a certificate");
     let authority = base64::engine::general_purpose::STANDARD.encode(authority.cert.pem());

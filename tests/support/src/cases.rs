@@ -1,5 +1,5 @@
-//! The cases of Istio's capture package, which iptables and nft share: a name, what differs from the base
-//! configuration, and whether the pod has IPv6.
+//! The test cases of Istio's package `capture`, which its iptables and nft tests share: a name, what differs from the
+//! base configuration, and whether the pod has IPv6.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,7 +11,7 @@ use istio_cni::redirect::{
 const V4: bool = false;
 const V6: bool = true;
 
-/// The configuration of every case of Istio's.
+/// Returns the configuration of a test case by its name, and whether the pod has IPv6; `None` for an unknown name.
 pub fn configuration(name: &str) -> Option<(Redirect, bool)> {
     let base = Redirect::default;
     Some(match name {
@@ -70,7 +70,7 @@ fn tproxy(redirect: Redirect) -> Redirect {
     Redirect { mode: InterceptionMode::Tproxy, ..redirect }
 }
 
-/// Two users and two groups.
+/// Sets two users and two groups of the proxy.
 fn ids(redirect: Redirect) -> Redirect {
     let ids = |a, b| vec![Owner::Id(a), Owner::Id(b)];
     Redirect { proxy_uids: ids(3, 4), proxy_gids: ids(1, 2), ..redirect }

@@ -1,4 +1,4 @@
-//! A client as an API server is one: it trusts a caBundle, and connects by the service's name.
+//! A webhook client like the API server: it trusts a caBundle and connects by the Service's name.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,19 +14,19 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// The service by which the API server connects.
+/// The server name of the connections.
 pub const NAME: &str = "istio-sidecar-injector.istio-system.svc";
 
-/// Longer than this no test waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of handshakes and responses.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Status and body.
-pub type Answer = (u16, String);
+/// Status and body of a response.
+pub type Response = (u16, String);
 
-/// One connection, kept open.
+/// A persistent connection.
 pub struct Connection(pub TlsStream<TcpStream>);
 
-/// Believes those in `bundle` (PEM).
+/// Returns a configuration that trusts the CAs in `bundle` (PEM).
 pub fn trusting(bundle: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -35,12 +35,12 @@ pub fn trusting(bundle: &str) -> Arc<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
-    // Whoever resumes a session does not look at the certificate again.
+    // A resumed session does not verify the certificate.
     config.resumption = rustls::client::Resumption::disabled();
     Arc::new(config)
 }
 
-/// Believes those in `bundle`, and presents a certificate of its own (PEM).
+/// Returns a configuration that trusts the CAs in `bundle` and presents a client certificate (PEM).
 pub fn presenting(bundle: &str, certificate: &str, key: &str) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
@@ -58,17 +58,17 @@ impl Connection {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(NAME).unwrap();
-        let shake = TlsConnector::from(Arc::clone(config)).connect(name, stream);
-        tokio::time::timeout(PATIENCE, shake).await.expect("a handshake ends").map(Self)
+        let handshake = TlsConnector::from(Arc::clone(config)).connect(name, stream);
+        tokio::time::timeout(TIMEOUT, handshake).await.expect("a handshake within the timeout").map(Self)
     }
 
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes).await?;
         self.0.flush().await
     }
 
-    /// Sends a request with JSON, and does not read its answer.
+    /// Sends a JSON request without reading the response.
     pub async fn send_review(&mut self, path: &str, body: &str) -> io::Result<()> {
         let length = body.len();
         let head = format!(
@@ -77,30 +77,30 @@ impl Connection {
         self.send(format!("{head}{body}").as_bytes()).await
     }
 
-    /// Posts JSON.
-    pub async fn post(&mut self, path: &str, body: &str) -> io::Result<Answer> {
+    /// Posts JSON and reads the response.
+    pub async fn post(&mut self, path: &str, body: &str) -> io::Result<Response> {
         self.send_review(path, body).await?;
         self.read().await
     }
 
-    /// Posts a review and reads it back.
+    /// Posts a review, which must have status 200, and returns the response's JSON.
     pub async fn review(&mut self, path: &str, review: &Value) -> io::Result<Value> {
         let (status, body) = self.post(path, &review.to_string()).await?;
         assert_eq!(status, 200, "{body}");
         Ok(serde_json::from_str(&body).unwrap())
     }
 
-    /// One answer.
-    pub async fn read(&mut self) -> io::Result<Answer> {
+    /// Reads one response.
+    pub async fn read(&mut self) -> io::Result<Response> {
         self.read_with_head().await.map(|(status, _, body)| (status, body))
     }
 
-    /// Status, head in lower case, and body of one answer.
+    /// Reads one response. Returns its status, its header lines in lower case, and its body.
     pub async fn read_with_head(&mut self) -> io::Result<(u16, String, String)> {
-        tokio::time::timeout(PATIENCE, self.read_answer()).await.expect("an answer comes")
+        tokio::time::timeout(TIMEOUT, self.read_response()).await.expect("a response within the timeout")
     }
 
-    async fn read_answer(&mut self) -> io::Result<(u16, String, String)> {
+    async fn read_response(&mut self) -> io::Result<(u16, String, String)> {
         let mut bytes = Vec::new();
         let head = loop {
             if let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -126,9 +126,9 @@ impl Connection {
         Ok((status, text, String::from_utf8(bytes[head..].to_vec()).unwrap()))
     }
 
-    /// Whether the peer has ended the connection, within the test's patience.
-    pub async fn is_ended(&mut self) -> bool {
+    /// Whether the peer closes the connection within the timeout.
+    pub async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
-        tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut rest)).await.is_ok()
+        tokio::time::timeout(TIMEOUT, self.0.read_to_end(&mut rest)).await.is_ok()
     }
 }

@@ -1,4 +1,5 @@
-//! A node of temporary directories with the real `install-cni`, and an API server with its DaemonSet.
+//! Runs the real `install-cni` on a node of temporary directories, with an API server double that has the node and the
+//! agent's DaemonSet.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -16,10 +17,10 @@ use crate::api::Api;
 use crate::program::under_test;
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
-/// The limit on inotify instances of root in a user namespace, seen from inside.
+/// The limit on the inotify instances of root in a user namespace, at its path inside of the namespace.
 const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
 /// The deadline of each expected condition.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until `check` succeeds; panics with its last error after a deadline.
 #[track_caller]
@@ -36,14 +37,15 @@ pub fn until<T>(what: &str, mut check: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// The parts of an installation that stay if another agent follows or has followed.
+/// The parts of an installation, as in [`Node::installed`], that an agent leaves on the node when it exits and another
+/// agent follows or has already taken over.
 pub const KEPT: [&str; 3] = ["chain entry", "kubeconfig", "plugin"];
-/// Part of the log of an agent that has been superseded.
+/// A part of the log line of an agent that another agent has superseded.
 pub const STANDBY: &str = "this one takes over again if that one dies";
-/// Part of the last log line of a superseded agent.
+/// A part of the last log line of a superseded agent that exits.
 pub const SUPERSEDED: &str = "kept: another agent serves this node already";
 
-/// A node without an installation.
+/// The directories of a node, at first without an installation.
 pub struct Node {
     root: TempDir,
 }
@@ -70,7 +72,7 @@ impl Node {
         self.root.path().join(relative)
     }
 
-    /// Writes the network without the entry, last changed a minute ago.
+    /// Writes the network configuration without the chain entry, with a modification time of a minute ago.
     pub fn remove_entry(&self) {
         let path = self.path("net/10-net.conflist");
         fs::write(&path, LIST).unwrap();
@@ -78,7 +80,7 @@ impl Node {
         file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     }
 
-    /// The installed parts.
+    /// Returns which of these exist: the chain entry, the kubeconfig, the plugin and the agent's two sockets.
     pub fn installed(&self) -> Vec<&'static str> {
         let chain = fs::read_to_string(self.path("net/10-net.conflist")).unwrap_or_default();
         let parts = [
@@ -91,7 +93,7 @@ impl Node {
         parts.into_iter().filter_map(|(part, there)| there.then_some(part)).collect()
     }
 
-    /// Waits until all parts are installed, and both sockets exist.
+    /// Waits until everything that [`Self::installed`] can return exists.
     #[track_caller]
     pub fn until_installed(&self) {
         until("a complete installation", || match self.installed() {
@@ -100,12 +102,12 @@ impl Node {
         });
     }
 
-    /// Looks a pod up; returns status and body.
-    pub fn ask(&self, pod: &str, uid: &str) -> (u16, String) {
+    /// Looks a pod of the namespace `shop` up at the agent's socket; returns status and body.
+    pub fn request(&self, pod: &str, uid: &str) -> (u16, String) {
         exchange_on(&self.path("run/agent.sock"), &format!("GET /pod?namespace=shop&name={pod}&uid={uid}"), "")
     }
 
-    /// Posts log lines of the plugin; returns the status.
+    /// Posts log lines to the agent's log socket as the plugin does; returns the status.
     pub fn log(&self, lines: &[Value]) -> u16 {
         let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
         exchange_on(&self.path("run/log.sock"), "POST /log", &serde_json::to_string(&lines).unwrap()).0
@@ -124,13 +126,13 @@ pub fn exchange_on(path: &Path, request: &str, body: &str) -> (u16, String) {
 pub fn exchange(mut stream: impl std::io::Read + std::io::Write, request: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let head = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    // The peer may answer and close before the whole request is written.
+    // The peer may respond and close before the whole request is written.
     let _ = stream.write_all(format!("{head}{body}").as_bytes());
-    answer(&mut stream)
+    read_response(&mut stream)
 }
 
-/// Reads an answer to its end; returns status and body, and status 0 without an answer.
-pub fn answer(stream: &mut impl std::io::Read) -> (u16, String) {
+/// Reads a response to its end; returns status and body, and status 0 without a response.
+pub fn read_response(stream: &mut impl std::io::Read) -> (u16, String) {
     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         bytes.extend_from_slice(&buffer[..count]);
@@ -161,17 +163,16 @@ impl Daemon {
     /// Starts the daemon in a user namespace in which root can have this number of inotify instances.
     pub fn with_inotify(node: &Node, api: &str, instances: u32) -> Self {
         let enter = format!("echo {instances} > {INSTANCES} && exec \"$@\"");
-        let inside = ["--user", "--map-root-user", "sh", "-c", &enter, "sh"];
-        Self::command(free_ports(), node, api, |command| {
-            let mut outside = Command::new("unshare");
-            outside.args(inside).arg(command.get_program()).args(command.get_args()).env_clear();
-            let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
-            outside.envs(variables).env("PATH", std::env::var_os("PATH").unwrap_or_default());
-            *command = outside;
-        })
+        let inside = ["unshare", "--user", "--map-root-user", "sh", "-c", &enter, "sh"];
+        Self::command(free_ports(), node, api, |command| *command = run_by(&inside, command))
     }
 
-    /// Changes the limit of the daemon's user namespace.
+    /// Starts the daemon with additional flags under [`strace`].
+    pub fn traced(node: &Node, api: &str, flags: &[String], calls: &str, log: &Path) -> Self {
+        Self::command(free_ports(), node, api, |command| *command = strace(command.args(flags), calls, log))
+    }
+
+    /// Changes the limit on inotify instances in the daemon's user namespace.
     pub fn allow_inotify(&self, instances: u32) {
         let pid = self.child.id().to_string();
         let write = format!("echo {instances} > {INSTANCES}");
@@ -179,14 +180,14 @@ impl Daemon {
         assert!(done.unwrap().success());
     }
 
-    /// Starts the daemon with additional flags after those of the node.
+    /// Starts the daemon with additional flags, which come after those for the node.
     pub fn with_flags(node: &Node, api: &str, flags: &[String]) -> Self {
         Self::command(free_ports(), node, api, |command| {
             command.args(flags);
         })
     }
 
-    /// Starts the daemon with these ports of health and metrics.
+    /// Starts the daemon with these ports for health and metrics, and these environment variables.
     pub fn with_ports(ports: [u16; 2], node: &Node, api: &str, variables: &[(&str, &str)]) -> Self {
         Self::command(ports, node, api, |command| {
             command.envs(variables.iter().copied());
@@ -208,9 +209,15 @@ impl Daemon {
         Self { child, health, metrics, log }
     }
 
+    /// The port of metrics and the status page.
+    pub fn monitoring(&self) -> u16 {
+        self.metrics
+    }
+
     /// Requests a path from the daemon; status 0 without a listener.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let port = if path == "/metrics" { self.metrics } else { self.health };
+        let is_monitoring = ["/metrics", "/status"].iter().any(|part| path.starts_with(part));
+        let port = if is_monitoring { self.metrics } else { self.health };
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
             Ok(stream) => exchange(stream, &format!("GET {path}"), ""),
             Err(error) => (0, error.to_string()),
@@ -231,7 +238,7 @@ impl Daemon {
         self.readyz(200, "ok");
     }
 
-    /// The log so far.
+    /// Returns the daemon's log so far.
     pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
@@ -251,7 +258,7 @@ impl Daemon {
         self.memory("VmHWM:")
     }
 
-    /// A value of `/proc/PID/status` in KiB.
+    /// Returns a value of `/proc/PID/status` in KiB, by its name such as `VmRSS:`.
     pub fn memory(&self, line: &str) -> u64 {
         let status = fs::read_to_string(self.process().join("status")).unwrap();
         let line = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
@@ -295,6 +302,24 @@ impl Daemon {
     }
 }
 
+/// Returns the command run under strace, which writes the system calls named by `calls` to `log`. Strings are written
+/// in full and in hexadecimal, and descriptors are followed by their paths. The spawned process is the command; strace
+/// runs as its child.
+pub fn strace(command: &Command, calls: &str, log: &Path) -> Command {
+    let (calls, log) = (format!("trace={calls}"), log.display().to_string());
+    run_by(&["strace", "-D", "-f", "--seccomp-bpf", "-y", "-xx", "-s", "1000000", "-e", &calls, "-o", &log], command)
+}
+
+/// Returns a command that runs `program` with the given command appended to its arguments, and with the same
+/// environment variables and `PATH`.
+fn run_by(program: &[&str], command: &Command) -> Command {
+    let mut outside = Command::new(program[0]);
+    outside.args(&program[1..]).arg(command.get_program()).args(command.get_args()).env_clear();
+    let variables = command.get_envs().filter_map(|(key, value)| Some((key, value?)));
+    outside.envs(variables).env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    outside
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -302,7 +327,7 @@ impl Drop for Daemon {
     }
 }
 
-/// The flags of a node's directories.
+/// Returns the flags that name the directories of the node.
 pub fn directories(node: &Node) -> Vec<String> {
     [
         ("mounted-cni-net-dir", "net"),
@@ -321,7 +346,7 @@ pub fn free_ports() -> [u16; 2] {
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// An API server with the node and its DaemonSet.
+/// Starts an API server double that has the node and the agent's DaemonSet.
 pub async fn cluster() -> Api {
     let api = Api::start().await;
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1", "labels": { "os": "linux" } }, "spec": {} }));
@@ -341,7 +366,7 @@ pub fn daemon_set() -> Value {
     })
 }
 
-/// The daemon's own pod.
+/// The agent's own pod, of the DaemonSet [`daemon_set`].
 pub fn own_pod() -> Value {
     let mut own = pod("agent", "own");
     own["metadata"]["namespace"] = "istio-system".into();

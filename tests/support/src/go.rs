@@ -1,4 +1,4 @@
-//! Builds Go modules that are oracles of tests.
+//! Builds this repository's Go programs, with whose results tests compare.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
 
-/// Returns a `go` command in a module's directory that uses only the installed toolchain.
+/// Returns a `go` command in a module's directory. It uses the installed toolchain and downloads no other.
 pub fn command(module: &str) -> Command {
     let mut go = Command::new("go");
     go.current_dir(module);
@@ -15,7 +15,8 @@ pub fn command(module: &str) -> Command {
     go
 }
 
-/// Returns the reason that a module cannot be built: Go or a required module is missing. Cached for each module.
+/// Returns the reason why a module cannot be built, if Go or a required module is missing; `None` otherwise. Cached for
+/// each module.
 pub fn missing(module: &'static str) -> Option<String> {
     static LOOKED_UP: Mutex<BTreeMap<&str, Option<String>>> = Mutex::new(BTreeMap::new());
     let look_up = || match command(module).args(["mod", "download"]).output() {

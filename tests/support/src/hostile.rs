@@ -1,7 +1,8 @@
 //! Generates hostile pods, in which fields that users control are much larger or more numerous than in real pods.
 //!
-//! The bench uses them.
+//! Benches measure the injection of these pods.
 
+mod crafted;
 mod fields;
 
 use serde_json::{Map, Value, json};
@@ -20,7 +21,7 @@ pub trait Numbers {
 /// The size limit of a pod, in bytes of JSON.
 pub const LARGEST: usize = 3 << 20;
 
-/// The shapes of hostile parts, by name.
+/// The shapes: functions that each add one kind of hostile content to a pod, with their names for reports.
 pub const SHAPES: [(&str, Shape); 27] = [
     ("templates that are there", known_templates),
     ("templates that are not there", unknown_templates),
@@ -51,11 +52,12 @@ pub const SHAPES: [(&str, Shape); 27] = [
     ("values for Dapr", dapr_values),
 ];
 
-/// Adds approximately this many bytes to a pod.
+/// A function that adds approximately this many bytes of hostile content to a pod.
 pub type Shape = fn(&mut Value, usize, &mut dyn Numbers);
 
-/// Returns a pod of up to [`LARGEST`] bytes and the names of its shapes. One in 32 is large, because large pods take most of the
-/// time of a run, and those that are just within the budget are not the largest.
+/// Returns a pod of up to [`LARGEST`] bytes and the names of the shapes that it consists of. Only one in 32 pods is
+/// large, because large pods take most of the time of a run, and because the pods that take the most work within the
+/// injection's budget are smaller.
 pub fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -67,8 +69,8 @@ pub fn pod(numbers: &mut dyn Numbers) -> (Value, Vec<&'static str>) {
     let size = (LARGEST >> halved) / parts;
     let mut names = Vec::new();
     for _ in 0..parts {
-        let at = numbers.below(SHAPES.len() + fields::SHAPES.len());
-        let (name, shape) = SHAPES.get(at).copied().unwrap_or_else(|| fields::SHAPES[at - SHAPES.len()]);
+        let all = [&SHAPES[..], &fields::SHAPES, &crafted::SHAPES].concat();
+        let (name, shape) = all[numbers.below(all.len())];
         shape(&mut pod, size * 9 / 10, numbers);
         names.push(name);
     }
@@ -87,7 +89,8 @@ fn annotate(pod: &mut Value, name: &str, value: impl Into<Value>) {
     pod["metadata"]["annotations"][name] = value.into();
 }
 
-/// Returns as many items as fit into `size` bytes. `item` creates each, either all equal or all different.
+/// Returns as many items as fit into `size` bytes, if each takes about `each` bytes. `item` creates an item from a
+/// number; the numbers are either all equal or all different.
 fn many<T>(size: usize, each: usize, numbers: &mut dyn Numbers, item: impl Fn(usize) -> T) -> Vec<T> {
     let alike = numbers.below(4) == 0;
     (0..size / each).map(|number| item(if alike { 7 } else { number })).collect()
@@ -101,7 +104,8 @@ fn push(pod: &mut Value, list: &str, items: Vec<Value>) {
     list.as_array_mut().expect("made above").extend(items);
 }
 
-/// Sets a field of the first container, unless another shape has put a number in its place.
+/// Sets a field of the first container, unless another shape has replaced the container by a value that is not an
+/// object.
 fn set_in_first_container(pod: &mut Value, field: &str, value: Value) {
     if let Some(container) = pod.pointer_mut("/spec/containers/0").and_then(Value::as_object_mut) {
         container.insert(field.to_owned(), value);

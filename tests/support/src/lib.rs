@@ -16,6 +16,8 @@ pub mod cases;
 #[cfg(feature = "daemons")]
 pub mod client;
 #[cfg(feature = "daemons")]
+pub mod crowd;
+#[cfg(feature = "daemons")]
 pub mod daemon;
 #[cfg(feature = "daemons")]
 pub mod hostile;
@@ -35,3 +37,5 @@ pub mod runtime;
 pub mod servers;
 #[cfg(feature = "daemons")]
 pub mod shuffle;
+#[cfg(feature = "daemons")]
+pub mod ztunnel;

@@ -1,9 +1,11 @@
-//! A page of metrics as the names, types and labels that it has, which dashboards and alerts depend on.
+//! Extracts the names, types and labels of the metrics from a page in the Prometheus format. Dashboards and alerts
+//! depend on them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Returns a line for each family with its type, and below it one for each of its samples with the names of their labels.
+/// Returns a line for each metric family with its type, followed by a line for each different sample name with its
+/// label names.
 pub fn names(page: &str) -> String {
     let mut names = String::new();
     let mut seen = BTreeSet::new();

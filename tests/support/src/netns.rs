@@ -54,17 +54,17 @@ impl TestNetns {
         self.feed(program, args, "")
     }
 
-    /// The same, with `input` on its standard input.
+    /// Runs a program like [`Self::run`], with `input` on its standard input.
     pub fn feed(&self, program: &str, args: &[&str], input: &str) -> String {
         self.try_feed(program, args, input).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Returns standard output, or panics with the details of the failure.
+    /// Runs a program like [`Self::feed`], but returns the details of a failure as an error.
     pub fn try_feed(&self, program: &str, args: &[&str], input: &str) -> Result<String, String> {
         self.inside(|| {
             let command = Command::new(program)
                 .args(args)
-                // By default iptables-legacy uses the machine's lock.
+                // By default iptables-legacy uses one lock for the whole machine, on which concurrent tests would wait.
                 .env("XTABLES_LOCKFILE", self.path())
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -85,7 +85,7 @@ impl TestNetns {
     }
 }
 
-/// A user namespace, as of a pod with `hostUsers: false`, that exists as long as the value.
+/// A user namespace like that of a pod with `hostUsers: false`. It exists as long as the value.
 pub struct Users(Child);
 
 impl Users {
@@ -94,7 +94,7 @@ impl Users {
         let mut command = Command::new("unshare");
         command.args(["-U", "-n", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        // The namespaces exist once the process echoes.
+        // Once the process echoes its input, unshare has created the namespaces.
         process.stdin.as_mut().unwrap().write_all(b".").unwrap();
         process.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let proc = PathBuf::from(format!("/proc/{}", process.id()));
@@ -106,7 +106,8 @@ impl Users {
         (Self(process), netns)
     }
 
-    /// Runs a program in the calling thread's netns as this user of the namespace.
+    /// Returns a command that runs a program as the user and group `id` of this user namespace, in the calling thread's
+    /// netns.
     pub fn command(&self, id: &str, program: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--user=/proc/{}/ns/user", self.0.id())).args(["setpriv", "--clear-groups"]);
@@ -128,16 +129,16 @@ pub fn by(backend: Backend) -> Options {
     Options { native_nftables: backend == Backend::NativeNft, forced, on_difference: OnDifference::Refuse }
 }
 
-/// Parts of the kernel that nodes may lack, as `KERNEL_LACKS` names them: iptables' extensions in nf_tables.
+/// The name in `KERNEL_LACKS` for the kernel module with which nf_tables runs iptables' extensions.
 pub const NFT_COMPAT: &str = "nft_compat";
-/// The tables of iptables-legacy.
+/// The name in `KERNEL_LACKS` for the kernel's tables of iptables-legacy.
 pub const LEGACY_TABLES: &str = "legacy tables";
-/// IPv6.
+/// The name in `KERNEL_LACKS` for IPv6.
 pub const IPV6: &str = "IPv6";
 const PARTS: [&str; 3] = [NFT_COMPAT, LEGACY_TABLES, IPV6];
 
-/// Whether this kernel is said to lack a part. `KERNEL_LACKS` lists the parts that `make kernels` leaves out, separated by
-/// commas.
+/// Whether `KERNEL_LACKS` names a part of the kernel. The variable lists the parts that `make kernels` leaves out of a
+/// kernel, separated by commas.
 pub fn lacks(part: &str) -> bool {
     std::env::var("KERNEL_LACKS").is_ok_and(|parts| parts.split(',').any(|lacking| lacking == part))
 }
@@ -147,8 +148,8 @@ pub fn families() -> &'static [Family] {
     if lacks(IPV6) { &[Family::V4] } else { &[Family::V4, Family::V6] }
 }
 
-/// Creates a trial that is ignored with a reason if a program or a part of the kernel is missing, unless `REQUIRE_TIERS` contains
-/// `netns`. A part that `KERNEL_LACKS` names is never required.
+/// Creates a trial that is ignored with a reason if a program or a part of the kernel is missing, unless
+/// `REQUIRE_TIERS` contains `netns`. A part that `KERNEL_LACKS` names is never required.
 pub fn trial(name: impl Into<String>, needs: &'static [&'static str], body: impl FnOnce() + Send + 'static) -> Trial {
     Trial::ignorable_test(name, move || {
         if let Some(part) = PARTS.iter().find(|part| lacks(part) && needs.iter().any(|need| is_of(need, part))) {
@@ -165,7 +166,7 @@ pub fn trial(name: impl Into<String>, needs: &'static [&'static str], body: impl
     })
 }
 
-/// Whether a need is this part of the kernel, or a program that does nothing without it.
+/// Whether a trial's need is this part of the kernel, or a program that needs the part.
 fn is_of(need: &str, part: &str) -> bool {
     match part {
         _ if need == part => true,

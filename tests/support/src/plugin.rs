@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use crate::program::under_test;
 
-/// The result of a call.
+/// The result of a call of the plugin.
 #[derive(Debug)]
-pub struct Answer {
+pub struct Reply {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Answer {
-    /// Parses standard output as one JSON document; other text is an error, as for a runtime.
+impl Reply {
+    /// Parses standard output as one JSON document. Like a container runtime, fails if there is any other text.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("stdout is not one JSON document: {e}: {self:?}"))
     }
 
-    /// Returns the error with which the call must have failed.
+    /// Returns the message of the error; asserts that the call failed with this code.
     pub fn error(&self, code: u64) -> String {
         assert_eq!(self.code, 1, "exit code: {self:?}");
         let json = self.json();
@@ -65,7 +65,7 @@ impl Call {
     }
 
     /// Runs the plugin.
-    pub fn run(self) -> Answer {
+    pub fn run(self) -> Reply {
         let mut child = Command::new(&self.program[0])
             .args(&self.program[1..])
             .env_clear()
@@ -78,7 +78,7 @@ impl Call {
         // The plugin may fail before it has read all of its input.
         let _ = child.stdin.take().unwrap().write_all(&self.stdin);
         let out = child.wait_with_output().unwrap();
-        Answer {
+        Reply {
             code: out.status.code().unwrap_or(-1),
             stdout: String::from_utf8(out.stdout).unwrap(),
             stderr: String::from_utf8(out.stderr).unwrap(),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-/// Returns the path of a program under test: the one that the environment names, as `ISTIO_CNI` does for `istio-cni`, otherwise
-/// Cargo's build for the running test.
+/// Returns the path of a program under test: the one that the environment names, as `ISTIO_CNI` does for `istio-cni`,
+/// otherwise Cargo's build for the running test.
 ///
 /// # Panics
 ///

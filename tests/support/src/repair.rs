@@ -1,4 +1,4 @@
-//! Runs a repair controller with the API server double, and creates pods for it.
+//! Runs a repair controller with the API server double, and creates pods that it repairs.
 
 use clap::Parser as _;
 use istio_cni::pod::watch::Subscriber;
@@ -40,7 +40,8 @@ impl Controller {
         Self::counting(client, settings, Metrics::new)
     }
 
-    /// Starts a controller on an existing watch, with the node's readiness.
+    /// Starts a controller without a watch of its own. Returns with it the subscriber that feeds it with pods, and the
+    /// sender of the node's readiness.
     pub fn fed(api: &Api, line: &str) -> (Self, Subscriber<repair::Pod>, watch::Sender<bool>) {
         let (node_ready, ready) = watch::channel(false);
         let (feed, source) = repair::source(ready);
@@ -72,7 +73,7 @@ impl Controller {
         text
     }
 
-    /// Whether the metrics contain this line.
+    /// Returns `Some` if the metrics contain this line, for [`Api::until`].
     pub fn counts(&self, line: &str) -> Option<()> {
         self.metrics().lines().any(|present| present == line).then_some(())
     }
@@ -80,7 +81,10 @@ impl Controller {
     /// Requests shutdown and waits for the end.
     pub async fn end(self) {
         self.trigger.trigger();
-        tokio::time::timeout(std::time::Duration::from_secs(5), self.task).await.expect("it ends when told").unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(5), self.task)
+            .await
+            .expect("the task ends after shutdown is requested")
+            .unwrap();
     }
 }
 
@@ -101,12 +105,12 @@ pub fn pod(name: &str) -> Value {
     })
 }
 
-/// The same pod after validation failed and was restarted `restarts` times.
+/// The same pod after its validation has failed and its validation container was restarted `restarts` times.
 pub fn broken(name: &str, restarts: u32) -> Value {
     failing(pod(name), restarts)
 }
 
-/// A pod whose validation container waits for its restart.
+/// Sets the status of a pod whose validation has failed and waits for its restart.
 pub fn failing(mut pod: Value, restarts: u32) -> Value {
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": restarts,
@@ -116,7 +120,7 @@ pub fn failing(mut pod: Value, restarts: u32) -> Value {
     pod
 }
 
-/// A pod whose validation succeeded.
+/// Sets the status of a pod whose validation first failed and then succeeded.
 pub fn recovered(mut pod: Value) -> Value {
     pod["status"]["initContainerStatuses"] = json!([{
         "name": "istio-validation", "restartCount": 1,
@@ -126,7 +130,8 @@ pub fn recovered(mut pod: Value) -> Value {
     pod
 }
 
-/// Adds a last broken pod and waits for its action, after which repair has seen all earlier events.
+/// Adds a broken pod `last` and waits until the controller acts on it by a request with this method and path suffix.
+/// The controller has then handled all earlier events.
 pub async fn flush(api: &Api, end: (&str, &str)) {
     api.put(broken("last", 0));
     api.until("action on the last pod", |api| {

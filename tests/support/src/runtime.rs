@@ -1,7 +1,7 @@
-//! A real container runtime for tests: containerd in namespaces of its own, pods from images of our own, the doubles
-//! whom the plugin asks, and real traffic.
+//! A real container runtime for tests: containerd in its own namespaces, pods from images of test programs, doubles of
+//! agent and API server, and real traffic.
 //!
-//! The cri tier, the cluster tier and the demo use this module; nothing here asserts anything or touches the host.
+//! The cri tier, the cluster tier and the demo use this module. It asserts nothing and does not change the host.
 
 pub mod agent;
 pub mod api_server;

@@ -1,5 +1,6 @@
-//! Doubles of the agent and of the API server. Each connection runs the next script of a list; the last one repeats. A
-//! double records its requests. Its thread ends when it is dropped.
+//! Doubles of the agent and of the API server. Each connection is served by the next script of a list; the last script
+//! is used for all further connections. A double records the requests it receives. Its thread ends when the double is
+//! dropped.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -18,7 +19,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersi
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The behaviour of one connection after its request.
+/// The behaviour of a double on one connection, after it has read the request.
 #[derive(Clone)]
 pub enum Script {
     /// Send these bytes, then close.
@@ -30,7 +31,7 @@ pub enum Script {
 }
 
 impl Script {
-    pub fn answer(status: u16, body: impl Into<String>) -> Self {
+    pub fn respond(status: u16, body: impl Into<String>) -> Self {
         let body = body.into();
         Self::Send(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes())
     }
@@ -96,7 +97,7 @@ impl Play {
     }
 }
 
-/// An agent's socket in a run directory.
+/// A double of the agent, with a socket in a run directory.
 pub struct Agent {
     play: Play,
     path: PathBuf,
@@ -164,7 +165,7 @@ impl Authority {
     }
 }
 
-/// An API server with its certificate.
+/// A double of the API server over TLS.
 pub struct Api {
     play: Play,
     pub address: SocketAddr,
@@ -213,12 +214,13 @@ impl Drop for Api {
     }
 }
 
-/// A run directory with a kubeconfig as the installer writes it; `ca` none means `insecure-skip-tls-verify`.
+/// Creates a run directory with a kubeconfig as the installer writes it. Without `ca` the kubeconfig has
+/// `insecure-skip-tls-verify`.
 pub fn run_dir(server: SocketAddr, ca: Option<&str>) -> TempDir {
     run_dir_named(server, ca, None)
 }
 
-/// Like `kubeconfig`, with this name in the server's certificate.
+/// Creates a run directory like [`run_dir`]; `name` is the kubeconfig's `tls-server-name`.
 pub fn run_dir_named(server: SocketAddr, ca: Option<&str>, name: Option<&str>) -> TempDir {
     let name = name.map(|name| format!("\n    tls-server-name: {name}")).unwrap_or_default();
     let dir = tempfile::tempdir().unwrap();
@@ -248,13 +250,13 @@ pub fn pod(uid: &str) -> Value {
     })
 }
 
-/// The agent's response for that pod.
+/// Returns the body of the agent's response for the pod that [`pod`] returns.
 pub fn facts(uid: &str) -> String {
     let facts = istio_cni::pod::PodFacts::from_pod_json(pod(uid).to_string().as_bytes()).unwrap();
     serde_json::to_string(&facts).unwrap()
 }
 
-/// A Kubernetes Status.
+/// Returns a script that responds with a Kubernetes `Status` of this code.
 pub fn status(code: u16, message: &str) -> Script {
-    Script::answer(code, json!({"kind": "Status", "status": "Failure", "message": message, "code": code}).to_string())
+    Script::respond(code, json!({"kind": "Status", "status": "Failure", "message": message, "code": code}).to_string())
 }

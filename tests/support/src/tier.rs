@@ -1,6 +1,8 @@
-//! Tiers: trials that need more than a compiler, and the corpus of Istio's expected outputs.
+//! Tiers: groups of trials that need more than a compiler, such as a container runtime or the corpus of Istio's
+//! expected outputs.
 //!
-//! A trial without its input is ignored with the reason, never passed; `REQUIRE_TIERS` makes it a failure.
+//! A trial whose input is missing is ignored with the reason, never passed. If `REQUIRE_TIERS` names the trial's tier,
+//! the trial fails instead.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,8 @@ pub fn required(tier: &str) -> bool {
     env::var("REQUIRE_TIERS").unwrap_or_default().split(',').any(|required| required == tier)
 }
 
-/// A trial that is ignored if its input is missing, unless the tier is required. `missing`: the reason.
+/// Creates a trial of a tier. If `missing` gives a reason, the trial is ignored for this reason, or fails if the tier
+/// is required.
 pub fn trial(
     tier: &'static str,
     name: impl Into<String>,
@@ -32,7 +35,7 @@ pub fn corpus_directory() -> PathBuf {
     env::var_os("CORPUS_DIR").map_or_else(beside, PathBuf::from)
 }
 
-/// A trial for a part of the corpus that is missing.
+/// Creates the trial that stands for a missing part of the corpus: it is ignored or fails.
 pub fn without_corpus(name: &str, missing: &Path) -> Trial {
     trial("corpus", name, Some(format!("{} does not exist", missing.display())), || Ok(()))
 }

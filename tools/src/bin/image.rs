@@ -1,7 +1,7 @@
-//! Writes the image, the node agent's and the webhook's, as an OCI archive, without a container engine.
+//! Writes the image of agent and webhook as an OCI archive, without a container engine.
 //!
-//! `make image` calls it with the archive, the image's name and the directory tree that is all of the image; the
-//! Dockerfile beside it makes the same of the same tree.
+//! `make image` calls it with the archive, the image's name and the directory tree that becomes the image; the
+//! Dockerfile beside it builds the same image from the same tree.
 
 use std::env;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail, ensure};
 use test_support::runtime::image;
 
-/// What the image holds; the first is what it runs.
+/// The programs of the image; the first is the entry point.
 const PROGRAMS: [&str; 4] = [
     "usr/local/bin/install-cni",
     "usr/local/bin/istio-iptables",

@@ -47,7 +47,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// Renders text as a template with the data of the whole rendering and the rest of its budget.
+    /// Renders text as a template, with the same data as the whole rendering and with what is left of its budget.
     fn again(&mut self, text: &str) -> Result<Value<'a>, Reason> {
         self.budget.step(1 + text.len())?;
         let Ok(tree) = parse::tree(text, self.tree.delims, &self.tree.functions) else { return Ok(Value::from("")) };
@@ -56,6 +56,9 @@ impl<'t, 'a> Run<'t, 'a, '_> {
             tree: &tree,
             budget: &mut *self.budget,
             out: String::new(),
+            // Expressions without a value are not recorded: their spans refer to this text, and not to the source of
+            // the outer template.
+            missing: Vec::new(),
             variables: vec![data.clone()],
             base: 0,
             depth: self.depth,
@@ -68,7 +71,8 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    /// The first argument of this truth, or the last one. Arguments behind it are not evaluated.
+    /// Implements `and` (`truth` is false) and `or` (`truth` is true): evaluates the arguments up to the first argument
+    /// with this truth, and returns it. Without such an argument, returns the last one.
     fn until(
         &mut self,
         truth: bool,
@@ -87,7 +91,7 @@ impl<'t, 'a> Run<'t, 'a, '_> {
     }
 }
 
-/// Steps of reading an argument.
+/// The number of steps that a call is charged for reading an argument.
 fn reading(value: &Value<'_>) -> usize {
     match value {
         Value::Text(text) => text.as_str().len() / 64,
@@ -97,7 +101,7 @@ fn reading(value: &Value<'_>) -> usize {
     }
 }
 
-/// Bytes of a result that is not part of the data.
+/// The number of bytes that a call is charged for its result, unless the result is part of the data.
 fn making(value: &Value<'_>) -> usize {
     match value {
         Value::Text(Text::Shared(text)) => text.len(),

@@ -65,7 +65,7 @@ fn less(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
     }
 }
 
-/// Two comparisons, as in Go: NaN is neither.
+/// Evaluates `le` as `lt` or `eq`, as Go does: for NaN both are false.
 fn less_or_equal(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
     match less(left, right)? {
         true => Ok(true),

@@ -8,7 +8,7 @@ use crate::literal::{self, Number};
 use crate::node::{Command, Operand};
 
 impl<'t> Parser<'t, '_> {
-    /// Operands separated by spaces, up to the end of the command; consumes a `|`.
+    /// Parses a command: operands separated by spaces. Consumes the `|` that ends it, if there is one.
     pub(super) fn command(&mut self) -> Result<Command, Fault> {
         let start = self.at();
         let head = self.operand()?;
@@ -29,7 +29,7 @@ impl<'t> Parser<'t, '_> {
         Ok(Command { span, head, arguments })
     }
 
-    /// A term with the fields that follow it at once.
+    /// Parses a term with the fields that follow it without a space.
     fn operand(&mut self) -> Result<Operand, Fault> {
         let start = self.at();
         let term = self.term()?;
@@ -94,7 +94,8 @@ impl<'t> Parser<'t, '_> {
         match self.functions.get(name) {
             Some(function) if !keyword => Ok(Operand::Call(self.span_to_here(at), function)),
             _ if keyword => Err((Syntax::Unexpected { found: format!("{name:?}"), context: "operand" }, at)),
-            // A branch that is never taken may call a function of a newer release.
+            // An undefined function is no error here: the template may be of a newer release, and the call in a branch
+            // that is never rendered.
             _ => {
                 self.undefined.insert(name.to_owned());
                 Ok(Operand::Call(self.span_to_here(at), Function::undefined(name)))

@@ -6,7 +6,7 @@ use crate::lex::Token;
 use crate::node::{Command, Operand, Pipe};
 
 impl<'t> Parser<'t, '_> {
-    /// Commands up to an end, which is taken.
+    /// Parses a pipeline up to the token `end`, which is consumed.
     pub(super) fn pipeline(&mut self, context: &'static str, end: Token<'_>) -> Result<Pipe, Fault> {
         self.skip_space();
         let start = self.at();
@@ -40,14 +40,15 @@ impl<'t> Parser<'t, '_> {
             Some(at) => Err((Syntax::NotExecutable(at + 2), start)),
             None => {
                 let span = self.span(start);
-                // The pipeline itself is parsed with the former meaning of the names.
+                // The slots are determined after the commands are parsed: in the command of `$x := $x`, the name refers
+                // to an earlier variable.
                 let slots = names.iter().map(|name| self.slot(name, declares)).collect::<Result<_, _>>()?;
                 Ok(Pipe { span, commands, slots, declares })
             }
         }
     }
 
-    /// `$x :=`, `$x =` or, for `range`, `$i, $x :=`: the names, and whether they are new.
+    /// Parses `$x :=`, `$x =` or, for `range`, `$i, $x :=`; returns the names, and whether they are new.
     fn declarations(&mut self, context: &'static str) -> Result<(Vec<&'t str>, bool), Fault> {
         let start = self.next;
         let mut names = Vec::new();

@@ -74,14 +74,14 @@ fn character(number: i64) -> char {
     u32::try_from(number).ok().and_then(char::from_u32).unwrap_or('\u{fffd}')
 }
 
-/// Rust writes `1e3` where Go writes `1e+03`.
+/// Converts Rust's scientific notation to Go's: `1e3` to `1e+03`.
 fn scientific(rust: &str) -> String {
     let (mantissa, exponent) = rust.split_once('e').unwrap_or((rust, "0"));
     let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
     format!("{mantissa}e{sign}{digits:0>2}")
 }
 
-/// This number of significant digits, without trailing zeroes.
+/// Formats a number with at most `precision` significant digits, without trailing zeroes.
 fn significant(number: f64, precision: usize) -> String {
     if !number.is_finite() || number == 0.0 {
         return print::float(number);
@@ -92,7 +92,8 @@ fn significant(number: f64, precision: usize) -> String {
     let exponent: i64 = exponent.parse().unwrap_or(0);
     let trimmed = if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
     let precision = i64::try_from(precision).unwrap_or(i64::MAX);
-    // Go takes the number of digits instead of the precision where it is smaller and covers the whole part.
+    // Go compares the exponent with the number of digits instead of the precision if the number has fewer digits than
+    // the precision, and at least those of the integer part. The result is the same: the exponent is below both.
     if exponent < -4 || exponent >= precision {
         return scientific(&format!("{trimmed}e{exponent}"));
     }

@@ -52,7 +52,7 @@ fn quote(text: impl Iterator<Item = char>, quote: char, ascii: bool) -> String {
     out
 }
 
-/// Whether it is shown as it is. Rust's own escaping knows which characters cannot be printed.
+/// Whether the character is printed unescaped. Rust's own escaping determines which characters are not printable.
 fn is_printable(next: char) -> bool {
     match next {
         ' '..='~' => true,

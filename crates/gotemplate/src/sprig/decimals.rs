@@ -1,4 +1,4 @@
-//! Arithmetic on decimal numbers, without the rounding of binary ones on the way.
+//! sprig's arithmetic on decimal numbers, whose intermediate results are not rounded to binary floats.
 
 use std::str::FromStr as _;
 
@@ -9,7 +9,7 @@ use crate::error::Reason;
 use crate::function::{ANY, Args, Functions};
 use crate::value::Value;
 
-/// Digits behind the point that a quotient has.
+/// The number of digits behind the point of a quotient.
 const QUOTIENT: i64 = 16;
 
 type Operation = fn(&BigDecimal, &BigDecimal) -> Result<BigDecimal, Reason>;
@@ -24,7 +24,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("divf", 1, ANY, |_, args| from_first(args, divided))
 }
 
-/// The shortest decimal number that is read as the same binary one.
+/// Converts a value to the shortest decimal number that reads back as the same float.
 fn decimal(value: &Value<'_>) -> BigDecimal {
     BigDecimal::from_str(&format!("{:e}", float(value))).unwrap_or_default()
 }

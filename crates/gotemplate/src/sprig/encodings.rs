@@ -1,4 +1,4 @@
-//! Sums, encodings and JSON.
+//! sprig's functions for checksums, encodings and JSON.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -52,14 +52,14 @@ fn adler(text: &str) -> u32 {
     high << 16 | low
 }
 
-/// Go passes over line breaks in encoded text.
+/// Removes line breaks from encoded text, because Go's decoders ignore them.
 fn lines_joined(text: &str) -> String {
     text.chars().filter(|next| !matches!(next, '\r' | '\n')).collect()
 }
 
 fn decoded<'a>(bytes: Option<Vec<u8>>) -> Result<'a> {
     let bytes = bytes.ok_or_else(|| Reason::Refused("the text is not encoded so".to_owned()))?;
-    let text = String::from_utf8(bytes).map_err(|_| Reason::Refused("what was encoded is no text".to_owned()))?;
+    let text = String::from_utf8(bytes).map_err(|_| Reason::Refused("the decoded bytes are not UTF-8".to_owned()))?;
     Ok(Value::from(text))
 }
 
@@ -70,7 +70,7 @@ fn read<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Value::copied(&parsed, budget)
 }
 
-/// Compact JSON on lines, indented by two spaces a level.
+/// Reformats compact JSON: one member or element on each line, indented by two spaces for each level.
 fn pretty(compact: &str, budget: &mut Budget) -> std::result::Result<String, Reason> {
     let (mut out, mut depth, mut quoted, mut escaped) =
         (String::with_capacity(compact.len() * 2), 0_usize, false, false);

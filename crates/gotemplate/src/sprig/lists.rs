@@ -1,4 +1,4 @@
-//! Lists.
+//! sprig's functions on lists.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustChunk", "chunk")
 }
 
-/// The parts between separators, at most `most`; with an empty separator, the characters.
+/// Splits text at the separator `between` into at most `most` parts; with an empty separator, into characters.
 fn parts<'t>(between: &'t str, text: &'t str, most: usize) -> Box<dyn Iterator<Item = &'t str> + 't> {
     if !between.is_empty() {
         return Box::new(text.splitn(most, between));
@@ -95,7 +95,7 @@ fn parts<'t>(between: &'t str, text: &'t str, most: usize) -> Box<dyn Iterator<I
     }))
 }
 
-/// `_0`, `_1` and so on.
+/// Collects parts into a map with the keys `_0`, `_1` and so on.
 fn places<'a, 't>(budget: &mut Budget, parts: impl Iterator<Item = &'t str>) -> std::result::Result<Map<'a>, Reason> {
     let mut entries = BTreeMap::new();
     for (at, part) in parts.enumerate() {
@@ -105,7 +105,7 @@ fn places<'a, 't>(budget: &mut Budget, parts: impl Iterator<Item = &'t str>) -> 
     Map::made(entries, Kind::Text)
 }
 
-/// Numbers from `start` to before `stop`; none where the step leads away from it.
+/// Returns the numbers from `start` to before `stop`; none where the step leads away from `stop`.
 fn counted(budget: &mut Budget, start: i64, stop: i64, step: i64) -> std::result::Result<Vec<i64>, Reason> {
     let mut numbers = Vec::new();
     let mut number = start;
@@ -117,7 +117,7 @@ fn counted(budget: &mut Budget, start: i64, stop: i64, step: i64) -> std::result
     Ok(numbers)
 }
 
-/// `seq` of the shell.
+/// Implements `seq`, which takes the arguments of the shell command `seq` and separates the numbers by spaces.
 fn sequence<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let number = |index| args.int(index);
     let (start, step, end) = match args.len() {
@@ -134,7 +134,7 @@ fn sequence<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     Ok(Value::from(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")))
 }
 
-/// The elements from one index to before another.
+/// Returns the elements of a list from the index in the second argument to before the index in the third.
 fn part<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let list = list(args.any(0))?;
     if list.is_empty() {
@@ -160,7 +160,7 @@ fn chunks<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Value::list(items.chunks(size).map(|chunk| Value::list(chunk.to_vec())).collect::<std::result::Result<_, _>>()?)
 }
 
-/// In a list nothing is null.
+/// Returns a value as an element of a list: a missing value becomes nil.
 pub(super) fn element<'a>(value: &Value<'a>) -> Value<'a> {
     match value {
         Value::Missing => Value::Nil,
@@ -199,7 +199,8 @@ fn reverse<'a>(args: Args<'_, 'a>) -> Result<'a> {
     Value::list(items)
 }
 
-/// Whether two values have the same type and look the same; that is what they are where neither can be changed.
+/// Whether two values have the same type and the same JSON. `deepEqual`, `has`, `uniq` and `without` compare by this
+/// function.
 pub(super) fn same<'a>(budget: &mut Budget, left: &Value<'a>, right: &Value<'a>) -> std::result::Result<bool, Reason> {
     let (left, right) = (&element(left), &element(right));
     let kind = std::mem::discriminant(left) == std::mem::discriminant(right);
@@ -247,7 +248,7 @@ fn has<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// The elements as text, without nulls; a value that is no list counts as one element.
+/// The elements as text, without nulls; a value that is not a list counts as one element.
 fn texts(budget: &mut Budget, value: &Value<'_>) -> std::result::Result<Vec<String>, Reason> {
     let present = |value: &Value<'_>| !matches!(value, Value::Missing | Value::Nil);
     match value {

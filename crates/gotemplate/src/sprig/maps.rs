@@ -1,4 +1,4 @@
-//! Maps.
+//! sprig's functions on maps.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustMergeOverwrite", "mergeOverwrite")
 }
 
-/// Merges the further maps into the first one; with `overwrite` their entries replace its own.
+/// Merges the further maps into the first one; with `overwrite` their entries replace those of the first map.
 fn merged<'a>(budget: &mut Budget, args: Args<'_, 'a>, overwrite: bool) -> Result<'a> {
     let into = changeable(map(args.any(0))?)?;
     for from in &args.all()[1..] {
@@ -81,7 +81,7 @@ fn map<'s, 'a>(value: &'s Value<'a>) -> std::result::Result<&'s Map<'a>, Reason>
     }
 }
 
-/// A map of alternating keys and values; a last key without a value has an empty text.
+/// Builds a map of alternating keys and values; a last key without a value has an empty text.
 fn dict<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let mut entries = BTreeMap::new();
     for pair in args.all().chunks(2) {
@@ -98,7 +98,7 @@ fn columns<'a>(args: Args<'_, 'a>, column: impl Fn(Text<'a>, Value<'a>) -> Value
     Value::list(items)
 }
 
-/// The entries under some keys, or all others.
+/// Returns the entries of a map whose keys are among the arguments or, if `among` is false, all other entries.
 fn chosen<'a>(args: Args<'_, 'a>, among: bool) -> Result<'a> {
     let map = map(args.any(0))?;
     let keys = (1..args.len()).map(|index| args.str(index)).collect::<std::result::Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! Arithmetic, on integers unless said otherwise.
+//! sprig's arithmetic functions, on integers by default.
 
 use crate::error::Reason;
 use crate::function::{ANY, Args, Functions};
@@ -34,7 +34,8 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil())))
 }
 
-/// Rounds to a number of decimal digits; the third argument is the fraction from which to round up, by default one half.
+/// Rounds to a number of decimal digits. The third argument is the least fraction that is rounded up, by default one
+/// half.
 fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
     let on = match args.any(2) {
         Value::Float(on) => *on,
@@ -48,7 +49,7 @@ fn rounded(args: Args<'_, '_>) -> std::result::Result<f64, Reason> {
     Ok(whole / power)
 }
 
-/// A value as an integer; 0 where it is no number.
+/// A value as an integer; 0 if it is not a number.
 #[expect(clippy::cast_possible_truncation, reason = "`as` keeps to the range of the integer")]
 pub(super) fn integer(value: &Value<'_>) -> i64 {
     match value {

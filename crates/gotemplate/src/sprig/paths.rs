@@ -1,4 +1,4 @@
-//! Paths and URLs, as text alone.
+//! Functions on paths and URLs, as text without access to files.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn extension(path: &str) -> &str {
     name.rfind('.').map_or("", |dot| &name[dot..])
 }
 
-/// The shortest path that leads to the same place.
+/// The shortest equivalent of a path, as Go's `path.Clean` returns it.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -89,7 +89,7 @@ fn parsed<'a>(text: &str) -> Result<'a> {
                 .rsplit_once(':')
                 .filter(|(name, port)| !port.contains(']') && (!name.contains(':') || name.ends_with(']')));
             if port.is_some_and(|(_, port)| !port.bytes().all(|byte| byte.is_ascii_digit())) || host.contains(' ') {
-                return Err(wrong("it has no such host or port"));
+                return Err(wrong("its host or port is invalid"));
             }
             map.insert("host", host.to_owned());
             map.insert("hostname", port.map_or(host, |(name, _)| name).trim_matches(['[', ']']).to_owned());
@@ -126,7 +126,7 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Percent-encodes all but letters, digits and these.
+/// Percent-encodes all characters except letters, digits and those of `plain`.
 fn escaped(text: &str, plain: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -12,11 +12,11 @@ use crate::value::Value;
 
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
-/// Bytes that a compiled expression may take.
+/// The maximum size of a compiled expression, in bytes. A larger expression is refused as invalid.
 const LARGEST: usize = 1 << 20;
-/// Bytes of text that are searched for one step.
+/// The number of bytes of text whose search costs one step.
 const BYTES_PER_STEP: usize = 16;
-/// Steps of compiling an expression, however short it is.
+/// The number of steps that compiling an expression costs, however short it is.
 const COMPILING: usize = 1000;
 
 pub(super) fn register(functions: Functions) -> Functions {
@@ -46,7 +46,8 @@ pub(super) fn register(functions: Functions) -> Functions {
         .alias("mustRegexReplaceAllLiteral", "regexReplaceAllLiteral")
 }
 
-/// Compiles the first argument; charges the search of the text, which is the argument at this index.
+/// Compiles the expression in the first argument. Charges the budget for that and for searching the text, which is the
+/// argument with the index `text`.
 fn compiled(budget: &mut Budget, args: Args<'_, '_>, text: usize) -> std::result::Result<Regex, Reason> {
     let pattern = args.str(0)?;
     budget.step(COMPILING + pattern.len() + args.str(text)?.len() / BYTES_PER_STEP)?;
@@ -54,15 +55,15 @@ fn compiled(budget: &mut Budget, args: Args<'_, '_>, text: usize) -> std::result
     built.map_err(|_| Reason::Refused(format!("error parsing regexp: {pattern:?} is none")))
 }
 
-/// A part of a text as an element of a list, which is charged first.
+/// Charges the budget for a part of a text as an element of a list, and returns it.
 fn piece<'a>(budget: &mut Budget, text: &str) -> Result<'a> {
     budget.step(1)?;
     budget.bytes(text.len().saturating_add(size_of::<Value<'_>>()))?;
     Ok(Value::made(text))
 }
 
-/// The text with each match replaced. A replacement is charged first, at the most that it can become: a group is never longer
-/// than its match.
+/// Replaces each match in the text. Before each replacement, the budget is charged for the greatest length of the
+/// replacement, in which each group is as long as the whole match.
 fn replaced<'a>(budget: &mut Budget, args: Args<'_, 'a>, expand: bool) -> Result<'a> {
     let regex = compiled(budget, args, 1)?;
     let (text, with) = (args.str(1)?, args.str(2)?);
@@ -85,7 +86,9 @@ fn replaced<'a>(budget: &mut Budget, args: Args<'_, 'a>, expand: bool) -> Result
     Ok(Value::from(out))
 }
 
-/// Go's classes are ASCII's, and know neither nested ones nor set operations; a brace that repeats nothing is a literal.
+/// Translates a pattern from Go's syntax to that of the crate `regex`. Go's classes, such as `\d`, are ASCII; its
+/// bracket expressions have neither nested classes nor set operations; and a brace that does not start a repetition is
+/// literal.
 fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let (mut chars, mut class) = (pattern.chars().peekable(), false);
@@ -100,7 +103,7 @@ fn translated(pattern: &str) -> String {
                 Some('S') => out.push_str("[^\\t\\n\\x0c\\r ]"),
                 Some('b') if !class => out.push_str("(?-u:\\b)"),
                 Some('Q') if !class => literal(&mut chars, &mut out),
-                // The braces of these are their own.
+                // The brace of `\p{…}`, `\P{…}` and `\x{…}` is part of the escape.
                 Some(own @ ('p' | 'P' | 'x')) => {
                     out.extend(['\\', own]);
                     out.extend(chars.next_if_eq(&'{'));
@@ -114,7 +117,7 @@ fn translated(pattern: &str) -> String {
                 class = true;
                 out.push('[');
                 out.extend(chars.next_if_eq(&'^'));
-                // A bracket at the start of a class is literal.
+                // A closing bracket at the start of a class is literal.
                 if chars.next_if_eq(&']').is_some() {
                     out.push_str("\\]");
                 }
@@ -183,7 +186,7 @@ fn limit(count: i64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// The parts between matches, at most as many as asked for.
+/// The parts between matches, at most the requested number.
 fn split<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<'a> {
     let regex = compiled(budget, args, 1)?;
     let (pattern, text, count) = (args.str(0)?, args.str(1)?, limit(args.int(2)?));

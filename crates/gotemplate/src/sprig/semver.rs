@@ -1,4 +1,4 @@
-//! Versions and constraints on them, as Masterminds/semver has them.
+//! Semantic versions and constraints on them, with the behaviour of Masterminds/semver.
 
 use std::cmp::Ordering;
 use std::sync::LazyLock;
@@ -96,7 +96,8 @@ impl Version {
     }
 }
 
-/// Compares part by part: numbers by their value and before words; with equal parts, the shorter prerelease is first.
+/// Compares two prereleases part by part. Numbers are compared by their values and precede words. If all parts of the
+/// shorter prerelease equal those of the longer one, the shorter prerelease precedes.
 fn prereleases(left: &str, right: &str) -> Ordering {
     let (mut left, mut right) = (left.split('.'), right.split('.'));
     loop {
@@ -117,32 +118,32 @@ fn prereleases(left: &str, right: &str) -> Ordering {
     }
 }
 
-/// `>=1.2`, `~1.x`, `^2` and the like.
+/// A condition on a version, such as `>=1.2`, `~1.x` or `^2`.
 struct Constraint {
     operator: String,
     version: Version,
-    /// From which number on nothing is said; 3 where all is.
-    said: usize,
+    /// The number of specified parts: 3 for `1.2.3`, 1 for `1.x`.
+    specified: usize,
 }
 
 impl Constraint {
     fn parse(text: &str) -> std::result::Result<Self, Reason> {
         let wrong = || Reason::Refused(format!("improper constraint: {text}"));
         if text.is_empty() {
-            return Ok(Self { operator: String::new(), version: Version::parse("0.0.0")?, said: 0 });
+            return Ok(Self { operator: String::new(), version: Version::parse("0.0.0")?, specified: 0 });
         }
         let found = PATTERNS[4].captures(text).ok_or_else(wrong)?;
         let part = |at: usize| found.get(at).map_or("", |part| part.as_str());
         let open = |at: usize| matches!(part(at).trim_start_matches('.'), "" | "x" | "X" | "*");
-        let said = (2..5).position(open).unwrap_or(3);
+        let specified = (2..5).position(open).unwrap_or(3);
         let (major, minor, pre) = (part(2), part(3), part(5));
-        let version = match said {
+        let version = match specified {
             0 => format!("0.0.0{pre}"),
             1 => format!("{major}.0.0{pre}"),
             2 => format!("{major}{minor}.0{pre}"),
             _ => format!("{major}{minor}{}{pre}", part(4)),
         };
-        Ok(Self { operator: part(1).to_owned(), version: Version::parse(&version).map_err(|_| wrong())?, said })
+        Ok(Self { operator: part(1).to_owned(), version: Version::parse(&version).map_err(|_| wrong())?, specified })
     }
 
     fn allows(&self, version: &Version, prereleases: bool) -> bool {
@@ -153,33 +154,33 @@ impl Constraint {
         let order = version.compare(&self.version);
         match self.operator.as_str() {
             "!=" => self.differs(version),
-            ">" => match self.said {
+            ">" => match self.specified {
                 0 | 3 => {
-                    if self.said == 3 {
+                    if self.specified == 3 {
                         order.is_gt()
                     } else {
                         theirs[0] > ours[0] || (theirs[0] == ours[0] && order.is_gt())
                     }
                 }
-                said => theirs[..said] > ours[..said],
+                specified => theirs[..specified] > ours[..specified],
             },
             "<" => order.is_lt(),
             ">=" | "=>" => order.is_ge(),
-            "<=" | "=<" => match self.said {
+            "<=" | "=<" => match self.specified {
                 3 => order.is_le(),
                 1 => theirs[0] <= ours[0],
                 _ => theirs[..2] <= ours[..2],
             },
             "~" | "~>" => self.is_tilde(version),
             "^" => self.is_caret(version),
-            _ if self.said == 3 => order.is_eq(),
+            _ if self.specified == 3 => order.is_eq(),
             _ => self.is_tilde(version),
         }
     }
 
     fn differs(&self, version: &Version) -> bool {
         let (ours, theirs) = (self.version.numbers, version.numbers);
-        match self.said {
+        match self.specified {
             0 => ours[..2] != theirs[..2] || ours[2] != theirs[2] || version.compare(&self.version).is_ne(),
             1 => ours[0] != theirs[0],
             2 => {
@@ -196,10 +197,10 @@ impl Constraint {
         if version.compare(&self.version).is_lt() {
             return false;
         }
-        if ours == [0; 3] && !matches!(self.said, 1 | 2) {
+        if ours == [0; 3] && !matches!(self.specified, 1 | 2) {
             return true;
         }
-        theirs[0] == ours[0] && (self.said == 1 || theirs[1] == ours[1])
+        theirs[0] == ours[0] && (self.specified == 1 || theirs[1] == ours[1])
     }
 
     fn is_caret(&self, version: &Version) -> bool {
@@ -207,13 +208,13 @@ impl Constraint {
         if version.compare(&self.version).is_lt() {
             return false;
         }
-        if ours[0] > 0 || self.said == 1 {
+        if ours[0] > 0 || self.specified == 1 {
             return theirs[0] == ours[0];
         }
         if theirs[0] > 0 {
             return false;
         }
-        if ours[1] > 0 || self.said == 2 {
+        if ours[1] > 0 || self.specified == 2 {
             return theirs[1] == ours[1];
         }
         theirs[1] == 0 && theirs[2] == ours[2]

@@ -1,4 +1,4 @@
-//! Text.
+//! sprig's functions on text.
 
 use crate::budget::Budget;
 use crate::error::Reason;
@@ -51,7 +51,7 @@ pub(super) fn text<'a>(budget: &mut Budget, value: &Value<'a>) -> std::result::R
     }
 }
 
-/// Part of a text; borrowed where the text is.
+/// Returns the part of a text that `of` selects; the result is borrowed if the text is.
 fn part<'a>(text: &Text<'a>, of: impl Fn(&str) -> &str) -> Result<'a> {
     Ok(match text {
         Text::Borrowed(text) => Value::from(of(text)),
@@ -63,7 +63,7 @@ fn trim_all<'t>(characters: &str, text: &'t str) -> &'t str {
     text.trim_matches(|next| characters.contains(next))
 }
 
-/// The first bytes, or with a negative number the last ones; never part of a character.
+/// Returns the first bytes of a text, or with a negative number the last ones, but never part of a character.
 fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let length = args.int(0)?;
     let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
@@ -73,7 +73,7 @@ fn trunc<'a>(args: Args<'_, 'a>) -> Result<'a> {
     })
 }
 
-/// The text from one byte to before another; never part of a character.
+/// Returns the text from one byte index to before another, but never part of a character.
 fn substr<'a>(args: Args<'_, 'a>) -> Result<'a> {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
     let length = text.as_str().len();
@@ -134,7 +134,7 @@ fn indent(budget: &mut Budget, args: Args<'_, '_>, first: &str) -> std::result::
     Ok(out)
 }
 
-/// The arguments that are not null, each in a form, separated by spaces.
+/// Converts each argument that is not null with `form`, and joins the results by spaces.
 fn each<'a>(budget: &mut Budget, args: Args<'_, 'a>, form: impl Fn(&str) -> String) -> Result<'a> {
     let present = args.all().iter().filter(|value| !matches!(value, Value::Missing | Value::Nil));
     let forms = present

@@ -1,4 +1,4 @@
-//! Defaults, kinds and encodings.
+//! sprig's functions for defaults, kinds and encodings of values.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn ternary<'a>(args: Args<'_, 'a>) -> Result<'a> {
     }
 }
 
-/// Lists and maps anew, with all that is in them, so that the copy can be changed.
+/// Copies a value with all lists and maps in it, so that a template can change the maps of the copy.
 pub(super) fn copied<'a>(value: &Value<'a>, budget: &mut Budget) -> Result<'a> {
     budget.step(1)?;
     budget.bytes(size_of::<Value<'_>>())?;
@@ -98,7 +98,7 @@ fn rounded(value: &Value<'_>) -> String {
     largest.map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", nanoseconds / unit))
 }
 
-/// The size of a duration as Go reads it, such as `-1h2.5m`.
+/// Parses a duration in Go's syntax, such as `-1h2.5m`, and returns its absolute value.
 fn nanoseconds(text: &str) -> Option<u64> {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {

@@ -1,4 +1,4 @@
-//! Words: their case, their first letters, their lines.
+//! sprig's functions on words: their case, their initials and line wrapping.
 
 use crate::budget::Budget;
 use crate::error::Reason;
@@ -38,7 +38,7 @@ fn untitled(text: &str) -> String {
     text.chars().map(lower).collect()
 }
 
-/// The character that another is converted to; the same one where the conversion yields several.
+/// Returns the character to which `itself` is converted, or `itself` where the conversion yields several characters.
 fn single(mut changed: impl Iterator<Item = char>, itself: char) -> char {
     match (changed.next(), changed.next()) {
         (Some(one), None) => one,
@@ -77,7 +77,7 @@ fn initials(text: &str) -> String {
     text.bytes().filter(initial).map(char::from).collect()
 }
 
-/// With an ellipsis where something is left out.
+/// Returns text with an ellipsis in place of omitted parts.
 fn abbreviated<'a>(left: i64, width: i64, text: &str) -> Result<'a> {
     let (length, mut offset) = (i64::try_from(text.len()).unwrap_or(i64::MAX), left);
     if width < 4 || (left > 0 && width < 7) || length <= width {
@@ -137,7 +137,7 @@ fn is_connector(next: char) -> bool {
     next == '-' || next == '_' || next.is_whitespace()
 }
 
-/// `PascalCase`; connectors at the start stay.
+/// Converts text to `PascalCase`; hyphens, underscores and spaces at its start stay unchanged.
 fn camel(text: &str) -> String {
     let start = text.find(|next| !is_connector(next)).unwrap_or(text.len());
     let (mut out, mut rest) = (text[..start].to_owned(), text[start..].chars());
@@ -183,7 +183,7 @@ fn is_letter(next: char) -> bool {
 }
 
 fn is_punctuation(next: char) -> bool {
-    // Of ASCII, $+<=>^`|~ are symbols.
+    // In Unicode, the ASCII characters $+<=>^`|~ are symbols and not punctuation.
     matches!(next, '!'..='/' | ':'..='@' | '['..='`' | '{'..='~') && !"$+<=>^`|~".contains(next)
 }
 
@@ -209,7 +209,7 @@ fn next_word(text: &str) -> (Word, &str, &str) {
             (Word::Other, run(&other))
         }
     };
-    // `HTTPStatus` is `HTTP` and `Status`.
+    // `HTTPStatus` is split into `HTTP` and `Status`.
     let several = text[..end].chars().nth(1).is_some_and(char::is_uppercase);
     if word == Word::Upper && several && text[end..].starts_with(is_letter) {
         end = text[..end].char_indices().next_back().map_or(end, |(at, _)| at);
@@ -226,7 +226,7 @@ fn push_lower(out: &mut String, (word, text): (Word, &str), connector: char) {
     }
 }
 
-/// Words of `camelCase` and the like in lower case, with a connector between them.
+/// Splits `camelCase` and the like into words, and joins these in lower case with the connector.
 fn joined(text: &str, connector: char) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     let joins = |word: Word| !matches!(word, Word::None | Word::Connector | Word::Punctuation);
@@ -255,7 +255,7 @@ fn joined(text: &str, connector: char) -> String {
                 if word != Word::Letters {
                     push_lower(&mut out, (Word::Number, number), connector);
                 } else {
-                    // `HTTP2xx` is `http_2xx`.
+                    // `HTTP2xx` becomes `http_2xx`.
                     out.push(connector);
                     push_lower(&mut out, (Word::Number, number), connector);
                     while matches!(word, Word::Letters | Word::Number) {

@@ -5,7 +5,7 @@ mod resolve;
 use crate::error::Reason;
 use crate::print::Sink;
 
-/// Lines are folded at the first space behind this column.
+/// The column behind which a line is folded, at the next space.
 const WIDTH: usize = 80;
 
 /// The longest key, in bytes, that is written without `?`.
@@ -31,12 +31,14 @@ struct Traits {
     space_break: bool,
 }
 
-/// Whether a text is written as a block, behind which a line ends already where the text's last one does.
+/// Whether a text is written as a literal block. If the text ends with a line break, so does the block, and the caller
+/// adds no further line break.
 pub(super) fn is_literal(text: &str) -> bool {
     text.contains('\n') && style(text, false) == Style::Literal
 }
 
-/// The key of a mapping. False where it is too long, or has lines, and stands behind a `?`.
+/// Writes the key of a mapping. Returns false if the key is too long or has several lines, and so is written behind a
+/// `?`.
 pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool, Reason> {
     if text.len() <= MAX_KEY && !text.contains(is_break) {
         write(sink, text, style(text, true), indent, false)?;
@@ -49,7 +51,7 @@ pub(super) fn key(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<bool
     Ok(false)
 }
 
-/// A value; folded lines continue behind this number of spaces.
+/// Writes a text as a value; if it is folded, its further lines are indented by `indent` spaces.
 pub(super) fn value(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     write(sink, text, style(text, false), indent, true)
 }
@@ -202,7 +204,8 @@ fn escape(out: &mut String, next: char) {
     out.push_str(short);
 }
 
-/// A literal block; the indicator in its first line says which line breaks at the end count.
+/// Writes a literal block; the indicator in its first line states how many of the line breaks at the end belong to the
+/// text.
 fn literal(sink: &mut Sink<'_>, text: &str, indent: usize) -> Result<(), Reason> {
     sink.push("|")?;
     sink.push(if text.starts_with(' ') || text.starts_with(is_break) { "2" } else { "" })?;

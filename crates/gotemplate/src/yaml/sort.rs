@@ -1,11 +1,12 @@
-//! The order of keys in go-yaml: letters behind all else, digits as numbers.
+//! The order of keys in go-yaml: letters follow all other characters, and digits are compared as numbers.
 //!
-//! The order is not transitive (`01#`, `0b`, `1-`, `01#`), so the sorts of the standard library could panic on hostile keys;
-//! this merge sort does not. Go's output differs from run to run for such keys.
+//! The order is not transitive: `01#` precedes `0b`, which precedes `1-`, which precedes `01#`. The sorts of the
+//! standard library may panic on such keys; this merge sort does not. Go's output for such keys differs from run to
+//! run.
 
 use std::cmp::Ordering;
 
-/// Entries by their keys.
+/// Sorts entries by their keys.
 pub(super) fn sorted<T>(mut entries: Vec<T>, key: &impl Fn(&T) -> &str) -> Vec<T> {
     if entries.len() < 2 {
         return entries;
@@ -21,7 +22,7 @@ pub(super) fn sorted<T>(mut entries: Vec<T>, key: &impl Fn(&T) -> &str) -> Vec<T
     merged
 }
 
-/// Which of two keys comes first.
+/// Returns which of two keys comes first.
 fn natural(left: &str, right: &str) -> Ordering {
     if left.is_ascii() && right.is_ascii() {
         return runs(left.as_bytes(), right.as_bytes(), |byte| char::from(*byte));
@@ -43,7 +44,7 @@ fn runs<T>(left: &[T], right: &[T], char_of: impl Fn(&T) -> char) -> Ordering {
             (true, false) => return Ordering::Greater,
             (false, false) => {}
         }
-        // Behind a digit that counts, zeroes count too.
+        // A zero behind a nonzero digit of the same number is not a leading zero.
         let counts = (a == '0' || b == '0')
             && left[..at].iter().rev().map(&char_of).take_while(|next| digit(*next)).any(|next| next != '0');
         let number = |chars: &[T]| {

@@ -1,4 +1,4 @@
-//! Go's text/template as a process: one request a line, one answer a line.
+//! Go's text/template as a process: one request per line, one response per line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub(crate) text: String,
     pub(crate) left: &'static str,
     pub(crate) right: &'static str,
-    /// With sprig's functions, and `toYaml`.
+    /// Whether the template may call sprig's functions and `toYaml`.
     pub(crate) sprig: bool,
     pub(crate) data: Json,
 }
@@ -37,7 +37,7 @@ impl Request {
 }
 
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct Response {
     out: String,
     #[serde(default)]
     parse: String,
@@ -45,17 +45,17 @@ struct Answer {
     execute: String,
 }
 
-/// What becomes of a template, to be compared: the words of errors are every implementation's own.
+/// The result of a template for a comparison. The texts of errors differ between implementations.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Rendered(String),
-    /// Refused when it was parsed.
+    /// The template was refused when it was parsed.
     Refused,
-    /// Ended while it was rendered.
+    /// Rendering ended with an error.
     Failed,
 }
 
-/// Ours, with the words of its error.
+/// Returns this crate's result, with the text of its error.
 pub(crate) fn ours(request: &Request) -> (Outcome, String) {
     let delims = Delims { left: request.left, right: request.right };
     let functions = match request.sprig {
@@ -68,7 +68,7 @@ pub(crate) fn ours(request: &Request) -> (Outcome, String) {
     if let Ok(template) = &parsed
         && !template.undefined().is_empty()
     {
-        // Go refuses the template, ours the call.
+        // Go refuses a template with undefined functions; this crate refuses only their calls.
         return (Outcome::Refused, format!("{:?} are not defined", template.undefined()));
     }
     let rendered = parsed.and_then(|template| template.render(&Value::json(&request.data), &mut Budget::default()));
@@ -87,12 +87,12 @@ struct Process {
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/gotemplate");
 
-/// The reason why the program cannot be built here.
+/// Returns the reason why the Go program cannot be built here, if there is one.
 pub(crate) fn missing() -> Option<String> {
     module::missing(MODULE)
 }
 
-/// Go's, with the words of its error.
+/// Returns Go's result, with the text of its error.
 pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
     static PROCESS: OnceLock<Mutex<Process>> = OnceLock::new();
     if PROCESS.get().is_none() {
@@ -103,18 +103,19 @@ pub(crate) fn theirs(request: &Request) -> Result<(Outcome, String)> {
     let line = serde_json::to_string(request)?;
     writeln!(process.stdin, "{line}")?;
     process.stdin.flush()?;
-    let mut answer = String::new();
-    process.stdout.read_line(&mut answer)?;
-    let answer: Answer =
-        serde_json::from_str(&answer).with_context(|| format!("the answer to {line} is {answer:?}"))?;
-    Ok(match (answer.parse.is_empty(), answer.execute.is_empty()) {
-        (false, _) => (Outcome::Refused, answer.parse),
-        (true, false) => (Outcome::Failed, answer.execute),
-        (true, true) => (Outcome::Rendered(answer.out), String::new()),
+    let mut text = String::new();
+    process.stdout.read_line(&mut text)?;
+    let response: Response =
+        serde_json::from_str(&text).with_context(|| format!("the response to {line} is {text:?}"))?;
+    Ok(match (response.parse.is_empty(), response.execute.is_empty()) {
+        (false, _) => (Outcome::Refused, response.parse),
+        (true, false) => (Outcome::Failed, response.execute),
+        (true, true) => (Outcome::Rendered(response.out), String::new()),
     })
 }
 
-/// The program is built outside of the repository. It ends with its stdin, that is with this process.
+/// Builds the Go program outside of the repository and starts it. The program ends when its stdin is closed, at the
+/// latest when this process ends.
 fn start() -> Result<Process> {
     let built = tempfile::tempdir()?;
     let program = built.path().join("gotemplate");

@@ -1,4 +1,5 @@
-//! Random templates against `gtmpl-ng`, where no Go is needed: what both render is the same.
+//! Compares this crate with `gtmpl-ng`, which needs no Go: the random templates that both render must yield the same
+//! text.
 
 use std::cell::Cell;
 
@@ -14,30 +15,33 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("random templates as gtmpl-ng has them", check)]
 }
 
-/// Without numbers, of which `gtmpl-ng` has its own notion.
+/// Data without numbers, because `gtmpl-ng` formats numbers differently from Go.
 fn data() -> Json {
     json!({ "s": "text", "e": "", "t": true, "f": false, "null": null, "names": ["one", "two", "three"], "list": ["x", true, ["y"]],
         "empty": [], "none": {}, "map": { "b": "c", "a": { "deep": { "er": "found" } }, "c": null } })
 }
 
-/// The results of one template.
+/// The number of templates with each result.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Both rendered it.
+    /// Templates that both implementations rendered.
     compared: Cell<u32>,
-    /// Only this crate rendered it: `gtmpl-ng` lacks functions and forms of Go.
+    /// Templates that only this crate rendered: `gtmpl-ng` lacks functions and forms of Go.
     ours_only: Cell<u32>,
-    /// Only `gtmpl-ng` rendered it, for a reason of [`LENIENT`].
+    /// Templates that only `gtmpl-ng` rendered; this crate's error is one of [`LENIENT`].
     lenient: Cell<u32>,
-    /// Neither rendered it, which says nothing: Go's trials compare failures.
+    /// Templates that neither rendered. They prove nothing: the comparison with Go covers failures.
     neither: Cell<u32>,
 }
 
-/// What Go refuses, as its own trials show, and `gtmpl-ng` does not.
+/// Texts of this crate's errors for templates that `gtmpl-ng` renders. Go refuses these templates as well, as the
+/// comparison with Go shows.
 const LENIENT: [&str; 3] = ["for comparison", "non-comparable type", "error calling index"];
-/// Templates without the forms of which `gtmpl-ng` has its own notion: one of seven that are drawn.
+/// The number of templates that are rendered. Templates with forms that `gtmpl-ng` renders differently, six of seven
+/// random templates, are dropped and do not count.
 const CASES: u32 = 400;
-/// The least number of templates that both must render: a comparison of nothing is no evidence.
+/// The least number of templates that both must render. With fewer, the comparison would prove nothing, and the test
+/// fails.
 const LEAST: u32 = CASES * 3 / 4;
 
 fn check() -> Result<(), Failed> {
@@ -45,9 +49,9 @@ fn check() -> Result<(), Failed> {
     let (ours, theirs) = (data(), theirs(&data()));
     let config = Config { cases: CASES, max_global_rejects: 100 * CASES, ..random::config() };
     let checked = TestRunner::new(config).run(&random::template(), |text| {
-        // It writes whole floats as integers, and null otherwise than Go where `%s` or `html` meets it.
+        // `gtmpl-ng` writes whole floats as integers, and null differently from Go where `%s` or `html` formats it.
         if ["%", "1e6", "html", "js", "url"].iter().any(|other| text.contains(other)) {
-            return Err(TestCaseError::reject("it has its own notion"));
+            return Err(TestCaseError::reject("gtmpl-ng renders it differently"));
         }
         let mut other = gtmpl_ng::Template::default();
         let other = other.parse(text.as_str()).ok().and_then(|()| other.render(&Context::from(theirs.clone())).ok());

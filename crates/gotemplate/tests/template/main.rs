@@ -1,6 +1,7 @@
-//! A table of templates and random templates, rendered by this crate, by Go's own text/template and by `gtmpl-ng`.
+//! Compares the outputs of this crate, Go's text/template and `gtmpl-ng` for the same templates: those of a table, and
+//! random ones.
 //!
-//! Go's is a small program, which the suite builds; its trials are ignored where Go is missing.
+//! The suite builds a small Go program that runs text/template. Without Go, the tests that need it are ignored.
 
 #![expect(clippy::disallowed_methods, reason = "starts Go's compiler and the program")]
 

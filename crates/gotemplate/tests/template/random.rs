@@ -1,4 +1,4 @@
-//! Random templates: whatever Go makes of one, ours makes of it.
+//! Compares random templates: this crate must have the same results as Go.
 
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
@@ -10,10 +10,10 @@ use test_support::tier;
 use crate::go::{self, Request};
 use crate::table;
 
-/// How many templates each trial draws.
+/// The number of templates that each trial draws.
 pub(crate) const CASES: u32 = 1500;
 
-/// Failures are kept as cases beside the package, and tried first in every later run.
+/// Returns a configuration by which failing cases are written to a file of the package and run first in each later run.
 pub(crate) fn config() -> Config {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/template.txt");
     Config { failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))), ..Config::default() }
@@ -44,7 +44,7 @@ fn run(templates: impl Strategy<Value = String>) -> Result<(), Failed> {
     checked.map_err(|failed| failed.to_string().into())
 }
 
-/// Kubernetes' YAML of any JSON whose characters YAML can read.
+/// Compares `toYaml` with Kubernetes' YAML, for random JSON of characters that YAML can read.
 fn yaml() -> Result<(), Failed> {
     let config = Config { cases: CASES, ..config() };
     let checked = TestRunner::new(config).run(&any_json(), |data| {
@@ -54,7 +54,7 @@ fn yaml() -> Result<(), Failed> {
     checked.map_err(|failed| failed.to_string().into())
 }
 
-/// What YAML may take for something else than text, or cannot hold as it is.
+/// Texts that YAML reads as another type unless they are quoted, or that it cannot contain unescaped.
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "", " ", "a", "yes", "No", "true", "null", "~", "1", "01", "0x1f", "1e3", "1.5", ".5",
@@ -90,13 +90,15 @@ fn any_json() -> BoxedStrategy<Json> {
     .boxed()
 }
 
-/// A number or a text without digits: others may go round in circles in go-yaml's order, and Go starts from a random one.
+/// Returns the key if it consists of digits, and otherwise the key without its digits. go-yaml's order of keys with
+/// both digits and other characters may be circular; Go sorts such keys differently from run to run, because the
+/// iteration of its maps starts from a random order.
 fn key(text: String) -> String {
     let digit = |next: char| next.is_numeric();
     if text.chars().all(digit) { text } else { text.replace(digit, "") }
 }
 
-/// What an expression may start with.
+/// The first token of an expression.
 fn atom() -> BoxedStrategy<String> {
     prop::sample::select(vec![
         ".",
@@ -285,7 +287,9 @@ pub(crate) fn template() -> BoxedStrategy<String> {
         let leave = prop::sample::select(vec!["break", "continue", "print .", "$a = ."]);
         prop_oneof![
             6 => block(list.clone()),
-            // No variable is known in a block: to assign one is refused by ours at once, by Go when it is done.
+            // The body of a block assigns no variable, because the variables outside of the block are not visible in
+            // it. This crate refuses such an assignment when it parses the template, Go only when it executes the
+            // template.
             1 => sound().prop_map(|data| format!("{{{{block \"b\" {data}}}}}<{{{{ . }}}}{{{{ $ }}}}>{{{{end}}}}")),
             2 => (name, prop::sample::select(vec!["=", ":="]), sound())
                 .prop_map(|(name, sign, expression)| format!("{{{{{name} {sign} {expression}}}}}")),
@@ -304,7 +308,7 @@ pub(crate) fn template() -> BoxedStrategy<String> {
         .boxed()
 }
 
-/// `if`, `with` and `range` with all that may stand in them.
+/// An `if`, `with` or `range`, in all its forms: with declarations, assignments, `else` and trim markers.
 fn block(list: impl Strategy<Value = String> + Clone + 'static) -> BoxedStrategy<String> {
     let heads = vec![
         ("if ", "{{else if $.t}}x{{else}}"),
@@ -326,8 +330,8 @@ fn block(list: impl Strategy<Value = String> + Clone + 'static) -> BoxedStrategy
         .boxed()
 }
 
-/// `printf` with any verb, flags and arguments; ours has neither the hexadecimal and binary forms
-/// of floats nor their `#`.
+/// `printf` with any verb, flags and arguments, except those that this crate does not implement: the hexadecimal and
+/// binary forms of floats, and `#` with floats.
 fn format() -> BoxedStrategy<String> {
     let whole = vec![".s", "3", "-4", "0", "true", "nil", "\"é\"", ".quote", "97"];
     let floats = vec![".names", ".n", ".i", "1.5", ".list", ".map", ".big", ".small", "2.0", "-1.25"];
@@ -346,7 +350,7 @@ fn call(flags: &'static str, verbs: Vec<&'static str>, args: Vec<&'static str>) 
         .boxed()
 }
 
-/// Pieces of syntax in no order.
+/// A template of pieces of syntax in a random order.
 fn noise() -> BoxedStrategy<String> {
     let piece = prop::sample::select(vec![
         "{{", "}}", "{{-", "-}}", " ", "-", "if", "else", "end", "range", "with", "define", "\"t\"", "template",

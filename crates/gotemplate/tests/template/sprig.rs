@@ -1,4 +1,4 @@
-//! Each of sprig's functions with random arguments: ours against Go's.
+//! Compares each of sprig's functions with Go's, with random arguments.
 
 use libtest_mimic::{Failed, Trial};
 use proptest::prelude::*;
@@ -10,13 +10,14 @@ use crate::go::{self, Request};
 use crate::random;
 use crate::table;
 
-/// How many calls of each function are drawn.
+/// The number of random calls of each function.
 const CASES: u32 = 40;
 
-/// Functions, one a line, with the kinds of their arguments; see [`ARGUMENTS`]. What depends on the order of a Go map is sorted.
+/// Calls of functions, one per line, with the kinds of their arguments; see [`ARGUMENTS`]. Results that depend on the
+/// order of a Go map are sorted.
 const CALLS: &str = include_str!("calls.txt");
 
-/// The kinds of arguments, and what an argument of each may be.
+/// The kinds of arguments, each with its possible values.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     (
         "a",
@@ -233,7 +234,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("each function of sprig", each)]
 }
 
-/// Calls that differ, at most one for each function.
+/// Fails with the calls whose results differ from Go's, at most one for each function.
 fn each() -> Result<(), Failed> {
     let config = Config { cases: CASES, max_shrink_iters: 0, ..random::config() };
     let different: Vec<String> = CALLS

@@ -1,4 +1,4 @@
-//! Constructs one by one, ours against Go's.
+//! Compares single constructs of templates with Go's results.
 
 use gotemplate::Delims;
 use libtest_mimic::{Failed, Trial};
@@ -8,13 +8,13 @@ use test_support::tier;
 
 use crate::go::{self, Request};
 
-/// One file of templates, separated by lines of `---`.
+/// Templates, separated by lines of `---`.
 const TEMPLATES: &str = include_str!("table.txt");
 
-/// The same with sprig's functions.
+/// Templates that call sprig's functions, in the same format.
 const SPRIG: &str = include_str!("sprig.txt");
 
-/// Trials, or one that is ignored with the reason.
+/// Returns the tests or, without Go, a single test that is ignored with the reason.
 pub(crate) fn trials() -> Vec<Trial> {
     if let Some(missing) = go::missing() {
         return vec![tier::trial("go", "table", Some(missing), || Ok(()))];
@@ -27,7 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Fails with all that differ.
+/// Fails with the messages of all templates whose results differ.
 fn all(requests: impl Iterator<Item = Request>) -> Result<(), Failed> {
     let different: Vec<String> =
         requests.filter_map(|request| same(&request).err()?.message().map(str::to_owned)).collect();
@@ -45,7 +45,7 @@ pub(crate) fn data() -> Json {
     })
 }
 
-/// Fails where the two differ, with both and their errors.
+/// Fails if Go's result differs from this crate's; the message has both, with the texts of the errors.
 pub(crate) fn same(request: &Request) -> Result<(), Failed> {
     let (ours, our_error) = go::ours(request);
     let (theirs, their_error) = go::theirs(request)?;

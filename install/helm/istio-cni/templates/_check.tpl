@@ -7,7 +7,7 @@ values under `global`, so only those that this chart reads are checked.
 {{- $istios := dict -}}
 {{- $_ := set $istios "ambient" (list "configDir" "dnsCapture" "enableAmbientDetectionRetry" "enabled" "enablementSelectors" "ipv6" "reconcileIptablesOnStartup" "shareHostNetworkNamespace") -}}
 {{- $_ := set $istios "repair" (concat (keys .defaults.repair) (list "repairPods" "deletePods" "labelPods" "hub" "tag")) -}}
-{{- range list "logging" "monitoring" "resourceQuotas" "taint" -}}
+{{- range list "logging" "monitoring" "resourceQuotas" "statusPage" "taint" -}}
 {{- $_ := set $istios . (keys (get $.defaults .)) -}}
 {{- end -}}
 {{- $known := concat (keys .defaults) (list "ambient" "compatibilityVersion" "platform" "profile") $others -}}

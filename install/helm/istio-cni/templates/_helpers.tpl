@@ -1,6 +1,6 @@
 {{/*
-All values: what is given, over the platform's, the profile's and the defaults, in this order. `release` is added to them: what
-labels say of it.
+All values: the given values override the platform's values, which override the profile's, which override the defaults. Adds
+`release`, the fields of the release and the chart that the labels contain.
 */}}
 {{- define "istio-cni.values" -}}
 {{- $given := mustMergeOverwrite (omit .Values "defaults" "cni" | mustDeepCopy) (.Values.cni | default dict) -}}
@@ -96,9 +96,9 @@ install.operator.istio.io/owning-resource: {{ .ownerName | default "unknown" | q
 {{- if include "istio-cni.inPlace" . }}
 # Enter the pods' network namespaces.
 - SYS_ADMIN
-# Find them by their processes.
+# Find the network namespaces by the pods' processes.
 - SYS_PTRACE
-# Program their rules.
+# Program the rules in the pods' network namespaces.
 - NET_ADMIN
 {{- end }}
 {{- end -}}
@@ -151,6 +151,9 @@ REPAIR_BUDGET: {{ .repair.budget | int | quote }}
 REPAIR_INIT_CONTAINER_NAME: {{ .repair.initContainerName | quote }}
 REPAIR_BROKEN_POD_LABEL_KEY: {{ .repair.brokenPodLabelKey | quote }}
 REPAIR_BROKEN_POD_LABEL_VALUE: {{ .repair.brokenPodLabelValue | quote }}
+{{- if .statusPage.enabled }}
+STATUS_PAGE: "true"
+{{- end }}
 {{- if .taint.enabled }}
 STARTUP_TAINT: {{ .taint.name | quote }}
 {{- end }}

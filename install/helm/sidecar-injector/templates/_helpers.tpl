@@ -18,7 +18,7 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- range .Values.revisionTags }},istio-revision-tag-{{ . }}{{ include "injector.suffix" $ }}{{ end }}
 {{- end -}}
 
-{{/* The name of istiod's object of this revision. */}}
+{{/* The name of istiod's ConfigMap for this revision, from the name without a revision and the root context. */}}
 {{- define "injector.istiods" -}}
 {{- $revision := (index . 1).Values.revision -}}
 {{ index . 0 }}{{ if not (has $revision (list "" "default")) }}-{{ $revision }}{{ end }}
@@ -29,7 +29,7 @@ istio-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 sidecar-injector-certificate{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
 
-{{/* The name of all objects for Dapr. */}}
+{{/* The name of all objects of Dapr's injection. */}}
 {{- define "injector.dapr" -}}
 dapr-sidecar-injector{{ with .Values.revision }}-{{ . }}{{ end }}
 {{- end -}}
@@ -70,7 +70,7 @@ istio.io/rev: {{ .Values.revision | default "default" | quote }}
 {{- .Values.dapr.namespace | default .Release.Namespace -}}
 {{- end -}}
 
-{{/* Binds a role to this chart's account: kind, name, namespace or "". */}}
+{{/* A binding of a role to this chart's service account. Arguments: the root context, the role's kind, name and namespace (none for a ClusterRole). */}}
 {{- define "injector.binding" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding

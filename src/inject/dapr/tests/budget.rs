@@ -1,11 +1,11 @@
-//! The cost of an injection is charged before anything is made of what a pod multiplies.
+//! Tests that an injection is charged to the budget before values are built whose size grows with the pod.
 
 use gotemplate::{Budget, Exceeded, Limits};
 
 use super::*;
 use crate::inject::dapr::{Refusal, review_within};
 
-/// What the review of a pod leaves of this budget, or its refusal.
+/// Returns the part of a budget with these limits that the review of a pod leaves, or the refusal.
 fn left(pod: &Value, limits: Limits) -> Result<Limits, Refusal> {
     left_with(pod, &[], limits)
 }
@@ -68,7 +68,7 @@ fn what_is_over_the_budget_is_refused_with_its_reason() {
     for pod in [with_containers(&[], 1000), with_containers(&[("env", &"A=,".repeat(2000))], 1)] {
         let refusal = left(&pod, limits).unwrap_err();
         assert_eq!(refusal, Refusal::Exceeded(Exceeded::Steps(10_000)));
-        assert!(refusal.to_string().starts_with("this pod cannot be injected: it takes more than 10000 steps"));
+        assert!(refusal.to_string().starts_with("this pod cannot be injected: processing takes more than 10000 steps"));
     }
 }
 
@@ -96,21 +96,21 @@ fn components(count: usize, bytes: usize) -> Vec<Component> {
 
 #[test]
 fn components_are_charged_by_the_length_of_their_containers_before_they_are_parsed() {
-    let asking = pod(&[("inject-pluggable-components", "true")]);
+    let requesting = pod(&[("inject-pluggable-components", "true")]);
     let steps = |components: &[Component]| {
-        let left = left_with(&asking, components, Limits::default()).expect("it is within the budget");
+        let left = left_with(&requesting, components, Limits::default()).expect("it is within the budget");
         Limits::default().steps - left.steps
     };
     let none = steps(&[]);
     let (one, two) = (steps(&components(10, 1000)) - none, steps(&components(10, 2000)) - none);
     assert_eq!((one, two - one), (20_020, 20_000));
-    let refusal = left_with(&asking, &components(20, 256 << 10), Limits::default()).unwrap_err();
+    let refusal = left_with(&requesting, &components(20, 256 << 10), Limits::default()).unwrap_err();
     assert_eq!(refusal, Refusal::Exceeded(Exceeded::Steps(1_000_000)));
     assert!(refusal.to_string().contains("the Components of its namespace"), "{refusal}");
-    // Components that are not injected cost the comparison of their scopes.
+    // Components that are not injected are charged only for the comparison of their scopes.
     let others: Vec<_> =
         components(20, 256 << 10).into_iter().map(|c| Component { scopes: vec!["x".into(); 9], ..c }).collect();
     assert_eq!(steps(&others) - none, 200);
     let refusal = left_with(&pod(&[]), &components(20, 256 << 10), Limits::default());
-    assert!(refusal.is_ok(), "a pod that asks for no components is not charged for them");
+    assert!(refusal.is_ok(), "a pod that requests no components is not charged for them");
 }

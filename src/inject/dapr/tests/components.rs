@@ -53,7 +53,7 @@ fn a_component_of_the_pod_gets_sockets_but_no_application_variables() {
         json!([{"name": "dapr-unix-domain-socket", "mountPath": "/s"}])
     );
     assert_eq!(daprd(&pod)["volumeMounts"].as_array().expect("mounts").last(), Some(&shared));
-    // All volumes are added although the pod had none.
+    // The pod has no volumes: the first operation creates the list, and later operations append to it.
     let expected = ["dapr-unix-domain-socket", "dapr-identity-token", "dapr-components-unix-domain-socket"];
     assert_eq!(names(&pod["spec"]["volumes"]), expected);
 }
@@ -70,9 +70,9 @@ fn component_names_include_whitespace() {
 fn a_component_adds_its_container_and_directories() {
     let container = json!({"image": "c:1", "volumeMounts": [{"name": "ro", "mountPath": "/ro"}, {"name": "rw", "mountPath": "/rw"}]});
     let second = json!({"image": "d:1", "name": "named", "env": [{"name": "X"}], "volumeMounts": [{"name": "rw", "mountPath": "/rw"}]});
-    let asking = pod(&[("inject-pluggable-components", "true"), ("pluggable-components-sockets-folder", "/f")]);
+    let requesting = pod(&[("inject-pluggable-components", "true"), ("pluggable-components-sockets-folder", "/f")]);
     let components = [component("one", &container, &["app"]), component("two", &second, &[])];
-    let (pod, outcome) = with_components(&asking, &components);
+    let (pod, outcome) = with_components(&requesting, &components);
     let expected = ["dapr-identity-token", "dapr-components-unix-domain-socket", "ro", "rw"];
     assert_eq!(names(&pod["spec"]["volumes"]), expected);
     assert_eq!(names(&pod["spec"]["containers"]), ["app", "daprd", "one", "named"]);
@@ -98,7 +98,10 @@ fn components_are_ignored_with_a_reason() {
     let (pod, outcome) = with_components(&pod(&[("inject-pluggable-components", "true")]), &components);
     assert_eq!(names(&pod["spec"]["containers"]), ["app", "daprd", "first", "nulls"]);
     assert_eq!(outcome.warnings.len(), 2, "{outcome:?}");
-    assert!(outcome.warnings[0].contains("\"odd\"") && outcome.warnings[0].contains("env is no list"), "{outcome:?}");
+    assert!(
+        outcome.warnings[0].contains("\"odd\"") && outcome.warnings[0].contains("env is not a list"),
+        "{outcome:?}"
+    );
     assert!(outcome.warnings[1].contains("\"text\""), "{outcome:?}");
 }
 

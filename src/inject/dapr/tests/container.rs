@@ -186,7 +186,7 @@ fn invalid_resources_are_all_omitted() {
         let pod = pod(&[("sidecar-cpu-request", "1"), ("sidecar-memory-limit", "1"), (bad, "bad")]);
         let outcome = reviewed(&pod, &settings(&[]));
         assert_eq!(daprd_of(&pod, &outcome)["resources"], json!({}), "{bad}");
-        assert!(outcome.warnings.iter().any(|warning| warning.contains("\"bad\" is no quantity")), "{outcome:?}");
+        assert!(outcome.warnings.iter().any(|warning| warning.contains("\"bad\" is not a quantity")), "{outcome:?}");
     }
 }
 

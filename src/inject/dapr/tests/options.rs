@@ -40,7 +40,7 @@ fn invalid_numbers_select_the_default() {
     }
     read(&[("app-max-concurrency", "4294967297"), ("http-max-request-size", "batman")], |options, said| {
         assert_eq!((options.app.max_concurrency, options.sizes.http_max_request), (Some(4_294_967_297), None));
-        let expected = "dapr.io/http-max-request-size: \"batman\" is no whole number in range and is passed over";
+        let expected = "dapr.io/http-max-request-size: \"batman\" is not a whole number in range and is ignored";
         assert_eq!(said, [expected]);
     });
 }

@@ -49,8 +49,8 @@ fn ports_are_excluded_from_redirection_on_request() {
         [inbound, outbound].map(|key| after["metadata"]["annotations"][key].as_str().map(str::to_owned))
     };
     assert_eq!(annotations(&pod(&[])), [None, None]);
-    let asked = ("exclude-ports-from-redirection", "true");
-    let mut pod = pod(&[asked, ("internal-grpc-port", "7000"), ("metrics-port", "-1"), ("enable-debug", "true")]);
+    let excluded = ("exclude-ports-from-redirection", "true");
+    let mut pod = pod(&[excluded, ("internal-grpc-port", "7000"), ("metrics-port", "-1"), ("enable-debug", "true")]);
     let both = [Some("3500,50001,7000,3501,40000".to_owned()), Some("7000".to_owned())];
     assert_eq!(annotations(&pod), both);
     pod["metadata"]["annotations"][inbound] = "15020,7000".into();

@@ -118,13 +118,13 @@ fn controllers_are_matched_by_uid_before_other_checks() {
     let settings = old(&[]);
     let user = User { uid: "u", ..CONTROLLER };
     let request = Request { kind: "Deployment", namespace: "n", user, object: None };
-    let ask = |accounts: &[&str]| {
+    let decide_for = |accounts: &[&str]| {
         let accounts = accounts.iter().map(|&uid| uid.to_owned()).collect();
         review(&request, &settings, &Facts { accounts: &accounts, trust: &trust(), components: None }).decision
     };
     let username = CONTROLLER.username.to_owned();
-    assert_eq!(ask(&[]), Decision::Skip(Skip::Unauthorized { username }));
-    assert_eq!(ask(&["u"]), Decision::Skip(Skip::NotAPod("Deployment".into())));
+    assert_eq!(decide_for(&[]), Decision::Skip(Skip::Unauthorized { username }));
+    assert_eq!(decide_for(&["u"]), Decision::Skip(Skip::NotAPod("Deployment".into())));
     let wanted = |name: &str| settings.allowed.wants_uid("kube-system", name);
     assert!(wanted("daemon-set-controller") && !wanted("replication-controller"));
 }

@@ -5,7 +5,7 @@ use crate::inject::dapr::{AppIdError, Authority, Refusal, Skip, Source};
 
 const CONFIGURED: &str = "vc-proj*:sa-dev*,vc-all-allowed*:*";
 
-fn ask(request: &Request<'_>, allowed: &str) -> Decision {
+fn decide_with(request: &Request<'_>, allowed: &str) -> Decision {
     let settings = settings(&[("ALLOWED_SERVICE_ACCOUNTS", allowed)]);
     let accounts = BTreeSet::from(["test-auth-id".to_owned()]);
     let outcome = review(request, &settings, &Facts { accounts: &accounts, trust: &trust(), components: None });
@@ -13,8 +13,8 @@ fn ask(request: &Request<'_>, allowed: &str) -> Decision {
     outcome.decision
 }
 
-fn ask_as(user: User<'_>, pod: &Value, allowed: &str) -> Decision {
-    ask(&Request { kind: "Pod", namespace: "testns", user, object: Some(pod) }, allowed)
+fn decide_as(user: User<'_>, pod: &Value, allowed: &str) -> Decision {
+    decide_with(&Request { kind: "Pod", namespace: "testns", user, object: Some(pod) }, allowed)
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn groups_and_uids_allow_users() {
         (User { uid: "test-auth-id", ..User::default() }, Some(Authority::Uid)),
         (User { uid: "auth-id-123", ..User::default() }, None),
     ] {
-        match ask_as(user, &pod, CONFIGURED) {
+        match decide_as(user, &pod, CONFIGURED) {
             Decision::Inject { authority, .. } => assert_eq!(Some(authority), expected, "{user:?}"),
             decision => {
                 assert_eq!(decision, Decision::Skip(Skip::Unauthorized { username: String::new() }));
@@ -59,7 +59,7 @@ fn account_names_allow_users() {
         ("*:*", "any-ns:any-sa", Some("*:*")),
     ] {
         let username = format!("system:serviceaccount:{account}");
-        let decision = ask_as(User { username: &username, ..User::default() }, &pod(&[]), allowed);
+        let decision = decide_as(User { username: &username, ..User::default() }, &pod(&[]), allowed);
         match expected {
             Some(pattern) => assert!(
                 matches!(&decision, Decision::Inject { authority: Authority::Name(by), .. } if by == pattern),
@@ -74,8 +74,8 @@ fn account_names_allow_users() {
 fn only_pods_with_the_annotation_are_injected() {
     let pod = pod(&[]);
     let kind = Request { kind: "Deployment", namespace: "testns", user: CONTROLLER, object: Some(&pod) };
-    assert_eq!(ask(&kind, ""), Decision::Skip(Skip::NotAPod("Deployment".into())));
-    let nobody = User::default();
+    assert_eq!(decide_with(&kind, ""), Decision::Skip(Skip::NotAPod("Deployment".into())));
+    let no_user = User::default();
     for (value, shown) in [
         (json!({}), None),
         (json!({"dapr.io/enabled": "false"}), Some("false")),
@@ -84,18 +84,18 @@ fn only_pods_with_the_annotation_are_injected() {
         (json!({"dapr.io/enabled": null}), Some("")),
     ] {
         let pod = json!({"metadata": {"annotations": value}, "spec": {}});
-        for user in [nobody, CONTROLLER] {
+        for user in [no_user, CONTROLLER] {
             let expected = Skip::NotEnabled(shown.map(str::to_owned));
-            assert_eq!(ask_as(user, &pod, ""), Decision::Skip(expected), "{value}");
+            assert_eq!(decide_as(user, &pod, ""), Decision::Skip(expected), "{value}");
         }
     }
-    assert_eq!(ask_as(CONTROLLER, &json!({}), ""), Decision::Skip(Skip::NotEnabled(None)));
+    assert_eq!(decide_as(CONTROLLER, &json!({}), ""), Decision::Skip(Skip::NotEnabled(None)));
 }
 
 #[test]
 fn enabled_is_true_in_any_case() {
     for value in ["true", "True", "TRUE"] {
-        let decision = ask_as(CONTROLLER, &pod(&[("enabled", value)]), "");
+        let decision = decide_as(CONTROLLER, &pod(&[("enabled", value)]), "");
         assert!(matches!(decision, Decision::Inject { .. }), "{value}: {decision:?}");
     }
 }
@@ -104,13 +104,13 @@ fn enabled_is_true_in_any_case() {
 fn an_injected_pod_is_not_changed() {
     let mut with = pod(&[]);
     with["spec"]["containers"][0]["name"] = "daprd".into();
-    assert_eq!(ask_as(CONTROLLER, &with, ""), Decision::Skip(Skip::AlreadyInjected("containers")));
+    assert_eq!(decide_as(CONTROLLER, &with, ""), Decision::Skip(Skip::AlreadyInjected("containers")));
     let mut with = pod(&[]);
     with["spec"]["initContainers"] = json!([{"name": "daprd"}]);
-    assert_eq!(ask_as(CONTROLLER, &with, ""), Decision::Skip(Skip::AlreadyInjected("initContainers")));
+    assert_eq!(decide_as(CONTROLLER, &with, ""), Decision::Skip(Skip::AlreadyInjected("initContainers")));
     let mut with = pod(&[]);
     with["spec"]["ephemeralContainers"] = json!([{"name": "daprd"}]);
-    assert!(matches!(ask_as(CONTROLLER, &with, ""), Decision::Inject { .. }));
+    assert!(matches!(decide_as(CONTROLLER, &with, ""), Decision::Inject { .. }));
     for native in ["true", "false"] {
         let settings = settings(&[("NATIVE_SIDECAR_ENABLED", native)]);
         let again = reviewed(&injected(&pod(&[]), &settings), &settings);
@@ -121,9 +121,9 @@ fn an_injected_pod_is_not_changed() {
 #[test]
 fn a_review_without_a_pod_is_denied() {
     let request = |user| Request { kind: "Pod", namespace: "testns", user, object: None };
-    assert_eq!(ask(&request(CONTROLLER), ""), Decision::Refuse(Refusal::NoObject));
+    assert_eq!(decide_with(&request(CONTROLLER), ""), Decision::Refuse(Refusal::NoObject));
     // An unauthorized user gets no information about the object.
-    assert!(matches!(ask(&request(User::default()), ""), Decision::Skip(Skip::Unauthorized { .. })));
+    assert!(matches!(decide_with(&request(User::default()), ""), Decision::Skip(Skip::Unauthorized { .. })));
 }
 
 #[test]
@@ -139,16 +139,16 @@ fn a_malformed_pod_is_denied_with_the_reason() {
     ] {
         let mut pod = pod(&[]);
         pod["spec"][path] = wrong;
-        let decision = ask_as(CONTROLLER, &pod, "");
+        let decision = decide_as(CONTROLLER, &pod, "");
         assert!(matches!(&decision, Decision::Refuse(Refusal::Malformed(_))), "{path}: {decision:?}");
-        assert!(matches!(ask_as(User::default(), &pod, ""), Decision::Skip(Skip::Unauthorized { .. })));
+        assert!(matches!(decide_as(User::default(), &pod, ""), Decision::Skip(Skip::Unauthorized { .. })));
     }
     let mut pod = pod(&[]);
     pod["spec"] = Value::Null;
-    let Decision::Refuse(refusal) = ask_as(CONTROLLER, &pod, "") else { panic!("no spec") };
+    let Decision::Refuse(refusal) = decide_as(CONTROLLER, &pod, "") else { panic!("no spec") };
     assert!(refusal.to_string().contains("cannot be read"), "{refusal}");
     pod["spec"] = json!([]);
-    assert!(matches!(ask_as(CONTROLLER, &pod, ""), Decision::Refuse(Refusal::Malformed(_))), "a list is no spec");
+    assert!(matches!(decide_as(CONTROLLER, &pod, ""), Decision::Refuse(Refusal::Malformed(_))), "a list is not a spec");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn the_app_id_is_the_annotation_or_name_or_generate_name() {
     let id = |metadata: Value| {
         let mut pod = json!({"metadata": metadata, "spec": {"containers": []}});
         pod["metadata"]["annotations"]["dapr.io/enabled"] = "true".into();
-        match ask_as(CONTROLLER, &pod, "") {
+        match decide_as(CONTROLLER, &pod, "") {
             Decision::Inject { app_id, .. } => Ok((app_id.id, app_id.source)),
             Decision::Refuse(Refusal::AppId(error)) => Err(error),
             decision => panic!("{decision:?}"),

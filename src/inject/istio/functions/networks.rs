@@ -1,14 +1,17 @@
-//! The function for the list of networks in Multus' annotation.
+//! The template function that appends to the list of networks in Multus' annotation.
 
 use gotemplate::{Args, Budget, Functions, Reason, Value};
 use serde_json::Value as Json;
+
+use crate::inject::gojson;
 
 pub(super) fn register(functions: Functions) -> Functions {
     functions.with("appendMultusNetwork", 2, 2, append)
 }
 
-/// Appends a network in the list's format, names or JSON. Invalid JSON stays unchanged.
-fn append<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
+/// Appends a network to the list in the list's own format, which is names or JSON. A list in invalid JSON stays
+/// unchanged.
+fn append<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let (existing, network) = (args.text(0)?, args.text(1)?);
     let unchanged = Value::Text(existing.clone());
     let (text, network_name) = (existing.as_str(), network.as_str());
@@ -25,7 +28,7 @@ fn append<'a>(_: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
         let text = |key: &str| entry.get(key).and_then(Json::as_str);
         text("name") == Some(name) && text("namespace") == namespace
     };
-    match serde_json::from_str::<Vec<serde_json::Map<String, Json>>>(text) {
+    match gojson::decode::<Vec<serde_json::Map<String, Json>>>(text, budget)? {
         Ok(entries) if !entries.iter().any(same) => {
             let separator = if entries.is_empty() { "" } else { ", " };
             let namespace =

@@ -1,4 +1,4 @@
-//! Functions for lists of ports.
+//! Template functions for lists of ports.
 
 use gotemplate::{Args, Budget, Functions, List, Reason, Value, sprint};
 
@@ -12,7 +12,7 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("applicationPorts", 1, 1, |budget, args| ports(budget, args, false))
 }
 
-/// Appends a port to a list, unless it is absent, zero or already in the list.
+/// Appends a port to a list, unless the port is empty, zero or already in the list.
 fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Reason> {
     let port = sprint(args.any(0), budget)?;
     let (port, list) = (port.trim(), args.text(1)?);
@@ -24,7 +24,7 @@ fn exclude<'a>(budget: &mut Budget, args: Args<'_, 'a>) -> Result<Value<'a>, Rea
     Ok(Value::from(ports.collect::<Vec<_>>().join(",")))
 }
 
-/// Returns the containers' TCP ports.
+/// Returns the containers' TCP ports, with those of the sidecar only if `proxy` is set.
 fn ports<'a>(budget: &mut Budget, args: Args<'_, 'a>, proxy: bool) -> Result<Value<'a>, Reason> {
     let containers = list(args.any(0))?;
     let mut ports = Vec::new();

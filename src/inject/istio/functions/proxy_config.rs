@@ -1,8 +1,9 @@
-//! The function for the proxy configuration that the proxy reads: protobuf's JSON without defaults.
+//! The template function that writes the configuration for the proxy: protobuf's JSON without the fields that have
+//! their default.
 
 use gotemplate::{Args, Budget, Field, Functions, Reason, Record, Struct, Value, write_json};
 
-/// Istio's defaults, which the proxy's configuration omits.
+/// Istio's defaults. The configuration for the proxy omits fields with these values.
 pub(in crate::inject::istio) const DEFAULTS: &[(&str, &str)] = &[
     ("configPath", "./etc/istio/proxy"),
     ("binaryPath", "/usr/local/bin/envoy"),

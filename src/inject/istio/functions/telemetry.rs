@@ -1,4 +1,4 @@
-//! The function for OpenTelemetry's resource attributes of the sidecar.
+//! The template function that returns OpenTelemetry's resource attributes for the sidecar.
 
 use gotemplate::{Functions, Value};
 use serde_json::Value as Json;

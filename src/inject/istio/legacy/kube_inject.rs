@@ -1,14 +1,15 @@
 //! The injection of documents by `kube-inject` of Istio 1.1 to 1.7, which did not apply the webhook's patch.
 //!
-//! Containers and volumes follow those of the pod. The template's secrets and the annotations of metrics are omitted. Since 1.4 the
-//! CNI plugin's annotations (`podRedirectAnnot`) are added to the pod.
+//! The injected containers and volumes follow the pod's own. The template's pull secrets and the annotations for
+//! metrics are not added. Since Istio 1.4, the CNI plugin's annotations (`podRedirectAnnot`) are added to the pod.
 
 use gotemplate::Budget;
 use serde_json::Value;
 
-use super::{GROUP, Program, rendered, takes_group};
+use super::{GROUP, rendered, takes_group};
 use crate::contract::{annotation, container};
 use crate::inject::istio::config::Config;
+use crate::inject::istio::legacy_template::LegacyTemplate;
 use crate::inject::istio::subject::Subject;
 use crate::inject::istio::{Error, annotations};
 use crate::inject::patch;
@@ -23,15 +24,15 @@ pub(in crate::inject::istio) fn has_sidecar(pod: &Value) -> bool {
 /// Returns the pod with its sidecar.
 ///
 /// # Errors
-/// The pod's annotations or what the template renders; see [`Error`].
+/// An annotation of the pod or the output of the template is invalid; see [`Error`].
 pub(in crate::inject::istio) fn inject(
     config: &Config,
-    program: &Program,
+    template: &LegacyTemplate,
     subject: &Subject<'_>,
     budget: &mut Budget,
 ) -> Result<Value, Error> {
-    let (mut parts, rewritten) = rendered(config, program, subject, budget)?;
-    let release = program.release(&config.values);
+    let (mut parts, rewritten) = rendered(config, template, subject, budget)?;
+    let release = template.release(&config.values);
     let mut injected = patch::apply(subject.pod.clone(), &rewritten)?;
     let spec = pod::spec_mut(&mut injected);
     for (which, items) in parts.lists().into_iter().filter(|(which, _)| *which != IMAGE_PULL_SECRETS) {
@@ -49,7 +50,7 @@ pub(in crate::inject::istio) fn inject(
     let redirect: Vec<_> = redirect.map(|(name, value)| (name.clone(), value.clone())).collect();
     let annotations = pod::annotations_mut(&mut injected);
     annotations.extend(redirect.into_iter().filter(|_| release >= 4));
-    annotations.insert(annotation::STATUS.to_owned(), parts.status(&program.version).into());
+    annotations.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
     let added = [(6, "istio.io/rev", &*config.revision), (4, "security.istio.io/tlsMode", "istio")];
     let added: Vec<_> = added.into_iter().filter(|(since, ..)| release >= *since).collect();
     if !added.is_empty() {

@@ -11,7 +11,7 @@ use crate::inject::istio::{Error, values};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 use crate::inject::yaml;
 
-/// The fields of a pod with numbers or booleans. In other fields, a number is text.
+/// The fields of a pod with numbers or booleans. In all other fields, a number is converted to text.
 const SCALARS: [&str; 35] = [
     "allowPrivilegeEscalation",
     "containerPort",
@@ -87,12 +87,12 @@ pub(super) fn render(
     budget: &mut Budget,
 ) -> Result<Parts, Error> {
     let data = Data::new(config, subject, subject.pod);
-    let text = template.render(&data.value(), budget)?;
+    let (text, missing) = template.render_with_missing(&data.value(), budget)?;
     let rendered = yaml::value_within(&text, budget).map_err(|error| Error::rendered(template.name(), error))?;
     let mut rendered = match rendered {
         Value::Object(rendered) => rendered,
         Value::Null => Map::new(),
-        _ => return Err(Error::Type("it is no map".to_owned())),
+        _ => return Err(Error::Type("it is not a map".to_owned())),
     };
     let flag = |key: &str| rendered.get(key).and_then(Value::as_bool).unwrap_or_default();
     let (rewrite_probes, hold) = (flag("rewriteAppHTTPProbe"), flag("holdApplicationUntilProxyStarts"));
@@ -112,7 +112,7 @@ pub(super) fn render(
     }
     parts.dns_config = rendered.shift_remove("dnsConfig").filter(|config| !config.is_null()).map(typed);
     for container in parts.init_containers.iter_mut().chain(&mut parts.containers) {
-        values::check_image(container)?;
+        values::check_image(container, &missing)?;
         pod::object(container).entry("resources").or_insert_with(|| json!({}));
     }
     if let Some(sidecar) = parts.sidecar() {
@@ -152,7 +152,7 @@ fn take_list(rendered: &mut Map<String, Value>, key: &str) -> Result<Vec<Value>,
     match rendered.shift_remove(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) if items.iter().all(Value::is_object) => Ok(items.into_iter().map(typed).collect()),
-        Some(_) => Err(Error::Type(format!("{key} is no list of maps"))),
+        Some(_) => Err(Error::Type(format!("{key} is not a list of maps"))),
     }
 }
 
@@ -171,7 +171,7 @@ fn coerce(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(coerce),
         Value::Number(_) | Value::Bool(_) => *value = value.to_string().into(),
-        // Only lists still have nulls; in a list of texts, null is the empty text.
+        // `strip_nulls` has removed null members, so this null is an element of a list. Go reads it as an empty string.
         Value::Null => *value = String::new().into(),
         Value::String(_) => {}
     }

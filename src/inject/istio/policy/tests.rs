@@ -8,11 +8,11 @@ const ERAS: [Era; 5] = [Era::V0_8, Era::V1_1, Era::V1_9, Era::V1_12, Era::V1_27]
 
 fn policy(era: Era, default: Default) -> Policy {
     let selector =
-        |key: &str| Selector::parse(&json!({"matchExpressions": [{"key": key, "operator": "Exists"}]})).unwrap();
+        |key: &str| serde_json::from_value(json!({"matchExpressions": [{"key": key, "operator": "Exists"}]})).unwrap();
     Policy { era, default, never: vec![selector("never")], always: vec![selector("always")] }
 }
 
-fn asking(labels: &Value, annotations: &Value) -> Value {
+fn requesting(labels: &Value, annotations: &Value) -> Value {
     json!({"metadata": {"labels": labels, "annotations": annotations}, "spec": {"containers": []}})
 }
 
@@ -21,7 +21,8 @@ fn reason(era: Era, pod: &Value) -> (bool, Reason) {
     (decision.inject, decision.reason)
 }
 
-/// policy × never × always × annotation, in the order of the documented table.
+/// Checks all combinations of policy, `never` selector, `always` selector and annotation, in the order of the
+/// documented table.
 #[test]
 fn the_documented_table_applies_since_1_1() {
     let rows = [
@@ -43,7 +44,7 @@ fn the_documented_table_applies_since_1_1() {
             let annotations = if annotation == "-" { json!({}) } else { json!({annotation::INJECT: annotation}) };
             let default = if default == "enabled" { Default::Enabled } else { Default::Disabled };
             for era in &ERAS[1..] {
-                let decision = policy(*era, default.clone()).decide(&asking(&json!(labels), &annotations), "shop");
+                let decision = policy(*era, default.clone()).decide(&requesting(&json!(labels), &annotations), "shop");
                 assert_eq!(decision.inject, injected == "yes", "{era:?} {default:?} {labels:?} {annotation}");
             }
             count += 1;
@@ -54,7 +55,7 @@ fn the_documented_table_applies_since_1_1() {
 
 #[test]
 fn host_network_and_system_namespaces_take_precedence() {
-    let mut pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
+    let mut pod = requesting(&json!({}), &json!({annotation::INJECT: "true"}));
     let decide = |era, pod: &Value, namespace| policy(era, Default::Enabled).decide(pod, namespace).reason;
     for era in ERAS {
         assert_eq!(decide(era, &pod, "kube-system"), Reason::IgnoredNamespace("kube-system".to_owned()));
@@ -67,7 +68,7 @@ fn host_network_and_system_namespaces_take_precedence() {
 
 #[test]
 fn an_overruled_request_is_a_warning() {
-    let mut pod = asking(&json!({annotation::INJECT: "true"}), &json!({}));
+    let mut pod = requesting(&json!({annotation::INJECT: "true"}), &json!({}));
     pod["spec"]["hostNetwork"] = json!(true);
     let decide = |pod: &Value, namespace| policy(Era::V1_27, Default::Enabled).decide(pod, namespace);
     let decision = decide(&pod, "shop");
@@ -76,29 +77,29 @@ fn an_overruled_request_is_a_warning() {
     // Without a request there is no warning.
     pod["metadata"] = json!({});
     assert_eq!(decide(&pod, "shop").warning, None);
-    assert_eq!(decide(&asking(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").warning, None);
+    assert_eq!(decide(&requesting(&json!({annotation::INJECT: "false"}), &json!({})), "kube-system").warning, None);
 }
 
 #[test]
 fn an_invalid_policy_injects_nothing() {
-    let pod = asking(&json!({}), &json!({annotation::INJECT: "true"}));
+    let pod = requesting(&json!({}), &json!({annotation::INJECT: "true"}));
     let decision = policy(Era::V1_27, Default::Invalid("disable".to_owned())).decide(&pod, "shop");
     assert_eq!((decision.inject, decision.reason), (false, Reason::InvalidPolicy("disable".to_owned())));
 }
 
 #[test]
 fn the_label_takes_precedence_since_1_12_even_if_empty() {
-    let both = asking(&json!({annotation::INJECT: "true"}), &json!({annotation::INJECT: "false"}));
+    let both = requesting(&json!({annotation::INJECT: "true"}), &json!({annotation::INJECT: "false"}));
     assert_eq!(reason(Era::V1_9, &both), (false, Reason::Requested(Source::Annotation, "false".to_owned())));
     assert_eq!(reason(Era::V1_12, &both), (true, Reason::Requested(Source::Label, "true".to_owned())));
-    let empty = asking(&json!({annotation::INJECT: ""}), &json!({annotation::INJECT: "true"}));
+    let empty = requesting(&json!({annotation::INJECT: ""}), &json!({annotation::INJECT: "true"}));
     assert_eq!(reason(Era::V1_12, &empty), (false, Reason::Policy));
 }
 
 #[test]
 fn other_values_decline_before_1_27_and_are_ignored_since() {
     for value in ["banana", "1", "no", "disabled"] {
-        let pod = asking(&json!({}), &json!({annotation::INJECT: value}));
+        let pod = requesting(&json!({}), &json!({annotation::INJECT: value}));
         for era in &ERAS[..4] {
             assert_eq!(reason(*era, &pod), (false, Reason::Requested(Source::Annotation, value.to_owned())));
         }
@@ -107,14 +108,14 @@ fn other_values_decline_before_1_27_and_are_ignored_since() {
         assert_eq!(decision.warning, Some(Warning::Unrecognised(value.to_owned())));
     }
     for value in ["y", "YES", "On", "true"] {
-        assert!(reason(Era::V1_1, &asking(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");
+        assert!(reason(Era::V1_1, &requesting(&json!({}), &json!({annotation::INJECT: value}))).0, "{value}");
     }
 }
 
 #[test]
 fn never_takes_precedence_over_always_and_0_8_has_neither() {
-    let pod = asking(&json!({"never": "", "always": ""}), &json!({}));
+    let pod = requesting(&json!({"never": "", "always": ""}), &json!({}));
     assert_eq!(reason(Era::V1_1, &pod), (false, Reason::Never(0)));
-    assert_eq!(reason(Era::V1_1, &asking(&json!({"always": ""}), &json!({}))), (true, Reason::Always(0)));
-    assert_eq!(reason(Era::V0_8, &asking(&json!({"always": ""}), &json!({}))), (false, Reason::Policy));
+    assert_eq!(reason(Era::V1_1, &requesting(&json!({"always": ""}), &json!({}))), (true, Reason::Always(0)));
+    assert_eq!(reason(Era::V0_8, &requesting(&json!({"always": ""}), &json!({}))), (false, Reason::Policy));
 }

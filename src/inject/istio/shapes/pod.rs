@@ -1,6 +1,7 @@
 //! Go's structs of a pod, with the field names that templates use.
 //!
-//! Fields that no template of any Istio release uses, such as the sources of most volumes, are untyped and have JSON's names.
+//! Fields that no template of any Istio release uses, such as the sources of most volumes, are untyped and have the
+//! names of their JSON keys.
 
 use gotemplate::{Field, Kind, Shape};
 

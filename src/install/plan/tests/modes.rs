@@ -71,7 +71,7 @@ fn the_next_agent_removes_the_files_of_a_killed_one() {
     }
 }
 
-/// Earlier versions wrote the copy without a record.
+/// Tests a copy of a version that writes no record.
 #[test]
 fn an_unrecorded_copy_of_the_default_name_is_removed() {
     let owned = settings(Mode::Owned { primary: None, file: "02-istio-cni.conflist".to_owned() });

@@ -1,4 +1,4 @@
-//! Responses in all framings: complete, cut at every byte, oversized and malformed.
+//! Tests of responses in all framings: complete, cut at every byte, oversized and malformed.
 
 use super::*;
 
@@ -8,9 +8,11 @@ fn whole(text: &str) -> Response {
     parse(text.as_bytes(), true, LIMITS).unwrap().unwrap()
 }
 
-fn malformed(text: &str) -> &'static str {
+fn malformed(text: &str) -> String {
     match parse(text.as_bytes(), false, LIMITS) {
-        Err(Error::Malformed(reason)) => reason,
+        Err(error @ (Error::Malformed(_) | Error::Head(_))) => {
+            error.to_string().strip_prefix("invalid HTTP/1.1 response: ").unwrap().to_owned()
+        }
         other => panic!("{text:?}: {other:?}"),
     }
 }
@@ -76,6 +78,9 @@ fn oversized_parts_are_refused_before_they_are_received() {
         let result = parse(start.as_bytes(), false, LIMITS);
         assert!(matches!(result, Err(Error::TooLarge { part: "body", limit: 1000 })), "{start:?}: {result:?}");
     }
+    let trailer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: {}", "x".repeat(300));
+    let trailer = parse(trailer.as_bytes(), false, LIMITS);
+    assert!(matches!(trailer, Err(Error::TooLarge { part: "trailer", limit: 256 })), "{trailer:?}");
     let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(1001));
     assert!(matches!(parse(endless.as_bytes(), false, LIMITS), Err(Error::TooLarge { part: "body", .. })));
 }
@@ -83,18 +88,20 @@ fn oversized_parts_are_refused_before_they_are_received() {
 #[test]
 fn malformed_responses_are_reported() {
     let chunked = |rest: &str| malformed(&format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{rest}"));
-    assert_eq!(malformed("SSH-2.0-OpenSSH\r\n\r\n"), "no status line");
-    assert_eq!(malformed("HTTP/2 200 OK\r\n\r\n"), "no status line");
-    assert_eq!(malformed("HTTP/1.1 +20 OK\r\n\r\n"), "an interim or unknown status");
+    assert_eq!(malformed("SSH-2.0-OpenSSH\r\n\r\n"), "invalid HTTP version");
+    assert_eq!(malformed("HTTP/2 200 OK\r\n\r\n"), "invalid HTTP version");
+    assert_eq!(malformed("HTTP/1.1 +20 OK\r\n\r\n"), "invalid response status");
     assert_eq!(malformed("HTTP/1.1 100 Continue\r\n\r\n"), "an interim or unknown status");
-    assert_eq!(malformed("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), "a header field without colon");
-    assert_eq!(malformed("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n"), "a length that is no number");
+    assert_eq!(malformed("HTTP/1.1 200 OK\r\nnonsense\r\n\r\n"), "invalid header name");
+    assert_eq!(malformed(&format!("HTTP/1.1 200 OK\r\n{}\r\n", "a:\r\n".repeat(65))), "too many headers");
+    assert_eq!(malformed("HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n"), "a Content-Length that is not a number");
     assert_eq!(malformed("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"), "an unknown transfer encoding");
     let twice = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(malformed(twice), "more than one length of the body");
     assert_eq!(chunked("x\r\n"), "a chunk without size");
     assert_eq!(chunked("+1\r\n"), "a chunk without size");
-    assert_eq!(chunked("1\r\nabc"), "a chunk that is longer than it says");
-    assert_eq!(chunked(&"1".repeat(300)), "a line of the chunked coding is too long");
-    assert_eq!(chunked(&format!("0\r\n{}", "a: b\r\n".repeat(40))), "too many trailer fields");
+    assert_eq!(chunked("1\r\nabc"), "a chunk that is longer than its size");
+    assert_eq!(chunked(&"1".repeat(17)), "a chunk without size");
+    assert_eq!(chunked(&format!("1;{}", "x".repeat(300))), "a line of the chunked coding is too long");
+    assert_eq!(chunked(&format!("0\r\n{}\r\n", "a:\r\n".repeat(65))), "too many headers");
 }

@@ -1,8 +1,9 @@
 //! A model of repair: pods break, recover and vanish while actions run, fail and are refused, the watch is lost, the node
 //! loses its readiness, and the process crashes.
 //!
-//! [`Cluster`] is the model: the pods that are broken. [`Process`] is the tracker with what a controller would do by its
-//! decisions. The invariants are in [`Process::start`], [`Repair::check_invariants`] and [`Repair::teardown`].
+//! [`Cluster`] is the model: the pods that are broken. [`Process`] is the tracker, together with what the control loop
+//! does because of its decisions. The invariants are in [`Process::start`], [`Repair::check_invariants`] and
+//! [`Repair::teardown`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,8 @@ struct Cluster {
     now: Duration,
     ready: bool,
     watched: bool,
-    /// Broken pods by number, each with its incarnation and its version.
+    /// The broken pods by number, each with its incarnation, which is unique, and its version, which counts its
+    /// failures.
     broken: BTreeMap<u8, (u32, u32)>,
     incarnations: u32,
 }
@@ -39,22 +41,23 @@ enum Event {
     Ready(bool),
     WatchEnds,
     WatchBegins,
-    /// The controller starts what is due.
+    /// The control loop starts the due actions.
     Starts,
-    Finishes(Index, Answer),
+    Finishes(Index, ApiResponse),
     /// The process starts anew. `performed`: the API server carried out the actions that were running.
     Crash {
         performed: bool,
     },
 }
 
-/// The API server's answer to an action.
+/// The API server's response to an action.
 #[derive(Debug, Clone)]
-enum Answer {
+enum ApiResponse {
     Done,
     NotFound,
     Conflict,
-    /// Such as 429, by which a disruption budget refuses an eviction, with the delay that it asks for.
+    /// A refusal such as 429, by which a disruption budget refuses an eviction, with the delay that the response
+    /// requests.
     Refused(Option<Duration>),
 }
 
@@ -76,11 +79,11 @@ impl ReferenceStateMachine for Cluster {
 
     fn transitions(_: &Self) -> BoxedStrategy<Event> {
         let pod = 0..8_u8;
-        let answer = prop_oneof![
-            3 => Just(Answer::Done),
-            1 => Just(Answer::NotFound),
-            1 => Just(Answer::Conflict),
-            2 => proptest::option::of((0..100_u64).prop_map(second)).prop_map(Answer::Refused),
+        let response = prop_oneof![
+            3 => Just(ApiResponse::Done),
+            1 => Just(ApiResponse::NotFound),
+            1 => Just(ApiResponse::Conflict),
+            2 => proptest::option::of((0..100_u64).prop_map(second)).prop_map(ApiResponse::Refused),
         ];
         prop_oneof![
             4 => (1..90_000_u64).prop_map(|millis| Event::Wait(Duration::from_millis(millis))),
@@ -91,7 +94,7 @@ impl ReferenceStateMachine for Cluster {
             1 => Just(Event::WatchEnds),
             2 => Just(Event::WatchBegins),
             6 => Just(Event::Starts),
-            6 => (any::<Index>(), answer).prop_map(|(which, answer)| Event::Finishes(which, answer)),
+            6 => (any::<Index>(), response).prop_map(|(which, response)| Event::Finishes(which, response)),
             1 => any::<bool>().prop_map(|performed| Event::Crash { performed }),
         ]
         .boxed()
@@ -124,7 +127,7 @@ impl Cluster {
         self.broken.iter().map(|(number, (incarnation, version))| self.pod(*number, *incarnation, *version))
     }
 
-    /// Pods of three namespaces and two controllers, and two without.
+    /// Returns a pod. The pods are in three namespaces, and have one of two controllers or, from number 6, none.
     fn pod(&self, number: u8, incarnation: u32, version: u32) -> Broken {
         let created = jiff::Timestamp::from_second(incarnation.into()).unwrap();
         let lineage = Lineage { controller: format!("c{}", number % 2), created };
@@ -135,17 +138,17 @@ impl Cluster {
     }
 }
 
-/// A life of the process, and the effects of all lives.
+/// The controller's process since its last start, and the effects of all actions, including those before that start.
 struct Process {
     tracker: Tracker,
     acting: Vec<Step>,
     /// The broken pods that the watch has passed on.
     delivered: Vec<Broken>,
-    /// The actions of this life: time and namespace.
+    /// The actions since the process started: time and namespace.
     started: Vec<(Duration, String)>,
-    /// The ends of back-offs in this life, by UID.
+    /// The ends of the back-offs since the process started, by UID.
     not_before: BTreeMap<String, Duration>,
-    /// Pods that need no further action in this life: by UID.
+    /// Pods that need no further action of this process, by UID.
     settled: BTreeSet<String>,
     /// Pods that were evicted or deleted, by UID.
     ended: BTreeSet<String>,
@@ -167,7 +170,7 @@ impl Process {
         }
     }
 
-    /// Another life, which lists all pods first.
+    /// Returns the process after a restart, which lists all pods first.
     fn restarted(self, cluster: &Cluster) -> Self {
         let mut fresh = Self { ended: self.ended, labelled: self.labelled, ..Self::new(cluster) };
         fresh.list(cluster);
@@ -231,9 +234,9 @@ impl Process {
         assert!(share < BUDGET.div_ceil(2), "{uid}: one namespace takes the whole budget");
     }
 
-    fn finish(&mut self, which: usize, answer: &Answer, cluster: &Cluster) {
+    fn finish(&mut self, which: usize, response: &ApiResponse, cluster: &Cluster) {
         let step = self.acting.remove(which);
-        let outcome = self.outcome(&step, answer);
+        let outcome = self.outcome(&step, response);
         let uid = step.broken.uid.clone();
         self.tracker.finish(&step, &outcome, cluster.now);
         match outcome {
@@ -245,7 +248,7 @@ impl Process {
                 self.ended.insert(uid);
             }
             RepairOutcome::Conflict => {}
-            // Validation has failed again since.
+            // The pod needs a further action, because its validation has failed again since this action started.
             RepairOutcome::Reprogrammed { .. }
                 if !cluster.pods().any(|pod| pod.version == step.broken.version && pod.uid == uid) => {}
             _ => {
@@ -254,12 +257,12 @@ impl Process {
         }
     }
 
-    fn outcome(&mut self, step: &Step, answer: &Answer) -> RepairOutcome {
-        match answer {
-            Answer::NotFound => RepairOutcome::Gone,
-            Answer::Conflict => RepairOutcome::Conflict,
-            Answer::Refused(wait) => RepairOutcome::Failed { error: "x".into(), wait: *wait },
-            Answer::Done => self.perform(step),
+    fn outcome(&mut self, step: &Step, response: &ApiResponse) -> RepairOutcome {
+        match response {
+            ApiResponse::NotFound => RepairOutcome::Gone,
+            ApiResponse::Conflict => RepairOutcome::Conflict,
+            ApiResponse::Refused(wait) => RepairOutcome::Failed { error: "x".into(), wait: *wait },
+            ApiResponse::Done => self.perform(step),
         }
     }
 
@@ -276,7 +279,7 @@ impl Process {
             Decision::Act(Action::Reprogram) => {
                 RepairOutcome::Reprogrammed { restarts: step.broken.restarts, done: converge_outcome() }
             }
-            other => panic!("{other:?} is no action"),
+            other => panic!("{other:?} is not an action"),
         }
     }
 }
@@ -294,8 +297,8 @@ impl StateMachineTest for Repair {
     fn apply(mut process: Process, cluster: &Cluster, event: Event) -> Process {
         match &event {
             Event::Starts => process.start(cluster),
-            Event::Finishes(which, answer) if !process.acting.is_empty() => {
-                process.finish(which.index(process.acting.len()), answer, cluster);
+            Event::Finishes(which, response) if !process.acting.is_empty() => {
+                process.finish(which.index(process.acting.len()), response, cluster);
             }
             Event::Crash { performed } => {
                 for step in std::mem::take(&mut process.acting).iter().filter(|_| *performed) {
@@ -328,7 +331,7 @@ impl StateMachineTest for Repair {
         }
     }
 
-    /// Once the node is ready and the API server carries out every action, each broken pod gets one.
+    /// Checks that each broken pod gets an action once the node is ready and the API server carries out every action.
     fn teardown(mut process: Process, mut cluster: Cluster) {
         cluster.ready = true;
         process.tracker.set_node_ready(true, cluster.now);
@@ -338,7 +341,7 @@ impl StateMachineTest for Repair {
         for _ in 0..10_000 {
             process.start(&cluster);
             while !process.acting.is_empty() {
-                process.finish(0, &Answer::Done, &cluster);
+                process.finish(0, &ApiResponse::Done, &cluster);
                 process.deliver(&cluster);
             }
             let Some(due) = process.tracker.next_due() else { break };

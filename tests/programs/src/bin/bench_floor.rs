@@ -1,7 +1,8 @@
-//! The floor of an ADD: enters the netns named by its argument, as the plugin does, sends the batch on standard input to
-//! nf_tables in one `sendto`, reads the one acknowledgement, ends.
+//! A minimal process with which `make bench` compares the plugin's ADD. It enters the netns named by its argument, as
+//! the plugin does, sends the batch on standard input to nf_tables in one `sendto`, reads the one acknowledgement, and
+//! exits.
 //!
-//! Built with the plugin's profile and target. It must do nothing that an ADD could avoid.
+//! It is built with the plugin's profile and target. It must do nothing that an ADD could avoid.
 
 #![expect(clippy::disallowed_methods, reason = "enters a netns and ends, as the plugin does")]
 
@@ -15,7 +16,7 @@ use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProto
 
 /// The size limit of a batch, in bytes.
 const BATCH: usize = 32 << 10;
-/// `NLMSG_ERROR`: an acknowledgement or an error, depending on the number after the header.
+/// The message type `NLMSG_ERROR`: an acknowledgement if the number after the header is 0, otherwise an error.
 const NLMSG_ERROR: [u8; 2] = [2, 0];
 
 fn main() -> ExitCode {
@@ -31,9 +32,9 @@ fn replay() -> io::Result<()> {
     let nf_tables =
         socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)?;
     sendto(nf_tables.as_raw_fd(), &batch, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-    let mut answer = [0; 4096];
-    let length = recv(nf_tables.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-    match answer.get(..length) {
+    let mut response = [0; 4096];
+    let length = recv(nf_tables.as_raw_fd(), &mut response, MsgFlags::empty())?;
+    match response.get(..length) {
         Some(ack) if ack.get(4..6) == Some(&NLMSG_ERROR) && ack.get(16..20) == Some(&[0; 4]) => Ok(()),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }

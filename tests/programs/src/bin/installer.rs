@@ -1,4 +1,5 @@
-//! An installer for crash tests: `installer install|remove chained|owned ROOT N` kills itself before its Nth step.
+//! An installer for crash tests, which kills itself before its Nth step: `installer install|remove chained|owned ROOT
+//! N`.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     let (crash_at, steps) = (number.parse::<usize>()?, AtomicUsize::new(0));
     let before = |_| {
         if steps.fetch_add(1, Ordering::SeqCst) == crash_at {
-            // SIGKILL runs no destructors.
+            // After SIGKILL no destructor runs, as in a crash.
             let _ = kill(Pid::this(), Signal::SIGKILL);
         }
     };

@@ -1,9 +1,10 @@
-//! A stand-in for Istio's `install-cni` in the migration trials, which installs, restores and removes as Istio's does in
-//! sidecar mode.
+//! A stand-in for Istio's `install-cni` in the migration trials, which installs, restores and removes as Istio's does
+//! in sidecar mode.
 //!
-//! After each change it rewrites the binary and the kubeconfig and restores a missing chain entry, at most once in five
-//! seconds after the first time. At SIGTERM it removes entry, kubeconfig and binary, even during an upgrade. It unlinks its
-//! log socket by path. It installs the plugin of its image.
+//! It installs the plugin of its image. After each change of the node it rewrites the binary and the kubeconfig and
+//! restores a missing chain entry; if the previous time was less than five seconds ago, it first waits up to a second.
+//! At SIGTERM it removes chain entry, kubeconfig and binary, even during an upgrade, and unlinks the path of its log
+//! socket.
 #![expect(clippy::disallowed_methods, reason = "a program of its own: it reads its environment and changes the node")]
 
 use std::fs::{self, File, Permissions};
@@ -48,7 +49,7 @@ fn main() -> Outcome<()> {
     signals.wait()?;
     ended.store(true, Ordering::Relaxed);
     let _ = installing.join();
-    // Go's listener unlinks the path even if it is another listener's socket by then.
+    // Go's listener unlinks the path of its socket on close, even if the path is another process's socket by then.
     let _ = fs::remove_file(&log);
     remove()
 }
@@ -59,12 +60,13 @@ fn probe(mut stream: std::net::TcpStream, ready: bool) {
     let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
 }
 
-/// Installs, and again after each change, until SIGTERM.
+/// Installs, and installs again after each change of the node, until SIGTERM.
 fn keep(ready: &AtomicBool, ended: &AtomicBool) {
     let mut last = None::<Instant>;
     while !ended.load(Ordering::Relaxed) {
         if let Some(last) = last {
-            // One token per five seconds, with a wait of at most a second.
+            // Istio's rate limiter allows one installation in five seconds, and Istio's installer waits for it at most
+            // a second.
             let left = Duration::from_secs(5).saturating_sub(last.elapsed());
             thread::sleep(left.min(Duration::from_secs(1)));
         }
@@ -79,7 +81,8 @@ fn keep(ready: &AtomicBool, ended: &AtomicBool) {
     }
 }
 
-/// The state that inotify would report changes of: the binary, the network directory, the token.
+/// Returns the inodes and change times of the files that Istio's installer watches by inotify: the binary, the network
+/// directory and its configuration, the token.
 fn state() -> Vec<Option<(u64, i64, i64)>> {
     let look = |path: &Path| fs::metadata(path).ok().map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
     let network = network().unwrap_or_default();
@@ -151,7 +154,7 @@ fn replace(path: &Path, content: &[u8], mode: u32) -> Outcome<()> {
     Ok(fs::rename(temporary, path)?)
 }
 
-/// Removes entry, kubeconfig and binary.
+/// Removes chain entry, kubeconfig and binary.
 fn remove() -> Outcome<()> {
     if let Some(path) = network() {
         let mut list = read(&path)?;

@@ -1,16 +1,16 @@
-//! The application of a test pod, its pause container, and a client.
+//! The program of a test pod's containers: the application, the pause container, and a client.
 //!
-//! Each program on the path of a request adds one line, `WHO from ADDRESS to ADDRESS`, to the response, so that the client
-//! sees the path. The application has no code for redirection.
+//! Each program on the path of a request adds one line, `WHO from ADDRESS to ADDRESS`, to the response, so that the
+//! client sees the path. The application has no code for redirection.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app ask ADDRESS:PORT";
+const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app connect ADDRESS:PORT";
 /// The time limit of a response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,52 +18,52 @@ fn main() -> Result<(), Box<dyn Error>> {
     match args.as_slice() {
         ["pause"] => pause(),
         ["serve", port] => serve(port.parse()?),
-        ["ask", address] => ask(address.parse()?),
+        ["connect", address] => connect(address.parse()?),
         _ => Err(USAGE.into()),
     }
 }
 
-/// Waits until the sandbox ends.
+/// Waits until it is killed, as the pause container does.
 fn pause() -> ! {
     loop {
         std::thread::park();
     }
 }
 
-/// Responds to the first line of each connection, for both families.
+/// Responds to the first line of each connection, over IPv4 and IPv6.
 fn serve(port: u16) -> Result<(), Box<dyn Error>> {
-    // Without V6ONLY, Linux's default, this socket also accepts IPv4.
+    // The socket also accepts IPv4, because Linux does not set IPV6_V6ONLY by default.
     let listener = TcpListener::bind(("::", port))?;
     announce(&format!("app listens on {port}"))?;
     for stream in listener.incoming() {
         let stream = stream?;
         std::thread::spawn(move || {
-            if let Err(e) = answer(&stream) {
-                let _ = announce(&format!("app could not answer: {e}"));
+            if let Err(e) = respond(&stream) {
+                let _ = announce(&format!("app could not respond: {e}"));
             }
         });
     }
     Ok(())
 }
 
-fn answer(mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
+fn respond(mut stream: &TcpStream) -> Result<(), Box<dyn Error>> {
     let (from, to) = (plain(stream.peer_addr()?), plain(stream.local_addr()?));
-    let mut question = String::new();
-    BufReader::new(stream).read_line(&mut question)?;
+    let mut request = String::new();
+    BufReader::new(stream).read_line(&mut request)?;
     let line = format!("app from {from} to {to}");
     announce(&line)?;
     writeln!(stream, "{line}")?;
     Ok(())
 }
 
-/// Prints the response from `address`.
-fn ask(address: SocketAddr) -> Result<(), Box<dyn Error>> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    writeln!(stream, "who is there?")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    std::io::stdout().write_all(answer.as_bytes())?;
+/// Sends a request to `address` and prints the response.
+fn connect(address: SocketAddr) -> Result<(), Box<dyn Error>> {
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    writeln!(stream, "path?")?;
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    std::io::stdout().write_all(response.as_bytes())?;
     Ok(())
 }
 

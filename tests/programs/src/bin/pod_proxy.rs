@@ -1,8 +1,9 @@
 //! A sidecar for test pods that accepts redirected connections and forwards them, as Envoy does.
 //!
-//! Outbound connections (15001) are forwarded to their original destination; inbound ones (15006) too, but from 127.0.0.6
-//! or ::6, by which the rules recognize the proxy's connection to the application. The response starts with
-//! `WHO from ADDRESS to ADDRESS`, where the latter is the original destination, followed by the forwarded response.
+//! Both outbound connections (port 15001) and inbound ones (port 15006) are forwarded to their original destination.
+//! Inbound ones are forwarded with the source address 127.0.0.6 or ::6, by which the rules recognize the proxy's
+//! connection to the application. The response is `WHO from ADDRESS to ADDRESS`, where the second address is the
+//! original destination, followed by the forwarded response.
 
 use std::error::Error;
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -15,7 +16,7 @@ use nix::sys::socket::{
     listen, setsockopt, socket, sockopt,
 };
 
-// Repeated here, because linking the library would make the program ten times as large.
+// The ports are repeated here, because linking the library would make the program ten times as large.
 const OUTBOUND: u16 = 15001;
 const INBOUND: u16 = 15006;
 /// This port is never redirected.
@@ -26,7 +27,7 @@ const READY: u16 = 15021;
 enum Direction {
     Inbound,
     Outbound,
-    /// A connection to the proxy itself.
+    /// A connection to the proxy itself, such as a readiness probe.
     Ready,
 }
 
@@ -75,14 +76,15 @@ fn start(direction: Direction, address: SocketAddr) -> io::Result<JoinHandle<()>
     }))
 }
 
-/// One family per socket, because the option for the original destination differs.
+/// Listens on an address. Each family has its own socket, because the socket option for the original destination
+/// differs between the families.
 fn listener(address: SocketAddr) -> io::Result<TcpListener> {
     let fd = socket(family(address.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     if address.is_ipv6() {
         setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
     } else {
-        // For TPROXY, in whose mode the program has the capability.
+        // TPROXY needs this option. In other modes the program lacks the capability to set it, and does not need it.
         let _ = setsockopt(&fd, sockopt::IpTransparent, &true);
     }
     bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
@@ -113,7 +115,7 @@ fn serve(direction: Direction, mut client: &TcpStream) -> Result<(), Box<dyn Err
     Ok(())
 }
 
-/// Connects to the original destination.
+/// Connects to the original destination. For an inbound connection, the source address is the proxy's own.
 fn onward(direction: Direction, to: SocketAddr) -> io::Result<TcpStream> {
     let fd = socket(family(to.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     if matches!(direction, Direction::Inbound) {

@@ -1,4 +1,5 @@
-//! Repair with its own watch, without the agent; the cluster tier gives it the rights of one mode.
+//! The repair controller as a program of its own, without the agent. Trials of the cluster tier run it with the rights
+//! of one mode.
 
 use std::process::ExitCode;
 
@@ -33,7 +34,7 @@ async fn main() -> ExitCode {
 async fn start(program: Program) -> anyhow::Result<()> {
     let settings = Settings::parse(&program.repair)?;
     let mut config = kube::Config::infer().await.context("no way to the API server")?;
-    // The controller has its own back-off and budget.
+    // The client does not retry requests, because the controller has its own back-off and budget.
     config.default_retry = false;
     let client = kube::Client::try_from(config).context("no client of the API server")?;
     let (trigger, shutdown) = Shutdown::new();

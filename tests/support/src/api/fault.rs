@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Seen;
-use super::answer::Failure;
+use super::response::Failure;
 
-/// The requests that fail, the kind of failure and its count.
+/// A fault to inject: which requests fail, how they fail, and how often.
 #[derive(Debug, Clone)]
 pub struct Fault {
     method: &'static str,
@@ -18,7 +18,7 @@ pub struct Fault {
 /// The kind of failure.
 #[derive(Debug, Clone)]
 pub(super) enum Injected {
-    Answer(Failure),
+    Response(Failure),
     Silence,
     Cut,
     Slow(Duration),
@@ -40,7 +40,7 @@ impl Fault {
     /// Matches requests with this method whose path and query contain `part`. By default each fails with status 500.
     pub fn on(method: &'static str, part: &str) -> Self {
         let failure = Failure::status(500, "InternalError", "the test's fault");
-        Self { method, part: part.to_owned(), left: usize::MAX, injected: Injected::Answer(failure) }
+        Self { method, part: part.to_owned(), left: usize::MAX, injected: Injected::Response(failure) }
     }
 
     /// Limits the number of failures.
@@ -60,13 +60,13 @@ impl Fault {
             503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
             _ => ("InternalError", "the test's fault"),
         };
-        Self { injected: Injected::Answer(Failure::status(code, reason, message)), ..self }
+        Self { injected: Injected::Response(Failure::status(code, reason, message)), ..self }
     }
 
     /// Responds with 429 and a retry delay.
     pub fn too_many(self, retry_after: u32) -> Self {
         let mut fault = self.status(429);
-        if let Injected::Answer(failure) = &mut fault.injected {
+        if let Injected::Response(failure) = &mut fault.injected {
             failure.retry_after = Some(retry_after);
         }
         fault

@@ -17,7 +17,7 @@ impl Target {
         Some(Key::new(&self.resource, self.namespace.as_deref().unwrap_or_default(), self.name.as_deref()?))
     }
 
-    /// Returns `PodList` for `pods`; clients rarely read it.
+    /// Returns the `kind` of a list of this resource, such as `PodList` for `pods`. Clients rarely read it.
     pub(super) fn list_kind(&self) -> String {
         let mut letters = self.resource.trim_end_matches('s').chars();
         letters.next().map(|first| format!("{}{}List", first.to_uppercase(), letters.as_str())).unwrap_or_default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The field with a pod's node.
+/// The field selector for a pod's node.
 pub(super) const NODE: &str = "spec.nodeName";
 
 /// A request's parameters.
@@ -15,7 +15,7 @@ pub(super) struct Query {
     fields: Vec<Term>,
 }
 
-/// `a=b`, `a==b`, `a!=b`, `a`, `!a`
+/// A term of a selector: `a=b`, `a==b`, `a!=b`, `a` or `!a`.
 #[derive(Debug, Clone)]
 enum Term {
     Is(String, String),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::answer::Failure;
+use super::response::Failure;
 use super::select::{NODE, Query, field};
 use super::watch::Watch;
 
@@ -45,7 +45,7 @@ impl Stored {
         Arc::new(Self { object, json })
     }
 
-    /// Returns the object at another version, because a deletion has its own version.
+    /// Returns the object with another resource version.
     fn at(&self, revision: u64) -> Arc<Self> {
         let mut object = self.object.clone();
         object["metadata"]["resourceVersion"] = json!(revision.to_string());
@@ -64,7 +64,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// The object of a `DELETED` event: the last state, at the version of the deletion.
+    /// Returns the object of a `DELETED` event: the last state, with the resource version of the deletion.
     pub(super) fn ended(&self) -> Option<Arc<Stored>> {
         self.before.as_ref().map(|before| before.at(self.revision))
     }
@@ -73,7 +73,7 @@ impl Change {
 #[derive(Default)]
 pub(super) struct Store {
     objects: BTreeMap<Key, Arc<Stored>>,
-    /// Objects by node name; the API server has the same index.
+    /// The keys of the pods by node name, an index that the real API server has, too.
     bound: BTreeMap<String, BTreeSet<Key>>,
     revision: u64,
     history: Vec<Change>,
@@ -152,7 +152,7 @@ impl Store {
         self.history.push(change);
     }
 
-    /// Returns the changes after `revision`; `None` if the history no longer contains it.
+    /// Returns the changes after `revision`; `None` if the history does not reach back to `revision`.
     pub(super) fn since(&self, revision: u64) -> Option<impl Iterator<Item = &Change>> {
         (revision >= self.oldest).then(|| self.history.iter().filter(move |change| change.revision > revision))
     }
@@ -171,7 +171,7 @@ impl Store {
     }
 
     pub(super) fn expire(&mut self) {
-        // A new version, which no client can have seen.
+        // After the increment, every version that a client has seen is older than `oldest`, so no watch can resume.
         self.revision += 1;
         self.oldest = self.revision;
         self.history.clear();

@@ -1,4 +1,4 @@
-//! Watches with selectors, from a version or with all objects first.
+//! Watches with selectors, which start from a resource version or send all objects first.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use hyper::Response;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::answer::{self, Body, Failure};
+use super::response::{self, Body, Failure};
 use super::route::Target;
 use super::select::Query;
 use super::store::{Change, Store, Stored};
@@ -25,7 +25,7 @@ impl Watch {
         !self.lines.is_closed()
     }
 
-    /// Returns false once the receiver is closed.
+    /// Sends a change to the client if the watch selects it. Returns false once the connection is closed.
     pub(super) fn tell(&self, change: &Change) -> bool {
         let elsewhere = self.namespace.as_ref().is_some_and(|wanted| *wanted != change.namespace);
         if change.resource != self.resource || elsewhere {
@@ -64,7 +64,7 @@ impl Watch {
     }
 }
 
-/// Opens a watch. The connection ends with it.
+/// Opens a watch. When the watch is dropped, the response and its connection end.
 pub(super) fn open(store: &mut Store, target: &Target, query: &Query) -> Result<Response<Body>, Failure> {
     let (lines, receiver) = unbounded_channel();
     let Target { resource, namespace, api_version, .. } = target;
@@ -88,5 +88,5 @@ pub(super) fn open(store: &mut Store, target: &Target, query: &Query) -> Result<
         }
     }
     store.watch(watch);
-    Ok(answer::stream(receiver))
+    Ok(response::stream(receiver))
 }

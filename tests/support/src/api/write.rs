@@ -4,7 +4,7 @@ use hyper::Response;
 use serde_json::{Value, json};
 
 use super::Seen;
-use super::answer::{self, Body, Failure};
+use super::response::{self, Body, Failure};
 use super::route::Target;
 use super::store::{Key, Store};
 
@@ -26,19 +26,19 @@ pub(super) fn create(store: &mut Store, target: &Target, seen: &Seen) -> Result<
     if store.get(&key).is_some() {
         return Err(Failure::status(409, "AlreadyExists", &format!("{} \"{name}\" already exists", key.resource)));
     }
-    Ok(answer::object(201, &store.put(key, object)))
+    Ok(response::object(201, &store.put(key, object)))
 }
 
-/// Clients send `policy/v1`; unknown fields are ignored, as in the API server.
+/// Evicts a pod. Clients send an Eviction of `policy/v1`; its unknown fields are ignored, as in the real API server.
 pub(super) fn evict(store: &mut Store, key: &Key, seen: &Seen) -> Result<Response<Body>, Failure> {
     if seen.body["metadata"]["name"] != json!(key.name) {
         return Err(Failure::status(400, "BadRequest", "name in URL does not match name in Eviction object"));
     }
     end(store, key, &seen.body["deleteOptions"])?;
-    Ok(answer::object(201, &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
+    Ok(response::object(201, &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" })))
 }
 
-/// Returns a token for a service account, whose annotation `lifetime` is the server's limit in seconds.
+/// Returns a token for a service account. The account's annotation `lifetime` limits the token's lifetime, in seconds.
 pub(super) fn issue(store: &Store, key: &Key, seen: &Seen, number: usize) -> Result<Response<Body>, Failure> {
     let account = store.known(key)?;
     let limit = account["metadata"]["annotations"]["lifetime"].as_str().and_then(|text| text.parse::<i64>().ok());
@@ -47,21 +47,31 @@ pub(super) fn issue(store: &Store, key: &Key, seen: &Seen, number: usize) -> Res
         request["spec"]["expirationSeconds"] = json!(limit);
     }
     request["status"] = json!({ "token": format!("issued-{number}"), "expirationTimestamp": "2026-01-01T01:00:00Z" });
-    Ok(answer::object(201, &request))
+    Ok(response::object(201, &request))
+}
+
+/// Answers a `SelfSubjectAccessReview`.
+pub(super) fn review(denied: &[String], seen: &Seen) -> Response<Body> {
+    let mut review = seen.body.clone();
+    let resource = &review["spec"]["resourceAttributes"]["resource"];
+    let allowed = !denied.iter().any(|denied| resource == denied.as_str());
+    review["status"] = json!({ "allowed": allowed });
+    response::object(201, &review)
 }
 
 pub(super) fn delete(store: &mut Store, key: &Key, options: &Value) -> Result<Response<Body>, Failure> {
-    Ok(answer::object(200, &end(store, key, options)?))
+    Ok(response::object(200, &end(store, key, options)?))
 }
 
-/// With a grace period the object is marked and remains until the test removes it as a kubelet would.
+/// Deletes an object. With a grace period it only gets a deletion timestamp, and remains until the test removes it as a
+/// kubelet would.
 fn end(store: &mut Store, key: &Key, options: &Value) -> Result<Value, Failure> {
     let object = store.known(key)?.clone();
     let preconditions = &options["preconditions"];
     preconditioned(&object, "uid", &preconditions["uid"])?;
     preconditioned(&object, "resourceVersion", &preconditions["resourceVersion"])?;
-    let asked = options["gracePeriodSeconds"].as_u64();
-    let grace = asked.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_u64()).unwrap_or(0);
+    let requested = options["gracePeriodSeconds"].as_u64();
+    let grace = requested.or_else(|| object["spec"]["terminationGracePeriodSeconds"].as_u64()).unwrap_or(0);
     if grace == 0 {
         return Ok(store.remove(key).unwrap_or(object));
     }
@@ -99,7 +109,7 @@ pub(super) fn patch(
             json_patch::patch(&mut after, &patch)
                 .map_err(|error| Failure::status(422, "Invalid", &error.to_string()))?;
         }
-        // For the patches in tests, a strategic merge equals a merge.
+        // For the patches in tests, a strategic merge patch has the same result as a merge patch.
         "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
             json_patch::merge(&mut after, &seen.body);
         }
@@ -118,7 +128,7 @@ pub(super) fn replace(
     update(store, key, subresource, &before, seen.body.clone())
 }
 
-/// An update of `status` keeps the spec; other updates keep the status.
+/// Replaces an object. An update of the subresource `status` keeps the spec; other updates keep the status.
 fn update(
     store: &mut Store,
     key: &Key,
@@ -140,5 +150,5 @@ fn update(
             after.as_object_mut().map(|object| object.remove(kept));
         }
     }
-    Ok(answer::object(200, &store.put(key.clone(), after)))
+    Ok(response::object(200, &store.put(key.clone(), after)))
 }

@@ -1,4 +1,4 @@
-//! Shapes of hostile parts that fill the fields of Kubernetes' types, and each annotation that injection reads.
+//! Hostile content in the fields of Kubernetes' types, and in each annotation that injection reads.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(super) const SHAPES: [(&str, Shape); 8] = [
     ("fields that are skipped", skipped),
 ];
 
-/// A list's name and an element of it, with `@` for a number.
+/// The name of a list field and the JSON of its elements, in which a number replaces `@`.
 type List = (&'static str, &'static str);
 
 const POD_LISTS: [List; 14] = [
@@ -50,7 +50,7 @@ const CONTAINER_LISTS: [List; 12] = [
     ("env", r#"{"value":"@"}"#),
 ];
 
-/// Names of annotations that Istio's or Dapr's injection reads, without those of other shapes.
+/// Annotations that Istio's or Dapr's injection reads, without those that other shapes fill.
 const ANNOTATIONS: [&str; 30] = [
     "sidecar.istio.io/inject",
     "sidecar.istio.io/status",
@@ -84,7 +84,7 @@ const ANNOTATIONS: [&str; 30] = [
     "dapr.io/app-health-check-path",
 ];
 
-/// Texts that parsers read in many steps.
+/// Texts that are expensive to parse when repeated.
 const PIECES: [&str; 16] = [
     "a", "1", ",", "/", ":", "-", "\n", "  ", "- a\n", "a: b\n", "{a: ", "[", r#"{"a":"#, r#"["a","#, "a=b,", "&a *a ",
 ];

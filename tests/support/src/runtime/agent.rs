@@ -1,4 +1,4 @@
-//! A double of the node agent: answers `GET /pod?namespace=…&name=…` on its socket with the pod's facts.
+//! A double of the node agent, which answers `GET /pod?namespace=…&name=…` on its socket with the pod's fields.
 
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixListener;
@@ -13,7 +13,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::cluster::Cluster;
 use super::http::{self, Request};
 
-/// Serves until it is dropped; then its socket is gone.
+/// A running double. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Agent {
     socket: PathBuf,
@@ -22,13 +22,13 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Listens in the run directory.
+    /// Starts a double with its socket in the run directory.
     pub fn start(run_dir: &Path, cluster: Arc<Cluster>) -> Result<Self> {
         let socket = run_dir.join(contract::AGENT_SOCKET);
         let listener = UnixListener::bind(&socket).with_context(|| socket.display().to_string())?;
         let accepting = listener.try_clone()?;
         let thread = std::thread::spawn(move || {
-            // Ends when the listener is shut down. One caller's fault is not the next one's.
+            // The loop ends when the listener is shut down. An error affects one connection only.
             while let Ok((stream, _)) = accepting.accept() {
                 if let Ok(request) = Request::read(&stream) {
                     let _ = serve(&request, &cluster, &stream);
@@ -48,13 +48,13 @@ impl Drop for Agent {
 }
 
 fn serve(request: &Request, cluster: &Cluster, stream: impl std::io::Write) -> Result<()> {
-    cluster.note("agent", &request.line);
+    cluster.record("agent", &request.line);
     let query = request.target().and_then(|target| target.strip_prefix("/pod?")).unwrap_or_default();
     let value = |key: &str| {
         query.split('&').filter_map(|pair| pair.split_once('=')).find(|(k, _)| *k == key).map_or("", |(_, value)| value)
     };
     match cluster.pod(value("namespace"), value("name")) {
-        Some(pod) => http::answer(stream, "200 OK", &serde_json::to_string(&pod.facts())?),
-        None => http::answer(stream, "404 Not Found", r#"{"message":"no such pod on this node"}"#),
+        Some(pod) => http::respond(stream, "200 OK", &serde_json::to_string(&pod.facts())?),
+        None => http::respond(stream, "404 Not Found", r#"{"message":"no such pod on this node"}"#),
     }
 }

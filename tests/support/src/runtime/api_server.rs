@@ -1,4 +1,4 @@
-//! A double of the API server: HTTPS with a certificate of its own authority, a bearer token, and `GET` of one pod.
+//! A double of the API server: HTTPS with its own CA, a bearer token, and `GET` of one pod.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -21,10 +21,10 @@ use super::cluster::Cluster;
 use super::http::{self, Request};
 use super::netns::Netns;
 
-/// A caller that goes silent does not keep the others waiting for longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The read timeout. The double serves one client at a time, so a silent client blocks others until then.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves until it is dropped.
+/// A running double.
 pub struct ApiServer {
     address: SocketAddr,
     authority: String,
@@ -34,7 +34,7 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Listens on the loopback of `netns`, where the runtime runs the plugin.
+    /// Starts a double on the loopback interface of `netns`, in which the runtime runs the plugin.
     pub fn start(netns: &Netns, cluster: Arc<Cluster>) -> Result<Self> {
         let listener = netns.visit(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?.context("API server")?;
         let address = listener.local_addr()?;
@@ -42,7 +42,7 @@ impl ApiServer {
         let token = format!("token-of-{}", address.port());
         let (accepting, expected) = (listener.try_clone()?, format!("Bearer {token}"));
         let thread = std::thread::spawn(move || {
-            // Ends when the listener is shut down. One caller's fault is not the next one's.
+            // The loop ends when the listener is shut down. An error affects one connection only.
             while let Ok((stream, _)) = accepting.accept() {
                 let _ = serve(stream, &config, &expected, &cluster);
             }
@@ -50,7 +50,7 @@ impl ApiServer {
         Ok(Self { address, authority, token, listener, thread: Some(thread) })
     }
 
-    /// Writes the plugin's kubeconfig into the run directory, as the installer does.
+    /// Writes the plugin's kubeconfig to the run directory.
     pub fn write_kubeconfig(&self, run_dir: &Path) -> Result<()> {
         use std::os::unix::fs::PermissionsExt as _;
         let (address, token) = (self.address, &self.token);
@@ -88,7 +88,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// An authority's certificate (PEM), and what a server needs that it vouches for.
+/// Creates a CA and a server certificate; returns the CA's certificate (PEM) and the server's configuration.
 fn tls(name: &str) -> Result<(String, Arc<ServerConfig>)> {
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "authority of the tests");
@@ -106,12 +106,12 @@ fn tls(name: &str) -> Result<(String, Arc<ServerConfig>)> {
 }
 
 fn serve(stream: TcpStream, config: &Arc<ServerConfig>, authorization: &str, cluster: &Cluster) -> Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let mut stream = StreamOwned::new(ServerConnection::new(config.clone())?, stream);
     let request = Request::read(&mut stream)?;
-    cluster.note("API server", &request.line);
+    cluster.record("API server", &request.line);
     let (status, body) = respond(&request, authorization, cluster);
-    http::answer(&mut stream, status, &body)?;
+    http::respond(&mut stream, status, &body)?;
     stream.conn.send_close_notify();
     Ok(stream.conn.complete_io(&mut stream.sock).map(drop)?)
 }

@@ -1,4 +1,4 @@
-//! The container runtime interface (CRI), as a kubelet speaks it: gRPC over containerd's socket, one call at a time.
+//! A client of the container runtime interface (CRI): gRPC over containerd's socket, one call at a time.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Response, Status};
 
-/// No call of the tests takes longer unless something hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A connection to a container runtime.
 pub struct Cri {
@@ -27,7 +27,7 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Connects to the socket, on which the runtime must answer already.
+    /// Connects to the socket, on which the runtime must already listen.
     pub fn connect(socket: &Path) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let path = socket.to_owned();
@@ -35,18 +35,18 @@ impl Cri {
             let path = path.clone();
             async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
         });
-        let endpoint = Endpoint::from_static("http://containerd").timeout(PATIENCE);
+        let endpoint = Endpoint::from_static("http://containerd").timeout(CALL_TIMEOUT);
         let channel = runtime
             .block_on(endpoint.connect_with_connector(connector))
             .with_context(|| format!("connecting to {}", socket.display()))?;
         Ok(Self { runtime, service: RuntimeServiceClient::new(channel) })
     }
 
-    /// Waits for one call. What the runtime says in refusing is the error's text.
-    fn call<T>(&self, what: &str, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
+    /// Performs one call. An error's text is the runtime's message.
+    fn call<T>(&self, method: &str, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
         match self.runtime.block_on(call) {
             Ok(response) => Ok(response.into_inner()),
-            Err(status) => Err(anyhow!("{what}: {}", status.message())),
+            Err(status) => Err(anyhow!("{method}: {}", status.message())),
         }
     }
 
@@ -60,18 +60,18 @@ impl Cri {
         Ok(format!("{} {}", version.runtime_name, version.runtime_version))
     }
 
-    /// Conditions of the runtime and, in `info`, the CNI configuration that it has loaded.
+    /// The conditions of the runtime and, in `info`, the loaded CNI configuration.
     pub fn status(&self) -> Result<StatusResponse> {
         self.call("Status", self.service().status(StatusRequest { verbose: true }))
     }
 
-    /// Makes a sandbox, which is when ADD happens, and returns its id.
+    /// Creates a sandbox, for which the runtime calls ADD, and returns its ID.
     pub fn run_sandbox(&self, config: &PodSandboxConfig) -> Result<String> {
         let request = RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: String::new() };
         Ok(self.call("RunPodSandbox", self.service().run_pod_sandbox(request))?.pod_sandbox_id)
     }
 
-    /// State, addresses and, in `info`, the runtime's own account of a sandbox.
+    /// The state, the addresses and, in `info`, the runtime's details of a sandbox.
     pub fn sandbox_status(&self, id: &str) -> Result<PodSandboxStatusResponse> {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
         self.call("PodSandboxStatus", self.service().pod_sandbox_status(request))
@@ -82,19 +82,19 @@ impl Cri {
         Ok(self.call("ListPodSandbox", self.service().list_pod_sandbox(ListPodSandboxRequest::default()))?.items)
     }
 
-    /// Stops a sandbox, which is when DEL happens.
+    /// Stops a sandbox, for which the runtime calls DEL.
     pub fn stop_sandbox(&self, id: &str) -> Result<()> {
         let request = StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("StopPodSandbox", self.service().stop_pod_sandbox(request)).map(drop)
     }
 
-    /// Removes a sandbox and its containers; one that is not there is fine.
+    /// Removes a sandbox and its containers. A sandbox that does not exist is not an error.
     pub fn remove_sandbox(&self, id: &str) -> Result<()> {
         let request = RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
         self.call("RemovePodSandbox", self.service().remove_pod_sandbox(request)).map(drop)
     }
 
-    /// Creates and starts a container, and returns its id.
+    /// Creates and starts a container and returns its ID.
     pub fn start_container(&self, sandbox: &str, of: &PodSandboxConfig, config: ContainerConfig) -> Result<String> {
         let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
@@ -107,16 +107,16 @@ impl Cri {
         Ok(id)
     }
 
-    /// A container's exit code, once it has ended.
+    /// The exit code of a container; an error if it is running.
     pub fn exit_code(&self, id: &str) -> Result<i32> {
         let request = ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
         let status = self.call("ContainerStatus", self.service().container_status(request))?.status;
         let status = status.context("no status")?;
-        ensure!(status.state() == ContainerState::ContainerExited, "its state is {:?}", status.state());
+        ensure!(status.state() == ContainerState::ContainerExited, "the container's state is {:?}", status.state());
         Ok(status.exit_code)
     }
 
-    /// When a container of this name in a sandbox has failed for the first time, of those that are still known.
+    /// The time of the first failure among the remaining containers with this name in a sandbox.
     pub fn failed_at(&self, sandbox: &str, name: &str) -> Result<SystemTime> {
         let filter = ContainerFilter { pod_sandbox_id: sandbox.to_owned(), ..ContainerFilter::default() };
         let request = ListContainersRequest { filter: Some(filter) };
@@ -132,7 +132,7 @@ impl Cri {
         Ok(UNIX_EPOCH + Duration::from_nanos(nanoseconds))
     }
 
-    /// Runs a command in a container as the container's user.
+    /// Runs a command in a container, as the container's user.
     pub fn exec(&self, container: &str, command: &[&str]) -> Result<ExecSyncResponse> {
         let request = ExecSyncRequest {
             container_id: container.to_owned(),

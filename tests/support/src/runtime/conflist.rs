@@ -1,4 +1,4 @@
-//! The CNI configuration list of a node: `ptp` with addresses of `host-local`, and what is chained behind it.
+//! The CNI configuration list of a node: `ptp` with `host-local`, followed by chained plugins.
 
 use std::fs;
 use std::path::Path;
@@ -12,22 +12,23 @@ use super::wait;
 
 /// The namespace of the agent's own pods.
 pub const AGENT_NAMESPACE: &str = "istio-system";
-/// A namespace that the mesh leaves alone.
+/// A namespace that the plugin excludes.
 pub const EXCLUDED_NAMESPACE: &str = "kube-system";
 
-/// The list's name.
+/// The name of the CNI network.
 pub const NAME: &str = "pods";
 
 /// Address families of the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
-    /// Both; an ADD then takes two seconds, for `ptp` waits until the IPv6 address may be used.
+    /// IPv4 and IPv6. An ADD takes two seconds, because `ptp` waits for duplicate address detection.
     Dual,
 }
 
-/// The list's text. `leases` is the directory in which `host-local` writes down the addresses in use.
+/// Returns the text of a configuration list. `leases` is the directory in which `host-local` records allocated
+/// addresses; `chained` is added as the last plugin.
 pub fn text(families: Families, leases: &Path, chained: Option<&Value>) -> String {
     let (ranges, routes) = match families {
         Families::V4 => (json!([[{ "subnet": "10.222.0.0/24" }]]), json!([{ "dst": "0.0.0.0/0" }])),
@@ -44,7 +45,7 @@ pub fn text(families: Families, leases: &Path, chained: Option<&Value>) -> Strin
     json!({ "cniVersion": "1.0.0", "name": NAME, "plugins": plugins }).to_string()
 }
 
-/// The plugin's entry in the chain, as the installer writes it.
+/// Returns the plugin's chain entry as the installer writes it.
 pub fn plugin(run_dir: &Path) -> Value {
     json!({
         "type": contract::PLUGIN_NAME,
@@ -60,18 +61,18 @@ pub fn plugin(run_dir: &Path) -> Value {
     })
 }
 
-/// Replaces a list and waits until containerd has loaded it.
+/// Replaces a configuration list and waits until containerd has loaded it.
 pub fn load(cri: &Cri, path: &Path, text: &str) -> Result<()> {
-    // containerd overlooks what is moved here from another directory.
+    // The new file is written to the same directory: containerd does not notice files that are moved from another one.
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(&new, path)?;
     loaded(cri, "containerd has loaded the chain", |source| source == text)
 }
 
-/// Waits until containerd has loaded a list of which `holds` is true.
-pub fn loaded(cri: &Cri, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
-    wait::until(what, || {
+/// Waits until containerd has loaded a list that satisfies the predicate.
+pub fn loaded(cri: &Cri, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+    wait::until(condition, || {
         let status = cri.status()?;
         let loaded: Value = serde_json::from_str(status.info.get("cniconfig").map_or("null", String::as_str))?;
         let networks = loaded["Networks"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,7 +1,7 @@
-//! A containerd of our own, in network, mount and PID namespaces of its own: nothing of the host's is touched.
+//! Runs containerd in its own network, mount and PID namespaces, so that it does not change the host.
 //!
-//! All that it ever starts, shims and containers included, lives in its PID namespace, so killing that namespace's
-//! first process ends everything; the kernel does the same when the tests die, however they die.
+//! Shims and containers are in the same PID namespace, so killing the first process of that namespace ends all of them.
+//! The kernel also kills that process when the test process dies.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -16,8 +16,8 @@ use super::client::Cri;
 use super::netns::Netns;
 use super::{signals, wait};
 
-/// The namespaces' first process. Its `/run` and `/var/lib` are empty, and it starts containerd anew whenever that
-/// has ended well, so that a restart does not end the pods.
+/// The script that the first process of the PID namespace runs. It mounts empty file systems on `/run` and `/var/lib`.
+/// It starts containerd again whenever containerd exits successfully, so that a restart does not stop the pods.
 const FIRST_PROCESS: &str = "
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
@@ -26,7 +26,7 @@ ip link set lo up
 while containerd --config \"$1\"; do :; done
 ";
 
-/// What a service manager gives a service.
+/// The `PATH` of containerd, as that of a system service.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running containerd.
@@ -39,7 +39,7 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts it on the directory, into which its configuration is written, and waits until it answers.
+    /// Writes the configuration to the directory, starts containerd and waits until it responds.
     pub fn start(dir: &Path, sandbox_image: &str, plugins: &Path, runc: &Path) -> Result<Self> {
         signals::check()?;
         let config = dir.join("config.toml");
@@ -51,14 +51,15 @@ impl Containerd {
             .arg(&config)
             .env_clear()
             .env("PATH", PATH)
-            // Ctrl-C is for us; we end it.
+            // In another process group, containerd does not receive a terminal's SIGINT. The test program does, and
+            // then ends containerd.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
             .context("setpriv")?;
-        match Self::answering(dir, &mut unshare) {
+        match Self::wait(dir, &mut unshare) {
             Ok((first, netns, cri)) => {
                 signals::running(Some(first));
                 let containerd = Self { dir: dir.to_owned(), unshare, first, netns, cri };
@@ -67,15 +68,15 @@ impl Containerd {
             Err(e) => {
                 let _ = unshare.kill();
                 let _ = unshare.wait();
-                Err(e.context(format!("containerd did not start; it said:\n{}", tail(dir))))
+                Err(e.context(format!("containerd did not start; its log:\n{}", tail(dir))))
             }
         }
     }
 
-    fn answering(dir: &Path, unshare: &mut Child) -> Result<(Pid, Netns, Cri)> {
-        let cri = wait::until("containerd answers", || {
+    fn wait(dir: &Path, unshare: &mut Child) -> Result<(Pid, Netns, Cri)> {
+        let cri = wait::until("containerd responds", || {
             if let Some(status) = unshare.try_wait()? {
-                bail!("it has ended with {status}");
+                bail!("containerd has ended with {status}");
             }
             let cri = Cri::connect(&dir.join("containerd.sock"))?;
             cri.version().map(|_| cri)
@@ -85,22 +86,23 @@ impl Containerd {
         Ok((first, netns, cri))
     }
 
-    /// Its container runtime interface.
+    /// Returns the client of containerd's CRI.
     pub fn cri(&self) -> &Cri {
         &self.cri
     }
 
-    /// The network namespace in which it, and thus the plugins, run.
+    /// Returns the netns of containerd and of the plugins.
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// A path of its mount namespace, seen from outside. `path` must not lead through `/var/run`, an absolute link.
+    /// Converts a path in containerd's mount namespace to a path by which this process reaches the same file. `path`
+    /// must not contain `/var/run`, which is an absolute link.
     pub fn inside(&self, path: &Path) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{}", self.first, path.display()))
     }
 
-    /// A command in its namespaces with nothing in the environment but PATH, as a plugin is run.
+    /// Returns a command in containerd's namespaces. `PATH` is its only environment variable, as for a CNI plugin.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.first.to_string(), "--mount", "--net", "--pid", "--"]).arg(program);
@@ -108,21 +110,22 @@ impl Containerd {
         command
     }
 
-    /// The directory of its first process, which is gone when all others are.
+    /// Returns the `/proc` directory of the first process of the PID namespace, which exists as long as any process of
+    /// the namespace.
     pub fn proc(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.first))
     }
 
-    /// Ends containerd, not its pods, and waits until its successor answers; the connection finds it by itself.
+    /// Restarts containerd without stopping its pods, and waits until it responds. Connections are re-established.
     pub fn restart(&self) -> Result<()> {
         let before = child_of(self.first)?;
         kill(before, Signal::SIGTERM)?;
-        wait::until("another containerd runs", || match child_of(self.first) {
+        wait::until("containerd is restarted", || match child_of(self.first) {
             Ok(pid) if pid != before => Ok(()),
-            Ok(pid) => bail!("still {pid}"),
+            Ok(pid) => bail!("process {pid} still runs"),
             Err(e) => Err(e),
         })?;
-        wait::until("it answers", || self.cri.version()).map(drop)
+        wait::until("containerd responds", || self.cri.version()).map(drop)
     }
 
     /// Imports an image archive.
@@ -141,7 +144,8 @@ impl Containerd {
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // unshare ends after its child, and that after all processes of the namespace.
+        // Waits for `unshare`: it exits after its child, the first process of the namespace, which exits after all
+        // other processes of the namespace.
         if kill(self.first, Signal::SIGKILL).is_err() {
             let _ = self.unshare.kill();
         }
@@ -150,7 +154,7 @@ impl Drop for Containerd {
     }
 }
 
-/// The containerd among a process's children, or its only child.
+/// Returns the child process named containerd, or the only child.
 pub(super) fn child_of(parent: Pid) -> Result<Pid> {
     let path = format!("/proc/{parent}/task/{parent}/children");
     let children = fs::read_to_string(&path).context(path)?;
@@ -168,14 +172,15 @@ pub(super) fn child_of(parent: Pid) -> Result<Pid> {
     }
 }
 
-/// The end of its log.
+/// Returns the last lines of the log.
 fn tail(dir: &Path) -> String {
     let log = fs::read_to_string(dir.join("containerd.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// `restrict_oom_score_adj` because a pause container wants a score that only CAP_SYS_RESOURCE may set.
+/// Returns the configuration. It sets `restrict_oom_score_adj`, because pause containers require a low OOM score, which
+/// cannot be set without CAP_SYS_RESOURCE.
 fn configuration(dir: &Path, sandbox_image: &str, plugins: &Path, runc: &Path) -> String {
     let (dir, plugins, runc) = (dir.display(), plugins.display(), runc.display());
     format!(

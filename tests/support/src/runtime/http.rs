@@ -1,10 +1,10 @@
-//! The few lines of HTTP that the doubles of API server and agent share.
+//! The part of HTTP that the doubles of API server and agent need.
 
 use std::io::{BufRead, BufReader, Read, Write};
 
 use anyhow::{Context as _, Result};
 
-/// What a double needs to know of a request.
+/// The part of a request that the doubles use.
 #[derive(Debug, Default)]
 pub(super) struct Request {
     /// Method and target: `GET /pod?namespace=shop&name=web-0`.
@@ -14,7 +14,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Reads a head; requests of the plugin have no body.
+    /// Reads the head of a request; the plugin's requests have no body.
     pub(super) fn read(stream: impl Read) -> Result<Self> {
         let mut lines = BufReader::new(stream).lines();
         let first = lines.next().context("no request")??;
@@ -34,14 +34,14 @@ impl Request {
         Ok(request)
     }
 
-    /// The target of a GET.
+    /// Returns the target of a GET request.
     pub(super) fn target(&self) -> Option<&str> {
         self.line.strip_prefix("GET ")
     }
 }
 
-/// Answers with JSON and ends the conversation.
-pub(super) fn answer(mut stream: impl Write, status: &str, body: &str) -> Result<()> {
+/// Sends a JSON response, after which the connection is closed.
+pub(super) fn respond(mut stream: impl Write, status: &str, body: &str) -> Result<()> {
     let length = body.len();
     write!(
         stream,

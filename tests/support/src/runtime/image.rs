@@ -1,6 +1,7 @@
-//! An OCI image archive of static programs, without a builder: one uncompressed layer, configuration, manifest, index.
+//! Writes OCI image archives of static programs, without an image builder: one uncompressed layer, configuration,
+//! manifest, index.
 //!
-//! `ctr images import` reads it; the image's name stands in the index (`io.containerd.image.name`).
+//! `ctr images import` reads them; the index contains the image's name (`io.containerd.image.name`).
 
 use std::fs::File;
 use std::io::{Read as _, Write};
@@ -13,8 +14,8 @@ use tar::{Builder, EntryType, Header};
 
 const TYPE: &str = "application/vnd.oci.image";
 
-/// Writes the image `name` to `archive`. Its programs lie where they are said to; the first is what it runs, with `args`,
-/// and `stop` is the signal that ends it: a program that is process 1 and handles no SIGTERM is never ended by one.
+/// Writes the image `name` to `archive`. `programs` are paths in the image and their sources; the first is the entry
+/// point, with `args`. `stop` is the stop signal: process 1 ignores SIGTERM unless it handles it.
 pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&str], stop: &str) -> Result<()> {
     let layer = layer(programs)?;
     let (first, program) = programs.first().context("an image needs a program")?;
@@ -25,7 +26,7 @@ pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&st
     let config = json!({
         "architecture": architecture, "os": "linux",
         "config": { "Entrypoint": command, "WorkingDir": "/", "StopSignal": stop },
-        // Uncompressed, a layer's digest is its diff id.
+        // The digest of an uncompressed layer is its diff ID.
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)] },
     });
     let config = Blob::new("config.v1+json", config.to_string().into_bytes());
@@ -50,7 +51,7 @@ pub fn write(archive: &Path, name: &str, programs: &[(&str, &Path)], args: &[&st
     Ok(())
 }
 
-/// A part of the image, named by its digest.
+/// A blob of the OCI image, which is stored under its digest.
 struct Blob {
     kind: &'static str,
     digest: String,
@@ -71,7 +72,7 @@ impl Blob {
 
 fn layer(programs: &[(&str, &Path)]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
-    // What the runtime mounts must be there already.
+    // The runtime's mount points must exist.
     for dir in ["dev", "etc", "proc", "sys", "tmp"] {
         let mut header = header(0o755, 0);
         header.set_entry_type(EntryType::Directory);
@@ -98,7 +99,7 @@ fn header(mode: u32, size: u64) -> Header {
     header
 }
 
-/// What a program is built for, as its ELF header says.
+/// Returns the architecture in a program's ELF header.
 fn architecture(program: &Path) -> Result<&'static str> {
     let mut header = [0; 20];
     let read = File::open(program).and_then(|mut file| file.read_exact(&mut header));
@@ -106,6 +107,6 @@ fn architecture(program: &Path) -> Result<&'static str> {
     match (&header[..4], u16::from_le_bytes([header[18], header[19]])) {
         (b"\x7fELF", 62) => Ok("amd64"),
         (b"\x7fELF", 183) => Ok("arm64"),
-        (_, machine) => bail!("{} is no program of amd64 or arm64 (machine {machine})", program.display()),
+        (_, machine) => bail!("{} is not an ELF program for amd64 or arm64 (machine {machine})", program.display()),
     }
 }

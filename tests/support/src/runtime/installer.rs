@@ -1,4 +1,4 @@
-//! `install-cni` on a node of the tests: in containerd's namespaces, with the node's directories.
+//! Runs `install-cni` on a test node, in containerd's namespaces and with the node's directories.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -18,12 +18,12 @@ use super::node::Node;
 use super::programs::static_build;
 use super::{signals, wait};
 
-/// The name by which the API server knows the node.
+/// The node's name in the API server.
 pub const NODE_NAME: &str = "node-1";
-/// Where it tells whether the node is ready; the network namespace is the node's own.
+/// The address of the readiness endpoint in the node's netns.
 const HEALTH: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 
-/// The running daemon; dropping it kills it.
+/// A running daemon, which is killed when the value is dropped.
 pub struct Installer<'n> {
     node: &'n Node,
     nsenter: Child,
@@ -31,7 +31,7 @@ pub struct Installer<'n> {
 }
 
 impl<'n> Installer<'n> {
-    /// Starts it on a node without the plugin. `api_server` listens in the node's network namespace; `args` are further
+    /// Starts the daemon on a node without the plugin. `api_server` listens in the node's netns; `args` are additional
     /// flags.
     pub fn start(node: &'n Node, api_server: SocketAddr, args: &[&str]) -> Result<Self> {
         let program = static_build("install-cni").map_err(anyhow::Error::msg)?;
@@ -63,29 +63,30 @@ impl<'n> Installer<'n> {
         Ok(Self { node, nsenter, run_dir })
     }
 
-    /// The directory of its sockets.
+    /// Returns the directory of the daemon's sockets.
     pub fn run_dir(&self) -> &Path {
         &self.run_dir
     }
 
-    /// Waits until the node is ready by its own word, and the runtime has loaded the chain.
+    /// Waits until the daemon reports readiness and the runtime has loaded the chain.
     pub fn ready(&mut self) -> Result<()> {
         wait::until("install-cni is ready", || {
             if let Some(status) = self.nsenter.try_wait()? {
-                bail!("it has ended with {status}");
+                bail!("install-cni has ended with {status}");
             }
-            let answer = self.node.netns().visit(|| get(HEALTH, "/readyz"))??;
-            ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            let response = self.node.netns().visit(|| get(HEALTH, "/readyz"))??;
+            ensure!(response.starts_with("HTTP/1.1 200"), "{response}");
             Ok(())
         })?;
         self.node.loaded("the chain with the plugin", names_plugin)
     }
 
-    /// Tells it to end, as a kubelet does, and waits for that.
+    /// Sends SIGTERM, as a kubelet does, and waits until the daemon has exited.
     pub fn end(mut self) -> Result<()> {
         let daemon = child_of(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?))?;
         kill(daemon, Signal::SIGTERM)?;
-        let status = wait::until("install-cni has ended", || self.nsenter.try_wait()?.context("it runs"))?;
+        let status =
+            wait::until("install-cni has ended", || self.nsenter.try_wait()?.context("install-cni still runs"))?;
         ensure!(status.success(), "install-cni ended with {status} (signal {:?})", status.signal());
         Ok(())
     }
@@ -93,13 +94,14 @@ impl<'n> Installer<'n> {
 
 impl Drop for Installer<'_> {
     fn drop(&mut self) {
-        // nsenter takes its child with it only where it can; containerd's namespace takes the rest.
+        // If `nsenter` is killed, its child may remain; it ends with containerd's PID namespace.
         let _ = self.nsenter.kill();
         let _ = self.nsenter.wait();
     }
 }
 
-/// Whether a list names the plugin; its name alone is part of many paths.
+/// Whether a configuration list has a chain entry of the plugin. Compares the entries' types, because a search for the
+/// plugin's name would also match paths.
 pub fn names_plugin(list: &str) -> bool {
     match conflist::Network::parse(list.as_bytes()) {
         Ok(conflist::Network::List(list)) => list.entries().next().is_some(),
@@ -108,11 +110,11 @@ pub fn names_plugin(list: &str) -> bool {
 }
 
 fn get(from: SocketAddr, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect_timeout(&from, wait::PATIENCE)?;
+    let mut stream = TcpStream::connect_timeout(&from, wait::TIMEOUT)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
 fn kubeconfig_text(api_server: SocketAddr) -> String {

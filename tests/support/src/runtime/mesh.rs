@@ -1,4 +1,5 @@
-//! What a mesh puts on a node: a run directory with kubeconfig and agent, and the plugin's entry in the chain.
+//! The parts that the mesh adds to a test node: a run directory with a kubeconfig and an agent's socket, and the
+//! plugin's chain entry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use super::conflist;
 use super::node::Node;
 use super::pod::Pod;
 
-/// Run directory and doubles, until it is dropped.
+/// A run directory with doubles of agent and API server, which run until the value is dropped.
 pub struct Mesh {
     run_dir: PathBuf,
     cluster: Arc<Cluster>,
@@ -25,27 +26,27 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// A run directory of its own, with nobody to ask.
+    /// Creates a run directory without agent and API server.
     pub fn new(node: &Node) -> Result<Self> {
         let run_dir = node.new_dir("run")?;
         Ok(Self { run_dir, cluster: Arc::default(), agent: None, api_server: None })
     }
 
-    /// The same with the agent.
+    /// Adds an agent.
     pub fn with_agent(mut self) -> Result<Self> {
         self.agent = Some(Agent::start(&self.run_dir, self.cluster.clone())?);
         Ok(self)
     }
 
-    /// The same with an agent that is behind: it knows of this pod alone.
-    pub fn with_agent_that_knows(mut self, pod: &Pod) -> Result<Self> {
-        let behind = Cluster::default();
-        behind.apply(pod);
-        self.agent = Some(Agent::start(&self.run_dir, Arc::new(behind))?);
+    /// Adds an agent whose only pod is this one.
+    pub fn with_outdated_agent(mut self, pod: &Pod) -> Result<Self> {
+        let outdated = Cluster::default();
+        outdated.apply(pod);
+        self.agent = Some(Agent::start(&self.run_dir, Arc::new(outdated))?);
         Ok(self)
     }
 
-    /// The same with an API server and the kubeconfig that leads to it.
+    /// Adds an API server and its kubeconfig.
     pub fn with_api_server(mut self, node: &Node) -> Result<Self> {
         let server = ApiServer::start(node.netns(), self.cluster.clone())?;
         server.write_kubeconfig(&self.run_dir)?;
@@ -53,12 +54,12 @@ impl Mesh {
         Ok(self)
     }
 
-    /// Ends the API server; the kubeconfig stays, as in an outage.
+    /// Stops the API server but keeps the kubeconfig, as in an outage.
     pub fn end_api_server(&mut self) {
         self.api_server = None;
     }
 
-    /// What can be asked.
+    /// Returns the pods and requests of the doubles.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -68,7 +69,7 @@ impl Mesh {
         &self.run_dir
     }
 
-    /// How long the plugin has worked for the last ADD, by its own log.
+    /// Returns the duration of the last ADD in the plugin's log.
     pub fn last_add_took(&self) -> Result<Duration> {
         let path = self.run_dir.join(contract::LOG_FILE);
         let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -77,12 +78,12 @@ impl Mesh {
         Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
     }
 
-    /// The plugin's entry in the chain, as the installer writes it.
+    /// Returns the plugin's chain entry as the installer writes it.
     pub fn plugin(&self) -> Value {
         conflist::plugin(&self.run_dir)
     }
 
-    /// The same entry without the capability: the plugin then learns annotations from those it asks alone.
+    /// Returns the chain entry without the capability, so that the runtime passes no annotations.
     pub fn plugin_without_capability(&self) -> Value {
         let mut plugin = self.plugin();
         if let Some(object) = plugin.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Doing something inside a network namespace of the node's: serving, asking, looking at rules.
+//! Runs functions and commands in a netns of the node, and reads its rules.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,22 +6,22 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use istio_cni::netns;
 
-/// A network namespace, kept open.
+/// An open network namespace.
 #[derive(Debug)]
 pub struct Netns(netns::Netns);
 
 impl Netns {
-    /// Opens the one at `path`.
+    /// Opens the netns at `path`.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Self(netns::Netns::open(path)?))
     }
 
-    /// Runs `action` inside, on a thread that ends with it.
+    /// Runs `action` in the netns, on a new thread.
     pub fn visit<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T> {
         Ok(self.0.enter(action)?)
     }
 
-    /// Runs a command inside and returns what it printed; it must succeed.
+    /// Runs a command in the netns, which must succeed, and returns its standard output.
     pub fn command(&self, program: &str, args: &[&str]) -> Result<String> {
         let output = self.visit(|| Command::new(program).args(args).output())?.with_context(|| program.to_owned())?;
         anyhow::ensure!(
@@ -34,7 +34,7 @@ impl Netns {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Everything that netfilter has here: nf_tables' rules, and the names of legacy tables. Empty where nothing is.
+    /// Returns all rules of nf_tables and the names of the legacy tables; empty if there are none.
     pub fn all_rules(&self) -> Result<String> {
         let tables = ["ip_tables_names", "ip6_tables_names"].map(|name| format!("/proc/thread-self/net/{name}"));
         let legacy: String =

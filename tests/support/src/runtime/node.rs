@@ -1,6 +1,6 @@
-//! A node: containerd with its image and its CNI chain, a directory for everything, and what is left when pods go.
+//! A test node: containerd with an image, a CNI chain and a directory for all files, and a check for leftovers of pods.
 //!
-//! Dropping it ends all that it started and removes all that it made.
+//! Dropping the node stops all its processes and removes all its files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,10 +22,10 @@ use super::programs::Programs;
 use super::sandbox::Sandbox;
 use super::{image, wait};
 
-/// The one image: every container, the pause container too, runs a program of it.
+/// The name of the node's only image. Every container, including the pause container, runs one of the image's programs.
 pub const IMAGE: &str = "test.local/pod:1";
 
-/// A running node. Fields are dropped in this order.
+/// A running node. The order of the fields is the order of their drop.
 pub struct Node {
     containerd: Containerd,
     cgroup: Cgroup,
@@ -34,7 +34,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts containerd, with the image imported and no CNI chain loaded.
+    /// Starts containerd, imports the image, and loads no CNI chain.
     pub fn start(programs: &Programs) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("istio-cni-node-").tempdir()?;
         let plugins = dir.path().join("bin");
@@ -53,49 +53,49 @@ impl Node {
         Ok(Self { containerd, cgroup: Cgroup { name }, dirs: AtomicU32::new(0), dir })
     }
 
-    /// The container runtime interface.
+    /// Returns the client of the CRI.
     pub fn cri(&self) -> &Cri {
         self.containerd.cri()
     }
 
-    /// containerd's network namespace, in which the plugins run and the pods' veths end.
+    /// Returns containerd's netns, in which the plugins run and which has one end of each pod's veth.
     pub fn netns(&self) -> &Netns {
         self.containerd.netns()
     }
 
-    /// Ends containerd and waits for its successor; the pods live on.
+    /// Restarts containerd; the pods keep running.
     pub fn restart_containerd(&self) -> Result<()> {
         self.containerd.restart()
     }
 
-    /// A command in containerd's namespaces, run as a plugin is run.
+    /// Returns a command in containerd's namespaces, with the environment of a plugin.
     pub fn command(&self, program: &Path) -> Command {
         self.containerd.command(program)
     }
 
-    /// What containerd keeps of a sandbox's ADD: configuration and result.
+    /// Returns containerd's cache of a sandbox's ADD: configuration and result.
     pub fn cached_add(&self, sandbox: &str) -> Result<Value> {
         let path = format!("/var/lib/cni/results/{}-{sandbox}-eth0", conflist::NAME);
         let text = fs::read_to_string(self.containerd.inside(Path::new(&path))).context(path)?;
         Ok(serde_json::from_str(&text)?)
     }
 
-    /// Where its files are.
+    /// Returns the node's directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Where plugins are looked for: `CNI_PATH`.
+    /// Returns the directory of the plugins, `CNI_PATH`.
     pub fn plugins(&self) -> PathBuf {
         self.dir().join("bin")
     }
 
-    /// containerd's log.
+    /// Returns the path of containerd's log.
     pub fn log(&self) -> PathBuf {
         self.dir().join("containerd.log")
     }
 
-    /// A new directory of its own.
+    /// Creates a new directory in the node's directory.
     pub fn new_dir(&self, prefix: &str) -> Result<PathBuf> {
         let number = self.dirs.fetch_add(1, Ordering::Relaxed);
         let dir = self.dir().join(format!("{prefix}-{number}"));
@@ -109,45 +109,45 @@ impl Node {
         conflist::load(self.cri(), &self.network(), &text)
     }
 
-    /// Waits until containerd has loaded a list of which `holds` is true.
-    pub fn loaded(&self, what: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
-        conflist::loaded(self.cri(), what, holds)
+    /// Waits until containerd has loaded a list that satisfies the predicate.
+    pub fn loaded(&self, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
+        conflist::loaded(self.cri(), condition, holds)
     }
 
-    /// The directory of CNI configurations.
+    /// Returns the directory of CNI configurations.
     pub fn networks(&self) -> PathBuf {
         self.dir().join("net.d")
     }
 
-    /// The node's network.
+    /// Returns the path of the node's CNI configuration.
     pub fn network(&self) -> PathBuf {
         self.networks().join("10-pods.conflist")
     }
 
-    /// Makes the pod's sandbox, which is when ADD happens. Its containers are not started yet.
+    /// Creates the pod's sandbox, for which the runtime calls ADD, and starts no containers.
     pub fn run(&self, pod: &Pod) -> Result<Sandbox<'_>> {
         let config = pod.sandbox_config(&self.cgroup.name, &self.dir().join("logs").display().to_string());
         Sandbox::run(self, pod, config)
     }
 
-    /// Opens a network namespace that containerd has made.
+    /// Opens a network namespace by containerd's path.
     pub fn open_netns(&self, path: &str) -> Result<Netns> {
-        // `/var/run` is a link to the host's `/run`, seen from here.
+        // The absolute link `/var/run` would lead to the host's `/run`.
         let path = path.strip_prefix("/var").unwrap_or(path);
         Netns::open(&self.containerd.inside(Path::new(path)))
     }
 
-    /// What pods have left behind: sandboxes, links, network namespaces, addresses. Empty when none runs.
+    /// Returns the remaining sandboxes, links, network namespaces and addresses of pods.
     pub fn leftovers(&self) -> Result<Vec<String>> {
         let sandboxes = self.cri().sandboxes()?;
         let mut left: Vec<String> = sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.id)).collect();
         let links = self.netns().command("ip", &["-oneline", "link", "show", "type", "veth"])?;
         left.extend(links.lines().map(|line| format!("link {line}")));
-        for (what, dir) in [
+        for (kind, dir) in [
             ("network namespace", self.containerd.inside(Path::new("/run/netns"))),
             ("address", self.leases().join(conflist::NAME)),
         ] {
-            left.extend(names(&dir).into_iter().map(|name| format!("{what} {name}")));
+            left.extend(names(&dir).into_iter().map(|name| format!("{kind} {name}")));
         }
         Ok(left)
     }
@@ -158,13 +158,13 @@ impl Node {
         copy_logs(self.dir(), to)
     }
 
-    /// Ends everything and says what is left of it, which is nothing.
+    /// Stops the node and returns the paths that still exist although they should have been removed.
     pub fn end(self) -> Vec<String> {
         let (dir, cgroup, process) = (self.dir().to_owned(), self.cgroup.name.clone(), self.containerd.proc());
         drop(self);
-        let mut suspects = Cgroup::everywhere(&cgroup);
-        suspects.extend([dir, process]);
-        suspects.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect()
+        let mut paths = Cgroup::directories(&cgroup);
+        paths.extend([dir, process]);
+        paths.iter().filter(|path| path.exists()).map(|path| path.display().to_string()).collect()
     }
 
     fn leases(&self) -> PathBuf {
@@ -172,7 +172,7 @@ impl Node {
     }
 }
 
-/// Log files, with the directories in which they are; the containers' own file systems hold none.
+/// Copies log files with their directories, except from the containers' file systems.
 fn copy_logs(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
@@ -186,29 +186,31 @@ fn copy_logs(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The names in a directory, without `host-local`'s own bookkeeping; a directory that is not there has none.
+/// Returns the names in a directory, without the files that `host-local` keeps there permanently; a missing directory
+/// has none.
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name != "lock" && !name.starts_with("last_reserved_ip")).collect()
 }
 
-/// The control group of all pods, which the runtime makes and nobody else removes.
+/// The cgroup of all pods, which the runtime creates and does not remove.
 struct Cgroup {
     name: String,
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for dir in Self::everywhere(&self.name) {
-            let _ = wait::until("the control group is gone", || remove_tree(&dir));
+        for dir in Self::directories(&self.name) {
+            let _ = wait::until("the cgroup is removed", || remove_tree(&dir));
         }
     }
 }
 
 impl Cgroup {
-    /// Its directory in the unified hierarchy, or in each hierarchy of version 1.
-    fn everywhere(name: &str) -> Vec<PathBuf> {
+    /// Returns the existing directories of a cgroup: that in the unified hierarchy, or those in each hierarchy of
+    /// version 1.
+    fn directories(name: &str) -> Vec<PathBuf> {
         let root = Path::new("/sys/fs/cgroup");
         let hierarchies = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
         let dirs = std::iter::once(root.to_owned()).chain(hierarchies).map(|hierarchy| hierarchy.join(name));
@@ -216,7 +218,7 @@ impl Cgroup {
     }
 }
 
-/// Control groups are removed from the leaves on; their files are no obstacle.
+/// Removes a cgroup after its children. The files in its directory need not be removed.
 pub fn remove_tree(dir: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

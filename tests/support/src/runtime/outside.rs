@@ -1,4 +1,4 @@
-//! The world outside the pods: a server at an address that only the node has, and questions from the node.
+//! Peers outside the pods: a server at an address of the node, and requests from the node.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,10 +12,10 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::netns::Netns;
 use super::trace::Trace;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of connections and responses.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server that says who has reached it, until it is dropped.
+/// A server that responds with the addresses of the connection, until the value is dropped.
 #[derive(Debug)]
 pub struct Outside {
     address: SocketAddr,
@@ -24,7 +24,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Serves at an address, which the node's loopback interface gets for it.
+    /// Starts a server at an address, which is added to the node's loopback interface.
     pub fn start(node: &Netns, address: SocketAddr) -> Result<Self> {
         let (length, nodad): (_, &[&str]) = if address.is_ipv4() { (32, &[]) } else { (128, &["nodad"]) };
         let cidr = format!("{}/{length}", address.ip());
@@ -32,15 +32,15 @@ impl Outside {
         let listener = node.visit(|| TcpListener::bind(address))?.with_context(|| address.to_string())?;
         let accepting = listener.try_clone()?;
         let thread = std::thread::spawn(move || {
-            // Ends when the listener is shut down. One caller's fault is not the next one's.
+            // The loop ends when the listener is shut down. An error affects one connection only.
             while let Ok((stream, _)) = accepting.accept() {
-                let _ = answer(&stream);
+                let _ = respond(&stream);
             }
         });
         Ok(Self { address, listener, thread: Some(thread) })
     }
 
-    /// Where it serves.
+    /// Returns the server's address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -53,23 +53,23 @@ impl Drop for Outside {
     }
 }
 
-fn answer(mut stream: &TcpStream) -> Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut question = String::new();
-    BufReader::new(stream).read_line(&mut question)?;
+fn respond(mut stream: &TcpStream) -> Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
     writeln!(stream, "server from {} to {}", stream.peer_addr()?, stream.local_addr()?)?;
     Ok(())
 }
 
-/// Asks somebody from the node.
-pub fn ask(node: &Netns, whom: SocketAddr) -> Result<Trace> {
-    let answer = node.visit(|| -> Result<String> {
-        let mut stream = TcpStream::connect_timeout(&whom, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        writeln!(stream, "who is there?")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+/// Sends a request from the node and returns the path of the request.
+pub fn connect(node: &Netns, address: SocketAddr) -> Result<Trace> {
+    let response = node.visit(|| -> Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        writeln!(stream, "request")?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     })?;
-    answer.and_then(|text| text.parse()).with_context(|| format!("asking {whom} from the node"))
+    response.and_then(|text| text.parse()).with_context(|| format!("request from the node to {address}"))
 }

@@ -1,4 +1,4 @@
-//! A pod as the tests describe it once, and what each side is told of it: the runtime, the API server, the agent.
+//! The description of a pod, and its forms for the runtime, the API server and the agent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
@@ -13,36 +13,35 @@ use serde_json::{Value, json};
 
 use super::node::IMAGE;
 
-/// Where the application of each pod listens.
+/// The port of each pod's application.
 pub const APP_PORT: u16 = 8080;
-/// What an injector writes once it has injected.
+/// The value of the status annotation that an injector writes.
 const STATUS: &str = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"],"revision":"default"}"#;
 
 /// A container of a pod.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// Its name.
     pub name: &'static str,
-    /// What it runs.
+    /// The command line.
     pub command: &'static [&'static str],
-    /// `runAsUser`
+    /// The user, `runAsUser`.
     pub uid: u32,
-    /// `runAsGroup`
+    /// The group, `runAsGroup`.
     pub gid: u32,
-    /// Capabilities beyond the runtime's default.
+    /// Capabilities in addition to the runtime's default.
     pub capabilities: &'static [&'static str],
 }
 
-/// The application, which knows nothing of a mesh.
+/// The application container.
 pub const APP: Container =
     Container { name: "app", command: &["/pod_app", "serve", "8080"], uid: 1000, gid: 1000, capabilities: &[] };
-/// The sidecar.
+/// The sidecar container.
 pub const PROXY: Container =
     Container { name: container::PROXY, command: &["/pod_proxy"], uid: 1337, gid: 1337, capabilities: &[] };
-/// The sidecar as the injector makes it for TPROXY: root, told by its group.
+/// The sidecar container as the injector adds it for TPROXY: it runs as root, so the rules recognize it by its group.
 pub const TPROXY: Container = Container { uid: 0, capabilities: &["NET_ADMIN"], ..PROXY };
 
-/// The init container that proves redirection.
+/// The init container that validates redirection.
 pub const VALIDATION: Container = Container {
     name: container::VALIDATION,
     command: &[
@@ -71,29 +70,24 @@ pub const VALIDATION: Container = Container {
     capabilities: &[],
 };
 
-/// A pod.
+/// The description of a pod.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
-    /// `metadata.uid`
+    /// The pod's UID, `metadata.uid`.
     pub uid: String,
-    /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Environment of the sidecar: described, not set.
+    /// The sidecar's environment in the API server's object. The container that runs does not have these variables.
     pub proxy_env: BTreeMap<String, String>,
-    /// Names of init containers: described, not run.
+    /// The names of the init containers in the API server's object. The test node does not run these containers.
     pub init_containers: Vec<&'static str>,
-    /// Containers.
     pub containers: Vec<Container>,
 }
 
 impl Pod {
-    /// A pod that nobody has injected.
+    /// Returns a pod without a sidecar.
     pub fn plain(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -107,7 +101,7 @@ impl Pod {
         }
     }
 
-    /// A pod as the injector leaves it.
+    /// Returns a pod with the annotations and containers that the injector adds.
     pub fn injected(namespace: &str, name: &str) -> Self {
         let mut pod = Self::plain(namespace, name)
             .annotated(annotation::STATUS, STATUS)
@@ -120,44 +114,44 @@ impl Pod {
         pod
     }
 
-    /// The same in TPROXY mode.
+    /// Returns an injected pod in TPROXY mode.
     pub fn injected_for_tproxy(namespace: &str, name: &str) -> Self {
         let mut pod = Self::injected(namespace, name).annotated(annotation::INTERCEPTION_MODE, "TPROXY");
         pod.containers = vec![APP, TPROXY];
         pod
     }
 
-    /// The same with an annotation.
+    /// Sets an annotation.
     pub fn annotated(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The same without an annotation.
+    /// Removes an annotation.
     pub fn without_annotation(mut self, key: &str) -> Self {
         self.annotations.remove(key);
         self
     }
 
-    /// The same with a label.
+    /// Sets a label.
     pub fn labelled(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The same with a variable in the sidecar's environment.
+    /// Sets a variable in the sidecar's environment.
     pub fn with_proxy_env(mut self, name: &str, value: &str) -> Self {
         self.proxy_env.insert(name.to_owned(), value.to_owned());
         self
     }
 
-    /// The same with an init container in front.
+    /// Adds an init container before the others.
     pub fn with_init_container(mut self, name: &'static str) -> Self {
         self.init_containers.insert(0, name);
         self
     }
 
-    /// The pod as the API server returns it.
+    /// Returns the pod as the API server's object.
     pub fn object(&self) -> Value {
         let env: Vec<Value> =
             self.proxy_env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
@@ -184,7 +178,7 @@ impl Pod {
         })
     }
 
-    /// What the agent makes of it.
+    /// Returns the pod's fields that the agent sends to the plugin.
     pub fn facts(&self) -> PodFacts {
         let proxy = self.containers.iter().find(|c| c.name == container::PROXY).map(|proxy| ProxyContainer {
             env: self.proxy_env.clone(),
@@ -201,7 +195,7 @@ impl Pod {
         }
     }
 
-    /// What a kubelet hands to the runtime; logs go below `logs`.
+    /// Returns the sandbox configuration that a kubelet passes to the runtime, with log files below `logs`.
     pub fn sandbox_config(&self, cgroup: &str, logs: &str) -> PodSandboxConfig {
         PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
@@ -224,7 +218,7 @@ impl Pod {
 }
 
 impl Container {
-    /// What a kubelet hands to the runtime.
+    /// Returns the container configuration that a kubelet passes to the runtime.
     pub fn config(&self) -> ContainerConfig {
         let id = |value: u32| Some(Int64Value { value: value.into() });
         let add = self.capabilities.iter().map(|name| (*name).to_owned()).collect();
@@ -246,7 +240,7 @@ impl Container {
         }
     }
 
-    /// Its log file, in the pod's log directory.
+    /// Returns the name of the log file in the pod's log directory.
     pub fn log_name(&self) -> String {
         format!("{}.log", self.name)
     }

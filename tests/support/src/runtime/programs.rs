@@ -1,4 +1,5 @@
-//! The programs that a node of the tests needs, ours and the host's; what is missing is said before anything starts.
+//! Finds the programs that a test node needs, those of this repository and those of the host, before anything is
+//! started.
 
 use std::env;
 use std::fs;
@@ -9,16 +10,16 @@ use std::time::SystemTime;
 use istio_cni::contract::PLUGIN_NAME;
 use nix::unistd::Uid;
 
-/// What the node runs.
+/// The paths of the programs that a test node needs.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The plugin.
     pub istio_cni: PathBuf,
-    /// Static, for the image.
+    /// The static program of this name for the pods' image.
     pub pod_app: PathBuf,
-    /// Static, for the image.
+    /// The static program of this name for the pods' image.
     pub pod_proxy: PathBuf,
-    /// Static, for the image: what `istio-validation` runs.
+    /// The static program that the container `istio-validation` runs.
     pub istio_iptables: PathBuf,
     /// The directory of `ptp`, `host-local` and `loopback`.
     pub cni_plugins: PathBuf,
@@ -27,16 +28,16 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Finds everything, or says what is missing and how to get it. `istio_cni` is where cargo has built the plugin for
-    /// this run; the environment's `ISTIO_CNI` overrides it, `POD_PROGRAMS` names the directory of the others.
+    /// Finds all programs, or returns what is missing and how to get it. `istio_cni` is Cargo's build of the plugin
+    /// for this run; the variable `ISTIO_CNI` overrides it, and `POD_PROGRAMS` is the directory of the pods' programs.
     pub fn find(istio_cni: Option<&str>) -> Result<Self, String> {
         if !Uid::effective().is_root() {
-            return Err("namespaces are made by root".to_owned());
+            return Err("creating namespaces needs root".to_owned());
         }
         for tool in ["containerd", "ctr", "unshare", "setpriv", "nsenter", "ip", "mount", "iptables-save", "nft"] {
             on_path(tool)?;
         }
-        may_make_namespaces()?;
+        can_create_namespaces()?;
         let istio_cni = env::var_os("ISTIO_CNI").map(PathBuf::from).or_else(|| istio_cni.map(PathBuf::from));
         Ok(Self {
             istio_cni: istio_cni.map_or_else(plugin, existing)?,
@@ -48,20 +49,20 @@ impl Programs {
         })
     }
 
-    /// What the image of the pods holds; the first is what it runs.
+    /// Returns the programs of the pods' image; the first is the entry point.
     pub fn in_image(&self) -> [(&'static str, &Path); 3] {
         [("pod_app", &self.pod_app), ("pod_proxy", &self.pod_proxy), ("istio-iptables", &self.istio_iptables)]
     }
 }
 
-/// Root in a container often may not.
-fn may_make_namespaces() -> Result<(), String> {
+/// Fails if namespaces cannot be created, as is often the case in a container.
+fn can_create_namespaces() -> Result<(), String> {
     let tried = Command::new("unshare").args(["--net", "--mount", "--pid", "--fork", "true"]).output();
     let output = tried.map_err(|e| format!("unshare: {e}"))?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
 }
 
-/// An executable of the host.
+/// Finds an executable of the host.
 pub fn on_path(name: &str) -> Result<PathBuf, String> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -80,7 +81,7 @@ fn cni_plugins() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("the CNI plugins {} are not installed (containernetworking-plugins)", needed.join(", ")))
 }
 
-/// A program that asks for a dynamic linker finds none in the image: only static builds will do.
+/// Finds a program for pods. It must be static, because the image has no dynamic linker.
 pub fn pod_program(name: &str) -> Result<PathBuf, String> {
     if let Some(dir) = env::var_os("POD_PROGRAMS") {
         return existing(Path::new(&dir).join(name));
@@ -88,18 +89,18 @@ pub fn pod_program(name: &str) -> Result<PathBuf, String> {
     newest(&target()?.join(musl()), name).ok_or_else(|| format!("{name} is not built; make programs"))
 }
 
-/// The newest build of a test program for the host.
+/// Finds the newest build of a test program for the host.
 pub fn host_program(name: &str) -> Result<PathBuf, String> {
     newest(&target()?, name).ok_or_else(|| format!("{name} is not built; make programs"))
 }
 
-/// The newest static build of a binary, for the image.
+/// Finds the newest static build of a binary, for an image.
 pub fn static_build(name: &str) -> Result<PathBuf, String> {
     newest(&target()?.join(musl()), name)
         .ok_or_else(|| format!("{name} is not built; cargo build --target {} --bin {name}", musl()))
 }
 
-/// What a node would run is the static build; the host's libraries are there for the other.
+/// Finds the plugin: the static build, as on nodes, or else a dynamic one, which also runs on this machine.
 fn plugin() -> Result<PathBuf, String> {
     let target = target()?;
     newest(&target.join(musl()), PLUGIN_NAME)
@@ -111,14 +112,16 @@ fn musl() -> String {
     format!("{}-unknown-linux-musl", env::consts::ARCH)
 }
 
-/// Cargo's target directory, below which this program lies.
+/// Returns Cargo's target directory, which contains this program.
 fn target() -> Result<PathBuf, String> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
-    let target = this.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file());
+    // Cargo writes `.rustc_info.json` to each target directory, but `CACHEDIR.TAG` only to one that it has created
+    // itself.
+    let target = this.ancestors().find(|dir| dir.join(".rustc_info.json").is_file());
     Ok(target.ok_or("this program is not below cargo's target directory")?.to_owned())
 }
 
-/// The newest of the profiles' builds.
+/// Returns the newest build of a program among those of all profiles.
 fn newest(root: &Path, name: &str) -> Option<PathBuf> {
     let builds = ["plugin", "release", "debug"].map(|profile| root.join(profile).join(name));
     builds.into_iter().filter_map(|path| Some((modified(&path)?, path))).max().map(|(_, path)| path)
@@ -129,5 +132,5 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 fn existing(path: PathBuf) -> Result<PathBuf, String> {
-    if path.is_file() { Ok(path) } else { Err(format!("{} is not there", path.display())) }
+    if path.is_file() { Ok(path) } else { Err(format!("{} does not exist", path.display())) }
 }

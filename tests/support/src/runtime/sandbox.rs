@@ -1,6 +1,6 @@
-//! A running pod: its sandbox, its containers, its network namespace and its logs.
+//! A running pod: its sandbox, containers, netns and logs.
 //!
-//! Dropping it stops and removes it, as a kubelet does.
+//! Dropping the value stops and removes the pod, as a kubelet does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use super::pod::{Container, Pod};
 use super::trace::Trace;
 use super::wait;
 
-/// A pod's sandbox on a node.
+/// The sandbox of a pod on a node.
 pub struct Sandbox<'n> {
     node: &'n Node,
     pod: Pod,
@@ -26,23 +26,23 @@ pub struct Sandbox<'n> {
 }
 
 impl<'n> Sandbox<'n> {
-    /// Makes the sandbox.
+    /// Creates the sandbox.
     pub(super) fn run(node: &'n Node, pod: &Pod, config: PodSandboxConfig) -> Result<Self> {
         let id = node.cri().run_sandbox(&config)?;
         Ok(Self { node, pod: pod.clone(), config, id, containers: BTreeMap::new() })
     }
 
-    /// The sandbox's id: `CNI_CONTAINERID`.
+    /// Returns the sandbox's ID, `CNI_CONTAINERID`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The pod that runs in it.
+    /// Returns the pod's description.
     pub fn pod(&self) -> &Pod {
         &self.pod
     }
 
-    /// Starts the pod's containers and waits until each says that it listens.
+    /// Starts the pod's containers and waits until each logs that it listens.
     pub fn start_containers(&mut self) -> Result<()> {
         for container in &self.pod.containers {
             let id = self.node.cri().start_container(&self.id, &self.config, container.config())?;
@@ -57,7 +57,7 @@ impl<'n> Sandbox<'n> {
         Ok(())
     }
 
-    /// Runs a container to its end and returns its exit code; `attempt` tells it from earlier ones of its name.
+    /// Runs a container until it exits and returns its exit code. `attempt` distinguishes containers of the same name.
     pub fn run_to_end(&self, container: &Container, attempt: u32) -> Result<i32> {
         let mut config = container.config();
         config.metadata.get_or_insert_default().attempt = attempt;
@@ -65,25 +65,25 @@ impl<'n> Sandbox<'n> {
         wait::until(&format!("{} of {} ends", container.name, self.pod.name), || self.node.cri().exit_code(&id))
     }
 
-    /// The lines that a container has printed.
+    /// Returns the lines of a container's log.
     pub fn log(&self, container: &Container) -> Result<Vec<String>> {
         let path = format!("{}/{}", self.config.log_directory, container.log_name());
         let text = fs::read_to_string(&path).context(path)?;
-        // Each line is "TIME STREAM F TEXT".
+        // The format of a line is `TIME STREAM F TEXT`.
         Ok(text.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(str::to_owned).collect())
     }
 
-    /// Asks somebody from inside a container, as that container's user.
-    pub fn ask(&self, container: &str, whom: SocketAddr) -> Result<Trace> {
+    /// Sends a request from a container, as its user, and returns the path of the request.
+    pub fn connect(&self, container: &str, address: SocketAddr) -> Result<Trace> {
         let id = self.containers.get(container).with_context(|| format!("{container} has not been started"))?;
-        let asked = self.node.cri().exec(id, &["/pod_app", "ask", &whom.to_string()])?;
-        if asked.exit_code != 0 {
-            bail!("{container} asked {whom}: {}", String::from_utf8_lossy(&asked.stderr).trim());
+        let output = self.node.cri().exec(id, &["/pod_app", "connect", &address.to_string()])?;
+        if output.exit_code != 0 {
+            bail!("request from {container} to {address}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        String::from_utf8(asked.stdout)?.parse().with_context(|| format!("{container} asked {whom}"))
+        String::from_utf8(output.stdout)?.parse().with_context(|| format!("request from {container} to {address}"))
     }
 
-    /// The pod's addresses, the first family's first.
+    /// Returns the pod's addresses, in the order of the families.
     pub fn ips(&self) -> Result<Vec<IpAddr>> {
         let status = self.status()?.status.context("no status")?;
         let network = status.network.context("no network")?;
@@ -91,12 +91,12 @@ impl<'n> Sandbox<'n> {
         std::iter::once(network.ip.as_str()).chain(others).map(|ip| Ok(ip.parse()?)).collect()
     }
 
-    /// The pod's first address.
+    /// Returns the pod's first address.
     pub fn ip(&self) -> Result<IpAddr> {
         self.ips()?.first().copied().context("the pod has no address")
     }
 
-    /// The path by which containerd knows its network namespace: `CNI_NETNS`.
+    /// Returns containerd's path of the pod's netns, `CNI_NETNS`.
     pub fn netns_path(&self) -> Result<String> {
         let info = self.status()?.info.remove("info").context("no verbose status")?;
         let info: Value = serde_json::from_str(&info)?;
@@ -105,17 +105,17 @@ impl<'n> Sandbox<'n> {
         Ok(network.and_then(|network| network["path"].as_str()).context("no network namespace")?.to_owned())
     }
 
-    /// Its network namespace.
+    /// Opens the pod's netns.
     pub fn netns(&self) -> Result<Netns> {
         self.node.open_netns(&self.netns_path()?)
     }
 
-    /// Stops it, which is when DEL happens; its containers end.
+    /// Stops the sandbox and its containers, for which the runtime calls DEL.
     pub fn stop(&self) -> Result<()> {
         self.node.cri().stop_sandbox(&self.id)
     }
 
-    /// Stops and removes it, and says whether that went well. Drop's second removal of what is gone is fine by the CRI.
+    /// Stops and removes the sandbox. The CRI accepts the second removal, at drop.
     pub fn remove(self) -> Result<()> {
         self.stop()?;
         self.node.cri().remove_sandbox(&self.id)

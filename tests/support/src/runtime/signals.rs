@@ -1,7 +1,7 @@
-//! Ctrl-C in the middle of a test or of the demo leaves nothing behind either.
+//! Cleans up after SIGINT and SIGTERM in tests and in the demo.
 //!
-//! A signal ends the running node's first process, so that whatever is being waited for fails; the failure then takes
-//! the usual way out, through everyone's `Drop`.
+//! A signal kills the first process of the running node, so that pending operations fail and the usual `Drop`
+//! implementations clean up.
 
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,18 @@ use anyhow::{Result, bail};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::Pid;
 
-/// What a signal must end.
+/// The process that SIGINT and SIGTERM kill.
 enum Running {
     Nothing,
     Node(Pid),
-    /// A signal has come: nothing is started any more.
+    /// A signal was received, so no further program may be started.
     Over,
 }
 
 static RUNNING: Mutex<Running> = Mutex::new(Running::Nothing);
 
-/// From now on SIGINT and SIGTERM end the node. Called first thing in `main`: later threads inherit the mask, and so do
-/// programs that are not run by [`spawn`].
+/// Makes SIGINT and SIGTERM end the running node. Must be the first call in `main`: later threads inherit the signal
+/// mask, and so do programs that are not started by [`spawn`].
 pub fn end_nodes() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
@@ -37,17 +37,17 @@ pub fn end_nodes() {
     }
 }
 
-/// Runs a program that is to hear its signals.
+/// Starts a program with an empty signal mask.
 pub fn spawn(command: &mut Command) -> Result<Child> {
-    let hearing = || {
+    let unmasked = || {
         SigSet::empty().thread_set_mask()?;
         Ok(command.spawn()?)
     };
-    std::thread::scope(|scope| scope.spawn(hearing).join())
-        .unwrap_or_else(|_| bail!("the thread of a spawn has panicked"))
+    std::thread::scope(|scope| scope.spawn(unmasked).join())
+        .unwrap_or_else(|_| bail!("the thread that starts a program has panicked"))
 }
 
-/// Fails once a signal has come.
+/// Fails if a signal was received.
 pub fn check() -> Result<()> {
     if matches!(*RUNNING.lock().unwrap_or_else(PoisonError::into_inner), Running::Over) {
         bail!("interrupted");
@@ -55,7 +55,7 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// A node runs, of which this is the first process; `None` when it has ended.
+/// Sets the process that a signal kills: the first process of the running node, or `None` once the node has ended.
 pub(super) fn running(first: Option<Pid>) {
     let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(*running, Running::Over) {

@@ -1,4 +1,4 @@
-//! The way of one request: who took part, whom each saw, and whom each believed to be meant.
+//! The path of a request: the programs that it passed, each with the addresses of its connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,23 +6,24 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Error};
 
-/// One on the way. Test programs answer with `WHO from ADDRESS to ADDRESS`.
+/// A program on the path. Test programs respond with `WHO from ADDRESS to ADDRESS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// `app`, `server`, `istio-proxy/inbound`, `istio-proxy/outbound`, `istio-proxy/ready`.
+    /// The program's name: `app`, `server`, `istio-proxy/inbound`, `istio-proxy/outbound` or `istio-proxy/ready`.
     pub who: String,
-    /// The other end of the connection.
+    /// The peer's address.
     pub from: SocketAddr,
-    /// Its own end; for a proxy, the original destination.
+    /// The local address; for a proxy, the original destination.
     pub to: SocketAddr,
 }
 
-/// All on the way, the first one asked first.
+/// All hops, in the order in which the request passes them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace(pub Vec<Hop>);
 
 impl Trace {
-    /// Who took part and who was meant: `istio-proxy/inbound→10.0.0.2:80`. What varies, the asker's port, is left out.
+    /// Returns each hop with its destination: `istio-proxy/inbound→10.0.0.2:80`. The source's port varies and is
+    /// omitted.
     pub fn hops(&self) -> Vec<(&str, SocketAddr)> {
         self.0.iter().map(|hop| (hop.who.as_str(), hop.to)).collect()
     }
@@ -32,9 +33,9 @@ impl FromStr for Trace {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let hops = text.lines().map(|line| hop(line).with_context(|| format!("an answer's line {line:?}")));
+        let hops = text.lines().map(|line| hop(line).with_context(|| format!("line {line:?} of the response")));
         let hops = hops.collect::<Result<Vec<_>, _>>()?;
-        anyhow::ensure!(!hops.is_empty(), "the answer is empty");
+        anyhow::ensure!(!hops.is_empty(), "the response is empty");
         Ok(Self(hops))
     }
 }

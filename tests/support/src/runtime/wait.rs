@@ -1,33 +1,38 @@
-//! Waiting for a condition: with a deadline, and with the last value seen in the error.
+//! Waits for conditions, with a deadline and the last observed value in the error.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Long enough for a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The time limit of a wait, sufficient for a loaded machine.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Asks every few milliseconds until `probe` yields a value; its refusals say what was seen instead.
-pub fn until<T, E: Display>(what: &str, probe: impl FnMut() -> Result<T, E>) -> Result<T> {
-    until_every(Duration::from_millis(5), what, probe)
+/// Polls `probe` until it returns a value. Its error is the last observed state, which the error of a timeout
+/// contains.
+pub fn until<T, E: Display>(condition: &str, probe: impl FnMut() -> Result<T, E>) -> Result<T> {
+    until_every(Duration::from_millis(5), condition, probe)
 }
 
-/// The same, where each question costs the asked one something.
-pub fn until_every<T, E: Display>(pause: Duration, what: &str, mut probe: impl FnMut() -> Result<T, E>) -> Result<T> {
+/// Polls `probe` like [`until`], with this pause.
+pub fn until_every<T, E: Display>(
+    pause: Duration,
+    condition: &str,
+    mut probe: impl FnMut() -> Result<T, E>,
+) -> Result<T> {
     let start = Instant::now();
     loop {
         match probe() {
             Ok(value) => return Ok(value),
-            Err(seen) if start.elapsed() > PATIENCE => {
-                bail!("waited {} s in vain until {what}; last seen: {seen:#}", PATIENCE.as_secs())
+            Err(seen) if start.elapsed() > TIMEOUT => {
+                bail!("timed out after {} s waiting until {condition}; last seen: {seen:#}", TIMEOUT.as_secs())
             }
             Err(_) => std::thread::sleep(pause),
         }
     }
 }
 
-/// A value and how long it took.
+/// Returns the result of an action and its duration.
 pub fn timed<T>(action: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let value = action();

@@ -1,4 +1,4 @@
-//! The demo's API server, and what it knows: the node, the DaemonSet, the pods as a kubelet would report them.
+//! The demo's API server with a node, a DaemonSet, and pods with the status that a kubelet would report.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use test_support::runtime::wait;
 
 const DAEMON_SET: &str = "istio-cni-node";
 
-/// Serves in the node's network namespace until it is dropped.
+/// An API server in the node's netns, until the value is dropped.
 pub(crate) struct Cluster {
     runtime: Runtime,
     api: Api,
 }
 
 impl Cluster {
-    /// A cluster of one node, in which the node agent is to run.
+    /// Starts the API server with one node and the agent's DaemonSet.
     pub(crate) fn start(node: &Node) -> Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = node.netns().visit(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?.context("API server")?;
@@ -41,17 +41,17 @@ impl Cluster {
         Ok(Self { runtime, api })
     }
 
-    /// Where it listens.
+    /// Returns the address of the API server.
     pub(crate) fn address(&self) -> SocketAddr {
         self.api.address()
     }
 
-    /// A pod is scheduled to the node.
+    /// Creates a pod that is scheduled to the node.
     pub(crate) fn schedule(&self, pod: &Pod) {
         self.report(pod, json!({ "phase": "Pending" }));
     }
 
-    /// The kubelet's report of a pod whose validation has failed.
+    /// Sets the status of a pod whose validation has failed.
     pub(crate) fn report_unvalidated(&self, pod: &Pod, ip: IpAddr) {
         let status = json!({
             "phase": "Pending", "podIP": ip, "podIPs": [{ "ip": ip }],
@@ -71,25 +71,25 @@ impl Cluster {
         self.api.put(object);
     }
 
-    /// What is told of a pod in the cluster's events: waits for one with this reason.
+    /// Waits for an event about a pod with this reason and returns its message.
     pub(crate) fn event(&self, pod: &Pod, reason: &str) -> Result<String> {
-        wait::until(&format!("an event says {reason}"), || {
+        wait::until(&format!("an event has the reason {reason}"), || {
             let events = self.api.list("events");
             let of_pod =
                 |event: &&Value| event["regarding"]["name"] == pod.name || event["involvedObject"]["name"] == pod.name;
-            let mut told = events.iter().filter(of_pod).filter(|event| event["reason"] == reason);
-            let event = told.next().with_context(|| format!("{events:?}"))?;
+            let mut matching = events.iter().filter(of_pod).filter(|event| event["reason"] == reason);
+            let event = matching.next().with_context(|| format!("{events:?}"))?;
             let text = [&event["note"], &event["message"]].into_iter().find_map(Value::as_str);
-            text.map(str::to_owned).context("an event without words")
+            text.map(str::to_owned).context("an event without a message")
         })
     }
 
-    /// The operator deletes the node agent.
+    /// Deletes the agent's DaemonSet.
     pub(crate) fn delete_daemon_set(&self) {
         self.api.remove("daemonsets", AGENT_NAMESPACE, DAEMON_SET);
     }
 
-    /// Ends it.
+    /// Stops the API server.
     pub(crate) fn end(self) {
         drop(self.api);
         self.runtime.shutdown_timeout(Duration::from_secs(1));

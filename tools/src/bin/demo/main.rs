@@ -1,12 +1,13 @@
-//! `make demo`: real pods through a real container runtime, their traffic redirected, and everything cleaned up.
+//! `make demo`: redirects the traffic of real pods in a real container runtime, and cleans up.
 //!
-//! Starts a containerd in namespaces of its own, puts the plugin into its CNI chain, runs two injected pods and one that
-//! is not, sends requests in and out, and shows who answered. Each claim is checked: it ends with 1 if one is wrong.
+//! Starts containerd in its own namespaces, adds the plugin to its CNI chain, runs two injected pods and one without a
+//! sidecar, sends requests in both directions, and prints their paths. Each printed statement is checked; a wrong one
+//! ends the demo with exit code 1.
 //!
-//! Needs root, containerd, runc and the CNI plugins; the programs are found below cargo's target directory
-//! (`cargo build --bin istio-cni`, `make programs`) or where `ISTIO_CNI` and `POD_PROGRAMS` point.
+//! Needs root, containerd, runc and the CNI plugins. Finds the programs in Cargo's target directory (`cargo build
+//! --bin istio-cni`, `make programs`) or by `ISTIO_CNI` and `POD_PROGRAMS`.
 
-#![expect(clippy::disallowed_methods, reason = "changes a node's files before the reader's eyes")]
+#![expect(clippy::disallowed_methods, reason = "runs programs and changes a node's files")]
 
 mod cluster;
 mod page;
@@ -49,11 +50,11 @@ fn demo(page: &Page) -> Result<()> {
     }
     let left = node.end();
     ensure!(left.is_empty(), "left behind: {left:?}");
-    page.done("gone", "pods removed, containerd ended, nothing is left");
+    page.done("gone", "pods and containerd are removed without leftovers");
     Ok(())
 }
 
-/// Beside the programs, where `cargo clean` finds them.
+/// Saves the logs beside the programs, where `cargo clean` removes them.
 fn save_logs(node: &Node) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let dir = program.with_file_name("demo-logs");

@@ -1,6 +1,6 @@
-//! What the demo prints: aligned, and coloured where a terminal shows it.
+//! The output of the demo, aligned, and coloured on a terminal.
 //!
-//! A reader who leaves early (`| head`) does not keep the demo from checking its claims and cleaning up.
+//! Write errors are ignored, so the demo completes its checks and its cleanup even if the reader exits (`| head`).
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
@@ -24,22 +24,22 @@ const RED: &str = "31";
 const GREEN: &str = "32";
 
 impl Page {
-    /// The first line.
+    /// Prints the title, which is the first line.
     pub(crate) fn title(&self, name: &str, detail: &str) {
         line(&format!("{} {}\n", self.styled(BOLD, name), self.styled(DIM, detail)));
     }
 
-    /// Something has been done.
-    pub(crate) fn done(&self, what: &str, detail: &str) {
-        line(&format!("{} {what:<22} {}", self.styled(GREEN, "✓"), self.styled(DIM, detail)));
+    /// Prints a completed step.
+    pub(crate) fn done(&self, step: &str, detail: &str) {
+        line(&format!("{} {step:<22} {}", self.styled(GREEN, "✓"), self.styled(DIM, detail)));
     }
 
-    /// What follows.
+    /// Prints the heading of a section.
     pub(crate) fn heading(&self, text: &str) {
         line(&format!("\n{}", self.styled(BOLD, text)));
     }
 
-    /// Rows whose columns are as wide as they must be.
+    /// Prints rows with aligned columns.
     pub(crate) fn table<const N: usize>(&self, rows: &[[String; N]]) {
         let mut widths = [0; N];
         for row in rows {
@@ -53,21 +53,21 @@ impl Page {
         }
     }
 
-    /// Text that is looked at rather than read.
+    /// Prints quoted lines.
     pub(crate) fn quote(&self, lines: impl IntoIterator<Item = impl Display>) {
         for quoted in lines {
             line(&format!("  {}", self.styled(DIM, &quoted.to_string())));
         }
     }
 
-    /// A blank line.
+    /// Prints a blank line.
     pub(crate) fn gap(&self) {
         line("");
     }
 
-    /// The last line of a demo that has failed.
-    pub(crate) fn failed(&self, why: &str) {
-        let _ = writeln!(std::io::stderr(), "{} {why}", self.styled(RED, "✗"));
+    /// Prints the error of a failed demo.
+    pub(crate) fn failed(&self, error: &str) {
+        let _ = writeln!(std::io::stderr(), "{} {error}", self.styled(RED, "✗"));
     }
 
     fn styled(&self, code: &str, text: &str) -> String {

@@ -1,4 +1,4 @@
-//! What the demo does, and what must come of it.
+//! The steps of the demo and their checks.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -22,11 +22,11 @@ use test_support::runtime::wait::{self, timed};
 
 const SERVER: &str = "198.51.100.10:7070";
 
-/// All of it; the pods are gone at its end.
+/// Performs all steps. The pods are removed at the end.
 pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
     let cluster = Cluster::start(node)?;
     node.load_chain(Families::V4, None)?;
-    let untouched = fs::read(node.network())?;
+    let original = fs::read(node.network())?;
     let early = start_too_early(page, node, &cluster)?;
 
     let (installer, took) = timed(|| install(node, &cluster));
@@ -35,12 +35,14 @@ pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
     let start = |pod: &Pod, how| start(page, node, &cluster, installer.run_dir(), pod, how);
     let web = start(&Pod::injected("shop", "web-0"), "redirected")?;
     let cart = start(&Pod::injected("shop", "cart-0"), "redirected")?;
-    let plain =
-        start(&Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS), "not injected: left alone")?;
+    let plain = start(
+        &Pod::injected("shop", "plain-0").without_annotation(annotation::STATUS),
+        "not injected, not redirected",
+    )?;
 
     let server = Outside::start(node.netns(), SERVER.parse()?)?;
     let cast = Cast { node, server, web, cart, plain };
-    page.heading("Who asked → who answered (original destination)");
+    page.heading("Requests, their paths, and the original destination");
     let rows = cast.requests()?.iter().map(Request::row).collect::<Result<Vec<_>>>()?;
     page.table(&rows);
 
@@ -51,13 +53,13 @@ pub(crate) fn play(page: &Page, node: &Node) -> Result<()> {
     page.quote(cast.rules()?);
 
     page.heading("Another program overwrites the node's network configuration");
-    heal(page, node, &untouched)?;
+    restore(page, node, &original)?;
 
-    page.heading("early-0 started before the plugin was there");
-    let early = mend(page, &cluster, early, cast.server.address())?;
+    page.heading("early-0 started before the plugin was installed");
+    let early = repair(page, &cluster, early, cast.server.address())?;
 
     page.heading("The DaemonSet is deleted");
-    uninstall(page, node, &cluster, installer, &untouched)?;
+    uninstall(page, node, &cluster, installer, &original)?;
     cluster.end();
     early.remove()?;
     cast.end()
@@ -67,7 +69,7 @@ fn ms(took: Duration) -> String {
     format!("{:.1} ms", took.as_secs_f64() * 1e3)
 }
 
-/// The daemon, once the runtime uses what it has put in place.
+/// Starts the daemon and waits until the runtime uses its chain entry.
 fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
     let mut installer = Installer::start(
         node,
@@ -78,7 +80,7 @@ fn install<'n>(node: &'n Node, cluster: &Cluster) -> Result<Installer<'n>> {
     Ok(installer)
 }
 
-/// Runs a pod, its containers included, and tells how long that took.
+/// Starts a pod and its containers, and prints how long the plugin's ADD and the creation of the sandbox took.
 fn start<'n>(
     page: &Page,
     node: &'n Node,
@@ -97,7 +99,7 @@ fn start<'n>(
     Ok(sandbox)
 }
 
-/// A pod that is injected, and whose validation finds that nobody has redirected it.
+/// Starts an injected pod before the plugin is in the chain, so that it is not redirected and its validation must fail.
 fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &Cluster) -> Result<Sandbox<'n>> {
     let pod = Pod::injected("shop", "early-0");
     let sandbox = node.run(&pod)?;
@@ -108,7 +110,7 @@ fn start_too_early<'n>(page: &Page, node: &'n Node, cluster: &Cluster) -> Result
     Ok(sandbox)
 }
 
-/// How long the plugin has worked for the last ADD, by its own log.
+/// Returns the duration of the last ADD in the plugin's log.
 fn last_add_took(run_dir: &Path) -> Result<Duration> {
     let path = run_dir.join(contract::LOG_FILE);
     let log = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -117,62 +119,63 @@ fn last_add_took(run_dir: &Path) -> Result<Duration> {
     Ok(Duration::from_micros(adds.next_back().with_context(|| format!("no ADD with elapsed_us in\n{log}"))?))
 }
 
-/// The entry is lost, and back.
-fn heal(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
+/// Overwrites the network configuration by one without the plugin, and waits until the daemon has restored the chain
+/// entry.
+fn restore(page: &Page, node: &Node, without: &[u8]) -> Result<()> {
     let new = node.networks().join("new");
     fs::write(&new, without)?;
     fs::rename(&new, node.network())?;
     let (back, took) = timed(|| {
-        wait::until("the entry is back", || {
+        wait::until("the chain entry is restored", || {
             let text = fs::read_to_string(node.network())?;
             ensure!(names_plugin(&text), "{text}");
             Ok(())
         })
     });
     back?;
-    page.done("healed", &format!("the chain entry is back after {}", ms(took)));
+    page.done("restored", &format!("the chain entry was restored after {}", ms(took)));
     Ok(())
 }
 
-/// The pod that has missed redirection gets it where it is, and then works like any other.
-fn mend<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
-    let told = cluster.event(early.pod(), "RepairBrokenPod")?;
-    page.done("RepairBrokenPod", &told);
+/// Waits for the repair of a pod in place and checks its redirection.
+fn repair<'n>(page: &Page, cluster: &Cluster, mut early: Sandbox<'n>, server: SocketAddr) -> Result<Sandbox<'n>> {
+    let message = cluster.event(early.pod(), "RepairBrokenPod")?;
+    page.done("RepairBrokenPod", &message);
     let code = early.run_to_end(&VALIDATION, 1)?;
     ensure!(code == 0, "istio-validation of early-0 still ends with {code}");
     page.done("istio-validation", "passes in the same sandbox");
     early.start_containers()?;
     let ip: IpAddr = early.ip()?;
-    let answer = early.ask("app", server)?;
+    let path = early.connect("app", server)?;
     let request = Request {
-        who: "app in early-0",
-        whom: "a server",
-        answer,
+        from: "app in early-0",
+        to: "a server",
+        path,
         expected: vec![("istio-proxy/outbound", server), ("server", server)],
     };
     page.table(&[request.row().with_context(|| ip.to_string())?]);
     Ok(early)
 }
 
-/// All is taken away again, and the pods do not mind.
-fn uninstall(page: &Page, node: &Node, cluster: &Cluster, installer: Installer<'_>, untouched: &[u8]) -> Result<()> {
+/// Deletes the DaemonSet and checks that all changes of the node are reverted.
+fn uninstall(page: &Page, node: &Node, cluster: &Cluster, installer: Installer<'_>, original: &[u8]) -> Result<()> {
     cluster.delete_daemon_set();
     let run_dir = installer.run_dir().to_owned();
     let (ended, took) = timed(|| installer.end());
     ended?;
-    ensure!(fs::read(node.network())? == untouched, "the network configuration is not what it was");
+    ensure!(fs::read(node.network())? == original, "the network configuration is not restored");
     for gone in [node.plugins().join(contract::PLUGIN_NAME), run_dir.join(contract::KUBECONFIG)] {
-        ensure!(!gone.exists(), "{} is still there", gone.display());
+        ensure!(!gone.exists(), "{} still exists", gone.display());
     }
     page.done(
         "removed",
-        &format!("plugin, kubeconfig and entry are gone after {}; the file is what it was, byte for byte", ms(took)),
+        &format!("plugin, kubeconfig and entry were removed after {}; the file has its original bytes", ms(took)),
     );
     page.gap();
     Ok(())
 }
 
-/// Everyone who takes part.
+/// The pods and the server between which the demo sends requests.
 struct Cast<'n> {
     node: &'n Node,
     server: Outside,
@@ -181,22 +184,22 @@ struct Cast<'n> {
     plain: Sandbox<'n>,
 }
 
-/// A request, what came of it, and what should have.
+/// A request that was sent, with the path that it took and the expected path.
 struct Request {
-    who: &'static str,
-    whom: &'static str,
-    answer: Trace,
+    from: &'static str,
+    to: &'static str,
+    path: Trace,
     expected: Vec<(&'static str, SocketAddr)>,
 }
 
 impl Request {
     fn row(&self) -> Result<[String; 4]> {
-        let Self { who, whom, answer, expected } = self;
-        ensure!(answer.hops() == *expected, "{who} asked {whom}: expected {expected:?}, but the way was {answer}");
-        // On all of these ways everyone names the same destination.
-        let meant = expected.first().map(|(_, address)| format!("({address})")).unwrap_or_default();
-        let way: Vec<&str> = expected.iter().map(|(who, _)| *who).collect();
-        Ok([(*who).to_owned(), format!("asked {whom}"), format!("→ {}", way.join(" → ")), meant])
+        let Self { from, to, path, expected } = self;
+        ensure!(path.hops() == *expected, "{from} to {to}: expected {expected:?}, but the path was {path}");
+        // All hops of these paths have the same original destination.
+        let destination = expected.first().map(|(_, address)| format!("({address})")).unwrap_or_default();
+        let hops: Vec<&str> = expected.iter().map(|(program, _)| *program).collect();
+        Ok([(*from).to_owned(), format!("to {to}"), format!("→ {}", hops.join(" → ")), destination])
     }
 }
 
@@ -210,54 +213,54 @@ impl Cast<'_> {
         let node = self.node.netns();
         Ok(vec![
             Request {
-                who: "the node",
-                whom: "web-0",
-                answer: outside::ask(node, web)?,
+                from: "the node",
+                to: "web-0",
+                path: outside::connect(node, web)?,
                 expected: vec![(inbound, web), ("app", web)],
             },
             Request {
-                who: "app in web-0",
-                whom: "a server",
-                answer: self.web.ask("app", there)?,
+                from: "app in web-0",
+                to: "a server",
+                path: self.web.connect("app", there)?,
                 expected: vec![(outbound, there), ("server", there)],
             },
             Request {
-                who: "app in web-0",
-                whom: "cart-0",
-                answer: self.web.ask("app", cart)?,
+                from: "app in web-0",
+                to: "cart-0",
+                path: self.web.connect("app", cart)?,
                 expected: vec![(outbound, cart), (inbound, cart), ("app", cart)],
             },
             Request {
-                who: "istio-proxy in web-0",
-                whom: "a server",
-                answer: self.web.ask("istio-proxy", there)?,
+                from: "istio-proxy in web-0",
+                to: "a server",
+                path: self.web.connect("istio-proxy", there)?,
                 expected: vec![("server", there)],
             },
             Request {
-                who: "the node",
-                whom: "plain-0",
-                answer: outside::ask(node, plain)?,
+                from: "the node",
+                to: "plain-0",
+                path: outside::connect(node, plain)?,
                 expected: vec![("app", plain)],
             },
             Request {
-                who: "app in plain-0",
-                whom: "a server",
-                answer: self.plain.ask("app", there)?,
+                from: "app in plain-0",
+                to: "a server",
+                path: self.plain.connect("app", there)?,
                 expected: vec![("server", there)],
             },
         ])
     }
 
-    /// The containers' own words: `WHO from ADDRESS to ADDRESS`.
+    /// Returns the lines `WHO from ADDRESS to ADDRESS` in the logs of the containers of the pod `web`.
     fn seen_in_web(&self) -> Result<Vec<[String; 2]>> {
         let mut rows = Vec::new();
         for container in &self.web.pod().containers {
             for line in self.web.log(container)?.iter().filter(|line| line.contains(" from ")) {
-                let (who, ends) = line.split_once(" from ").context("a line of a container's log")?;
-                rows.push([who.to_owned(), ends.replace(" to ", " → ")]);
+                let (program, ends) = line.split_once(" from ").context("a line of a container's log")?;
+                rows.push([program.to_owned(), ends.replace(" to ", " → ")]);
             }
         }
-        ensure!(rows.len() == 4, "two proxied requests in or out, one of them to the app: {rows:?}");
+        ensure!(rows.len() == 4, "expected four lines about the requests of web-0: {rows:?}");
         Ok(rows)
     }
 
@@ -275,7 +278,7 @@ impl Cast<'_> {
             sandbox.remove()?;
         }
         let left = self.node.leftovers()?;
-        ensure!(left.is_empty(), "the pods have left behind: {left:?}");
+        ensure!(left.is_empty(), "leftovers of pods: {left:?}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Kernels of Debian releases, unpacked from the distribution's packages into a cache.
+//! Downloads and unpacks kernels of Debian releases into a cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, ensure};
 
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// The package that depends on the release's newest kernel for virtual machines, the smallest one.
+/// The Debian metapackage that depends on the newest kernel of a release for virtual machines.
 const META: &str = "linux-image-cloud-amd64";
 
 /// An unpacked kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
-    /// `uname -r`
+    /// The kernel's release, as `uname -r` prints it.
     pub(crate) release: String,
     dir: PathBuf,
 }
@@ -31,18 +31,19 @@ impl Kernel {
         Ok(Self { release, dir })
     }
 
-    /// The image that a boot loader loads.
+    /// Returns the path of the bootable image.
     pub(crate) fn image(&self) -> PathBuf {
         self.dir.join("vmlinuz")
     }
 
-    /// The directory that is `/lib/modules/RELEASE` on a running system.
+    /// Returns the directory of modules, `/lib/modules/RELEASE` on a running system.
     pub(crate) fn modules(&self) -> PathBuf {
         self.dir.join("modules")
     }
 }
 
-/// Downloads and unpacks in a temporary directory; the link that names the result is made last.
+/// Downloads and unpacks the newest kernel of a release in a temporary directory, and moves it into the cache. The
+/// symbolic link to it is created last, so that an aborted download leaves no link.
 fn fetch(suite: &str, cache: &Path, link: &Path) -> Result<()> {
     fs::create_dir_all(cache)?;
     let work = tempfile::tempdir_in(cache)?;
@@ -71,7 +72,8 @@ fn fetch(suite: &str, cache: &Path, link: &Path) -> Result<()> {
     Ok(())
 }
 
-/// apt with one release as its only source and a state of its own: the machine's own lists stay as they are.
+/// apt with one Debian release as its only source, and with its own state, so that it does not depend on the machine's
+/// configuration.
 struct Apt<'a> {
     dir: &'a Path,
     options: Vec<String>,
@@ -100,7 +102,7 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// Standard output of a program that has to succeed.
+/// Runs a program, which must succeed, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("running {command:?}"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! One boot of a kernel in a virtual machine without hardware virtualisation, and what its console shows.
+//! Boots a kernel in a virtual machine without hardware virtualisation and reads its console.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-/// The line by which a guest tells its test's exit code.
+/// The prefix of the line with the test's exit code.
 const STATUS: &str = "kernels: status ";
-/// Lines of the console that an error repeats.
+/// The number of the console's last lines that an error contains.
 const LAST: usize = 40;
 
-/// What a guest runs as process 1: `command`, its standard error only where it fails, and then the end.
+/// Returns the script that the guest runs as process 1. It runs `command`, prints its standard error if it fails,
+/// prints the exit code, and reboots.
 pub(crate) fn init(command: &str) -> String {
     format!(
         "#!/bin/sh
@@ -47,15 +48,18 @@ impl Drop for Machine {
     }
 }
 
-/// Boots a kernel with a root file system and further parameters. Each line of the console goes to `log` at once, after the
-/// seconds since the start. A guest that has not ended within `limit` is an error that shows its last lines.
+/// Boots a kernel with a root file system and additional parameters. Writes each line of the console to `log`, prefixed
+/// with the seconds since the start. If the guest runs longer than `limit`, returns an error with the console's last
+/// lines.
 pub(crate) fn boot(image: &Path, initrd: &Path, parameters: &str, limit: Duration, log: &mut File) -> Result<Console> {
-    // Page table isolation flushes the emulated TLB at each system call. RCU's expedited grace periods shorten the removal
-    // of namespaces. The kernel's check of the timer panics where the machine is too busy to deliver ticks.
+    // `mitigations=off` disables page table isolation, which would flush the emulated TLB at each system call.
+    // Expedited RCU grace periods shorten the removal of namespaces. `no_timer_check` disables a check that panics if
+    // the machine is too loaded to deliver timer ticks.
     let emulated = "mitigations=off rcupdate.rcu_expedited=1 no_timer_check";
     let append = format!("console=ttyS0 quiet loglevel=1 panic=-1 {emulated} {parameters}");
     let mut qemu = Command::new("qemu-system-x86_64");
-    // QEMU 7.2 loses flags in its emulation of CMPXCHG16B, which SLUB uses: kernels hang or crash.
+    // QEMU 7.2 emulates CMPXCHG16B incorrectly: it loses flags. The kernel's allocator SLUB uses this instruction, so
+    // kernels hang or crash without `-cx16`.
     qemu.args(["-accel", "tcg", "-cpu", "qemu64,-cx16", "-smp", "1", "-m", "1536"]);
     qemu.args(["-nodefaults", "-display", "none", "-serial", "stdio", "-no-reboot"]);
     qemu.arg("-kernel").arg(image).arg("-initrd").arg(initrd).args(["-append", &append]);
@@ -81,7 +85,7 @@ fn read(console: ChildStdout) -> Receiver<String> {
     receiver
 }
 
-/// All lines up to the end of the guest.
+/// Reads the console until the guest ends, and returns all lines.
 fn follow(console: &Receiver<String>, limit: Duration, log: &mut File) -> Result<Vec<String>> {
     let (begin, mut lines) = (Instant::now(), Vec::new());
     loop {
@@ -98,7 +102,7 @@ fn follow(console: &Receiver<String>, limit: Duration, log: &mut File) -> Result
     }
 }
 
-/// The last lines, for an error.
+/// Returns the last lines, for an error.
 pub(crate) fn last(lines: &[String]) -> String {
     lines[lines.len().saturating_sub(LAST)..].join("\n")
 }

@@ -1,15 +1,15 @@
-//! `make kernels`: trials of the netns tier on other kernels than this machine's, in virtual machines.
+//! `make kernels`: runs trials of the netns tier on other kernels, in virtual machines.
 //!
-//! Debian's kernels 5.10, 6.1 and 6.12 boot under qemu without hardware virtualisation; their root file system holds the
-//! tier's test program and the programs that it runs, copied from this machine. On 6.1 the tier also runs without parts
-//! of the kernel. The table that is printed is README's support matrix.
+//! Debian's kernels 5.10, 6.1 and 6.12 boot under qemu without hardware virtualisation. Their root file system
+//! contains the tier's test program and the programs that it runs, copied from this machine. On 6.1 the tier also runs
+//! without parts of the kernel. The printed table is the support matrix.
 //!
-//! Needs root, for the owners of the files that are copied, and the packages of the Makefile's `kernels`. `KERNELS` names
-//! the cache of kernels and `ISTIO_CNI` the plugin, beside which `istio-iptables` is. Arguments: the variants to try, as in
-//! `6.1 without IPv6`; all otherwise.
+//! Needs root to preserve the owners of copied files, and the packages of the Makefile's `kernels`. `KERNELS` is the
+//! cache of kernels, `ISTIO_CNI` the plugin, with `istio-iptables` in the same directory. Arguments select variants
+//! such as `6.1 without IPv6`; the default is all.
 
 #![expect(clippy::disallowed_methods, reason = "runs programs, writes files and reads its environment")]
-#![expect(clippy::print_stdout, reason = "the table is what it is for")]
+#![expect(clippy::print_stdout, reason = "prints the table")]
 
 mod debian;
 mod guest;
@@ -32,15 +32,15 @@ use report::Outcome;
 use tree::Tree;
 use variant::{SKIPPED, Variant};
 
-/// Of one guest, from its start to its end.
+/// The time limit of a guest.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = env::args().skip(1).collect();
-    let is_asked_for = |variant: &Variant| words.is_empty() || words.iter().any(|w| variant.to_string() == *w);
-    let variants: Vec<Variant> = variant::ALL.into_iter().filter(is_asked_for).collect();
+    let is_selected = |variant: &Variant| words.is_empty() || words.iter().any(|w| variant.to_string() == *w);
+    let variants: Vec<Variant> = variant::ALL.into_iter().filter(is_selected).collect();
     let stage = Stage::new()?;
-    // One after the other: variants share kernels.
+    // Downloads the kernels one after the other, before the guests start, because several variants use the same kernel.
     variants.iter().try_for_each(|variant| Kernel::of(variant.suite, &stage.cache).map(drop))?;
     let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let boot_next = || {
@@ -52,7 +52,7 @@ fn main() -> Result<ExitCode> {
             }
         }
     };
-    // A guest has one processor.
+    // At most one guest runs on each processor.
     let at_once = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(boot_next))));
     for (reason, words) in SKIPPED {
@@ -64,14 +64,14 @@ fn main() -> Result<ExitCode> {
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What all guests share.
+/// The directories and programs that all guests share.
 struct Stage {
-    /// Kernels, from one run to the next.
+    /// The cache of kernels, which persists between runs.
     cache: PathBuf,
-    /// For the files of the guests.
+    /// The directory for the files of the guests.
     work: PathBuf,
     test: PathBuf,
-    /// The archive of [`programs`].
+    /// The archive that [`programs`] returns.
     programs: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ impl Stage {
         Ok(Self { cache, work, test, programs })
     }
 
-    /// Runs a variant's trials and says how they went; the row of the table where all is well.
+    /// Runs a variant's trials and prints the result. Returns the row of the table if the result is the expected one.
     fn show(&self, variant: &Variant) -> Option<String> {
         let begin = Instant::now();
         let ran = self.run(variant);
@@ -99,7 +99,7 @@ impl Stage {
         };
         println!("{variant}: {} in {took} s", outcome.summary());
         if let Some(fault) = outcome.fault(variant) {
-            println!("{variant}: FAILED, {fault}; {} says why", self.dir(variant).join("console").display());
+            println!("{variant}: FAILED, {fault}; see {}", self.dir(variant).join("console").display());
             return None;
         }
         Some(outcome.row(variant, &kernel.release))
@@ -113,7 +113,7 @@ impl Stage {
         tree.modules(&kernel, |module| variant.is_without(module))?;
         tree.script("/init", &guest::init(&variant.command(&self.test)))?;
         let initrd = dir.join("initrd");
-        // The kernel unpacks one archive after the other.
+        // The kernel unpacks concatenated archives.
         fs::write(&initrd, [&self.programs[..], &tree.archive()?].concat())?;
         let mut log = fs::File::create(dir.join("console"))?;
         let console = guest::boot(&kernel.image(), &initrd, variant.parameters(), LIMIT, &mut log);
@@ -126,7 +126,7 @@ impl Stage {
     }
 }
 
-/// The tier's test program, which cargo builds if need be.
+/// Returns the tier's test program, built by cargo if necessary.
 fn test_program() -> Result<PathBuf> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let built = output(cargo.args(["test", "--quiet", "--no-run", "--test", "netns", "--message-format=json"]))?;
@@ -136,7 +136,7 @@ fn test_program() -> Result<PathBuf> {
     path.context("cargo built no test program of the netns tier")
 }
 
-/// Fails on a word of [`SKIPPED`] that is in no trial's name.
+/// Fails if a word in [`SKIPPED`] occurs in no trial's name.
 fn check_selection(test: &Path) -> Result<()> {
     let listed = output(Command::new(test).arg("--list"))?;
     let words = SKIPPED.iter().flat_map(|(_, words)| *words);
@@ -145,7 +145,7 @@ fn check_selection(test: &Path) -> Result<()> {
     Ok(())
 }
 
-/// An archive of all that a guest needs besides its kernel's modules.
+/// Returns an archive of all programs that a guest needs.
 fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
     const PROGRAMS: [&str; 12] = [
         "sh",
@@ -164,8 +164,8 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
     let tree = Tree::new(root.to_owned())?;
     let target = test.parent().and_then(Path::parent).context("cargo's target directory")?;
     tree.stripped(test, test)?;
-    // Static programs, which start sooner, in place of those that the tests run otherwise; of the plugin the one that is
-    // shipped.
+    // Static builds of the test programs replace the dynamic ones, because they start faster. The plugin is the release
+    // build.
     let shipped = PathBuf::from(env::var_os("ISTIO_CNI").context("ISTIO_CNI does not name the plugin: `make build`")?);
     let built = shipped.ancestors().nth(2).context("the directory of static programs")?;
     let [plugin, release, debug] = ["plugin", "release", "debug"];
@@ -173,8 +173,8 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
         (plugin, "istio-cni"),
         (plugin, "istio-iptables"),
         (release, "istio-cnictl"),
-        (debug, "answer"),
-        (debug, "ask"),
+        (debug, "respond"),
+        (debug, "connect"),
     ];
     for (from, name) in pairs {
         tree.stripped(&built.join(from).join(name), &target.join(name))?;
@@ -191,14 +191,14 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
     tree.archive()
 }
 
-/// Where a program is installed.
+/// Returns the path of an installed program.
 fn installed(name: &str) -> Result<PathBuf> {
     let places = ["/usr/sbin", "/usr/bin"].map(|dir| Path::new(dir).join(name));
     let place = places.into_iter().find(|path| path.exists());
     place.with_context(|| format!("{name} is not installed: `make setup` does it"))
 }
 
-/// The directory of iptables' extensions.
+/// Returns the directory of iptables' extensions.
 fn extensions() -> Result<PathBuf> {
     let lib = Path::new("/usr/lib");
     let places = fs::read_dir(lib)?.flatten().map(|entry| entry.path().join("xtables"));

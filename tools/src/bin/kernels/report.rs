@@ -1,4 +1,4 @@
-//! What a run printed, read, and the table of all runs.
+//! Parses the test output of each guest, and formats the support matrix of all guests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,19 +8,20 @@ use anyhow::{Context as _, Result, ensure};
 use crate::guest::{Console, last};
 use crate::variant::Variant;
 
-/// A run's trials.
+/// The results of the trials in one guest.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     passed: Vec<String>,
     failed: Vec<String>,
-    /// Of each reason.
+    /// The number of ignored trials for each reason.
     ignored: BTreeMap<String, usize>,
-    /// Trials that the selection left out.
+    /// The number of trials that were not selected.
     left_out: usize,
 }
 
 impl Outcome {
-    /// Reads the lines `test NAME ... ok`. A count that the run's own last line contradicts is an error.
+    /// Parses the lines `test NAME ... ok` on the console. Fails if their counts differ from those in the line `test
+    /// result:`.
     pub(crate) fn read(console: &Console) -> Result<Self> {
         let mut outcome = Self::default();
         let trials = console.lines.iter().filter_map(|line| line.strip_prefix("test ")?.split_once(" ... "));
@@ -38,27 +39,28 @@ impl Outcome {
         let result = result.with_context(|| format!("the guest ran no trials:\n{}", last(&console.lines)))?;
         let counts = (outcome.passed.len(), outcome.failed.len(), outcome.ignored.values().sum::<usize>());
         let counts = format!(". {} passed; {} failed; {} ignored;", counts.0, counts.1, counts.2);
-        ensure!(result.contains(&counts), "the lines of the trials say{counts}, their last line says {result}");
+        ensure!(result.contains(&counts), "the trials' lines result in{counts} but the last line is {result}");
         ensure!((console.status == 0) == outcome.failed.is_empty(), "exit code {} after {result}", console.status);
         let left_out = result.split_once(" filtered out").and_then(|(text, _)| text.rsplit(' ').next()?.parse().ok());
-        outcome.left_out = left_out.with_context(|| format!("no number of trials that were left out: {result}"))?;
+        outcome.left_out = left_out.with_context(|| format!("no number of filtered trials in {result}"))?;
         Ok(outcome)
     }
 
-    /// How this is not what the variant has to show.
+    /// Returns how the results differ from those that are expected of the variant; `None` if they do not.
     pub(crate) fn fault(&self, variant: &Variant) -> Option<String> {
         let (passed, least) = (self.passed.len(), variant.at_least);
         if !self.failed.is_empty() {
             return Some(format!("failed: {}", self.failed.join(", ")));
         }
         if passed < least {
-            return Some(format!("{passed} trials passed, which have to be {least} at least"));
+            return Some(format!("only {passed} trials passed, expected at least {least}"));
         }
         let is_unexplained = self.ignored.is_empty() != variant.lacks.is_empty();
-        is_unexplained.then(|| format!("a kernel that lacks {:?}, and ignored: {:?}", variant.lacks, self.ignored))
+        is_unexplained
+            .then(|| format!("the kernel lacks {:?} and the ignored trials are {:?}", variant.lacks, self.ignored))
     }
 
-    /// Counts, and the reasons of what was ignored.
+    /// Returns the counts and the reasons of ignored trials.
     pub(crate) fn summary(&self) -> String {
         let mut text =
             format!("{} passed, {} failed, {} left out", self.passed.len(), self.failed.len(), self.left_out);
@@ -68,7 +70,7 @@ impl Outcome {
         text
     }
 
-    /// A row of [`table`].
+    /// Returns a row of [`table`].
     pub(crate) fn row(&self, variant: &Variant, release: &str) -> String {
         let of = |way: &str| {
             let count = |names: &[String]| names.iter().filter(|n| n.starts_with("truth/") && n.ends_with(way)).count();
@@ -90,7 +92,7 @@ impl Outcome {
     }
 }
 
-/// The support matrix: configurations of the truth table that held, by each backend.
+/// Formats the support matrix: passed configurations of the truth table for each backend.
 pub(crate) fn table(mut rows: Vec<(usize, String)>) -> String {
     rows.sort();
     let mut text = "| kernel | chosen | native nftables | iptables-legacy | families | trials |\n".to_owned()

@@ -1,5 +1,5 @@
-//! The files of a guest: programs of this machine at their own paths, with the libraries that they are linked to, and
-//! the modules of a kernel. A guest loads them as its initial RAM file system.
+//! Collects the files of a guest: programs of this machine at the same paths, with their libraries, and a kernel's
+//! modules. The guest gets them as its initial RAM file system.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// The directories of a Linux system, with `/usr` merged as Debian has it. What was in `root` is removed.
+    /// Creates the directories of a Linux system with merged `/usr`, as in Debian. Removes existing files in `root`.
     pub(crate) fn new(root: PathBuf) -> Result<Self> {
         if root.exists() {
             fs::remove_dir_all(&root)?;
@@ -25,7 +25,8 @@ impl Tree {
         for dir in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "run", "tmp", "etc", "root"] {
             fs::create_dir_all(root.join(dir))?;
         }
-        // Where a later archive has a directory of such a name, the kernel removes the link.
+        // Creates these links in each archive: the kernel replaces a link by a directory of the same name in a later
+        // archive.
         for name in ["bin", "sbin", "lib", "lib64"] {
             symlink(format!("usr/{name}"), root.join(name))?;
         }
@@ -34,7 +35,7 @@ impl Tree {
         Ok(Self { root })
     }
 
-    /// Copies programs, and with each the links that lead to it and the libraries that it is linked to.
+    /// Copies programs with the symbolic links to them and their libraries.
     pub(crate) fn programs(&self, paths: &[PathBuf]) -> Result<()> {
         let listed = Command::new("ldd").args(paths).output().context("running ldd")?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -43,7 +44,7 @@ impl Tree {
         paths.iter().cloned().chain(libraries).try_for_each(|path| self.copy(&path))
     }
 
-    /// Copies a program without its symbols: they are most of it, and a guest has it in memory.
+    /// Copies a program to `at` without its symbols, which saves memory of the guest.
     pub(crate) fn stripped(&self, path: &Path, at: &Path) -> Result<()> {
         let place = self.place(at)?;
         output(Command::new("strip").arg("-o").arg(place).arg(path)).map(drop)
@@ -62,8 +63,8 @@ impl Tree {
         Ok(fs::set_permissions(place, fs::Permissions::from_mode(0o755))?)
     }
 
-    /// Copies a kernel's modules of networking, less those whose names `is_left_out` holds to be missing, and what they
-    /// depend on.
+    /// Copies a kernel's networking modules, except those for which `is_left_out` returns true, and their
+    /// dependencies.
     pub(crate) fn modules(&self, kernel: &Kernel, is_left_out: impl Fn(&str) -> bool) -> Result<()> {
         const PARTS: [&str; 7] =
             ["net/netfilter", "net/ipv4", "net/ipv6", "drivers/net/veth", "lib", "crypto", "arch/x86/crypto"];
@@ -73,7 +74,7 @@ impl Tree {
             let name = relative.file_name().unwrap_or_default().to_string_lossy().replace('-', "_");
             let is_wanted = match relative.strip_prefix("kernel") {
                 Ok(in_kernel) => PARTS.iter().any(|part| in_kernel.to_string_lossy().starts_with(part)),
-                // What depmod reads.
+                // The files `modules.*`, which depmod reads.
                 Err(_) => name.starts_with("modules."),
             };
             if is_wanted && !is_left_out(name.split('.').next().unwrap_or_default()) {
@@ -85,7 +86,7 @@ impl Tree {
         output(Command::new("depmod").arg("-b").arg(&self.root).arg(&kernel.release)).map(drop)
     }
 
-    /// The tree as a `newc` archive.
+    /// Returns the tree as a `newc` archive.
     pub(crate) fn archive(&self) -> Result<Vec<u8>> {
         let mut cpio = Command::new("cpio");
         cpio.args(["--create", "--format=newc", "--owner=0:0", "--quiet"]).current_dir(&self.root);
@@ -115,7 +116,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Where an absolute path is in the tree; its directory is made.
+    /// Returns the path in the tree for an absolute path of the guest, and creates its parent directory.
     fn place(&self, path: &Path) -> Result<PathBuf> {
         let place = self.root.join(path.strip_prefix("/")?);
         fs::create_dir_all(place.parent().context("a path without a directory")?)?;
@@ -123,7 +124,7 @@ impl Tree {
     }
 }
 
-/// Everything below a directory, each directory before what it holds. Links are not followed.
+/// Lists all entries below a directory, each directory before its contents, without following links.
 fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_owned()];

@@ -1,16 +1,16 @@
-//! The kernels that are tried, what is left out of each, and which trials run there.
+//! The tested kernels, the parts that are removed from each, and the selected trials.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-/// A part of the kernel that nodes may lack, by the name that `KERNEL_LACKS` knows it by.
+/// A part of the kernel that nodes may lack, by its name in `KERNEL_LACKS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     /// iptables' extensions in nf_tables.
     NftCompat,
     /// iptables-legacy's tables.
     LegacyTables,
-    /// IPv6, which is no module of Debian's kernels.
+    /// IPv6, which is built into Debian's kernels.
     Ipv6,
 }
 
@@ -34,14 +34,14 @@ impl Part {
     }
 }
 
-/// A kernel to boot.
+/// A kernel to boot, with or without some of its parts.
 #[derive(Debug)]
 pub(crate) struct Variant {
     /// The release of Debian that has the kernel.
     pub(crate) suite: &'static str,
     version: &'static str,
     pub(crate) lacks: &'static [Part],
-    /// Trials that have to pass at least.
+    /// The minimum number of trials that must pass.
     pub(crate) at_least: usize,
 }
 
@@ -57,7 +57,8 @@ pub(crate) const ALL: [Variant; 7] = [
     Variant { suite: "bookworm", version: "6.1", lacks: &[Ipv6], at_least: 25 },
 ];
 
-/// Trials that do not run in a guest, each by a part of its name, with the reason. A guest takes ten times as long.
+/// Trials that do not run in a guest, by parts of their names, with the reasons. A guest is ten times as slow as this
+/// machine.
 pub(crate) const SKIPPED: [(&str, &[&str]); 5] = [
     (
         "they depend on no part of netfilter",
@@ -111,17 +112,18 @@ impl fmt::Display for Variant {
 }
 
 impl Variant {
-    /// The module is among those that are left out.
+    /// Whether the variant lacks a module.
     pub(crate) fn is_without(&self, module: &str) -> bool {
         self.lacks.iter().any(|part| part.has(module))
     }
 
-    /// Further parameters of the kernel.
+    /// Returns additional parameters of the kernel's command line.
     pub(crate) fn parameters(&self) -> &'static str {
         if self.lacks.contains(&Ipv6) { "ipv6.disable=1" } else { "" }
     }
 
-    /// The command that runs the trials in the guest. All that the variant does not lack is required.
+    /// Returns the command that runs the trials in the guest. Trials are ignored only for parts that the variant lacks;
+    /// anything else that is missing makes them fail.
     pub(crate) fn command(&self, test: &Path) -> String {
         let lacks: Vec<&str> = self.lacks.iter().map(|part| part.as_str()).collect();
         let skipped: String = SKIPPED.iter().flat_map(|(_, words)| *words).fold(String::new(), |mut text, word| {
@@ -132,7 +134,8 @@ impl Variant {
         format!("REQUIRE_TIERS=netns KERNEL_LACKS='{lacks}' {test} --color=never --test-threads=2{skipped}")
     }
 
-    /// The backend that is left where nobody asks for one; the truth table asserts it.
+    /// Returns the backend that the plugin chooses on this kernel without configuration. The trials of the truth table
+    /// check it.
     pub(crate) fn chosen(&self) -> &'static str {
         match (self.lacks.contains(&NftCompat), self.lacks.contains(&LegacyTables)) {
             (false, _) => "iptables-nft",
@@ -141,7 +144,7 @@ impl Variant {
         }
     }
 
-    /// The families that are redirected there.
+    /// Returns the address families that can be redirected on this kernel, for the table.
     pub(crate) fn families(&self) -> &'static str {
         if self.lacks.contains(&Ipv6) { "IPv4" } else { "IPv4, IPv6" }
     }

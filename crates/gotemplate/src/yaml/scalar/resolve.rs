@@ -11,7 +11,7 @@ pub(super) fn is_text(text: &str) -> bool {
     }
 }
 
-/// Without underscores, each of which must stand between digits.
+/// Removes underscores; returns none if one of them does not stand between digits.
 fn separated(text: &str) -> Option<String> {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
@@ -20,7 +20,7 @@ fn separated(text: &str) -> Option<String> {
 }
 
 fn is_named(text: &str) -> bool {
-    // As it is, with a capital, or in capitals.
+    // Whether the text is the word as it is, with its first letter as a capital, or in capitals.
     let cased = |word: &str| {
         text.eq_ignore_ascii_case(word)
             && (text[1..] == word[1..] || !text.bytes().any(|byte| byte.is_ascii_lowercase()))
@@ -66,7 +66,7 @@ fn is_float(text: &str) -> bool {
     shaped && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// `12:30:45`, which YAML 1.1 has for numbers to the base 60.
+/// Whether a text is like `12:30:45`, which YAML 1.1 reads as a number of base 60.
 fn is_sexagesimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (unsigned, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -81,7 +81,7 @@ fn is_sexagesimal(text: &str) -> bool {
     first && unsigned.contains(':') && parts.all(sixty) && digits(fraction)
 }
 
-/// A date, alone or with a time of day.
+/// Whether a text is a date, alone or with a time of day.
 fn is_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.iter().take_while(|byte| byte.is_ascii_digit()).count() != 4 || bytes.get(4) != Some(&b'-') {
@@ -103,7 +103,7 @@ fn is_date(text: &str) -> bool {
     date.is_some_and(|((year, month), day)| jiff::civil::Date::new(year, month, day).is_ok())
 }
 
-/// A number of one or two digits.
+/// Parses a number of one or two digits.
 fn short(digits: &str) -> Option<i8> {
     let fits = matches!(digits.len(), 1 | 2) && digits.bytes().all(|byte| byte.is_ascii_digit());
     fits.then(|| digits.parse().ok()).flatten()

@@ -1,0 +1,158 @@
+//! Parses requests on `agent.sock` and responds to them.
+
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use hyper::{Method, StatusCode};
+use serde::Serialize;
+
+use super::cache::{Cache, Lookup};
+use super::metrics::Metrics;
+use crate::install::Installation;
+use crate::pod::PodName;
+use crate::serve::http::{Request, Response, content, text};
+
+/// The time limit of a lookup: half of the plugin's time limit for the response (`LookupBudget::agent`).
+const LOOKUP_LIMIT: Duration = Duration::from_secs(1);
+
+/// The path on `agent.sock` of the directories in which an agent has installed the plugin.
+pub const DIRECTORIES: &str = "/directories";
+
+/// A valid request.
+#[derive(Debug, PartialEq, Eq)]
+enum Query {
+    /// `GET /pod?namespace=…&name=…&uid=…`: the plugin requests the fields of a pod on which redirection depends.
+    Pod { pod: PodName, uid: Option<String> },
+    /// `GET /directories`: an agent that shuts down requests the directories of this agent's installation.
+    Directories,
+}
+
+/// Responds to a request of the plugin, or of the agent that this one has superseded.
+pub(super) async fn respond(
+    request: Request,
+    cache: &Cache,
+    installation: &Installation,
+    metrics: &Metrics,
+) -> Response {
+    let response = match parse(&request) {
+        Err(invalid) => invalid.response(),
+        Ok(Query::Directories) => return directories(installation.clone()).await,
+        Ok(Query::Pod { pod, uid }) => {
+            let lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
+            metrics.looked_up(&lookup);
+            tracing::debug!(%pod, uid, result = lookup.as_str(), "pod looked up");
+            of_lookup(&lookup)
+        }
+    };
+    metrics.responded(response.status());
+    response
+}
+
+async fn directories(installation: Installation) -> Response {
+    match tokio::task::spawn_blocking(move || installation.directories()).await {
+        Ok(Some(directories)) => json(&directories),
+        _ => text(StatusCode::SERVICE_UNAVAILABLE, "the plugin is not installed yet\n"),
+    }
+}
+
+/// The invalid part of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Invalid {
+    Path,
+    Method,
+    Query,
+}
+
+impl Invalid {
+    fn response(self) -> Response {
+        match self {
+            Self::Path => text(StatusCode::NOT_FOUND, "paths are /pod and /directories\n"),
+            Self::Method => text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n"),
+            Self::Query => text(StatusCode::BAD_REQUEST, "expected /pod?namespace=…&name=…, and perhaps &uid=…\n"),
+        }
+    }
+}
+
+fn parse(request: &Request) -> Result<Query, Invalid> {
+    let is_pod = request.uri().path() == "/pod";
+    if !is_pod && request.uri().path() != DIRECTORIES {
+        return Err(Invalid::Path);
+    }
+    if *request.method() != Method::GET {
+        return Err(Invalid::Method);
+    }
+    if !is_pod {
+        return Ok(Query::Directories);
+    }
+    let query = request.uri().query().unwrap_or_default();
+    let value = |key: &str| {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.filter(|(found, _)| *found == key).find_map(|(_, value)| decode(value)).filter(|value| !value.is_empty())
+    };
+    let (Some(namespace), Some(name)) = (value("namespace"), value("name")) else { return Err(Invalid::Query) };
+    Ok(Query::Pod { pod: PodName { namespace, name }, uid: value("uid") })
+}
+
+fn of_lookup(lookup: &Lookup) -> Response {
+    match lookup {
+        // A pod with another UID is returned, too: the plugin compares the UIDs itself, and its error names both.
+        Lookup::Hit(facts) | Lookup::Waited(facts) | Lookup::OtherUid(facts) => json(facts),
+        Lookup::Unknown => text(StatusCode::NOT_FOUND, "no such pod on this node\n"),
+        Lookup::NotSynced => text(StatusCode::SERVICE_UNAVAILABLE, "the node's pods have not been listed yet\n"),
+    }
+}
+
+fn json(body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(json) => content(StatusCode::OK, HeaderValue::from_static("application/json"), json),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the response cannot be encoded: {error}\n")),
+    }
+}
+
+/// Decodes percent-encoding; `None` if the text is invalid or not UTF-8.
+fn decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(rest.next()?).to_digit(16);
+            bytes.push(u8::try_from(digit()? << 4 | digit()?).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::body::Bytes;
+
+    use super::*;
+
+    fn query(method: Method, target: &str) -> Result<Query, Invalid> {
+        let request = hyper::Request::builder().method(method).uri(target).body(Bytes::new()).unwrap();
+        parse(&request)
+    }
+
+    #[test]
+    fn a_query_has_namespace_and_name() {
+        let pod = PodName { namespace: "shop".into(), name: "web/0".into() };
+        let with = query(Method::GET, "/pod?namespace=shop&name=web%2F0&uid=u%2d1&later=x").unwrap();
+        assert_eq!(with, Query::Pod { pod: pod.clone(), uid: Some("u-1".into()) });
+        let without = query(Method::GET, "/pod?name=web%2F0&namespace=shop&uid=").unwrap();
+        assert_eq!(without, Query::Pod { pod, uid: None });
+        assert_eq!(query(Method::GET, "/directories").unwrap(), Query::Directories);
+    }
+
+    #[test]
+    fn an_invalid_request_is_refused_by_kind() {
+        assert_eq!(query(Method::GET, "/pod?namespace=shop"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod?namespace=shop&name=%zz"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod?namespace=shop&name=%ff"), Err(Invalid::Query));
+        assert_eq!(query(Method::GET, "/pod"), Err(Invalid::Query));
+        assert_eq!(query(Method::POST, "/pod?namespace=shop&name=web"), Err(Invalid::Method));
+        assert_eq!(query(Method::POST, "/directories"), Err(Invalid::Method));
+        assert_eq!(query(Method::GET, "/pods?namespace=shop&name=web"), Err(Invalid::Path));
+    }
+}

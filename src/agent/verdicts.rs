@@ -1,0 +1,189 @@
+//! Stores the plugin's latest verdict about each pod, taken from the plugin's log lines, and the latest of these lines.
+//! The node's status report contains both.
+//!
+//! `sockets` records the lines; `daemon` reads the verdicts. The number of pods and the sizes of texts are limited.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::relay::{self, Sample};
+use crate::serve::log::{Line, Record};
+use crate::serve::recent::Recent;
+
+/// The maximum number of pods. Further ones replace those with the oldest verdicts.
+const MAX_PODS: usize = 1024;
+/// The number of log lines that are kept.
+const LINES: usize = 50;
+/// The size limit of a pod's name, with its namespace, and of a UID, in bytes. The verdict about a pod with a longer
+/// name is not recorded; a longer UID counts as missing.
+const NAME: usize = 320;
+
+/// The outcome of an ADD.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Added {
+    pub time: Timestamp,
+    /// Empty if the runtime passed none.
+    pub uid: String,
+    pub sample: Sample,
+    /// The backend that programmed the rules.
+    pub backend: Option<String>,
+    /// The error of a failed ADD, or the differences that the latest CHECK found.
+    pub problem: Option<Problem>,
+}
+
+/// A problem of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// ADD failed.
+    Failed(String),
+    /// CHECK found differences.
+    Differs(String),
+}
+
+/// The verdicts and lines of one agent; clones share them.
+#[derive(Debug, Clone)]
+pub struct Verdicts {
+    pods: Arc<Mutex<BTreeMap<String, Added>>>,
+    lines: Recent<Line>,
+}
+
+impl Default for Verdicts {
+    fn default() -> Self {
+        Self { pods: Arc::default(), lines: Recent::new(LINES) }
+    }
+}
+
+impl Verdicts {
+    /// Records a line of the plugin.
+    pub(super) fn record(&self, record: &Record) {
+        if relay::is_logged(record) {
+            self.lines.push(record.line());
+        }
+        let text = |key: &str| record.fields.get(key).and_then(Value::as_str).filter(|text| text.len() <= NAME);
+        let Some(pod) = text("pod") else { return };
+        if let Some(sample) = relay::sample(record) {
+            let problem = (sample.verdict == "failed").then(|| Problem::Failed(record.message_line()));
+            let (uid, backend) = (text("uid").unwrap_or_default().to_owned(), text("backend").map(relay::label));
+            self.insert(pod, Added { time: record.time, uid, sample, backend, problem });
+        } else if text("cmd") == Some("CHECK")
+            && let Some(added) = self.pods().get_mut(pod)
+            && text("uid").is_none_or(|uid| added.uid.is_empty() || added.uid == uid)
+        {
+            match (text("verdict"), text("reason")) {
+                (_, Some("differs")) => added.problem = Some(Problem::Differs(record.message_line())),
+                (Some("verified" | "skipped"), _) => added.problem = None,
+                // CHECK failed before it compared the pod's rules, so the former result stays.
+                _ => {}
+            }
+        }
+    }
+
+    fn insert(&self, pod: &str, added: Added) {
+        let mut pods = self.pods();
+        if pods.len() >= MAX_PODS
+            && !pods.contains_key(pod)
+            && let Some(oldest) = pods.iter().min_by_key(|(_, added)| added.time).map(|(pod, _)| pod.clone())
+        {
+            pods.remove(&oldest);
+        }
+        pods.insert(pod.to_owned(), added);
+    }
+
+    /// Returns the outcome of the latest ADD of a pod; `None` if this agent has no line about the pod, or only about an
+    /// earlier pod of the same name.
+    pub fn of(&self, pod: &str, uid: &str) -> Option<Added> {
+        self.pods().get(pod).filter(|added| added.uid.is_empty() || added.uid == uid).cloned()
+    }
+
+    /// The backend of the latest redirection.
+    pub fn backend(&self) -> Option<String> {
+        let pods = self.pods();
+        let latest = pods.values().filter(|added| added.backend.is_some()).max_by_key(|added| added.time)?;
+        latest.backend.clone()
+    }
+
+    /// The latest lines, the latest one first.
+    pub fn lines(&self) -> Vec<Line> {
+        self.lines.latest_first()
+    }
+
+    fn pods(&self) -> MutexGuard<'_, BTreeMap<String, Added>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn record(verdicts: &Verdicts, fields: &Value) {
+        let mut line = json!({ "level": "info", "msg": "m\u{1b}" });
+        line.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let body = serde_json::to_vec(&[line.to_string()]).unwrap();
+        for record in relay::records(&body, "2026-01-01T00:00:00Z".parse().unwrap()).unwrap() {
+            verdicts.record(&record);
+        }
+    }
+
+    fn add(pod: &str, uid: &str, second: usize) -> Value {
+        let time = format!("2026-01-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60);
+        json!({ "cmd": "ADD", "pod": pod, "uid": uid, "time": time, "verdict": "redirected", "change": "created",
+                "backend": "iptables-nft", "elapsed_us": 2500 })
+    }
+
+    #[test]
+    fn the_latest_add_of_a_pod_is_kept_for_its_uid() {
+        let verdicts = Verdicts::default();
+        record(&verdicts, &add("shop/web-0", "u1", 1));
+        let added = verdicts.of("shop/web-0", "u1").unwrap();
+        assert_eq!((added.sample.verdict.as_str(), added.sample.seconds), ("redirected", 0.0025));
+        assert_eq!(
+            (added.backend.as_deref(), verdicts.backend().as_deref()),
+            (Some("iptables-nft"), Some("iptables-nft"))
+        );
+        assert_eq!(verdicts.of("shop/web-0", "u2"), None);
+        assert_eq!(verdicts.of("shop/web-1", "u1"), None);
+    }
+
+    #[test]
+    fn a_failure_and_a_difference_are_problems_of_the_pod() {
+        let verdicts = Verdicts::default();
+        let mut failed = add("shop/web-0", "u1", 1);
+        failed["verdict"] = "failed".into();
+        failed["reason"] = "converge".into();
+        record(&verdicts, &failed);
+        assert_eq!(verdicts.of("shop/web-0", "u1").unwrap().problem, Some(Problem::Failed("m\\u{1b}".into())));
+        record(&verdicts, &add("shop/web-0", "u1", 2));
+        assert_eq!(verdicts.of("shop/web-0", "u1").unwrap().problem, None);
+        let check = json!({ "cmd": "CHECK", "pod": "shop/web-0", "verdict": "failed", "reason": "differs" });
+        record(&verdicts, &check);
+        let problem = || verdicts.of("shop/web-0", "u1").unwrap().problem;
+        let differs = Some(Problem::Differs("m\\u{1b}".into()));
+        assert_eq!(problem(), differs);
+        let verified = |uid: &str| json!({ "cmd": "CHECK", "pod": "shop/web-0", "uid": uid, "verdict": "verified", "unlogged": true });
+        record(&verdicts, &verified("u0"));
+        assert_eq!(problem(), differs, "the CHECK of a former pod");
+        let lines = verdicts.lines().len();
+        record(&verdicts, &verified("u1"));
+        assert_eq!((problem(), verdicts.lines().len()), (None, lines));
+    }
+
+    #[test]
+    fn pods_lines_and_names_are_limited() {
+        let verdicts = Verdicts::default();
+        for number in 0..=MAX_PODS {
+            record(&verdicts, &add(&format!("shop/web-{number}"), "u", number));
+        }
+        assert_eq!((verdicts.pods().len(), verdicts.lines().len()), (MAX_PODS, LINES));
+        assert_eq!(verdicts.of("shop/web-0", "u"), None, "the oldest one is replaced");
+        assert!(verdicts.of("shop/web-1", "u").is_some());
+        let long = "x".repeat(NAME + 1);
+        record(&verdicts, &add(&long, "u", 5000));
+        assert_eq!(verdicts.of(&long, "u"), None);
+    }
+}

@@ -1,0 +1,8 @@
+//! Istio's ambient mode, in which the node's ztunnel serves pods that have no sidecar.
+//!
+//! [`enablement`] decides which pods are enrolled, and `zds` sends their netns to ztunnel. No program of this project
+//! uses these modules.
+
+pub mod enablement;
+#[cfg(feature = "daemons")]
+pub mod zds;

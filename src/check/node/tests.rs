@@ -1,0 +1,124 @@
+//! Tests of the findings about nodes in different states.
+
+use std::path::Path;
+
+use super::super::Outcome;
+use super::super::kernel::{Feature, Trial};
+use super::*;
+use crate::install::Unread;
+use crate::netfilter::{Backend, KernelFacts};
+
+/// A node on which the plugin is installed, without anything to report.
+fn node() -> NodeFacts {
+    let facts = KernelFacts { nf_tables: true, compat: true, ..KernelFacts::default() };
+    let trials = vec![Trial { feature: Feature::Redirect, result: Ok(Backend::IptablesNft) }];
+    NodeFacts {
+        kernel: Kernel { release: "6.1.0".into(), facts: Ok(facts), trials },
+        runtimes: vec!["containerd"],
+        network: Ok(chain(&["calico", "portmap"])),
+        bin_dir: "/opt/cni/bin".into(),
+        missing: Vec::new(),
+        other_dirs: Vec::new(),
+        selinux: Selinux::Lenient,
+        cgroups: Some(Cgroups::V2),
+    }
+}
+
+fn chain(others: &[&str]) -> PodNetwork {
+    let others = others.iter().map(|kind| (*kind).to_owned()).collect();
+    PodNetwork { path: "/etc/cni/net.d/10-calico.conflist".into(), others, names_the_plugin: true }
+}
+
+/// Returns the warnings and failures: subject, result and text.
+fn wrong(facts: &NodeFacts) -> Vec<(&'static str, &'static str, String)> {
+    let findings = decide(facts).0.into_iter().filter(|finding| finding.outcome != Outcome::Right);
+    findings.map(|finding| (finding.subject, finding.outcome.as_str(), finding.text)).collect()
+}
+
+fn only(facts: &NodeFacts) -> (&'static str, &'static str, String) {
+    let found = wrong(facts);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.into_iter().next().unwrap()
+}
+
+#[test]
+fn an_installed_node_has_nothing_to_report() {
+    let report = decide(&node());
+    assert_eq!(wrong(&node()), []);
+    assert_eq!(report.failed(), 0);
+    let subjects: Vec<_> = report.0.iter().map(|finding| finding.subject).collect();
+    assert_eq!(subjects, ["kernel", "REDIRECT", "runtime", "network", "chain", "SELinux", "cgroups"]);
+}
+
+#[test]
+fn a_node_before_the_installation_is_warned_of_and_does_not_fail() {
+    let facts = NodeFacts { network: Ok(PodNetwork { names_the_plugin: false, ..chain(&["calico"]) }), ..node() };
+    let (subject, result, text) = only(&facts);
+    assert_eq!((subject, result), ("chain", "warning"));
+    assert!(text.contains("no configuration names istio-cni"), "{text}");
+}
+
+#[test]
+fn a_chain_that_names_a_missing_plugin_fails() {
+    let facts = NodeFacts { missing: vec!["portmap".into(), "istio-cni".into()], ..node() };
+    assert_eq!(only(&facts).1, "failed");
+    let facts = NodeFacts { missing: vec!["portmap".into()], ..node() };
+    let (subject, result, text) = only(&facts);
+    assert_eq!((subject, result), ("plugins", "warning"));
+    assert_eq!(text, "not in /opt/cni/bin: portmap");
+}
+
+#[test]
+fn a_node_without_a_network_fails_with_the_directory_of_another_distribution() {
+    let none = Obstacle::NoNetwork { dir: Path::new("/etc/cni/net.d").into(), ignored: Vec::new() };
+    let k3s = OtherDirectory { distribution: "k3s", platform: Some("k3s"), path: "/var/lib/rancher".into() };
+    let facts = NodeFacts { network: Err(none), other_dirs: vec![k3s], ..node() };
+    let found = wrong(&facts);
+    assert_eq!([found[0].1, found[1].1], ["failed", "warning"]);
+    let report = decide(&facts).json().to_string();
+    assert!(report.contains("set global.platform to k3s"), "{report}");
+}
+
+#[test]
+fn a_directory_that_this_process_may_not_read_is_not_tried() {
+    let of = |is_denied| Obstacle::Unread(Unread { path: "/net.d".into(), reason: "denied".into(), is_denied });
+    let (subject, result, text) = only(&NodeFacts { network: Err(of(true)), ..node() });
+    assert_eq!((subject, result, text.as_str()), ("network", "warning", "not tried: cannot read /net.d: denied"));
+    assert_eq!(only(&NodeFacts { network: Err(of(false)), ..node() }).1, "failed");
+}
+
+#[test]
+fn known_conflicts_are_named_with_their_remedy() {
+    for (kind, remedy) in [
+        ("cilium-cni", "socketLB.hostNamespaceOnly"),
+        ("linkerd-cni", "one mesh only"),
+        ("multus-shim", "cniConfFileName"),
+    ] {
+        let facts = NodeFacts { network: Ok(chain(&["calico", kind])), ..node() };
+        let (subject, result, text) = only(&facts);
+        assert_eq!((subject, result), ("other plugins", "warning"));
+        assert!(text.starts_with(kind), "{text}");
+        assert!(decide(&facts).json().to_string().contains(remedy), "{kind}");
+    }
+}
+
+#[test]
+fn selinux_depends_on_the_type_of_the_process() {
+    for (context, expected) in [
+        ("system_u:system_r:spc_t:s0", None),
+        ("system_u:system_r:container_t:s0:c1,c2", Some("warning")),
+        ("", Some("warning")),
+    ] {
+        let facts = NodeFacts { selinux: Selinux::Enforcing { context: context.into() }, ..node() };
+        assert_eq!(wrong(&facts).first().map(|found| found.1), expected, "{context}");
+    }
+}
+
+#[test]
+fn runtimes_and_cgroups() {
+    assert_eq!(only(&NodeFacts { runtimes: Vec::new(), ..node() }).0, "runtime");
+    assert_eq!(only(&NodeFacts { runtimes: vec!["containerd", "CRI-O"], ..node() }).0, "runtime");
+    for cgroups in [None, Some(Cgroups::V1)] {
+        assert_eq!(only(&NodeFacts { cgroups, ..node() }).0, "cgroups", "{cgroups:?}");
+    }
+}

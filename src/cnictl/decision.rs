@@ -1,0 +1,95 @@
+//! The decisions about a pod as values: of the webhooks on its sidecars, and of the plugin on its redirection. Pure.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::Error;
+use super::live::Live;
+use super::parameters::{Parameter, parameters};
+use super::validation::FailedValidation;
+use crate::plugin::{self, SkipReason, Verdict};
+use crate::pod::PodFacts;
+use crate::redirect::Redirect;
+use crate::rules::{self, RuleSet};
+
+/// The explanation of a pod.
+pub(super) struct Explained {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// The node that the pod is assigned to.
+    pub(super) node: Option<String>,
+    /// The pod's addresses; empty before the pod has a network.
+    pub(super) ips: Vec<IpAddr>,
+    /// The decision on Istio's sidecar.
+    pub(super) injection: Injection,
+    /// The decision on Dapr's sidecar, if the pod uses Dapr.
+    pub(super) dapr: Option<Injection>,
+    /// Warnings of the webhook.
+    pub(super) warnings: Vec<String>,
+    pub(super) redirection: Redirection,
+    /// The state of a running pod.
+    pub(super) live: Option<Live>,
+    /// The failed validation that the pod's status reports.
+    pub(super) validation: Option<FailedValidation>,
+}
+
+/// The decision of a webhook on its sidecar.
+pub(super) enum Injection {
+    /// The pod already has the sidecar.
+    Already,
+    Yes {
+        rule: &'static str,
+        reason: String,
+        added: Vec<String>,
+    },
+    No {
+        rule: &'static str,
+        reason: String,
+    },
+    /// The webhook refuses the pod.
+    Fails(String),
+}
+
+/// The plugin's decision.
+pub(super) enum Redirection {
+    Yes {
+        redirect: Box<Redirect>,
+        parameters: Vec<Parameter>,
+        rules: RuleSet,
+        warnings: Vec<String>,
+    },
+    No(SkipReason),
+    /// The plugin refuses the pod's sandbox.
+    Fails(String),
+    /// The webhook refuses the pod, so the plugin is not called.
+    NoPod,
+}
+
+impl Explained {
+    /// `namespace/name`
+    pub(super) fn subject(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Returns the difference between the decision and the state of the running pod.
+    pub(super) fn difference(&self) -> Option<String> {
+        self.live.as_ref()?.difference(matches!(self.redirection, Redirection::Yes { .. }))
+    }
+}
+
+/// Returns the plugin's decision on an injected pod. `author`: the pod before its injection.
+pub(super) fn redirect(pod: &Value, author: &Value, ipv6: bool) -> Result<Redirection, Error> {
+    let facts = PodFacts::from_pod_json(pod.to_string().as_bytes())?;
+    Ok(match plugin::of_pod(&facts) {
+        Err(error) => Redirection::Fails(error.to_string()),
+        Ok(Verdict::Skip(reason)) => Redirection::No(reason),
+        Ok(Verdict::Redirect { redirect, warnings }) => {
+            let built = rules::build(&redirect, ipv6);
+            let parameters = parameters(&redirect, &facts, &author["metadata"]["annotations"], &warnings);
+            let warnings = warnings.iter().map(ToString::to_string);
+            let warnings = warnings.chain(built.warnings.iter().map(ToString::to_string)).collect();
+            Redirection::Yes { redirect, parameters, rules: built.rules, warnings }
+        }
+    })
+}

@@ -1,0 +1,102 @@
+//! Workloads and pods of the cluster, and the pods that workloads create.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::Error;
+use super::configuration::in_time;
+
+/// A workload of the cluster by kind and name.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Workload<'a> {
+    resource: ApiResource,
+    name: &'a str,
+}
+
+impl<'a> Workload<'a> {
+    /// Parses `KIND/NAME`, with kubectl's names of kinds; `None` for another text.
+    pub(super) fn parse(text: &'a str) -> Option<Self> {
+        let (kind, name) = text.split_once('/').filter(|(_, name)| !name.is_empty() && !name.contains('/'))?;
+        let resource = match kind.to_ascii_lowercase().as_str() {
+            "deployment" | "deployments" | "deploy" => ApiResource::erase::<Deployment>(&()),
+            "statefulset" | "statefulsets" | "sts" => ApiResource::erase::<StatefulSet>(&()),
+            "daemonset" | "daemonsets" | "ds" => ApiResource::erase::<DaemonSet>(&()),
+            "replicaset" | "replicasets" | "rs" => ApiResource::erase::<ReplicaSet>(&()),
+            "job" | "jobs" => ApiResource::erase::<Job>(&()),
+            "cronjob" | "cronjobs" | "cj" => ApiResource::erase::<CronJob>(&()),
+            _ => return None,
+        };
+        Some(Self { resource, name })
+    }
+
+    /// Reads the workload from the API server.
+    pub(super) async fn read(&self, client: Client, namespace: &str) -> Result<Value, Error> {
+        let objects = Api::<DynamicObject>::namespaced_with(client, namespace, &self.resource);
+        let title = || format!("{} {namespace}/{}", self.resource.kind.to_lowercase(), self.name);
+        serde_json::to_value(in_time(title, objects.get(self.name)).await?).map_err(Error::Json)
+    }
+}
+
+/// Reads a pod of the cluster.
+pub(super) async fn read_pod(client: Client, namespace: &str, name: &str) -> Result<Value, Error> {
+    let pods = Api::<Pod>::namespaced(client, namespace);
+    let pod = in_time(|| format!("pod {namespace}/{name}"), pods.get(name)).await?;
+    serde_json::to_value(pod).map_err(Error::Json)
+}
+
+/// Returns the pods of a document: the document itself if it is a pod, the pods of a list's items, or the pod of a
+/// workload's template.
+pub(super) fn pods_of(document: Value) -> Vec<Value> {
+    if let Some(items) = document.get("items").and_then(Value::as_array) {
+        return items.iter().cloned().flat_map(pods_of).collect();
+    }
+    let templates = ["/spec/jobTemplate/spec/template", "/spec/template"];
+    match templates.iter().find_map(|pointer| document.pointer(pointer)) {
+        Some(template) => {
+            let mut pod = template.clone();
+            // A template has no name, so the workload's name identifies it.
+            let (name, namespace) = (&document["metadata"]["name"], &document["metadata"]["namespace"]);
+            if let Some(metadata) = pod.as_object_mut().map(|pod| pod.entry("metadata").or_insert_with(|| json!({})))
+                && let Some(metadata) = metadata.as_object_mut()
+            {
+                metadata.insert("name".to_owned(), name.clone());
+                metadata.insert("namespace".to_owned(), namespace.clone());
+                metadata.retain(|_, value| !value.is_null());
+            }
+            vec![pod]
+        }
+        None if document.pointer("/spec/containers").is_some() => vec![document],
+        None => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_kubectls_names_and_other_texts_are_none() {
+        for (text, kind) in [
+            ("deployment/web", Some("Deployment")),
+            ("deploy/web", Some("Deployment")),
+            ("Deployment/web", Some("Deployment")),
+            ("sts/web", Some("StatefulSet")),
+            ("ds/web", Some("DaemonSet")),
+            ("rs/web", Some("ReplicaSet")),
+            ("jobs/web", Some("Job")),
+            ("cj/web", Some("CronJob")),
+            ("deployment/", None),
+            ("deploy/dir/web", None),
+            ("./web", None),
+            ("web", None),
+            ("service/web", None),
+        ] {
+            let found = Workload::parse(text).map(|workload| workload.resource.kind);
+            assert_eq!(found.as_deref(), kind, "{text}");
+        }
+    }
+}

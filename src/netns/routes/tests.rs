@@ -1,0 +1,88 @@
+//! Tests of the routes that a pod gets, and of the comparison of routes and rules with those that exist.
+
+use super::*;
+use crate::redirect::Port;
+
+const ROUTE: MarkRoute = MarkRoute::tproxy(1337, 133);
+const NONE: Routes = Routes { ipv6: false, passthrough: true, marked: None };
+const BOTH: Routes = Routes { ipv6: true, passthrough: true, marked: Some(ROUTE) };
+
+#[test]
+fn redirect_mode_needs_no_tproxy_routes() {
+    let redirect = Redirect { inbound_ports: PortSelector::All, ..Redirect::default() };
+    assert_eq!(Routes::of(&redirect, true), Routes { ipv6: true, ..NONE });
+}
+
+#[test]
+fn tproxy_needs_routes_if_it_has_inbound_ports() {
+    let mut redirect = Redirect { mode: InterceptionMode::Tproxy, ..Redirect::default() };
+    assert_eq!(Routes::of(&redirect, false), NONE);
+    for ports in [PortSelector::All, PortSelector::List(vec![Port(80)])] {
+        redirect.inbound_ports = ports;
+        assert_eq!(Routes::of(&redirect, false), Routes { ipv6: false, ..BOTH });
+    }
+}
+
+#[test]
+fn only_equivalent_rules_match() {
+    let other = MarkRoute { mark: 1338, ..ROUTE };
+    let elsewhere = MarkRoute { table: 134, ..ROUTE };
+    let wide = MarkRoute { table: 1000, ..ROUTE };
+    let ours = Entry::Rule(Family::V4, ROUTE);
+    for route in [ROUTE, other, elsewhere, wide] {
+        let body = Entry::Rule(Family::V4, route).body("").unwrap();
+        assert_eq!(ours.is(&body), Ok(route == ROUTE), "{route:?}");
+        assert_eq!(Entry::Rule(Family::V4, route).is(&body), Ok(true), "{route:?}");
+        assert_eq!(Entry::Rule(Family::V6, route).is(&body), Ok(false), "{route:?}");
+    }
+    let body = ours.body("").unwrap();
+    for (at, what) in [(1, "to a prefix"), (2, "from a prefix"), (3, "of a tos"), (7, "blackhole"), (8, "inverted")] {
+        let mut narrower = body.clone();
+        narrower[at] ^= 2;
+        assert_eq!(ours.is(&narrower), Ok(false), "{what}");
+    }
+    let mut masked = Writer::default();
+    masked.raw(&body);
+    masked.attr(FRA_FWMASK, &0xffff_u32.to_ne_bytes());
+    assert_eq!(ours.is(&masked.into_bytes().unwrap()), Ok(false), "of a part of the mark");
+}
+
+#[test]
+fn a_rule_with_mask_and_priority_is_only_equivalent_to_the_same() {
+    let ours = Entry::Rule(Family::V4, MarkRoute::AMBIENT);
+    let others = [
+        MarkRoute { priority: Some(32763), ..MarkRoute::AMBIENT },
+        MarkRoute { priority: None, ..MarkRoute::AMBIENT },
+        MarkRoute { mask: u32::MAX, ..MarkRoute::AMBIENT },
+    ];
+    for other in others {
+        assert_eq!(ours.is(&Entry::Rule(Family::V4, other).body("").unwrap()), Ok(false), "{other:?}");
+    }
+    let any_priority = Entry::Rule(Family::V4, MarkRoute { priority: None, ..MarkRoute::AMBIENT });
+    assert_eq!(any_priority.is(&ours.body("").unwrap()), Ok(true));
+}
+
+#[test]
+fn written_entries_are_read_back_and_truncated_ones_refused() {
+    for entry in [BOTH, Routes::ambient(true)].iter().flat_map(Routes::entries) {
+        let body = entry.body("").unwrap();
+        assert_eq!(entry.is(&body), Ok(true), "{entry}");
+        assert!(entry.is(&body[..7]).is_err(), "{entry}");
+    }
+}
+
+#[test]
+fn entries_are_printed_in_the_syntax_of_ip() {
+    let routes = [BOTH, Routes::ambient(false)];
+    let printed = routes.iter().flat_map(Routes::entries).map(|entry| entry.to_string()).collect::<Vec<_>>();
+    let expected = [
+        "address ::6/128 of lo",
+        "IPv4 routing rule `fwmark 0x539 lookup 133`",
+        "IPv4 route `local default dev lo` of table 133",
+        "IPv6 routing rule `fwmark 0x539 lookup 133`",
+        "IPv6 route `local default dev lo` of table 133",
+        "IPv4 routing rule `fwmark 0x111/0xfff lookup 100 priority 32764`",
+        "IPv4 route `local default dev lo` of table 100",
+    ];
+    assert_eq!(printed, expected);
+}

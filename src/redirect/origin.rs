@@ -1,0 +1,56 @@
+//! The sources of a pod's parameters: the annotation, the variable of its proxy or the field that each value comes
+//! from.
+//!
+//! Pure; for `explain`. Reads the same keys as `annotations`, with the same precedence.
+
+use crate::contract::{annotation, proxy_env};
+use crate::pod::PodFacts;
+
+/// The source of a parameter's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Annotation(&'static str),
+    /// An environment variable of `istio-proxy`.
+    Variable(&'static str),
+    /// A field of the security context of `istio-proxy`.
+    SecurityContext(&'static str),
+    Default,
+}
+
+/// Returns the source of a parameter's value. `parameter` is the name of the flag of `istio-iptables` that sets it;
+/// `ignored` lists the keys whose values were ignored.
+pub fn origin(parameter: &str, facts: &PodFacts, ignored: &[&str]) -> Origin {
+    let annotated = |keys: &[&'static str]| {
+        let found = keys.iter().find(|key| facts.annotations.contains_key(**key));
+        found.map_or(Origin::Default, |key| Origin::Annotation(key))
+    };
+    let env = |key: &str| facts.proxy.as_ref().and_then(|proxy| proxy.env.get(key)).filter(|_| !ignored.contains(&key));
+    let variable = |key: &'static str| env(key).map_or(Origin::Default, |_| Origin::Variable(key));
+    let id = |field: &'static str, given: Option<u32>| match given {
+        Some(id) if id != 0 => Origin::SecurityContext(field),
+        _ => Origin::Default,
+    };
+    let proxy = facts.proxy.as_ref();
+    match parameter {
+        "interception-mode" => annotated(&[annotation::INTERCEPTION_MODE]),
+        "proxy-uid" => id("runAsUser", proxy.and_then(|proxy| proxy.run_as_user)),
+        "proxy-gid" => id("runAsGroup", proxy.and_then(|proxy| proxy.run_as_group)),
+        "inbound-ports" => annotated(&[annotation::INCLUDE_INBOUND_PORTS]),
+        "inbound-ports-exclude" => annotated(&[annotation::EXCLUDE_INBOUND_PORTS]),
+        "outbound-ports" => annotated(&[annotation::INCLUDE_OUTBOUND_PORTS]),
+        "outbound-ports-exclude" => annotated(&[annotation::EXCLUDE_OUTBOUND_PORTS]),
+        "outbound-ranges" => annotated(&[annotation::INCLUDE_OUTBOUND_CIDRS]),
+        "outbound-ranges-exclude" => annotated(&[annotation::EXCLUDE_OUTBOUND_CIDRS]),
+        "exclude-interfaces" => annotated(&[annotation::EXCLUDE_INTERFACES]),
+        "virtual-interfaces" => annotated(&[annotation::REROUTE_VIRTUAL_INTERFACES, annotation::KUBEVIRT_INTERFACES]),
+        "outbound-owner-groups" => match env(proxy_env::OWNER_GROUPS) {
+            Some(groups) if groups.trim() != "*" => Origin::Variable(proxy_env::OWNER_GROUPS),
+            _ => variable(proxy_env::OWNER_GROUPS_EXCLUDE),
+        },
+        "capture-dns" => variable(proxy_env::DNS_CAPTURE),
+        "dual-stack" => variable(proxy_env::DUAL_STACK),
+        "drop-invalid" => variable(proxy_env::INVALID_DROP),
+        "loopback-range" => variable(proxy_env::LOOPBACK_CIDR),
+        _ => Origin::Default,
+    }
+}

@@ -7,15 +7,31 @@ MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
             procps musl-tools protobuf-compiler gcc g++ strace
-TOOLS    := $(HOME)/.cache/istio-cni-tools
-export CNITOOL := $(TOOLS)/bin/cnitool
-# Kubernetes for the cluster tier, built once for all checkouts with the same sources.
-KUBE_DIR := tests/cluster/kube
-export KUBE := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
-# The Go modules of containerd 2 and of CNI plugins, which support STATUS, for the cluster tier. Each is built with the
-# requirements of its own go.mod.
+# What is installed or expensive to build, for all checkouts on this machine, below the version or the digest of its sources.
+export TOOLS := $(HOME)/.cache/istio-cni-tools
+# Only Cargo makes `target`: it marks a directory as its own only if it has made it.
+PACKAGES_LOG := $(TOOLS)/log/packages.log
+COMPILED     := $(TOOLS)/compiled
+# Programs of other projects: sources, and paths, which the suites read.
+CNITOOL_MODULE  := github.com/containernetworking/cni/cnitool@v1.3.0
+HELM_MODULE     := helm.sh/helm/v3/cmd/helm@v3.19.5
+PROMTOOL_MODULE := github.com/prometheus/prometheus@v0.313.5
+# containerd 2, and CNI plugins that support STATUS. Each is built with the requirements of its own go.mod.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
+KUBE_DIR        := tests/cluster/kube
+# The checks of accessibility in the suite browser, with the digest of the package's archive.
+AXE_PACKAGE     := axe-core@4.14.1
+AXE_SHA512      := 1477dafa598d8d065f273d6af302aa203c02e83131707b7fa648cd41bd3d6b734f8c22a0dab86ee6a6f64b8afbe804b214d36db85a2826965edfb3a0b9d546b5
+export CNITOOL     := $(TOOLS)/$(subst /,-,$(CNITOOL_MODULE))/cnitool
+export HELM        := $(TOOLS)/$(subst /,-,$(HELM_MODULE))/helm
+export PROMTOOL    := $(TOOLS)/$(subst /,-,$(PROMTOOL_MODULE))/promtool
+export KUBE        := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
+export AXE         := $(TOOLS)/$(AXE_PACKAGE)/axe.min.js
+CARGO_TOOL      = $(TOOLS)/$(1)/bin/$(firstword $(subst @, ,$(1)))
+CARGO_DENY     := $(call CARGO_TOOL,cargo-deny@0.20.2)
+CARGO_MACHETE  := $(call CARGO_TOOL,cargo-machete@0.9.2)
+CARGO_FUZZ     := $(call CARGO_TOOL,cargo-fuzz@0.13.2)
 # Tests, benches and the demo run the shipped programs.
 export ISTIO_CNI := $(CURDIR)/$(STATIC)/plugin/istio-cni
 export ISTIO_IPTABLES := $(CURDIR)/$(STATIC)/plugin/istio-iptables
@@ -34,12 +50,6 @@ endif
 export PROPTEST_RNG_SEED ?= 1
 export FUZZ_SEED ?= 1
 DAEMONS  := install-cni sidecar-injector istio-cnictl
-export HELM := $(TOOLS)/bin/helm
-export PROMTOOL := $(TOOLS)/bin/promtool
-# The checks of accessibility in the suite browser: an npm package, with the digest of its archive.
-AXE_VERSION := 4.14.1
-AXE_SHA512  := 1477dafa598d8d065f273d6af302aa203c02e83131707b7fa648cd41bd3d6b734f8c22a0dab86ee6a6f64b8afbe804b214d36db85a2826965edfb3a0b9d546b5
-export AXE  := $(TOOLS)/axe-core-$(AXE_VERSION)/axe.min.js
 # Kernels of Debian releases, one directory for each version.
 export KERNELS := $(TOOLS)/kernels
 # The file with a line for each test suite: its name, the minimum number of its tests, and further arguments.
@@ -52,10 +62,12 @@ export NIGHTLY := nightly-2026-05-20
 PHASE    := @tests/support/make/phase
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test explore kernels arm arm-tests sbom soak bench fuzz build image programs pod-programs reference man lint deny fmt doc machete charts image-reproducible setup packages toolchain target nightly browser axe cnitool helm promtool manifests types kube containerd2 clean
+.PHONY: help require-demo require-test demo test full test-new-machine suites explore kernels arm arm-tests sbom soak bench fuzz build image programs pod-programs reference man lint fmt clippy deny doc machete charts image-reproducible setup packages toolchain compiled target nightly browser tools manifests types clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
-	@echo 'make test    every test (REQUIRE_TIERS=corpus,go,helm,promtool,browser,netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make test    the tests of a change (REQUIRE_TIERS=corpus,go,helm,promtool,browser,netns,cri,cluster fails where a tier cannot run)'
+	@echo 'make full    every test and lint, on all kernels, and fuzzing'
+	@echo 'make test-new-machine  demo and test without packages, caches and tools'
 	@echo 'make explore random cases of another seed, which is printed'
 	@echo 'make kernels the netns tier on the kernels of Debian 11, 12 and 13, and without parts of one'
 	@echo 'make soak    memory, descriptors, threads and files of the daemons under load for SOAK_SECONDS (3600)'
@@ -74,21 +86,32 @@ require-demo require-test: require-%:
 
 demo: require-demo build pod-programs
 	$(PHASE) 'build the demo' cargo build $(QUIET) --workspace --bin demo
-	@target/debug/demo
+	$(PHASE) 'demo' tests/support/make/twice demo target/debug/demo
 
-test: require-test build programs browser cnitool helm promtool kube containerd2
+# A gate goes on after a failure and ends with a table of its phases.
+GATE := @tests/support/make/gate
+test: require-test
+	$(GATE) suites
+
+# Everything, with the trials of the cluster that `make test` leaves out.
+full: export FULL := 1
+full: require-test
+	$(GATE) lint suites demo kernels fuzz
+
+# Both commands on a machine without packages, caches and tools, in a checkout that other users may not enter.
+test-new-machine: export REQUIRE_TIERS := corpus,go,helm,promtool,browser,netns,cri,cluster
+test-new-machine:
+	@tests/support/make/new-machine $(PACKAGES) chromium chromium-driver
+
+suites: build programs browser tools
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --examples $(SUITES:%=--test %)
-	$(PHASE) 'unit tests' cargo test --quiet --workspace --lib --examples
-	$(PHASE) 'unit tests with the features of the plugin' cargo test --quiet --no-default-features --lib
-	$(PHASE) 'examples in documentation' cargo test --quiet --workspace --doc
-	@while read -r suite least arguments <&3; do tests/support/make/count $$suite $$least && \
-	  tests/support/make/phase "tests: $$suite" cargo test --quiet --workspace --test $$suite -- $$arguments || exit 1; \
-	done 3< $(COUNTS)
+	@tests/support/make/compiled keep $(COMPILED)
+	@tests/support/make/suites $(COUNTS)
 
 # KERNELS_ARGS="'6.1 without IPv6'" selects one variant.
 kernels: build programs
 	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
-	@tests/support/make/packages target/packages.log qemu-system-x86 cpio kmod
+	@tests/support/make/packages $(PACKAGES_LOG) qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
 	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --bin kernels
 	@target/debug/kernels $(KERNELS_ARGS)
@@ -98,7 +121,7 @@ arm:
 	@$(MAKE) --no-print-directory ARCH=arm64 arm-tests
 arm-tests: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER := qemu-aarch64
 arm-tests: setup
-	@tests/support/make/packages target/packages.log qemu-user
+	@tests/support/make/packages $(PACKAGES_LOG) qemu-user
 	$(PHASE) 'unit tests of the plugin on arm64' cargo test --quiet --target $(MUSL) --no-default-features --lib
 	$(PHASE) 'golden tests on arm64' cargo test --quiet --target $(MUSL) --test golden
 
@@ -125,7 +148,7 @@ soak: build programs
 # target/bench keeps each part's output and the load of the machine. If a part cannot run, the other parts run nevertheless,
 # and `make` fails and names the part.
 BENCHES := node inject inject_allocations inject_hostile inject_healthz
-bench: build programs helm kube
+bench: build programs tools
 	cargo build --quiet --profile plugin --target $(MUSL) $(STATIC_TEST_PROGRAMS) --bin bench_floor --bin bench_peak
 	@printf '%s\n' 'add cargo bench --quiet --bench add -- $(BENCH_ARGS)' \
 	  $(foreach bench,$(BENCHES),'$(bench) cargo bench --quiet --bench $(bench)') \
@@ -177,39 +200,41 @@ reference:
 man:
 	cargo run --quiet --package istio-cni-tools --bin manuals target/man
 
-lint: fmt deny machete doc charts
-	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --no-default-features --all-targets -- -D warnings
+lint: fmt clippy deny machete doc charts
 
 fmt:
-	cargo fmt --all --check
-	cargo fmt --all --check --manifest-path fuzz/Cargo.toml
+	$(PHASE) 'format' cargo fmt --all --check
+	$(PHASE) 'format of the fuzz targets' cargo fmt --all --check --manifest-path fuzz/Cargo.toml
+
+clippy:
+	$(PHASE) 'clippy' cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(PHASE) 'clippy of the plugin' cargo clippy --quiet --no-default-features --all-targets -- -D warnings
 
 # Checks links and code blocks of the documentation; make test runs its examples.
+doc: export RUSTDOCFLAGS := -D warnings
 doc:
-	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps
+	$(PHASE) 'documentation' cargo doc --quiet --workspace --no-deps
 
-deny: $(HOME)/.cargo/bin/cargo-deny
-	cargo deny --log-level error check licenses bans sources
-	@if cargo deny --log-level off fetch db >/dev/null 2>&1; \
-	  then cargo deny --log-level error check --disable-fetch advisories; \
+# An advisory is published at any time, without a change here: it is a warning.
+deny: $(CARGO_DENY)
+	$(PHASE) 'licences, bans, sources' $(CARGO_DENY) --log-level error check licenses bans sources
+	@if $(CARGO_DENY) --log-level off fetch db >/dev/null 2>&1; \
+	  then $(CARGO_DENY) --log-level error check --disable-fetch advisories || echo '! advisories concern dependencies: see above' >&2; \
 	  else echo '· advisories are not checked: their database cannot be fetched' >&2; fi
 
 # Fails if no source uses a dependency.
-machete: $(HOME)/.cargo/bin/cargo-machete
-	cargo machete
+machete: $(CARGO_MACHETE)
+	$(PHASE) 'unused dependencies' $(CARGO_MACHETE)
 
-charts: helm
-	@if [ -x $(HELM) ]; then $(HELM) lint --quiet --strict install/helm/*; \
+charts: $(HELM)
+	@if [ -x $(HELM) ]; then tests/support/make/phase 'charts' $(HELM) lint --quiet --strict install/helm/*; \
 	  else echo '· charts are not linted: there is no helm' >&2; fi
-
-$(HOME)/.cargo/bin/cargo-%:
-	cargo install --quiet --locked cargo-$*
 
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard fuzz/fuzz_targets/*.rs)))
 # Runs one target per processor at a time. FUZZ_TARGETS=yaml selects one.
-fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
+fuzz: export PATH := $(dir $(CARGO_FUZZ)):$(PATH)
+fuzz: setup nightly $(CARGO_FUZZ)
 	$(PHASE) 'build the fuzz targets' cargo +$(NIGHTLY) fuzz build
 	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P "$$(nproc)" -I TARGET \
 	  tests/support/make/phase 'fuzz: TARGET' tests/support/make/fuzz $(FUZZ_SECONDS) TARGET
@@ -217,77 +242,51 @@ fuzz: setup nightly $(HOME)/.cargo/bin/cargo-fuzz
 nightly:
 	@rustup toolchain list | grep -q '^$(NIGHTLY)' || rustup toolchain install $(NIGHTLY) --profile minimal
 
-setup: packages toolchain target
+setup: packages toolchain target compiled
 
 packages:
-	@tests/support/make/packages target/packages.log $(PACKAGES)
+	@tests/support/make/packages $(PACKAGES_LOG) $(PACKAGES)
 
 # rustup only installs the toolchain of rust-toolchain.toml by itself if RUSTUP_AUTO_INSTALL is set.
 toolchain:
 	@rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
 
+# The dependencies that another checkout has compiled.
+compiled:
+	@tests/support/make/compiled restore $(COMPILED)
+
 target: toolchain
 	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
 
-browser: axe
-	@tests/support/make/packages target/packages.log chromium chromium-driver
+browser: $(AXE)
+	@tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
 
-axe: $(AXE)
+tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd
+
+TOOL := tests/support/make/tool
 $(AXE):
-	@if command -v npm >/dev/null; then mkdir -p $(@D) && cd $(@D) && npm pack --silent axe-core@$(AXE_VERSION) >/dev/null && \
-	  echo '$(AXE_SHA512)  axe-core-$(AXE_VERSION).tgz' | sha512sum --check --quiet && \
-	  tar -xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 --touch package/axe.min.js; \
-	else echo 'no npm: the trials in a browser are ignored'; fi
-
-cnitool: $(CNITOOL)
+	$(PHASE) 'fetch axe-core' $(TOOL) axe $@ $(AXE_PACKAGE) $(AXE_SHA512)
 $(CNITOOL):
-	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install github.com/containernetworking/cni/cnitool@v1.3.0; \
-	  else echo 'no go: the trials with cnitool are ignored'; fi
-
-helm: $(HELM)
+	$(PHASE) 'build cnitool' $(TOOL) cnitool $@ $(CNITOOL_MODULE)
 $(HELM):
-	@if command -v go >/dev/null; then GOBIN=$(TOOLS)/bin GOFLAGS=-mod=mod go install helm.sh/helm/v3/cmd/helm@v3.19.5; \
-	  else echo 'no go: the trials that render the chart are ignored'; fi
-
-# The build takes about two minutes. It runs in the module's directory, because its go.mod has a `replace` directive, which `go
-# install` refuses. The tag remove_all_sd omits service discovery, which needs the clients of cloud providers.
-promtool: $(PROMTOOL)
+	$(PHASE) 'build helm' $(TOOL) helm $@ $(HELM_MODULE)
 $(PROMTOOL):
-	@if command -v go >/dev/null; then echo '· build promtool, once: two minutes' && mkdir -p $(@D) && \
-	  cd "$(call unpacked,github.com/prometheus/prometheus@v0.313.5)" && \
-	  GOWORK=off CGO_ENABLED=0 GOFLAGS=-trimpath go build -tags remove_all_sd -ldflags '-s -w' -o $@.new ./cmd/promtool && mv $@.new $@; \
-	else echo 'no go: the trials that check alerts are ignored'; fi
+	$(PHASE) 'build promtool' $(TOOL) promtool $@ $(PROMTOOL_MODULE)
+$(KUBE):
+	$(PHASE) 'build Kubernetes' $(TOOL) kube $@ $(KUBE_DIR)
+$(CONTAINERD2)/bin/containerd:
+	$(PHASE) 'build containerd 2' $(TOOL) containerd2 $@ $(CONTAINERD2_MODULES)
+$(TOOLS)/cargo-%:
+	$(PHASE) 'build $(@F)' $(TOOL) $(@F) $@ $(patsubst $(TOOLS)/%/bin/$(@F),%,$@)
 
 # The plain manifests are the charts with default values. A helm from `go install` assumes a very old Kubernetes version.
-manifests: helm
+manifests: $(HELM)
 	for chart in istio-cni sidecar-injector; do \
 	  $(HELM) template $$chart install/helm/$$chart --namespace kube-system --kube-version 1.33.0 > manifests/$$chart.yaml || exit 1; done
 
 # Writes the table of Kubernetes types for decoding documents. `go get` in that directory selects another version of Kubernetes.
 types:
 	cd tests/support/kubetypes && go run . table > $(CURDIR)/src/inject/typed/table.txt
-
-# The build takes about five minutes. It sets the version that the API server and the kubelet report.
-kube: $(KUBE)
-$(KUBE):
-	@echo '· build Kubernetes for the cluster tier, once: five minutes'
-	@if [ "$$(printf '%s\n' go1.26 "$$(go env GOVERSION 2>/dev/null)" | sort -V | head -n1)" = go1.26 ]; then \
-	  cd $(KUBE_DIR) && mkdir -p $(@D) && CGO_ENABLED=0 go build -trimpath -o $@.new -ldflags "-s -w \
-	    -X k8s.io/component-base/version.gitVersion=$$(go list -m -f '{{.Version}}' k8s.io/kubernetes)" . && mv $@.new $@; \
-	else echo 'no go, or none of 1.26 or later: the trials in a cluster are ignored'; fi
-
-# The build takes about two minutes. Each module is built in its own directory, so that its go.mod and go.sum apply.
-unpacked = $$(go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')
-containerd2: $(CONTAINERD2)/bin/containerd
-$(CONTAINERD2)/bin/containerd:
-	@echo '· build containerd 2 for the cluster tier, once: two minutes'
-	@if command -v go >/dev/null; then export CGO_ENABLED=0 GOFLAGS=-trimpath && \
-	  cd "$(call unpacked,$(lastword $(CONTAINERD2_MODULES)))" && \
-	  go build -ldflags '-s -w' -o $(CONTAINERD2)/cni/ ./plugins/main/ptp ./plugins/main/loopback ./plugins/ipam/host-local && \
-	  cd "$(call unpacked,$(firstword $(CONTAINERD2_MODULES)))" && \
-	  go build -ldflags '-s -w' -o $(@D)/ ./cmd/containerd-shim-runc-v2 ./cmd/ctr && \
-	  go build -ldflags '-s -w' -o $@.new ./cmd/containerd && mv $@.new $@; \
-	else echo 'no go: the trials with containerd 2 are ignored'; fi
 
 clean:
 	cargo clean

@@ -10,6 +10,7 @@ mod cnictl;
 mod dapr;
 mod documents;
 mod explain;
+mod gate;
 mod layers;
 mod manuals;
 mod paths;

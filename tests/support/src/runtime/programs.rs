@@ -115,10 +115,16 @@ fn musl() -> String {
 /// Returns Cargo's target directory, which contains this program.
 fn target() -> Result<PathBuf, String> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
-    // Cargo writes `.rustc_info.json` to each target directory, but `CACHEDIR.TAG` only to one that it has created
-    // itself.
-    let target = this.ancestors().find(|dir| dir.join(".rustc_info.json").is_file());
-    Ok(target.ok_or("this program is not below cargo's target directory")?.to_owned())
+    target_of(&this).ok_or_else(|| format!("{} is not in a directory of Cargo's profiles", this.display()))
+}
+
+/// Returns the target directory of a program that Cargo has built: `TARGET[/TRIPLE]/PROFILE/[deps/]PROGRAM`. No file marks
+/// the target directory reliably: Cargo writes `CACHEDIR.TAG` only to one that it has created itself.
+fn target_of(program: &Path) -> Option<PathBuf> {
+    let profile = program.ancestors().skip(1).find(|dir| dir.join("deps").is_dir())?;
+    let above = profile.parent()?;
+    let is_triple = above.file_name().is_some_and(|name| name == musl().as_str());
+    if is_triple { above.parent().map(Path::to_owned) } else { Some(above.to_owned()) }
 }
 
 /// Returns the newest build of a program among those of all profiles.
@@ -133,4 +139,28 @@ fn modified(path: &Path) -> Option<SystemTime> {
 
 fn existing(path: PathBuf) -> Result<PathBuf, String> {
     if path.is_file() { Ok(path) } else { Err(format!("{} does not exist", path.display())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_a_target_directory_that_existed_before_cargo() {
+        let target = tempfile::tempdir().unwrap();
+        let native = target.path().join("debug");
+        let fixed = target.path().join(musl()).join("plugin");
+        for profile in [&native, &fixed] {
+            fs::create_dir_all(profile.join("deps")).unwrap();
+        }
+        fs::write(fixed.join("istio-iptables"), "").unwrap();
+        for program in
+            [native.join("deps/cri-0123"), native.join("demo"), fixed.join("deps/pod-0123"), fixed.join("pod")]
+        {
+            let found = target_of(&program).unwrap_or_else(|| panic!("{}", program.display()));
+            assert_eq!(found, target.path(), "{}", program.display());
+            assert_eq!(newest(&found.join(musl()), "istio-iptables"), Some(fixed.join("istio-iptables")));
+        }
+        assert_eq!(target_of(Path::new("/usr/bin/true")), None);
+    }
 }

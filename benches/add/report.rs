@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::case::{Case, ISTIO_COMMANDS};
+use crate::case::Case;
 use crate::measure::{Alone, AtOnce, WIDTHS};
 use crate::subject::Subject;
 
@@ -110,20 +110,12 @@ impl Report {
         let at_most = |text: String, measured, limit| Target { text, measured, met: measured <= limit };
         let at_least = |text: String, measured, limit| Target { text, measured, met: measured >= limit };
         let mut targets = Vec::new();
-        // Istio's times were measured on another machine. This machine's speed and load affect Istio's commands and the
-        // plugin alike, so the measured time of the commands scales Istio's times.
-        let dual = self.cases.iter().position(|case| *case == Case::DualDns).unwrap_or_default();
-        let slowed = self.p50(dual, Subject::Commands) / ISTIO_COMMANDS;
         for (at, case) in self.cases.iter().enumerate() {
             let p50 = |subject| self.p50(at, subject);
             let (name, add, floor, commands) =
                 (case.name(), p50(Subject::Add), p50(Subject::Floor), p50(Subject::Commands));
-            let (limit, times) = case.aim();
+            let limit = case.limit();
             targets.push(at_most(format!("{name}: ADD with install-cni takes at most {limit} ms"), add, limit));
-            let istio = case.istio() * slowed;
-            let text =
-                format!("{name}: ADD is {times:.0} times faster than Istio's plugin, whose part here is {istio:.1} ms");
-            targets.push(at_least(text, istio / add, times));
             let canned = p50(Subject::AddCanned) / floor;
             targets.push(at_most(
                 format!("{name}: ADD takes at most 1.5 times its floor, the agent aside"),

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cluster::Cluster;
+use test_support::mounts;
 use test_support::runtime::node::remove_tree;
 
 /// The directory in which the script `node/run` keeps its state, containerd's images and etcd's data. A reboot does not
@@ -85,15 +87,7 @@ fn processes() -> Result<Vec<(Pid, String)>> {
 
 /// Removes what a reboot removes: mounts, cgroups, network devices, rules and the files of `/run`.
 fn clear(cluster: &Cluster) -> Result<()> {
-    let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    let of_pods =
-        |point: &&str| ["/run/containerd/", "/run/netns", "/var/lib/kubelet/"].iter().any(|dir| point.starts_with(dir));
-    let mut points: Vec<&str> = points.filter(of_pods).collect();
-    points.reverse();
-    for point in points {
-        umount2(point, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {point}"))?;
-    }
+    cluster.until("no mount of a pod is left", |_| unmount())?;
     for hierarchy in control_groups()? {
         cluster.until("no pod has a cgroup", |_| match hierarchy.is_dir() {
             true => remove_tree(&hierarchy).with_context(|| hierarchy.display().to_string()),
@@ -116,6 +110,25 @@ fn clear(cluster: &Cluster) -> Result<()> {
         ensure!(links.is_empty(), "{links}");
         Ok(())
     })
+}
+
+/// The directories below which the components mount file systems for pods.
+const MOUNTS: [&str; 3] = ["/run/containerd", "/run/netns", "/var/lib/kubelet"];
+
+/// Unmounts the file systems of pods. Fails if there were any: another may have appeared behind one of them.
+fn unmount() -> Result<()> {
+    let mounts = mounts::parse(&fs::read_to_string("/proc/self/mountinfo")?).map_err(anyhow::Error::msg)?;
+    let of_pods = |point: &&Path| MOUNTS.iter().any(|dir| point.starts_with(dir));
+    let points: Vec<&Path> = mounts::reachable(&mounts).into_iter().filter(of_pods).collect();
+    for point in &points {
+        match umount2(*point, MntFlags::MNT_DETACH) {
+            // The kernel has also unmounted it where a mount propagates to.
+            Ok(()) | Err(Errno::EINVAL) => {}
+            Err(error) => return Err(error).with_context(|| format!("unmounting {}", point.display())),
+        }
+    }
+    ensure!(points.is_empty(), "{points:?}");
+    Ok(())
 }
 
 /// Returns the cgroups of the pods in each hierarchy. They have the same parent as this program's cgroup.

@@ -7,6 +7,7 @@
 #![allow(clippy::new_without_default, reason = "constructors have effects: directories, namespaces, keys")]
 
 pub mod go;
+pub mod mounts;
 pub mod tier;
 
 #[cfg(feature = "daemons")]

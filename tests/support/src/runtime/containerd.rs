@@ -16,15 +16,20 @@ use super::client::Cri;
 use super::netns::Netns;
 use super::{signals, wait};
 
-/// The script that the first process of the PID namespace runs. It mounts empty file systems on `/run` and `/var/lib`.
-/// It starts containerd again whenever containerd exits successfully, so that a restart does not stop the pods.
-const FIRST_PROCESS: &str = "
+/// The script that the first process of the PID namespace runs. It mounts empty file systems on `/run` and `/var/lib`,
+/// without what the machine has mounted below them. It starts containerd again whenever containerd exits successfully,
+/// so that a restart does not stop the pods.
+const FIRST_PROCESS: &str = concat!(
+    include_str!("detach"),
+    "
+detach /run /var/lib
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var/lib
 mkdir -p /run/netns /run/lock /var/lib/cni
 ip link set lo up
 while containerd --config \"$1\"; do :; done
-";
+"
+);
 
 /// The `PATH` of containerd, as that of a system service.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

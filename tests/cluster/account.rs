@@ -30,13 +30,13 @@ impl Account {
         // ClusterRoles and their bindings remain after the trial's namespace is deleted.
         let unique = format!("{namespace}-{name}");
         let role = json!({ "apiVersion": RBAC, "kind": "ClusterRole", "metadata": { "name": unique }, "rules": rules });
-        stage.cluster.create(&format!("{rbac}/clusterroles"), &role)?;
+        stage.cluster.replace(&format!("{rbac}/clusterroles"), &role)?;
         let binding = json!({
             "apiVersion": RBAC, "kind": "ClusterRoleBinding", "metadata": { "name": unique },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": unique },
             "subjects": [{ "kind": "ServiceAccount", "namespace": namespace, "name": name }],
         });
-        stage.cluster.create(&format!("{rbac}/clusterrolebindings"), &binding)?;
+        stage.cluster.replace(&format!("{rbac}/clusterrolebindings"), &binding)?;
         let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name } });
         stage.create("serviceaccounts", &account)?;
         let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });

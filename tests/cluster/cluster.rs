@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::TryStreamExt as _;
 use hyper::http::request::Builder;
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 use kube::Client;
 use kube::core::WatchEvent;
 use nix::sys::signal::{Signal, kill};
@@ -97,6 +97,26 @@ impl Cluster {
         )
     }
 
+    /// Deletes the object at a path, unless it does not exist.
+    pub(crate) fn delete_existing(&self, path: &str) -> Result<()> {
+        match self.delete(path) {
+            Err(error) if code(&error) != Some(StatusCode::NOT_FOUND) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates an object, after one of the same name that an earlier trial has left is gone.
+    pub(crate) fn replace(&self, collection: &str, object: &Value) -> Result<Value> {
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().context("a name")?);
+        self.until(&format!("a former {path} is gone"), |cluster| match cluster.create(collection, object) {
+            Err(error) if code(&error) == Some(StatusCode::CONFLICT) => {
+                cluster.delete_existing(&path)?;
+                Err(error)
+            }
+            created => Ok(created),
+        })?
+    }
+
     /// Sends a request with a JSON body. Headers may impersonate a user.
     pub(crate) fn send(&self, request: Builder, body: &Value) -> Result<Value> {
         let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -127,6 +147,14 @@ impl Cluster {
     pub(crate) fn until<T>(&self, what: &str, probe: impl FnMut(&Self) -> Result<T>) -> Result<T> {
         let mut probe = probe;
         wait::until_every(PAUSE, what, || probe(self))
+    }
+}
+
+/// The status code of the API server's response, if the error is one.
+fn code(error: &anyhow::Error) -> Option<StatusCode> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => StatusCode::from_u16(status.code).ok(),
+        _ => None,
     }
 }
 

@@ -151,7 +151,8 @@ impl Extra {
         let taints = json!([{ "key": "cni.istio.io/not-ready", "effect": "NoSchedule" }]);
         let node =
             json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": OTHER }, "spec": { "taints": taints } });
-        cluster.create("/api/v1/nodes", &node)?;
+        cluster.replace("/api/v1/nodes", &node)?;
+        kubectl(&["delete", "--ignore-not-found", "clusterrolebinding,clusterrole", EXTRA])?;
         kubectl(&["create", "clusterrole", EXTRA, "--verb=delete,patch", "--resource=pods,pods/status"])?;
         let (role, account) = (format!("--clusterrole={EXTRA}"), "--serviceaccount=kube-system:istio-cni");
         kubectl(&["create", "clusterrolebinding", EXTRA, &role, account])?;

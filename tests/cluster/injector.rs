@@ -208,7 +208,7 @@ pub(crate) struct TemporaryObject<'c> {
 impl<'c> TemporaryObject<'c> {
     pub(crate) fn new(cluster: &'c Cluster, collection: &str, object: &Value) -> Result<Self> {
         let all = format!("/api/v1/namespaces/kube-system/{collection}");
-        let object = cluster.create(&all, object)?;
+        let object = cluster.replace(&all, object)?;
         let path = format!("{all}/{}", object["metadata"]["name"].as_str().context("a name")?);
         Ok(Self { cluster, path })
     }

@@ -64,7 +64,7 @@ pub(crate) fn absent(case: &Case, reason: &str) -> Trial {
 fn run(case: &Case, cluster: &Cluster) -> Result<()> {
     let namespace = case.namespace;
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
-    cluster.create("/api/v1/namespaces", &object)?;
+    cluster.replace("/api/v1/namespaces", &object)?;
     let path = format!("/api/v1/namespaces/{namespace}");
     // Pods need the default service account, which a controller creates after the namespace.
     cluster.until("the default service account", |cluster| cluster.get(&format!("{path}/serviceaccounts/default")))?;

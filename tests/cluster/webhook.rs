@@ -273,7 +273,7 @@ impl<'s> Temporary<'s> {
         for (name, value) in labels {
             object["metadata"]["labels"][name] = (*value).into();
         }
-        stage.cluster.create("/api/v1/namespaces", &object)?;
+        stage.cluster.replace("/api/v1/namespaces", &object)?;
         let path = format!("/api/v1/namespaces/{name}");
         let namespace = Self { stage, path };
         let account = format!("{}/serviceaccounts/default", namespace.path);

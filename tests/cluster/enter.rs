@@ -32,7 +32,8 @@ impl Runtime {
     /// All runtimes, in the order of their trials.
     pub(crate) const ALL: [Self; 2] = [Self::Host, Self::Containerd2];
 
-    fn name(self) -> &'static str {
+    /// The name of the runtime, which is also that of the directory of its logs.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
             Self::Containerd2 => "containerd2",

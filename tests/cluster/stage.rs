@@ -3,15 +3,19 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_cri::v1::{PodSandbox, PodSandboxState};
 use libtest_mimic::{Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::enter::{LOGS, Runtime};
 use crate::objects::{is_broken, uid};
+use test_support::outcome;
 use test_support::runtime::outside;
 use test_support::runtime::pod::APP_PORT;
 use test_support::runtime::trace::Trace;
@@ -39,10 +43,18 @@ pub(crate) fn trial(case: &Case, cluster: &Arc<Cluster>) -> Trial {
         Ok(()) => Ok(Completion::Completed),
         Err(error) => match error.downcast::<Missing>() {
             Ok(Missing(reason)) => Ok(Completion::ignored_with(reason)),
-            Err(error) => Err(Failed::from(format!("{error:#}"))),
+            Err(error) => Err(Failed::from(format!("{error:#}\nThe logs: {}", logs().display()))),
         },
     })
 }
+
+/// The directory of the logs of this cluster's components.
+fn logs() -> PathBuf {
+    Path::new(LOGS).join(Runtime::here().map_or("", Runtime::name))
+}
+
+/// The directory in which the kubelet keeps the logs of containers.
+const PODS_LOGS: &str = "/var/log/pods";
 
 /// The error of a trial that is ignored because a file or program that it needs is missing.
 #[derive(Debug)]
@@ -61,32 +73,35 @@ pub(crate) fn absent(case: &Case, reason: &str) -> Trial {
     tier::trial("cluster", case.name, Some(reason.to_owned()), || Ok(()))
 }
 
+/// Runs a trial in its namespace and cleans up in any case. Of several errors the trial's own is the first.
 fn run(case: &Case, cluster: &Cluster) -> Result<()> {
     let namespace = case.namespace;
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
     cluster.replace("/api/v1/namespaces", &object)?;
-    let path = format!("/api/v1/namespaces/{namespace}");
-    // Pods need the default service account, which a controller creates after the namespace.
-    cluster.until("the default service account", |cluster| cluster.get(&format!("{path}/serviceaccounts/default")))?;
     let stage = Stage { cluster, namespace };
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (case.body)(&stage)));
-    let report = if matches!(outcome, Ok(Ok(()))) { String::new() } else { stage.report() };
-    cluster.delete(&path)?;
-    // Deletes the pods at once; the namespace controller would delete them seconds later. The API server creates no new
-    // pods in a namespace that is being deleted.
-    cluster.delete(&stage.path("pods"))?;
-    let removed = cluster.until("no sandbox, link, netns or address of a pod is left", leftovers);
-    match outcome {
-        Ok(result) => result.map_err(|e| e.context(report))?,
-        Err(cause) => {
-            let text = cause.downcast_ref::<String>().cloned();
-            bail!(
-                "{}\n{report}",
-                text.or_else(|| cause.downcast_ref().map(|s: &&str| (*s).to_owned())).unwrap_or_default()
-            );
-        }
-    }
-    removed
+    let outcome = outcome::caught(|| {
+        // Pods need the default service account, which a controller creates after the namespace.
+        cluster.until("the default service account", |_| stage.get("serviceaccounts/default"))?;
+        (case.body)(&stage)
+    });
+    let reported = outcome.map_err(|error| match error.is::<Missing>() {
+        true => error,
+        false => anyhow!("{error:#}\n{}{}", stage.report(), stage.save_logs()),
+    });
+    outcome::after_cleanup(reported, clean(&stage))
+}
+
+/// Deletes the trial's namespace and checks that nothing of its pods is left on the node.
+fn clean(stage: &Stage<'_>) -> Result<()> {
+    let cluster = stage.cluster;
+    let deleted = |path: &str| cluster.until(&format!("{path} is deleted"), |cluster| cluster.delete_existing(path));
+    outcome::all([
+        deleted(&format!("/api/v1/namespaces/{}", stage.namespace)),
+        // Deletes the pods at once; the namespace controller would delete them seconds later. The API server creates no
+        // new pods in a namespace that is being deleted.
+        deleted(&stage.path("pods")),
+        cluster.until("no sandbox, link, netns or address of a pod is left", leftovers),
+    ])
 }
 
 /// Fails if running sandboxes, links, network namespaces or addresses of pods are on the node.
@@ -207,5 +222,15 @@ impl Stage<'_> {
             report += &format!("event {about} {}: {}\n", event["reason"], event["message"]);
         }
         report
+    }
+
+    /// Copies the logs of all containers beside those of the components. Returns the reason if that has failed.
+    fn save_logs(&self) -> String {
+        let to = logs().join(format!("pods-{}", self.namespace));
+        match Command::new("cp").args(["--recursive", PODS_LOGS]).arg(&to).output() {
+            Ok(output) if output.status.success() => String::new(),
+            Ok(output) => format!("The logs of containers are not saved: {}", String::from_utf8_lossy(&output.stderr)),
+            Err(error) => format!("The logs of containers are not saved: cp: {error}"),
+        }
     }
 }

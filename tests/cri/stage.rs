@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Result, ensure};
 use libtest_mimic::{Completion, Failed, Trial};
 
+use test_support::outcome;
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
 use test_support::tier;
@@ -40,13 +41,28 @@ impl Stage {
             if let (Some(missing), false) = (e.downcast_ref::<Missing>(), tier::required("cri")) {
                 return Ok(Completion::ignored_with(missing.to_string()));
             }
-            let log = slot.as_ref().map(|node| plugin_log(node.dir())).unwrap_or_default();
             // Leftovers of a failed trial must not affect the next.
-            *slot = None;
-            Err(Failed::from(format!("{e:#}\nThe plugin's log:\n{log}")))
+            Err(Failed::from(format!("{e:#}{}", slot.take().map(|node| ended(node, name)).unwrap_or_default())))
         })
     }
 }
+
+/// Saves the logs of a failed trial and ends its node. Returns lines with their directory, with what the node has left
+/// behind, and with the plugin's log.
+fn ended(node: Node, trial: &str) -> String {
+    let dir = Path::new(LOGS).join(trial);
+    let logs = match node.save_logs(&dir) {
+        Ok(()) => dir.display().to_string(),
+        Err(error) => format!("not saved: {error:#}"),
+    };
+    let plugin = plugin_log(node.dir());
+    let left = node.end();
+    let left = if left.is_empty() { String::new() } else { format!("\nThe node has left behind: {left:?}") };
+    format!("{left}\nThe logs: {logs}\nThe plugin's log:\n{plugin}")
+}
+
+/// The directory of the logs of failed trials, one directory for each.
+const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cri");
 
 /// The error of a trial that is ignored because a program that only it needs is missing.
 #[derive(Debug, thiserror::Error)]
@@ -60,17 +76,14 @@ fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs) -> Result<&'n No
     }
 }
 
+/// Runs a trial's body. Unwinding removes the trial's pods before the check for leftovers.
 fn perform(node: &Node, body: fn(&Node) -> Result<()>) -> Result<()> {
-    // Unwinding removes the trial's pods before the check for leftovers.
-    let panicked = |cause: Box<dyn std::any::Any + Send>| {
-        let text = cause.downcast_ref::<String>().cloned();
-        anyhow::anyhow!(text.or_else(|| cause.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
-    };
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(node)))
-        .unwrap_or_else(|cause| Err(panicked(cause)))?;
-    let left = node.leftovers()?;
-    ensure!(left.is_empty(), "left behind: {left:#?}");
-    Ok(())
+    let outcome = outcome::caught(|| body(node));
+    let left = node.leftovers().and_then(|left| {
+        ensure!(left.is_empty(), "left behind: {left:#?}");
+        Ok(())
+    });
+    outcome::after_cleanup(outcome, left)
 }
 
 /// The plugin's log in the latest run directory.

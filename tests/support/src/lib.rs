@@ -8,6 +8,7 @@
 
 pub mod go;
 pub mod mounts;
+pub mod outcome;
 pub mod tier;
 
 #[cfg(feature = "daemons")]

@@ -16,9 +16,10 @@ mod play;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, ensure};
 
 use page::Page;
+use test_support::outcome;
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
 use test_support::runtime::signals;
@@ -43,14 +44,20 @@ fn demo(page: &Page) -> Result<()> {
     let node = node?;
     let ready = format!("in namespaces of its own, ready after {:.1} s", took.as_secs_f64());
     page.done(&node.cri().version()?, &ready);
-    if let Err(e) = play::play(page, &node) {
+    if let Err(e) = outcome::caught(|| play::play(page, &node)) {
         signals::check()?;
         let logs = save_logs(&node).map_or_else(|e| format!("not saved: {e:#}"), |dir| dir.display().to_string());
-        bail!("{e:#}\n  The logs: {logs}");
+        let failed = anyhow!("{e:#}\n  The logs: {logs}");
+        return outcome::after_cleanup(Err(failed), end(node));
     }
+    end(node)?;
+    page.done("gone", "pods and containerd are removed without leftovers");
+    Ok(())
+}
+
+fn end(node: Node) -> Result<()> {
     let left = node.end();
     ensure!(left.is_empty(), "left behind: {left:?}");
-    page.done("gone", "pods and containerd are removed without leftovers");
     Ok(())
 }
 

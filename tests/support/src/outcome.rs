@@ -1,0 +1,70 @@
+//! Results of a trial and of the clean-up after it. The error of the trial itself is the first one in a report.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Context as _, Result, anyhow};
+
+/// Runs the body of a trial. The message of a panic is its error.
+pub fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|cause| Err(anyhow!(message(&*cause))))
+}
+
+/// The message of a panic.
+fn message(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+/// Returns the result of a trial, or of the clean-up if only that has failed. If both have failed, the error states
+/// the trial's failure first.
+pub fn after_cleanup(trial: Result<()>, cleanup: Result<()>) -> Result<()> {
+    match (trial, cleanup) {
+        (Ok(()), cleanup) => cleanup.context("the clean-up after the trial has failed"),
+        (failed, Ok(())) => failed,
+        (Err(own), Err(left)) => Err(anyhow!("{own:#}\nThe clean-up has failed, too: {left:#}")),
+    }
+}
+
+/// Returns the errors of several steps as one, in their order.
+pub fn all(steps: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let errors: Vec<String> = steps.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    if errors.is_empty() { Ok(()) } else { Err(anyhow!(errors.join("; "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(result: Result<()>) -> String {
+        format!("{:#}", result.unwrap_err())
+    }
+
+    #[test]
+    fn the_trials_own_error_is_the_first() {
+        let both = after_cleanup(Err(anyhow!("a pod is not redirected")), Err(anyhow!("link veth1 is left")));
+        assert_eq!(text(both), "a pod is not redirected\nThe clean-up has failed, too: link veth1 is left");
+        let one = after_cleanup(Ok(()), Err(anyhow!("link veth1 is left")));
+        assert_eq!(text(one), "the clean-up after the trial has failed: link veth1 is left");
+        assert!(after_cleanup(Ok(()), Ok(())).is_ok());
+    }
+
+    #[test]
+    fn an_error_keeps_its_type_if_the_clean_up_succeeds() {
+        let missing = after_cleanup(Err(std::fmt::Error.into()), Ok(()));
+        assert!(missing.unwrap_err().is::<std::fmt::Error>());
+    }
+
+    #[test]
+    fn a_panic_is_an_error_with_its_message() {
+        assert_eq!(text(caught(|| panic!("left {} right {}", 1, 2))), "left 1 right 2");
+        assert_eq!(text(caught(|| panic!("constant"))), "constant");
+        assert_eq!(text(caught(|| std::panic::panic_any(1))), "a panic without a message");
+    }
+
+    #[test]
+    fn each_failed_step_is_named() {
+        assert!(all([Ok(()), Ok(())]).is_ok());
+        assert_eq!(text(all([Err(anyhow!("first")), Ok(()), Err(anyhow!("third"))])), "first; third");
+    }
+}

@@ -10,10 +10,14 @@ use crate::agent::{Agent, kubectl};
 use crate::cluster::{Cluster, NODE};
 use crate::objects::{plain, standalone};
 use crate::rights::USER;
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "an_agents_token_is_limited_to_its_own_node", namespace: "confine", body: confined }];
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "an_agents_token_is_limited_to_its_own_node",
+    namespace: "confine",
+    scope: Scope::Full,
+    body: confined,
+}];
 
 /// The name of a second Node object, which has no kubelet.
 const OTHER: &str = "other";

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use crate::account::Account;
 use crate::injector::{Injector, PROXY, TemporaryObject};
 use crate::objects::{deployment, plain, standalone};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "webhook_injects_daprs_sidecar_for_allowed_accounts",
     namespace: "dapr",
+    scope: Scope::Full,
     body: injects_for_allowed_accounts,
 }];
 

@@ -4,10 +4,14 @@ use anyhow::Result;
 
 use crate::cluster::NODE;
 use crate::objects::{is_ready, plain, standalone};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "a_plain_pod_runs_on_the_node_and_responds", namespace: "plain", body: plain_pod }];
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "a_plain_pod_runs_on_the_node_and_responds",
+    namespace: "plain",
+    scope: Scope::Gate,
+    body: plain_pod,
+}];
 
 fn plain_pod(stage: &Stage<'_>) -> Result<()> {
     let node = stage.cluster.get(&format!("/api/v1/nodes/{NODE}"))?;

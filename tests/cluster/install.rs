@@ -14,18 +14,29 @@ use crate::churn::{self, Churn};
 use crate::figures;
 use crate::objects::{deployment, injected, is_ready, plain, standalone, uid};
 use crate::rights::USER;
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 use crate::writer;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "the_manifests_install_and_replace_what_came_before", namespace: "install", body: install },
-    Case { name: "an_overwritten_chain_is_restored", namespace: "restore", body: restore },
+    Case {
+        name: "the_manifests_install_and_replace_what_came_before",
+        namespace: "install",
+        scope: Scope::Gate,
+        body: install,
+    },
+    Case { name: "an_overwritten_chain_is_restored", namespace: "restore", scope: Scope::Gate, body: restore },
     Case {
         name: "every_pod_is_redirected_or_repaired_while_the_agent_and_the_chain_are_replaced",
         namespace: "replace",
+        scope: Scope::Gate,
         body: replace,
     },
-    Case { name: "deleting_the_agent_removes_its_files_and_its_chain_entry", namespace: "remove", body: remove },
+    Case {
+        name: "deleting_the_agent_removes_its_files_and_its_chain_entry",
+        namespace: "remove",
+        scope: Scope::Full,
+        body: remove,
+    },
 ];
 
 /// The number of times that another writer replaces the chain while the agent runs.

@@ -4,6 +4,8 @@
 //! The program starts itself inside these namespaces, once for each container runtime that has trials; the cluster
 //! exists until that process ends. Trials run one after the other, each in its own Kubernetes namespace, and fail if
 //! they leave anything on the node.
+//!
+//! Trials that guard an invariant run always, the others with `FULL=1` or if the filter is the trial's whole name.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 #![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
@@ -37,7 +39,7 @@ mod writer;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Trial, run};
 
 use enter::Runtime;
 use stage::Case;
@@ -47,23 +49,34 @@ fn main() -> ExitCode {
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     if let Some(runtime) = Runtime::here() {
         return match enter::inside() {
-            Ok(cluster) => run(&arguments, cases(runtime).iter().map(|case| stage::trial(case, &cluster)).collect()),
-            Err(reason) => run(&arguments, absent(runtime, &reason)),
+            Ok(cluster) => {
+                run(&arguments, trials(&arguments, runtime, |case| stage::trial(case, &cluster))).exit_code()
+            }
+            Err(reason) => run(&arguments, absent(&arguments, runtime, &reason)).exit_code(),
         };
     }
     if arguments.list {
-        return run(&arguments, Runtime::ALL.into_iter().flat_map(|runtime| absent(runtime, "")).collect());
+        let all = Runtime::ALL.into_iter().flat_map(|runtime| absent(&arguments, runtime, ""));
+        return run(&arguments, all.collect()).exit_code();
     }
     let selected = |runtime: &Runtime| cases(*runtime).iter().any(|case| is_selected(&arguments, case.name));
-    let succeeded = Runtime::ALL.into_iter().filter(selected).map(|runtime| match enter::enter(runtime) {
-        Ok(succeeded) => succeeded,
-        Err(reason) => !libtest_mimic::run(&arguments, absent(runtime, &reason)).has_failed(),
-    });
+    let succeeded = Runtime::ALL.into_iter().filter(selected).map(|runtime| enter_and_run(&arguments, runtime));
     // A failure under one runtime does not prevent the trials of the next.
     match succeeded.collect::<Vec<_>>().contains(&false) {
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     }
+}
+
+/// Runs the trials of a runtime in a cluster, which is started only if a selected trial needs it. Returns whether none
+/// has failed.
+fn enter_and_run(arguments: &Arguments, runtime: Runtime) -> bool {
+    let needs_cluster = |case: &Case| is_selected(arguments, case.name) && case.runs(arguments);
+    let entered = match cases(runtime).iter().any(needs_cluster) {
+        true => enter::enter(runtime),
+        false => Err("no selected trial runs".to_owned()),
+    };
+    entered.unwrap_or_else(|reason| !run(arguments, absent(arguments, runtime, &reason)).has_failed())
 }
 
 fn cases(runtime: Runtime) -> Vec<Case> {
@@ -94,10 +107,12 @@ fn is_selected(arguments: &Arguments, name: &str) -> bool {
     arguments.filter.as_ref().is_none_or(matches) && !arguments.skip.iter().any(matches)
 }
 
-fn absent(runtime: Runtime, reason: &str) -> Vec<Trial> {
-    cases(runtime).iter().map(|case| stage::absent(case, reason)).collect()
+/// The trials of a runtime: `trial` of each case that runs with these arguments; the others are ignored.
+fn trials(arguments: &Arguments, runtime: Runtime, trial: impl Fn(&Case) -> Trial) -> Vec<Trial> {
+    let all = cases(runtime);
+    all.iter().map(|case| if case.runs(arguments) { trial(case) } else { stage::postponed(case) }).collect()
 }
 
-fn run(arguments: &Arguments, trials: Vec<Trial>) -> ExitCode {
-    libtest_mimic::run(arguments, trials).exit_code()
+fn absent(arguments: &Arguments, runtime: Runtime, reason: &str) -> Vec<Trial> {
+    trials(arguments, runtime, |case| stage::absent(case, reason))
 }

@@ -13,14 +13,20 @@ use serde_json::{Value, json};
 
 use crate::injector::Injector;
 use crate::objects::{plain, standalone};
-use crate::stage::{Case, Missing, Stage};
+use crate::stage::{Case, Missing, Scope, Stage};
 use crate::webhook::{Labelled, Temporary, names};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "webhook_alone_injects_a_sidecar_for_istiods_default_address", namespace: "alone", body: alone },
+    Case {
+        name: "webhook_alone_injects_a_sidecar_for_istiods_default_address",
+        namespace: "alone",
+        scope: Scope::Full,
+        body: alone,
+    },
     Case {
         name: "webhook_with_istiods_config_maps_injects_the_sidecar_that_istio_injects",
         namespace: "beside",
+        scope: Scope::Full,
         body: beside,
     },
 ];

@@ -15,11 +15,15 @@ use crate::churn;
 use crate::cluster::import;
 use crate::figures;
 use crate::install::longest_gap;
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 use test_support::runtime::programs::{pod_program, static_build};
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "helm_upgrades_from_istios_agent_to_this_one_and_back", namespace: "migration", body: migrate }];
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "helm_upgrades_from_istios_agent_to_this_one_and_back",
+    namespace: "migration",
+    scope: Scope::Full,
+    body: migrate,
+}];
 
 /// An image with the plugin and with an installer that, like Istio's, removes the plugin when it exits.
 const IMAGE: &str = "localhost/istio-installer:test";

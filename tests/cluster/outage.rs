@@ -13,11 +13,16 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, kubectl};
 use crate::figures;
 use crate::objects::{injected, is_ready, standalone};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "pods_start_redirected_while_the_api_server_is_down", namespace: "outage", body: outage },
-    Case { name: "a_new_token_reaches_the_plugin", namespace: "token", body: token },
+    Case {
+        name: "pods_start_redirected_while_the_api_server_is_down",
+        namespace: "outage",
+        scope: Scope::Full,
+        body: outage,
+    },
+    Case { name: "a_new_token_reaches_the_plugin", namespace: "token", scope: Scope::Full, body: token },
 ];
 
 /// The duration of the outage.

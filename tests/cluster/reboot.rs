@@ -14,17 +14,19 @@ use crate::enter::Runtime;
 use crate::figures;
 use crate::machine;
 use crate::objects::{injected, is_broken, is_ready, plain, standalone, uid, unvalidated};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "pods_restart_redirected_and_without_long_delay_after_a_reboot",
     namespace: "reboot",
+    scope: Scope::Gate,
     body: reboots,
 }];
 
 pub(crate) const CASES_OF_CONTAINERD_2: &[Case] = &[Case {
     name: "pods_restart_redirected_and_without_long_delay_after_a_reboot_on_containerd_2",
     namespace: "reboot",
+    scope: Scope::Gate,
     body: reboots,
 }];
 

@@ -10,17 +10,32 @@ use crate::chain::Chain;
 use crate::controller::{self, Controller};
 use crate::figures;
 use crate::objects::{self, deployment, injected, is_broken, is_ready, standalone, uid};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 use test_support::runtime::outside::Outside;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "repair_redirects_in_place_and_the_sandbox_stays", namespace: "repair", body: in_place },
-    Case { name: "evict_lets_the_deployment_replace_its_pod_and_leaves_a_bare_one", namespace: "evict", body: evict },
-    Case { name: "delete_lets_the_deployment_replace_its_pod", namespace: "delete", body: delete },
-    Case { name: "label_marks_the_pod_and_does_nothing_else", namespace: "label", body: label },
-    Case { name: "a_disruption_budget_refuses_first_and_allows_later", namespace: "budget", body: budget },
-    Case { name: "the_job_of_an_evicted_pod_completes", namespace: "job", body: job },
-    Case { name: "a_missing_right_is_logged_and_the_pod_stays", namespace: "rights", body: rights },
+    Case {
+        name: "repair_redirects_in_place_and_the_sandbox_stays",
+        namespace: "repair",
+        scope: Scope::Gate,
+        body: in_place,
+    },
+    Case {
+        name: "evict_lets_the_deployment_replace_its_pod_and_leaves_a_bare_one",
+        namespace: "evict",
+        scope: Scope::Full,
+        body: evict,
+    },
+    Case { name: "delete_lets_the_deployment_replace_its_pod", namespace: "delete", scope: Scope::Full, body: delete },
+    Case { name: "label_marks_the_pod_and_does_nothing_else", namespace: "label", scope: Scope::Full, body: label },
+    Case {
+        name: "a_disruption_budget_refuses_first_and_allows_later",
+        namespace: "budget",
+        scope: Scope::Full,
+        body: budget,
+    },
+    Case { name: "the_job_of_an_evicted_pod_completes", namespace: "job", scope: Scope::Full, body: job },
+    Case { name: "a_missing_right_is_logged_and_the_pod_stays", namespace: "rights", scope: Scope::Full, body: rights },
 ];
 
 fn in_place(stage: &Stage<'_>) -> Result<()> {

@@ -11,12 +11,22 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, DAEMON_SET_ALONE, kubectl};
 use crate::cluster::NODE;
 use crate::objects::{confined, deployment, injected, is_ready, standalone, uid};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "each_right_of_the_manifests_is_used", namespace: "used", body: used },
-    Case { name: "the_startup_taint_is_removed_once_pods_are_redirected", namespace: "taint", body: taint },
-    Case { name: "pod_security_admits_what_the_documentation_says", namespace: "security", body: security },
+    Case { name: "each_right_of_the_manifests_is_used", namespace: "used", scope: Scope::Full, body: used },
+    Case {
+        name: "the_startup_taint_is_removed_once_pods_are_redirected",
+        namespace: "taint",
+        scope: Scope::Full,
+        body: taint,
+    },
+    Case {
+        name: "pod_security_admits_what_the_documentation_says",
+        namespace: "security",
+        scope: Scope::Full,
+        body: security,
+    },
 ];
 
 /// The agent's user name.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_cri::v1::{PodSandbox, PodSandboxState};
-use libtest_mimic::{Completion, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -21,13 +21,36 @@ use test_support::runtime::pod::APP_PORT;
 use test_support::runtime::trace::Trace;
 use test_support::tier;
 
-/// A trial: its name, its namespace and its body.
+/// A trial: its name, its namespace, when it runs, and its body.
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) namespace: &'static str,
+    pub(crate) scope: Scope,
     /// Runs the trial; returns an error unless the behaviour that the name states is observed.
     pub(crate) body: fn(&Stage<'_>) -> Result<()>,
+}
+
+/// The runs of the suite to which a trial belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Every run: the trial guards an invariant, such as that every pod is redirected or repaired.
+    Gate,
+    /// Only a run with `FULL=1`, or one that filters by the trial's whole name.
+    Full,
+}
+
+impl Case {
+    /// Whether the trial runs with these arguments. Otherwise it is ignored.
+    pub(crate) fn runs(&self, arguments: &Arguments) -> bool {
+        let is_full = std::env::var_os("FULL").is_some_and(|value| value == "1");
+        self.scope == Scope::Gate || is_full || arguments.filter.as_deref() == Some(self.name)
+    }
+}
+
+/// The trial of a case that does not run with these arguments: ignored, even if `REQUIRE_TIERS` names `cluster`.
+pub(crate) fn postponed(case: &Case) -> Trial {
+    Trial::ignorable_test(case.name, || Ok(Completion::ignored_with("runs in `make full`")))
 }
 
 /// The cluster and the trial's namespace.

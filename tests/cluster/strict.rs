@@ -6,10 +6,14 @@ use std::io::Write as _;
 use anyhow::{Result, ensure};
 
 use crate::agent::{CHART, helm, kubectl};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "the_charts_pass_strict_validation_with_all_features", namespace: "strict", body: strict }];
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "the_charts_pass_strict_validation_with_all_features",
+    namespace: "strict",
+    scope: Scope::Full,
+    body: strict,
+}];
 
 const INJECTOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/sidecar-injector");
 

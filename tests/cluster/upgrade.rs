@@ -14,11 +14,15 @@ use crate::churn;
 use crate::cluster::{Cluster, import};
 use crate::figures;
 use crate::objects::{is_ready, uid};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 use test_support::runtime::programs::static_build;
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "the_old_agent_serves_during_a_failing_upgrade", namespace: "upgrade", body: upgrade }];
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "the_old_agent_serves_during_a_failing_upgrade",
+    namespace: "upgrade",
+    scope: Scope::Gate,
+    body: upgrade,
+}];
 
 /// An image of the agent that lacks the plugin.
 const EMPTY: &str = "localhost/install-cni:empty";

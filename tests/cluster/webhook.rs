@@ -16,15 +16,35 @@ use crate::account::is_allowed;
 use crate::agent::{Agent, kubectl};
 use crate::injector::{Injector, TemporaryObject};
 use crate::objects::{deployment, is_ready, plain, standalone};
-use crate::stage::{Case, Stage};
+use crate::stage::{Case, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "webhook_injects_pods_whose_traffic_is_redirected", namespace: "inject", body: injects },
-    Case { name: "webhook_receives_the_pods_that_labels_select", namespace: "select", body: selects },
-    Case { name: "webhook_restores_its_ca_bundle", namespace: "bundle", body: restores_its_bundle },
-    Case { name: "webhook_starts_in_a_namespace_with_injection", namespace: "start", body: starts },
-    Case { name: "webhook_reads_an_existing_secret_and_config_map", namespace: "others", body: reads_existing_objects },
-    Case { name: "webhook_injects_every_pod_while_it_is_replaced", namespace: "roll", body: injects_while_replaced },
+    Case {
+        name: "webhook_injects_pods_whose_traffic_is_redirected",
+        namespace: "inject",
+        scope: Scope::Gate,
+        body: injects,
+    },
+    Case {
+        name: "webhook_receives_the_pods_that_labels_select",
+        namespace: "select",
+        scope: Scope::Full,
+        body: selects,
+    },
+    Case { name: "webhook_restores_its_ca_bundle", namespace: "bundle", scope: Scope::Full, body: restores_its_bundle },
+    Case { name: "webhook_starts_in_a_namespace_with_injection", namespace: "start", scope: Scope::Full, body: starts },
+    Case {
+        name: "webhook_reads_an_existing_secret_and_config_map",
+        namespace: "others",
+        scope: Scope::Full,
+        body: reads_existing_objects,
+    },
+    Case {
+        name: "webhook_injects_every_pod_while_it_is_replaced",
+        namespace: "roll",
+        scope: Scope::Gate,
+        body: injects_while_replaced,
+    },
 ];
 
 /// The webhook's user name.

@@ -24,6 +24,8 @@ pub(crate) const IMAGES: [&str; 2] = ["localhost/install-cni:0.1.0", "localhost/
 pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install/helm/istio-cni");
 const RELEASE: &str = "istio-cni";
 const DAEMON_SET: &str = "daemonset/istio-cni-node";
+/// The flag with kubectl's time limit, a budget for success as [`wait::TIMEOUT`].
+pub(crate) const PATIENCE: &str = "--timeout=180s";
 /// Arguments of `kubectl delete`: the first constant deletes the DaemonSet and keeps its roles, the second one deletes
 /// all objects of the manifests.
 pub(crate) const DAEMON_SET_ALONE: &[&str] = &["--namespace=kube-system", DAEMON_SET];
@@ -89,7 +91,7 @@ impl<'c> Agent<'c> {
 
     /// Waits until all pods of the DaemonSet are of its current template and ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
-        kubectl(&["--namespace=kube-system", "rollout", "status", DAEMON_SET, "--timeout=60s"])?;
+        kubectl(&["--namespace=kube-system", "rollout", "status", DAEMON_SET, PATIENCE])?;
         Ok(())
     }
 
@@ -101,7 +103,7 @@ impl<'c> Agent<'c> {
 
     /// Deletes the agent's pod and waits until the DaemonSet's next pod is ready.
     pub(crate) fn delete_pod(&self) -> Result<()> {
-        kubectl(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=istio-cni-node", "--timeout=60s"])?;
+        kubectl(&["--namespace=kube-system", "delete", "pod", "--selector=k8s-app=istio-cni-node", PATIENCE])?;
         self.rolled_out()
     }
 

@@ -28,7 +28,7 @@ pub(crate) fn print_against(without: &[Duration], label: &str, durations: &[Dura
 }
 
 /// The median, or `None` of no durations.
-pub(crate) fn median(durations: &[Duration]) -> Option<Duration> {
+fn median(durations: &[Duration]) -> Option<Duration> {
     let mut sorted = durations.to_vec();
     sorted.sort();
     sorted.get(sorted.len() / 2).copied()

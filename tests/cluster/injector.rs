@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::agent::kubectl;
+use crate::agent::{PATIENCE, kubectl};
 use crate::cluster::Cluster;
 
 /// The images of the sidecar and of istio-validation, set by flags; the manifest has none.
@@ -101,7 +101,7 @@ impl<'c> Injector<'c> {
 
     /// Waits until all pods of the Deployment are of its current template and ready.
     pub(crate) fn rolled_out(&self) -> Result<()> {
-        kubectl(&[SYSTEM, "rollout", "status", &self.deployment(), "--timeout=60s"])?;
+        kubectl(&[SYSTEM, "rollout", "status", &self.deployment(), PATIENCE])?;
         Ok(())
     }
 
@@ -124,14 +124,14 @@ impl<'c> Injector<'c> {
 
     /// Deletes all pods of the webhook at once and waits for their successors.
     pub(crate) fn delete_pods(&self) -> Result<()> {
-        kubectl(&[SYSTEM, "delete", "pods", PODS, "--timeout=60s"])?;
+        kubectl(&[SYSTEM, "delete", "pods", PODS, PATIENCE])?;
         self.rolled_out()
     }
 
     /// Deletes one pod of the webhook with its grace period and waits for its successor.
     pub(crate) fn delete_pod(&self) -> Result<()> {
         let pods = self.pods()?;
-        kubectl(&[SYSTEM, "delete", pods.first().context("a pod")?, "--timeout=60s"])?;
+        kubectl(&[SYSTEM, "delete", pods.first().context("a pod")?, PATIENCE])?;
         self.rolled_out()
     }
 

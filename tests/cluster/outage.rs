@@ -3,8 +3,8 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use istio_cni::contract::{KUBECONFIG, RUN_DIR};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::agent::{Agent, kubectl};
 use crate::figures;
 use crate::objects::{injected, is_ready, standalone};
-use crate::stage::{Case, Scope, Stage};
+use crate::stage::{Case, PODS_LOGS, Scope, Stage};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -25,8 +25,8 @@ pub(crate) const CASES: &[Case] = &[
     Case { name: "a_new_token_reaches_the_plugin", namespace: "token", scope: Scope::Full, body: token },
 ];
 
-/// The duration of the outage.
-const OUTAGE: Duration = Duration::from_secs(20);
+/// The number of times that the agent's watch fails during the outage. The agent waits longer after each failure.
+const FAILURES: usize = 4;
 /// The number of pods that are scheduled to the node before the outage and start only after it has begun.
 const HELD: usize = 6;
 /// A directory of the node that the held pods mount. The kubelet retries their start until the directory exists.
@@ -51,7 +51,7 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
     }
     // The held pods started early in the outage. The pod that already ran gets another sandbox at the end of the
     // outage.
-    thread::sleep(OUTAGE.saturating_sub(since.elapsed()));
+    stage.cluster.until("the agent's watch has failed", |_| watch_has_failed())?;
     let late = Instant::now();
     stage.cluster.cri.stop_sandbox(&sandbox)?;
     let address = redirected(stage, &ran, &sandbox)?;
@@ -59,7 +59,7 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
     figures::print_durations("API server down: another sandbox", &[late.elapsed()]);
     drop(stopped);
     // Restarts the components whose watches would otherwise take up to a minute after the outage to reconnect.
-    for component in ["kube-controller-manager", "kubelet"] {
+    for component in ["kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet"] {
         drop(stage.cluster.stop(component)?);
     }
 
@@ -73,6 +73,18 @@ fn outage(stage: &Stage<'_>) -> Result<()> {
     })?;
     fs::remove_dir(GATE)?;
     agent.wait_for_metric("istio_cni_install_ready", 1)
+}
+
+/// Fails unless the log of the agent's container has [`FAILURES`] failures of its watch. During the outage only the
+/// file can be read.
+fn watch_has_failed() -> Result<()> {
+    let output = Command::new("grep")
+        .args(["--recursive", "--no-filename", "--fixed-strings", "the watch of this node's pods failed"])
+        .arg(PODS_LOGS)
+        .output()?;
+    let failures = String::from_utf8_lossy(&output.stdout).lines().count();
+    ensure!(failures >= FAILURES, "{failures} failures in {PODS_LOGS}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }
 
 /// Creates pods that cannot start before [`GATE`] exists, and waits until kubelet and agent have received them.

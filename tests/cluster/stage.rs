@@ -77,7 +77,7 @@ fn logs() -> PathBuf {
 }
 
 /// The directory in which the kubelet keeps the logs of containers.
-const PODS_LOGS: &str = "/var/log/pods";
+pub(crate) const PODS_LOGS: &str = "/var/log/pods";
 
 /// The error of a trial that is ignored because a file or program that it needs is missing.
 #[derive(Debug)]

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use istio_cni::contract::{LOG_FILE, RUN_DIR};
@@ -26,9 +24,9 @@ pub(crate) const CASES: &[Case] = &[Case {
 
 /// An image of the agent that lacks the plugin.
 const EMPTY: &str = "localhost/install-cni:empty";
-/// The time for which the trial checks that the old agent keeps running. If it were not ready, the DaemonSet controller
-/// would delete it within seconds.
-const HELD: Duration = Duration::from_secs(10);
+/// The number of failed readiness probes of the new agent, one a second, during which the old agent must keep running.
+/// If it were not ready, the DaemonSet controller would delete it within this time.
+const PROBES: u64 = 10;
 const VALUES: &[&str] = &["repair.mode=repair"];
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/istio-cni";
 
@@ -85,27 +83,42 @@ fn only(cluster: &Cluster) -> Result<Value> {
     })
 }
 
-/// Waits for a second agent, and then checks for [`HELD`] that the old agent stays.
+/// Waits for a second agent, and then checks that the old agent stays until the kubelet has reported [`PROBES`] failed
+/// probes of the second one.
 fn stays(stage: &Stage<'_>, old: &Value) -> Result<()> {
-    stage.cluster.until("a second agent runs", |cluster| {
+    let new = stage.cluster.until("a second agent runs", |cluster| {
         let new = agents(cluster)?.into_iter().find(|pod| uid(pod) != uid(old)).context("one agent")?;
         ensure!(new["status"]["phase"] == "Running", "{}", new["status"]);
-        Ok(())
+        Ok(new)
     })?;
-    let since = Instant::now();
-    while since.elapsed() < HELD {
-        for pod in agents(stage.cluster)? {
-            let (is_old, is_ending) = (uid(&pod) == uid(old), !pod["metadata"]["deletionTimestamp"].is_null());
-            ensure!(!(is_old && is_ending), "the old agent is being deleted: {pod}");
-            // The old agent's readiness is checked only at the end, because a kubelet under load may miss single
-            // probes.
-            ensure!(is_old || !is_ready(&pod), "the new agent is ready: {pod}");
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
+    stage.cluster.until("the kubelet has reported failed probes of the new agent", |cluster| {
+        let outcome = only_old_serves(cluster, old);
+        let failed = failed_probes(cluster, &new)?;
+        ensure!(outcome.is_err() || failed >= PROBES, "{failed} of {PROBES}");
+        Ok(outcome)
+    })??;
     let now = agents(stage.cluster)?.into_iter().find(|pod| uid(pod) == uid(old));
     ensure!(now.as_ref().is_some_and(is_ready), "the old agent is not ready: {now:?}");
     Ok(())
+}
+
+/// Fails if the old agent is being deleted or if another agent is ready. Ignores whether the old agent is ready,
+/// because a kubelet under load may miss single probes.
+fn only_old_serves(cluster: &Cluster, old: &Value) -> Result<()> {
+    for pod in agents(cluster)? {
+        let (is_old, is_ending) = (uid(&pod) == uid(old), !pod["metadata"]["deletionTimestamp"].is_null());
+        ensure!(!(is_old && is_ending), "the old agent is being deleted: {pod}");
+        ensure!(is_old || !is_ready(&pod), "the new agent is ready: {pod}");
+    }
+    Ok(())
+}
+
+/// The number of failed probes of a pod that events report.
+fn failed_probes(cluster: &Cluster, pod: &Value) -> Result<u64> {
+    let events = cluster.get("/api/v1/namespaces/kube-system/events")?;
+    let events = events["items"].as_array().into_iter().flatten();
+    let of_probes = events.filter(|one| one["reason"] == "Unhealthy" && one["involvedObject"]["uid"] == uid(pod));
+    Ok(of_probes.filter_map(|event| event["count"].as_u64()).sum())
 }
 
 fn without_list(role: &Value) -> Result<Value> {

@@ -13,10 +13,12 @@ use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
 
 use crate::account::is_allowed;
-use crate::agent::{Agent, kubectl};
+use crate::agent::{Agent, PATIENCE, kubectl};
+use crate::figures;
 use crate::injector::{Injector, TemporaryObject};
 use crate::objects::{deployment, is_ready, plain, standalone};
 use crate::stage::{Case, Scope, Stage};
+use test_support::runtime::wait::TIMEOUT;
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -216,15 +218,15 @@ fn injects_while_replaced(stage: &Stage<'_>) -> Result<()> {
         injector.delete_pod()
     })?;
     ensure!(graceful.refused.is_empty(), "requests failed during a graceful shutdown: {graceful:#?}");
-    ensure!(graceful.injected > 100, "too few requests for a conclusion: {graceful:?}");
+    ensure!(graceful.injected > 0, "no pod was created during a graceful shutdown");
 
     let killed = create_during(&namespace, || {
         kubectl(&["--namespace", stage.namespace, "rollout", "restart", "deployment/web"])?;
         injector.kill()?;
         injector.kill()
     })?;
-    ensure!(killed.longest_outage < Duration::from_secs(10), "the webhook was unavailable for too long: {killed:#?}");
-    kubectl(&["--namespace", stage.namespace, "rollout", "status", "deployment/web", "--timeout=60s"])?;
+    figures::print_durations("webhook killed: longest time in which it injected no pod", &[killed.longest_outage]);
+    kubectl(&["--namespace", stage.namespace, "rollout", "status", "deployment/web", PATIENCE])?;
     let pods = stage.pods()?;
     for pod in &pods {
         ensure!(is_injected(pod), "a pod without a sidecar: {pod}");
@@ -248,8 +250,9 @@ fn create_during(namespace: &Temporary<'_>, disturb: impl FnOnce() -> Result<()>
     thread::scope(|scope| {
         let creating = scope.spawn(|| {
             let (mut results, mut since) = (Results::default(), None::<Instant>);
-            while !over.load(Ordering::Relaxed) || since.is_some_and(|since| since.elapsed() < Duration::from_secs(30))
-            {
+            while !over.load(Ordering::Relaxed) || since.is_some() {
+                let out = since.map_or(Duration::ZERO, |since| since.elapsed());
+                ensure!(out < TIMEOUT, "the webhook injects no pod any more: {results:#?}");
                 match namespace.admitted(&standalone("web", plain())) {
                     Ok(pod) => {
                         ensure!(is_injected(&pod), "a pod without a sidecar: {pod}");

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const USAGE: &str = "usage: pod_app pause | pod_app serve PORT | pod_app connect ADDRESS:PORT";
 /// The time limit of a response.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -137,7 +137,7 @@ impl Cri {
         let request = ExecSyncRequest {
             container_id: container.to_owned(),
             cmd: command.iter().map(|word| (*word).to_owned()).collect(),
-            timeout: 20,
+            timeout: 100,
         };
         self.call("ExecSync", self.service().exec_sync(request))
     }

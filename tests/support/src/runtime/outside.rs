@@ -12,8 +12,8 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::netns::Netns;
 use super::trace::Trace;
 
-/// The timeout of connections and responses.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout of connections and responses, sufficient for a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server that responds with the addresses of the connection, until the value is dropped.
 #[derive(Debug)]

@@ -29,9 +29,15 @@ const STAGES: [&[&str]; 2] = [
 
 /// Reboots the node. Returns the time at which its kubelet was started, which is after the API server responded.
 pub(crate) fn reboot(cluster: &Cluster) -> Result<Instant> {
-    cut_power(cluster)?;
-    clear(cluster)?;
+    let cleared = cut_power(cluster).and_then(|()| clear(cluster));
     fs::write(BOOT_ID, fs::read("/proc/sys/kernel/random/uuid")?)?;
+    // The node boots even if the simulation has failed: the clean-up after the trial needs it.
+    let booted = start(cluster);
+    cleared.and(booted)
+}
+
+/// Starts the components and returns the time at which the kubelet was started.
+fn start(cluster: &Cluster) -> Result<Instant> {
     let [first, then] = STAGES;
     boot(first)?;
     cluster.until("the API server responds", |cluster| cluster.get("/version"))?;

@@ -118,13 +118,11 @@ fn run(case: &Case, cluster: &Cluster) -> Result<()> {
 fn clean(stage: &Stage<'_>) -> Result<()> {
     let cluster = stage.cluster;
     let deleted = |path: &str| cluster.until(&format!("{path} is deleted"), |cluster| cluster.delete_existing(path));
-    outcome::all([
-        deleted(&format!("/api/v1/namespaces/{}", stage.namespace)),
-        // Deletes the pods at once; the namespace controller would delete them seconds later. The API server creates no
-        // new pods in a namespace that is being deleted.
-        deleted(&stage.path("pods")),
-        cluster.until("no sandbox, link, netns or address of a pod is left", leftovers),
-    ])
+    deleted(&format!("/api/v1/namespaces/{}", stage.namespace))?;
+    // Deletes the pods at once; the namespace controller would delete them seconds later. The API server creates no new
+    // pods in a namespace that is being deleted.
+    deleted(&stage.path("pods"))?;
+    cluster.until("no sandbox, link, netns or address of a pod is left", leftovers)
 }
 
 /// Fails if running sandboxes, links, network namespaces or addresses of pods are on the node.

@@ -26,12 +26,6 @@ pub fn after_cleanup(trial: Result<()>, cleanup: Result<()>) -> Result<()> {
     }
 }
 
-/// Returns the errors of several steps as one, in their order.
-pub fn all(steps: impl IntoIterator<Item = Result<()>>) -> Result<()> {
-    let errors: Vec<String> = steps.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
-    if errors.is_empty() { Ok(()) } else { Err(anyhow!(errors.join("; "))) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,11 +54,5 @@ mod tests {
         assert_eq!(text(caught(|| panic!("left {} right {}", 1, 2))), "left 1 right 2");
         assert_eq!(text(caught(|| panic!("constant"))), "constant");
         assert_eq!(text(caught(|| std::panic::panic_any(1))), "a panic without a message");
-    }
-
-    #[test]
-    fn each_failed_step_is_named() {
-        assert!(all([Ok(()), Ok(())]).is_ok());
-        assert_eq!(text(all([Err(anyhow!("first")), Ok(()), Err(anyhow!("third"))])), "first; third");
     }
 }

@@ -34,6 +34,11 @@ use variant::{SKIPPED, Variant};
 
 /// The time limit of a guest.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// The guest's directory of the programs that are built here. It is no path of this machine, because the guest mounts
+/// file systems over some of those, such as `/tmp`.
+const PROGRAMS: &str = "/programs";
+/// The name of the tier's test program in [`PROGRAMS`].
+const TEST: &str = "netns";
 
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -70,7 +75,6 @@ struct Stage {
     cache: PathBuf,
     /// The directory for the files of the guests.
     work: PathBuf,
-    test: PathBuf,
     /// The archive that [`programs`] returns.
     programs: Vec<u8>,
 }
@@ -82,7 +86,7 @@ impl Stage {
         check_selection(&test)?;
         let work = test.ancestors().nth(3).context("cargo's target directory")?.join("kernels");
         let programs = programs(&test, &work.join("programs"))?;
-        Ok(Self { cache, work, test, programs })
+        Ok(Self { cache, work, programs })
     }
 
     /// Runs a variant's trials and prints the result. Returns the row of the table if the result is the expected one.
@@ -111,7 +115,7 @@ impl Stage {
         let dir = self.dir(variant);
         let tree = Tree::new(dir.join("root"))?;
         tree.modules(&kernel, |module| variant.is_without(module))?;
-        tree.script("/init", &guest::init(&variant.command(&self.test)))?;
+        tree.script("/init", &guest::init(&variant.command(&Path::new(PROGRAMS).join(TEST))))?;
         let initrd = dir.join("initrd");
         // The kernel unpacks concatenated archives.
         fs::write(&initrd, [&self.programs[..], &tree.archive()?].concat())?;
@@ -147,7 +151,7 @@ fn check_selection(test: &Path) -> Result<()> {
 
 /// Returns an archive of all programs that a guest needs.
 fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
-    const PROGRAMS: [&str; 12] = [
+    const INSTALLED: [&str; 12] = [
         "sh",
         "bash",
         "cat",
@@ -162,8 +166,7 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
         "xtables-legacy-multi",
     ];
     let tree = Tree::new(root.to_owned())?;
-    let target = test.parent().and_then(Path::parent).context("cargo's target directory")?;
-    tree.stripped(test, test)?;
+    tree.stripped(test, &Path::new(PROGRAMS).join(TEST))?;
     // Static builds of the test programs replace the dynamic ones, because they start faster. The plugin is the release
     // build.
     let shipped = PathBuf::from(env::var_os("ISTIO_CNI").context("ISTIO_CNI does not name the plugin: `make build`")?);
@@ -177,16 +180,16 @@ fn programs(test: &Path, root: &Path) -> Result<Vec<u8>> {
         (debug, "connect"),
     ];
     for (from, name) in pairs {
-        tree.stripped(&built.join(from).join(name), &target.join(name))?;
+        tree.stripped(&built.join(from).join(name), &Path::new(PROGRAMS).join(name))?;
     }
     let iptables = ["iptables", "ip6tables"].into_iter().flat_map(|family| {
         let kinds = ["", "-nft", "-legacy"].into_iter();
         kinds.flat_map(move |kind| ["", "-save", "-restore"].map(|verb| format!("{family}{kind}{verb}")))
     });
-    let names = PROGRAMS.map(str::to_owned).into_iter().chain(iptables);
-    let mut paths = names.map(|name| installed(&name)).collect::<Result<Vec<_>>>()?;
-    paths.push(test.to_owned());
+    let names = INSTALLED.map(str::to_owned).into_iter().chain(iptables);
+    let paths = names.map(|name| installed(&name)).collect::<Result<Vec<_>>>()?;
     tree.programs(&paths)?;
+    tree.libraries(&[test.to_owned()])?;
     tree.directory(&extensions()?)?;
     tree.archive()
 }

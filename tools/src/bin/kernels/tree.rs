@@ -1,5 +1,5 @@
-//! Collects the files of a guest: programs of this machine at the same paths, with their libraries, and a kernel's
-//! modules. The guest gets them as its initial RAM file system.
+//! Collects the files of a guest: installed programs of this machine at the same paths, with their libraries, programs
+//! that are built here, and a kernel's modules. The guest gets them as its initial RAM file system.
 
 use std::fs;
 use std::io::Write as _;
@@ -37,11 +37,16 @@ impl Tree {
 
     /// Copies programs with the symbolic links to them and their libraries.
     pub(crate) fn programs(&self, paths: &[PathBuf]) -> Result<()> {
+        paths.iter().try_for_each(|path| self.copy(path))?;
+        self.libraries(paths)
+    }
+
+    /// Copies the libraries of programs.
+    pub(crate) fn libraries(&self, paths: &[PathBuf]) -> Result<()> {
         let listed = Command::new("ldd").args(paths).output().context("running ldd")?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
-        let libraries = libraries.map(PathBuf::from);
-        paths.iter().cloned().chain(libraries).try_for_each(|path| self.copy(&path))
+        let mut libraries = listed.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
+        libraries.try_for_each(|library| self.copy(Path::new(library)))
     }
 
     /// Copies a program to `at` without its symbols, which saves memory of the guest.

@@ -1,7 +1,6 @@
 //! Tests of the installer on full and read-only file systems, with other writers, and with files that are not regular.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,6 +15,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::node::{CONF, LIST, Node, PLUGIN, install, program};
 use super::reconcile::{Installer, until};
+use test_support::program::as_user;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -75,26 +75,12 @@ fn the_error_of_a_read_only_directory_names_the_setting() {
 #[test]
 fn the_error_of_a_denied_access_names_the_possible_causes() {
     use std::os::unix::fs::PermissionsExt as _;
-    use std::os::unix::process::CommandExt as _;
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     // The installer runs as a user who has permission to read all files and to write none.
     fs::set_permissions(node.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    let program = {
-        fs::copy(program(), node.path("program")).unwrap();
-        node.path("program")
-    };
-    let mut command = std::process::Command::new(program);
-    command.args(["install", "chained"]).arg(node.path("")).arg("999").uid(65534);
-    let start = Instant::now();
-    let output = loop {
-        match command.output() {
-            // The attempt is repeated while a child that another test has just forked holds the copied program open for
-            // writing.
-            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && start.elapsed() < DEADLINE => {}
-            output => break output.unwrap(),
-        }
-    };
+    let mut command = as_user(&program(), 65534, 65534);
+    let output = command.args(["install", "chained"]).arg(node.path("")).arg("999").output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("/bin/istio-cni: Permission denied") && text.contains("DAC_OVERRIDE, or SELinux"), "{text}");
     assert_eq!((node.names("bin"), node.read("net/10-net.conflist")), (Vec::new(), LIST.to_owned()));

@@ -2,8 +2,6 @@
 //! were redirected before.
 
 use std::net::{Ipv6Addr, TcpListener};
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
 use istio_cni::contract::{annotation, proxy_env};
 use libtest_mimic::Trial;
@@ -12,7 +10,7 @@ use serde_json::{Value, json};
 use crate::encoder::LEGACY;
 use crate::plugin::{Pod, injected};
 use test_support::netns::{IPV6, Users, trial};
-use test_support::program::under_test;
+use test_support::program::{as_user, under_test};
 
 pub(crate) fn trials() -> Vec<Trial> {
     const SAVE: &[&str] = &["iptables-nft-save", "ip6tables-nft-save", "nft"];
@@ -100,9 +98,9 @@ fn ignored_variables() {
         assert!(reply.code == 0 && reply.stderr.contains(key), "{key}={value}: {reply:?}");
         assert_eq!(pod.call("CHECK", &json!({})).code, 0);
         let validated = pod.netns.inside(|| {
-            let mut command = Command::new(under_test("istio-iptables"));
+            let mut command = as_user(&under_test("istio-iptables"), 1337, 1337);
             command.args(["--run-validation", "--skip-rule-apply", "--probe-timeout", "2s"]);
-            command.env_clear().uid(1337).gid(1337).output().unwrap()
+            command.env_clear().output().unwrap()
         });
         assert!(validated.status.success(), "{key}={value}: {validated:?}");
         let save = pod.netns.run("iptables-nft-save", &[]);

@@ -2,8 +2,6 @@
 //! validation passes afterwards.
 
 use std::future::Future;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
 use istio_cni::converge::{self, Desired, OnDifference, Options, View};
 use istio_cni::redirect::Redirect;
@@ -14,7 +12,7 @@ use serde_json::{Value, json};
 use crate::find::{Node, netns};
 use test_support::api::Api;
 use test_support::netns::{IPV6, TestNetns, trial};
-use test_support::program::under_test;
+use test_support::program::{as_user, under_test};
 use test_support::repair::{Controller, broken, settings};
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -61,9 +59,9 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
 /// Runs validation as the pod's `istio-validation` does.
 fn validate(pod: &TestNetns) -> (Option<i32>, String) {
     let output = pod.inside(|| {
-        let mut command = Command::new(under_test("istio-iptables"));
+        let mut command = as_user(&under_test("istio-iptables"), 1337, 1337);
         command.args(["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", "500ms"]);
-        command.uid(1337).gid(1337).output().unwrap()
+        command.output().unwrap()
     });
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -2,8 +2,7 @@
 //! capabilities.
 
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use istio_cni::converge;
@@ -12,7 +11,7 @@ use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 
 use test_support::netns::{IPV6, TestNetns, by, trial};
-use test_support::program::under_test;
+use test_support::program::{as_user, under_test};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -48,9 +47,8 @@ fn load(pod: &TestNetns, backend: Backend, redirect: &Redirect, dual_stack: bool
 fn start(pod: &TestNetns, user: u32, timeout: &str) -> Child {
     let arguments = ["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", timeout];
     pod.inside(|| {
-        let mut command = Command::new(under_test("istio-iptables"));
-        command.args(arguments).uid(user).gid(user).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap()
+        let mut command = as_user(&under_test("istio-iptables"), user, user);
+        command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     })
 }
 

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use istio_cni::rules::Family;
 
 use super::table::{Place, Row};
 use test_support::netns::{TestNetns, families};
-use test_support::program::built;
+use test_support::program::{as_user, built};
 
 /// The namespaces of a pod and of the network outside. `eth0` leads everywhere except to
 /// [`super::table::Place::Beyond`], which is behind `eth1`.
@@ -141,8 +140,7 @@ impl Topology {
 
     /// Runs `connect` as a user and returns the response.
     pub(crate) fn connect_as(netns: &TestNetns, arguments: &[String], uid: u32, gid: u32) -> String {
-        let output =
-            netns.inside(|| Command::new(built("connect")).args(arguments).uid(uid).gid(gid).output().unwrap());
+        let output = netns.inside(|| as_user(&built("connect"), uid, gid).args(arguments).output().unwrap());
         let stdout = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
         let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { stdout } else { format!("{stdout} {stderr}") }

@@ -1,6 +1,30 @@
 //! Paths of the programs that tests run.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Returns a command that runs a program as a user of one group.
+///
+/// The command names a descriptor of this process instead of the program's path: the user may be unable to enter the
+/// directory of the checkout, for example below `/root`. The descriptor closes when the program starts.
+///
+/// # Panics
+///
+/// If the program cannot be opened.
+pub fn as_user(program: &Path, uid: u32, gid: u32) -> Command {
+    static OPENED: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = || File::open(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let descriptor = opened.entry(program.to_owned()).or_insert_with(open).as_raw_fd();
+    let mut command = Command::new(format!("/proc/self/fd/{descriptor}"));
+    command.arg0(program).uid(uid).gid(gid);
+    command
+}
 
 /// Returns the path of a program under test: the one that the environment names, as `ISTIO_CNI` does for `istio-cni`,
 /// otherwise Cargo's build for the running test.

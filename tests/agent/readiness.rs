@@ -6,6 +6,7 @@ use serde_json::json;
 
 use test_support::api::{Api, Fault};
 use test_support::daemon::{Daemon, Node, cluster, directories, free_ports, until};
+use test_support::port;
 use test_support::program::under_test;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,7 +34,7 @@ async fn readyz_names_missing_parts_and_the_installer_waits_for_none() {
 async fn a_port_in_use_is_reported_until_it_is_free() {
     let api = cluster().await;
     let node = Node::new();
-    let taken = std::net::TcpListener::bind(("::", 0)).unwrap();
+    let taken = std::net::TcpListener::bind(("::", port::free())).unwrap();
     let port = taken.local_addr().unwrap().port();
     let daemon = Daemon::with_ports([free_ports()[0], port], &node, &api.url(), &[]);
     daemon.readyz(503, &format!("metrics: cannot listen on port {port}"));
@@ -94,11 +95,10 @@ async fn a_hanging_installer_fails_healthz_and_does_not_prevent_shutdown() {
     // server.
     nix::unistd::mkfifo(&node.path("account/next"), nix::sys::stat::Mode::S_IRUSR).unwrap();
     std::fs::rename(node.path("account/next"), node.path("account/token")).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
-    while daemon.get("/healthz").0 == 200 {
-        assert!(std::time::Instant::now() < deadline, "it has not been noticed");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    until("a failure of /healthz", || match daemon.get("/healthz") {
+        (200, text) => Err(text),
+        _ => Ok(()),
+    });
     let (status, log) = daemon.get("/healthz");
     assert!(status == 503 && log.starts_with("installer: late by "), "{status} {log}");
     assert_eq!(node.request("none", "").0, 404, "lookups are served meanwhile");
@@ -130,7 +130,8 @@ async fn without_inotify_the_installation_is_checked_each_second_and_inotify_is_
             all if all.len() == 5 => Ok(()),
             some => Err(format!("{some:?}")),
         });
-        assert!(lost.elapsed() < std::time::Duration::from_secs(5), "{:?}", lost.elapsed());
+        // A daemon that waits for an event makes its next pass after half a minute.
+        assert!(lost.elapsed() < std::time::Duration::from_secs(25), "{:?}", lost.elapsed());
     }
     daemon.allow_inotify(10);
     watched(1);

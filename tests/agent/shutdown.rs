@@ -164,11 +164,13 @@ async fn lookups_are_answered_during_the_shutdown_decision() {
     let node = Node::new();
     let daemon = Daemon::start(&node, &api.url());
     daemon.ready();
-    api.fault(Fault::on("GET", "/daemonsets/").slow(Duration::from_secs(1)));
+    api.fault(Fault::on("GET", "/daemonsets/").held());
     daemon.signal(Signal::SIGTERM);
     daemon.readyz(503, "daemon: ending");
     assert_eq!(node.request("web", "u1").0, 200);
     assert_eq!(node.installed().len(), 5);
+    api.heal();
+    api.release();
     let (code, log) = daemon.end();
     assert_eq!(code, Some(0), "{log}");
 }

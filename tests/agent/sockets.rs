@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
+use test_support::DEADLINE;
 use test_support::api::Fault;
 use test_support::daemon::{Daemon, Node, cluster, exchange_on, pod, read_response, until};
 use test_support::plugin;
@@ -135,7 +136,6 @@ async fn too_large_and_too_slow_requests_do_not_affect_others() {
     daemon.ready();
     let (agent, log) = (node.path("run/agent.sock"), node.path("run/log.sock"));
     // One peer never ends the head of its request, the other never sends the announced body.
-    let begin = Instant::now();
     let mut slow = [(); 2].map(|()| UnixStream::connect(&agent).unwrap());
     slow[0].write_all(b"GET /pod?namespace=shop").unwrap();
     slow[1].write_all(b"GET /pod?namespace=shop&name=web HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n").unwrap();
@@ -143,9 +143,11 @@ async fn too_large_and_too_slow_requests_do_not_affect_others() {
     assert_eq!(exchange_on(&agent, "GET /pod?namespace=shop&name=web", &"x".repeat(2_000)).0, 413);
     assert_eq!(exchange_on(&log, "POST /log", &"x".repeat(2_000_000)).0, 413);
     assert_eq!(node.request("web", "u1").0, 200);
-    let statuses = slow.map(|mut stream| read_response(&mut stream).0);
+    let statuses = slow.map(|mut stream| {
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        read_response(&mut stream).0
+    });
     assert!(matches!(statuses, [0 | 408, 408]), "{statuses:?}");
-    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -55,7 +55,7 @@ fn an_agent_that_reads_no_log_lines_does_not_delay_an_add() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let conf = with_prev("1.0.0", dir.path());
     std::thread::spawn(move || sender.send(Call::new("ADD", "/var/run/netns/none", conf).run()));
-    let reply = receiver.recv_timeout(std::time::Duration::from_secs(10)).expect("a reply and the plugin's exit");
+    let reply = receiver.recv_timeout(test_support::DEADLINE).expect("a reply and the plugin's exit");
     assert_eq!((reply.code, reply.stdout.trim_end()), (0, prev_result("1.0.0").as_str()), "{reply:?}");
 }
 

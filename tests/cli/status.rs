@@ -5,19 +5,19 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use test_support::api::{Api, Fault};
+use test_support::daemon::until;
 use test_support::program::under_test;
 
 use crate::cnictl::{cnictl, kubeconfig, text};
 
 /// The number of agents in the test with a large cluster.
 const FLEET: usize = 1000;
-/// The time in which `status` should have read all these agents on an idle machine.
-const FLEET_TIME: Duration = Duration::from_secs(5);
+/// A number of agents that `status` reads at once.
+const AT_ONCE: usize = 8;
 
 fn pod_of(node: &str) -> String {
     format!("istio-cni-node-{node}")
@@ -95,7 +95,7 @@ async fn each_problem_is_named_and_gives_an_error_code() {
     api.fault(Fault::on("GET", &path_of("silent")).silence());
     api.fault(Fault::on("GET", &path_of("cut")).cut());
     put(&api, "well", &report("well"));
-    let done = status(&api, &["--timeout=3", "-o=json"]);
+    let done = status(&api, &["--timeout=10", "-o=json"]);
     assert_eq!(done.status.code(), Some(1));
     let expected = "Error: 7 of 8 agents have problems; `istio-cnictl status NODE` shows the details of one\n";
     assert_eq!(text(&done.stderr), expected);
@@ -106,7 +106,7 @@ async fn each_problem_is_named_and_gives_an_error_code() {
         ("broken", "pods that started without redirection and wait for repair: 1"),
         ("disabled", "set statusPage.enabled"),
         ("forbidden", "`get` of pods/proxy must be allowed"),
-        ("silent", "no report within 3s"),
+        ("silent", "no report within 10s"),
         ("cut", "the request to the API server failed: "),
     ] {
         let agent = agents.iter().find(|agent| agent["node"] == node).unwrap();
@@ -236,19 +236,24 @@ async fn watch_repeats_until_it_is_interrupted_and_survives_an_outage() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_agents_are_shown_within_seconds() {
+async fn a_thousand_agents_are_read_concurrently() {
     let api = Api::start().await;
     for number in 0..FLEET {
         let node = format!("node-{number:04}");
         put(&api, &node, &report(&node));
     }
-    let begin = Instant::now();
-    let done = status(&api, &[]);
-    let took = begin.elapsed();
+    api.fault(Fault::on("GET", "/status.json").held().times(AT_ONCE));
+    let read = |api: &Api| api.requests().iter().filter(|seen| seen.path.ends_with("/status.json")).count();
+    let done = std::thread::scope(|scope| {
+        let status = scope.spawn(|| status(&api, &["--timeout=120"]));
+        until("requests at once", || match read(&api) {
+            AT_ONCE.. => Ok(()),
+            fewer => Err(fewer.to_string()),
+        });
+        api.release();
+        status.join().unwrap()
+    });
     let out = text(&done.stdout);
     assert!(done.status.success(), "{out}{}", text(&done.stderr));
     assert!(out.contains(&format!("{FLEET} of {FLEET} agents are well")), "{out}");
-    println!("{FLEET} agents: {took:?} of {FLEET_TIME:?}");
-    // The limit allows for a loaded machine; sequential requests would exceed it.
-    assert!(took < 6 * FLEET_TIME, "{took:?}");
 }

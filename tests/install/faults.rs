@@ -15,9 +15,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::node::{CONF, LIST, Node, PLUGIN, install, program};
 use super::reconcile::{Installer, until};
+use test_support::DEADLINE;
 use test_support::program::as_user;
-
-const DEADLINE: Duration = Duration::from_secs(10);
 
 struct SmallFilesystem(PathBuf);
 
@@ -108,8 +107,8 @@ fn an_entry_that_another_writer_restores_during_the_removal_is_removed() {
     assert!(install(&node.chained()).is_empty());
     let chained = node.read("net/10-net.conflist");
     std::thread::scope(|scope| {
-        let removed = scope.spawn(|| remove(&node.chained(), Scope::ALL, Duration::from_secs(1)));
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let removed = scope.spawn(|| remove(&node.chained(), Scope::ALL, Duration::from_secs(5)));
+        let deadline = Instant::now() + DEADLINE;
         while node.read("net/10-net.conflist") == chained {
             assert!(Instant::now() < deadline, "the entry is still there");
         }
@@ -378,7 +377,7 @@ async fn the_liveness_probe_watches_the_installer_from_its_first_access_on() {
     // until another process opens it for writing.
     nix::unistd::mkfifo(&node.path("net"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let installer = Installer::start(node.chained());
-    let end = Instant::now() + 6 * DEADLINE;
+    let end = Instant::now() + DEADLINE;
     while installer.liveness.report().is_none() && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

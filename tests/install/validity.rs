@@ -176,8 +176,7 @@ async fn an_invalid_node_is_not_ready_and_becomes_ready_when_it_is_valid() {
         assert!(!node.path("net").join(file).exists() || node.read(&format!("net/{file}")) == NOT_JSON, "{file}");
         fs::write(node.path("account/token"), token).unwrap();
         node.network(FILE, CALICO);
-        let ready = tokio::time::timeout(Duration::from_secs(5), installer.ready()).await;
-        assert!(ready.is_ok(), "{file}");
+        installer.ready().await;
         installer.stop().await;
     }
 }

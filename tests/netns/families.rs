@@ -99,7 +99,7 @@ fn ignored_variables() {
         assert_eq!(pod.call("CHECK", &json!({})).code, 0);
         let validated = pod.netns.inside(|| {
             let mut command = as_user(&under_test("istio-iptables"), 1337, 1337);
-            command.args(["--run-validation", "--skip-rule-apply", "--probe-timeout", "2s"]);
+            command.args(["--run-validation", "--skip-rule-apply", "--probe-timeout", "120s"]);
             command.env_clear().output().unwrap()
         });
         assert!(validated.status.success(), "{key}={value}: {validated:?}");

@@ -56,11 +56,11 @@ async fn until_counted(api: &Api, controller: &Controller, result: &str, count: 
     api.until(&line, |_| controller.counts(&line)).await;
 }
 
-/// Runs validation as the pod's `istio-validation` does.
-fn validate(pod: &TestNetns) -> (Option<i32>, String) {
+/// Runs validation as the pod's `istio-validation` does, for at most `time`. One that succeeds ends earlier.
+fn validate(pod: &TestNetns, time: &str) -> (Option<i32>, String) {
     let output = pod.inside(|| {
         let mut command = as_user(&under_test("istio-iptables"), 1337, 1337);
-        command.args(["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", "500ms"]);
+        command.args(["--run-validation", "--skip-rule-apply", "--dual-stack", "--probe-timeout", time]);
         command.output().unwrap()
     });
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
@@ -84,13 +84,13 @@ async fn validation_passes_afterwards() {
     let netns = netns(&ADDRESSES);
     let mut node = Node::new();
     node.process(&netns, UID);
-    let (code, text) = validate(&netns);
+    let (code, text) = validate(&netns, "500ms");
     assert_eq!(code, Some(126), "{text}");
     let api = Api::start().await;
     api.put(pod(1));
     let controller = Controller::with(api.client(), on(&node, "repair"));
     until_counted(&api, &controller, "success", 1).await;
-    let (code, text) = validate(&netns);
+    let (code, text) = validate(&netns, "120s");
     assert_eq!(code, Some(0), "{text}");
     for arrival in ["127.0.0.6:15002 arrived at 127.0.0.1:15006", "[::6]:15002 arrived at [::1]:15006"] {
         assert!(text.contains(arrival), "{text}");

@@ -8,3 +8,4 @@
 mod agent;
 mod api;
 mod lookup;
+mod port;

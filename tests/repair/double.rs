@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 
 fn pod(name: &str, node: &str) -> Value {
@@ -96,7 +97,7 @@ async fn patches_nodes_and_marks_pods_with_a_grace_period() {
 async fn events(stream: &mut (impl Stream<Item = watcher::Result<Event<Pod>>> + Unpin), last: &str) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
-        let next = tokio::time::timeout(Duration::from_secs(10), stream.next()).await;
+        let next = tokio::time::timeout(DEADLINE, stream.next()).await;
         let text = match next.unwrap_or_else(|_| panic!("no {last} after {seen:?}")).unwrap() {
             Ok(event) => event.to_string(),
             Err(error) => format!("Error({error})"),

@@ -1,10 +1,13 @@
 //! Tests of retries with API servers that refuse requests, lose history, hang or are unavailable.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault, Seen};
+use test_support::port;
 use test_support::repair::{Controller, broken, failing, flush};
 
 const EVICTION: &str = "/pods/web-0/eviction";
@@ -94,10 +97,11 @@ async fn a_changed_pod_is_checked_again_before_an_action() {
     let api = Api::start().await;
     let pod = api.put(broken("web-0", 1));
     // The kubelet updates the pod's status while the eviction is in progress.
-    api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
+    api.fault(Fault::on("POST", EVICTION).held().times(1));
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
     let newer = api.put(failing(pod.clone(), 2));
+    api.release();
     let seen = evictions(&api, 2).await;
     let version = |seen: &Seen| seen.body["deleteOptions"]["preconditions"]["resourceVersion"].clone();
     assert_eq!(version(&seen[0]), pod["metadata"]["resourceVersion"]);
@@ -110,13 +114,14 @@ async fn a_changed_pod_is_checked_again_before_an_action() {
 async fn another_pod_with_the_same_name_is_not_evicted() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
-    api.fault(Fault::on("POST", EVICTION).slow(Duration::from_millis(300)).times(1));
+    api.fault(Fault::on("POST", EVICTION).held().times(1));
     let controller = Controller::start(&api, "");
     evictions(&api, 1).await;
     api.remove("pods", "shop", "web-0");
     let mut namesake = test_support::repair::pod("web-0");
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
+    api.release();
     until_counted(&api, &controller, "skip", 1).await;
     flush(&api, ("POST", "/last/eviction")).await;
     assert!(api.get("pods", "shop", "web-0").is_some());
@@ -190,14 +195,15 @@ async fn no_pod_is_missed_if_a_watch_breaks_or_expires() {
 
 #[tokio::test]
 async fn broken_pods_are_found_after_an_outage() {
-    let api = Api::start().await;
-    let (address, client) = (api.address(), api.client());
+    let address = (Ipv4Addr::LOCALHOST, port::free()).into();
+    let api = Api::listen(address).await;
+    let client = api.client();
     let controller = Controller::with(client, test_support::repair::settings(""));
     api.until("a watch", |api| (api.watches("pods") == 1).then_some(())).await;
     drop(api);
     let line =
         |text: &str| text.lines().any(|l| l.starts_with("istio_cni_repair_watch_errors_total") && !l.ends_with(" 0"));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while !line(&controller.metrics()) {
         assert!(tokio::time::Instant::now() < deadline, "no error was counted: {}", controller.metrics());
         tokio::task::yield_now().await;
@@ -212,7 +218,7 @@ async fn broken_pods_are_found_after_an_outage() {
 async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     let api = Api::start().await;
     api.put(broken("web-0", 1));
-    api.fault(Fault::on("GET", "/pods/web-0").slow(Duration::from_millis(300)).times(1));
+    api.fault(Fault::on("GET", "/pods/web-0").held().times(1));
     let controller =
         Controller::start(&api, "--repair-mode repair --repair-proc /nowhere --repair-netns-dirs /nowhere");
     let count = |result: &str| format!(r#"istio_cni_repair_pods_repaired_total{{type="repair",result="{result}"}} 1"#);
@@ -221,6 +227,7 @@ async fn another_pod_with_the_same_name_is_not_reprogrammed() {
     let mut namesake = broken("web-0", 1);
     namesake["metadata"]["uid"] = json!("another");
     api.put(namesake);
+    api.release();
     api.until("the first is gone", |_| controller.counts(&count("skip"))).await;
     // The other pod is also broken. It is handled separately: no netns is found for it.
     api.until("the second is looked for", |_| controller.counts(&count("fail"))).await;

@@ -1,7 +1,5 @@
 //! Tests of the watchdog for pods that request Dapr's sidecar but lack it.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use test_support::api::{Api, Fault};
@@ -197,12 +195,13 @@ async fn a_missing_permission_is_logged_with_its_name() {
 async fn another_pod_with_the_same_name_is_not_deleted() {
     let api = Api::start().await;
     api.put(pod_without_sidecar("bare", 1));
-    api.fault(Fault::on("DELETE", "/pods/bare").slow(Duration::from_millis(300)).times(1));
+    api.fault(Fault::on("DELETE", "/pods/bare").held().times(1));
     let controller = Controller::of_dapr_watchdog(&api, true, 20);
     api.until("a deletion", |api| (deletions(api).len() == 1).then_some(())).await;
     api.remove("pods", "shop", "bare");
     let namesake = with(pod_without_sidecar("bare", 2), "/metadata/uid", json!("another"));
     api.put(with(namesake, "/spec/containers", json!([{ "name": "app" }, { "name": "daprd" }])));
+    api.release();
     let line = r#"dapr_watchdog_actions_total{type="delete",result="skip"} 1"#;
     api.until(line, |_| controller.counts(line)).await;
     assert!(api.get("pods", "shop", "bare").is_some());

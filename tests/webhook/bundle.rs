@@ -6,6 +6,7 @@ use istio_cni::webhook::{Certificates, Selection};
 use crate::stage::{
     Plan, Server, bundles, bundles_of, issue, mount, selection, webhook_configuration, webhook_configuration_of_dapr,
 };
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, trusting};
 
@@ -110,13 +111,14 @@ async fn readiness_requires_that_the_bundle_trusts_the_certificate() {
 async fn a_configuration_that_changes_before_the_patch_is_read_again() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
-    api.fault(Fault::on("PATCH", CONFIGURATION).slow(std::time::Duration::from_millis(300)).times(1));
+    api.fault(Fault::on("PATCH", CONFIGURATION).held().times(1));
     let stage = Stage::start(api).await;
     stage.api.until("a patch", |api| api.requests_to("PATCH", CONFIGURATION).into_iter().next()).await;
     // The order of the webhooks changes before the patch arrives.
     let mut turned = webhook_configuration("");
     turned["webhooks"].as_array_mut().unwrap().reverse();
     stage.api.put(turned);
+    stage.api.release();
     let right = |api: &Api| bundles(api) == ["", &stage.issued.authorities, &stage.issued.authorities];
     stage.api.until("the bundles in their new places", |api| right(api).then_some(())).await;
     stage.server.until_ready().await;
@@ -140,7 +142,7 @@ async fn a_new_authority_is_announced_before_its_certificate_is_shown() {
     stage.api.heal();
     stage.until_bundle(&new.authorities).await;
     let only_new = &new.authorities[..new.authorities.find("-----END CERTIFICATE-----").unwrap() + 26];
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while !trusted(only_new).await {
         assert!(tokio::time::Instant::now() < deadline, "the new certificate is not presented");
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 use crate::stage::{Plan, Simple, review};
+use test_support::DEADLINE;
 use test_support::client::{Connection, presenting, trusting};
 
 /// A CA and a client certificate that it signed.
@@ -96,7 +97,7 @@ async fn connections_end_when_the_authority_of_their_callers_is_removed() {
 }
 
 async fn until_accepted(caller: &Caller, stage: &Simple) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while !caller.gets_response(stage).await {
         assert!(tokio::time::Instant::now() < deadline, "the authorities are not read");
         tokio::time::sleep(Duration::from_millis(20)).await;

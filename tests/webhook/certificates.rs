@@ -9,6 +9,7 @@ use istio_cni::webhook::{CertificateStore, Certificates, Issued, Lifetime};
 use serde_json::Value;
 
 use crate::stage::{Plan, Server, Simple, bundles, issue, mount, review, webhook_configuration};
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, NAME, trusting};
 
@@ -127,10 +128,12 @@ async fn without_a_certificate_it_is_not_ready_and_reports_the_missing_file() {
 async fn replicas_agree_on_one_certificate_in_a_secret() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
-    // Both replicas find no Secret and create one. One request is delayed, so the other replica's Secret exists first.
-    api.fault(Fault::on("POST", "/secrets").slow(Duration::from_millis(200)).times(1));
+    // Both replicas find no Secret and create one. One request is held until the other replica's Secret exists.
+    api.fault(Fault::on("POST", "/secrets").held().times(1));
     let start = || Server::start(Plan::new(self_signed(secret(&api), Duration::from_secs(3600))).with(&api));
     let (one, two) = (start().await, start().await);
+    api.until("a Secret", |api| in_secret(api, "ca.crt")).await;
+    api.release();
     one.until_ready().await;
     two.until_ready().await;
     let bundle = in_secret(&api, "ca.crt").unwrap();
@@ -145,11 +148,11 @@ async fn replicas_agree_on_one_certificate_in_a_secret() {
 async fn a_certificate_is_renewed_before_it_expires_and_stays_trusted() {
     let api = Api::start().await;
     api.put(webhook_configuration(""));
-    let certificates = self_signed(secret(&api), Duration::from_secs(6));
+    let certificates = self_signed(secret(&api), Duration::from_secs(15));
     let server = Server::start(Plan::new(certificates).with(&api)).await;
     server.until_ready().await;
     let first = in_secret(&api, "tls.crt").unwrap();
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     let mut requests = 0;
     // An API server verifies each new connection against the current caBundle.
     while in_secret(&api, "tls.crt").unwrap() == first || requests < 50 {

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Program, names, patched, review as pod_review};
 use crate::stage::{bundles, webhook_configuration};
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, trusting};
 
@@ -84,7 +85,7 @@ async fn the_config_maps_of_istiod_are_used_where_they_are() {
     let config = json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": { "sidecar": template } });
     api.put(map("istio", json!({ "mesh": "trustDomain: example.org" })));
     api.put(map("istio-sidecar-injector", json!({ "config": config.to_string(), "values": "{}" })));
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
         let names = names(&pod, "containers");

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::hostile::cpu;
 use crate::stage::{Plan, Simple};
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 use test_support::client::Connection;
 
@@ -63,7 +64,7 @@ impl Stage {
     /// Sends the review until the response satisfies the predicate; panics with the last response.
     async fn until(&self, review: &Value, wanted: impl Fn(&Value) -> bool) -> Value {
         let mut connection = self.simple.connect().await;
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             let response = connection.review("/mutate", review).await.unwrap();
             if wanted(&response) {

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::Settings;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-use crate::stage::{Simple, review};
+use crate::stage::{Simple, patient, review};
+use test_support::DEADLINE;
 use test_support::client::NAME;
 
 /// Waits until connections are refused.
 async fn until_refused(address: SocketAddr) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     while TcpStream::connect(address).await.is_ok() {
         assert!(tokio::time::Instant::now() < deadline, "connections are still accepted");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -40,7 +40,7 @@ async fn shutdown_completes_accepted_requests() {
     assert_eq!(status, 200, "{response}");
     assert!(response.contains("late"), "{response}");
     assert!(in_progress.is_closed().await);
-    tokio::time::timeout(Duration::from_secs(10), stage.server.task).await.expect("the server ends").unwrap();
+    tokio::time::timeout(DEADLINE, stage.server.task).await.expect("the server ends").unwrap();
 }
 
 #[tokio::test]
@@ -59,26 +59,23 @@ async fn shutdown_closes_a_connection_after_its_next_response() {
     );
     kept.send(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
     let mut response = String::new();
-    tokio::time::timeout(Duration::from_secs(10), kept.0.read_to_string(&mut response))
-        .await
-        .expect("the server ends")
-        .unwrap();
+    tokio::time::timeout(DEADLINE, kept.0.read_to_string(&mut response)).await.expect("the server ends").unwrap();
     assert!(response.contains("connection: close\r\n") && response.contains("last"), "{response}");
 }
 
 #[tokio::test]
 async fn shutdown_does_not_wait_for_incomplete_requests() {
-    let limits = Limits { drain: Duration::from_millis(300), ..Settings::limits() };
+    let limits = Limits { drain: Duration::from_millis(300), ..patient() };
     let stage = Simple::limited(limits).await;
     let mut stuck = stage.connect().await;
     stuck.send(b"POST /inject HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n").await.unwrap();
     stage.server.trigger.trigger();
-    tokio::time::timeout(Duration::from_secs(5), stage.server.task).await.expect("the server ends").unwrap();
+    tokio::time::timeout(DEADLINE, stage.server.task).await.expect("the server ends").unwrap();
 }
 
 #[tokio::test]
 async fn an_old_connection_is_closed_between_two_requests() {
-    let limits = Limits { connection: Duration::from_millis(300), ..Settings::limits() };
+    let limits = Limits { connection: Duration::from_secs(2), ..patient() };
     let stage = Simple::limited(limits).await;
     let mut connection = stage.connect().await;
     let mut responses = 0;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::program::Program;
 use crate::stage::{bundles, get};
+use test_support::DEADLINE;
 use test_support::api::{Api, Fault};
 use test_support::client::{Connection, trusting};
 use test_support::metrics::names;
@@ -19,7 +20,7 @@ async fn names_types_and_labels_are_those_of_the_file() {
     let mut connection = Connection::open(program.webhook, &trusting(&bundles(&api)[0])).await.unwrap();
     connection.review("/inject", &crate::stage::review("v1", "u", "false")).await.unwrap();
     // After these events each metric family has a sample, so that the page shows its labels.
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let page = get(program.monitoring, "/metrics").await.unwrap();
         let found = names(page.split_once("\r\n\r\n").unwrap().1);

@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::stage::{bundles, bundles_of, get, webhook_configuration, webhook_configuration_of_dapr};
+use test_support::DEADLINE;
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{Connection, trusting};
-use test_support::program::under_test;
+use test_support::port;
+use test_support::program::{show_log_of_failure, under_test};
 
 /// A running program, killed when the value is dropped.
 pub(crate) struct Program {
@@ -25,9 +27,8 @@ pub(crate) struct Program {
     pub(crate) monitoring: SocketAddr,
 }
 
-/// Returns a port that is currently free.
 fn free() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    (Ipv4Addr::LOCALHOST, port::free()).into()
 }
 
 impl Program {
@@ -82,7 +83,7 @@ impl Program {
 
     /// Waits until the response of `/readyz` contains `wanted`.
     pub(crate) async fn until_readyz_contains(&mut self, wanted: &str) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             let said = get(self.monitoring, "/readyz").await.unwrap_or_default();
             if said.contains(wanted) {
@@ -105,6 +106,7 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        show_log_of_failure("sidecar-injector", &self.dir.path().join("log"));
     }
 }
 
@@ -176,7 +178,7 @@ async fn with_only_a_cluster_it_issues_its_certificate_and_injects() {
     // Native sidecars are used once all nodes support them.
     api.put(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
         "status": { "nodeInfo": { "kubeletVersion": "v1.34.0" } } }));
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let pod = patched(&wanted, &connection.review("/inject", &wanted).await.unwrap());
         if names(&pod, "initContainers") == ["istio-validation", "istio-proxy"] {

@@ -1,15 +1,12 @@
 //! Tests of peers that do not read or do not send: the server closes their connections, and other peers can connect.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use istio_cni::serve::http::Limits;
-use istio_cni::webhook::{AdmissionOutcome, Review, Route, Settings, Verdict};
+use istio_cni::webhook::{AdmissionOutcome, Review, Route, Verdict};
 
-use crate::hostile::assert_serves;
-use crate::stage::{Plan, Simple, review};
-
-const SHORT: Duration = Duration::from_millis(300);
+use crate::hostile::{SHORT, assert_serves};
+use crate::stage::{Plan, Simple, patient, review};
 
 /// A route with responses larger than the buffers of a connection.
 fn large_answers() -> Route {
@@ -24,7 +21,7 @@ fn large_answers() -> Route {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_disconnected() {
-    let limits = Limits { connections: 1, read: SHORT, ..Settings::limits() };
+    let limits = Limits { connections: 1, read: SHORT, ..patient() };
     let stage = Simple::planned(|plan| Plan { routes: vec![large_answers()], limits, ..plan }).await;
     let mut unread = stage.connect().await;
     unread.send_review("/large", &review("v1", "u", "").to_string()).await.unwrap();
@@ -36,7 +33,7 @@ async fn a_peer_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn a_reading_peer_gets_the_whole_response() {
-    let limits = Limits { read: SHORT, ..Settings::limits() };
+    let limits = Limits { read: SHORT, ..patient() };
     let stage = Simple::planned(|plan| Plan { routes: vec![large_answers()], limits, ..plan }).await;
     let mut peer = stage.connect().await;
     peer.send_review("/large", &review("v1", "u", "").to_string()).await.unwrap();
@@ -47,7 +44,7 @@ async fn a_reading_peer_gets_the_whole_response() {
 #[tokio::test]
 async fn connections_that_send_nothing_do_not_stay_as_long_as_idle_ones() {
     const CONNECTIONS: usize = 8;
-    let limits = Limits { connections: CONNECTIONS, first: SHORT, ..Settings::limits() };
+    let limits = Limits { connections: CONNECTIONS, first: SHORT, ..patient() };
     let stage = Simple::limited(limits).await;
     let mut used = stage.connect().await;
     used.review("/inject", &review("v1", "u", "")).await.unwrap();
@@ -68,7 +65,7 @@ async fn connections_that_send_nothing_do_not_stay_as_long_as_idle_ones() {
 
 #[tokio::test]
 async fn a_head_begun_after_a_response_has_the_time_limit_of_heads() {
-    let limits = Limits { first: SHORT, ..Settings::limits() };
+    let limits = Limits { first: SHORT, ..patient() };
     let stage = Simple::limited(limits).await;
     let [mut idle, mut begun, mut whole] = [stage.connect().await, stage.connect().await, stage.connect().await];
     for connection in [&mut idle, &mut begun, &mut whole] {

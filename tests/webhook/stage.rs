@@ -20,11 +20,17 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use test_support::DEADLINE;
 use test_support::api::Api;
 use test_support::client::{Connection, NAME, trusting};
 
-/// The timeout of expected conditions.
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// A time limit of the server that no trial reaches.
+pub(crate) const LONG: Duration = Duration::from_secs(2 * DEADLINE.as_secs());
+
+/// The program's limits without its limits on time: a trial shortens the limit whose expiry it tests.
+pub(crate) fn patient() -> Limits {
+    Limits { first: LONG, idle: LONG, read: LONG, request: LONG, connection: LONG, drain: LONG, ..Settings::limits() }
+}
 
 /// Returns a function that builds a profile whose patch sets one annotation to the configuration's text.
 pub(crate) fn stamp() -> Build {
@@ -95,7 +101,7 @@ impl Plan {
             api: None,
             events: None,
             source: Source::Default,
-            limits: Settings::limits(),
+            limits: patient(),
             settle,
             status_page: None,
             routes: Vec::new(),
@@ -137,7 +143,7 @@ impl Server {
             events: plan.events,
             status_page: plan.status_page,
             routes: plan.routes,
-            linger: Duration::from_millis(200),
+            linger: Duration::from_secs(3),
         };
         let (trigger, shutdown) = Shutdown::new();
         let task = tokio::spawn(async move { run(settings, Registry::default(), shutdown).await.unwrap() });
@@ -151,7 +157,7 @@ impl Server {
 
     /// Waits until the response contains `wanted`; panics with the last response.
     pub(crate) async fn until(&self, path: &str, wanted: &str) -> String {
-        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             let text = self.get(path).await.unwrap_or_default();
             if text.contains(wanted) {
@@ -187,7 +193,7 @@ pub(crate) struct Simple {
 
 impl Simple {
     pub(crate) async fn start() -> Self {
-        Self::limited(Settings::limits()).await
+        Self::limited(patient()).await
     }
 
     pub(crate) async fn limited(limits: Limits) -> Self {

@@ -8,6 +8,7 @@ use istio_cni::webhook::{AdmissionOutcome, Issued, Review, Route, Source, Status
 use serde_json::{Value, json};
 
 use crate::stage::{Plan, Simple, get, mount, review, webhook_configuration};
+use test_support::DEADLINE;
 use test_support::api::Api;
 
 /// The number of refusals that the server keeps.
@@ -30,7 +31,7 @@ async fn report(simple: &Simple) -> Value {
 
 /// Waits until a report fulfils a condition.
 async fn reported(simple: &Simple, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + DEADLINE;
     loop {
         let report = report(simple).await;
         if is(&report) {

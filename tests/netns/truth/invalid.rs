@@ -12,6 +12,7 @@ use istio_cni::rules::Family;
 use super::Backend;
 use super::table::Place;
 use super::topology::Topology;
+use test_support::DEADLINE;
 use test_support::netns::families;
 
 /// Packets in state INVALID arrive at the pod, but not if `drop_invalid` is set.
@@ -26,7 +27,7 @@ pub(crate) fn are_dropped_when_asked(backend: Backend) {
             client.write_all(b"x").unwrap();
             // TCP retransmits lost data after 200 ms. If no data has arrived after 300 ms, the retransmitted data was
             // dropped, too.
-            let timeout = Duration::from_millis(if drop_invalid { 300 } else { 5000 });
+            let timeout = if drop_invalid { Duration::from_millis(300) } else { DEADLINE };
             server.set_read_timeout(Some(timeout)).unwrap();
             let arrived = read(server);
             let wanted = if drop_invalid { Err(ErrorKind::WouldBlock) } else { Ok(1) };

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use istio_cni::rules::Family;
 
 use super::table::{Place, Row};
+use test_support::DEADLINE;
 use test_support::netns::{TestNetns, families};
 use test_support::program::{as_user, built};
 
@@ -80,7 +81,7 @@ impl Topology {
     /// Waits until both links work: until a connection to a port without a listener is refused. IPv6 works only some
     /// time after a link is up.
     fn wait_for_wires(&self) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + DEADLINE;
         let places = [Place::Remote, Place::Beyond];
         for (place, family) in
             places.into_iter().flat_map(|place| families().iter().map(move |&family| (place, family)))

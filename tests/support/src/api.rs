@@ -29,14 +29,13 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
+use tokio::sync::watch::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::DEADLINE;
 use fault::{Faults, Injected};
 use response::{Body, Failure};
 use store::{Key, Store};
-
-/// The maximum time that [`Api::until`] waits.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A received request.
 #[derive(Debug, Clone)]
@@ -75,6 +74,8 @@ struct Shared {
     responses: Mutex<BTreeMap<String, (u16, Bytes)>>,
     seen: Mutex<Vec<Seen>>,
     changed: Notify,
+    /// Changes when the held requests are released.
+    releases: Sender<()>,
 }
 
 impl Shared {
@@ -104,6 +105,7 @@ impl Api {
             responses: Mutex::default(),
             seen: Mutex::default(),
             changed: Notify::new(),
+            releases: Sender::default(),
         });
         let accepting = tokio::spawn(accept(listener, shared.clone())).abort_handle();
         Self { address, shared, accepting }
@@ -176,6 +178,11 @@ impl Api {
         self.shared.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Responds to all requests that [`Fault::held`] has stopped.
+    pub fn release(&self) {
+        self.shared.releases.send_replace(());
+    }
+
     /// Closes all watches without an event, as a load balancer does.
     pub fn break_watches(&self) {
         self.shared.store().break_watches();
@@ -209,7 +216,7 @@ impl Api {
 
     /// Waits until `look` returns a value. Panics with `what` and the received requests after a time limit.
     pub async fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
-        let deadline = tokio::time::Instant::now() + TIMEOUT;
+        let deadline = tokio::time::Instant::now() + DEADLINE;
         loop {
             let changed = self.shared.changed.notified();
             if let Some(found) = look(self) {
@@ -220,7 +227,7 @@ impl Api {
             let lines = || self.requests().iter().map(Seen::line).collect::<Vec<_>>().join("\n");
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "timed out after {TIMEOUT:?} waiting for: {what}; requests:\n{}",
+                "timed out after {DEADLINE:?} waiting for: {what}; requests:\n{}",
                 lines()
             );
         }
@@ -257,6 +264,8 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
 /// Handles a request. An error closes the connection without a response.
 async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<Body>, fault::Cut> {
     let seen = record(request).await;
+    // Subscribes before the test can see the request and release it.
+    let mut releases = shared.releases.subscribe();
     let injected = shared.faults.lock().unwrap_or_else(PoisonError::into_inner).find(&seen);
     shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen.clone());
     let respond = || Ok(respond(&seen, &shared).unwrap_or_else(|failure| failure.response()));
@@ -264,8 +273,9 @@ async fn serve(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respon
         Some(Injected::Response(failure)) => Ok(failure.response()),
         Some(Injected::Silence) => std::future::pending().await,
         Some(Injected::Cut) => Err(fault::Cut),
-        Some(Injected::Slow(by)) => {
-            tokio::time::sleep(by).await;
+        Some(Injected::Held) => {
+            // An error means that the double is about to end.
+            let _ = releases.changed().await;
             respond()
         }
         None => respond(),

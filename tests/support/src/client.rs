@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
+use crate::DEADLINE;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -16,9 +16,6 @@ use tokio_rustls::client::TlsStream;
 
 /// The server name of the connections.
 pub const NAME: &str = "istio-sidecar-injector.istio-system.svc";
-
-/// The timeout of handshakes and responses.
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Status and body of a response.
 pub type Response = (u16, String);
@@ -59,7 +56,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(NAME).unwrap();
         let handshake = TlsConnector::from(Arc::clone(config)).connect(name, stream);
-        tokio::time::timeout(TIMEOUT, handshake).await.expect("a handshake within the timeout").map(Self)
+        tokio::time::timeout(DEADLINE, handshake).await.expect("a handshake within the deadline").map(Self)
     }
 
     /// Sends raw bytes.
@@ -97,7 +94,7 @@ impl Connection {
 
     /// Reads one response. Returns its status, its header lines in lower case, and its body.
     pub async fn read_with_head(&mut self) -> io::Result<(u16, String, String)> {
-        tokio::time::timeout(TIMEOUT, self.read_response()).await.expect("a response within the timeout")
+        tokio::time::timeout(DEADLINE, self.read_response()).await.expect("a response within the deadline")
     }
 
     async fn read_response(&mut self) -> io::Result<(u16, String, String)> {
@@ -126,9 +123,9 @@ impl Connection {
         Ok((status, text, String::from_utf8(bytes[head..].to_vec()).unwrap()))
     }
 
-    /// Whether the peer closes the connection within the timeout.
+    /// Whether the peer closes the connection within the deadline.
     pub async fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
-        tokio::time::timeout(TIMEOUT, self.0.read_to_end(&mut rest)).await.is_ok()
+        tokio::time::timeout(DEADLINE, self.0.read_to_end(&mut rest)).await.is_ok()
     }
 }

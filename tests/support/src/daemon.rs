@@ -2,7 +2,7 @@
 //! agent's DaemonSet.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -13,14 +13,14 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::DEADLINE;
 use crate::api::Api;
-use crate::program::under_test;
+use crate::port;
+use crate::program::{self, under_test};
 
 pub const LIST: &str = "{\"cniVersion\": \"1.0.0\", \"name\": \"net\", \"plugins\": [{\"type\": \"ptp\"}]}\n";
 /// The limit on the inotify instances of root in a user namespace, at its path inside of the namespace.
 const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
-/// The deadline of each expected condition.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until `check` succeeds; panics with its last error after a deadline.
 #[track_caller]
@@ -324,6 +324,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        program::show_log_of_failure("install-cni", &self.log);
     }
 }
 
@@ -340,10 +341,9 @@ pub fn directories(node: &Node) -> Vec<String> {
     .to_vec()
 }
 
-/// Two free ports, reserved at the same time so that they differ.
+/// Two free ports, for health and for metrics.
 pub fn free_ports() -> [u16; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+    [port::free(), port::free()]
 }
 
 /// Starts an API server double that has the node and the agent's DaemonSet.

@@ -6,10 +6,16 @@
 #![allow(clippy::disallowed_methods, reason = "tests start processes, measure time and use files")]
 #![allow(clippy::new_without_default, reason = "constructors have effects: directories, namespaces, keys")]
 
+use std::time::Duration;
+
 pub mod go;
 pub mod mounts;
 pub mod outcome;
 pub mod tier;
+
+/// The time limit of an expected condition. A condition that comes true ends its wait at once, so the limit is far beyond
+/// what the slowest machine needs.
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 #[cfg(feature = "daemons")]
 pub mod api;
@@ -29,6 +35,8 @@ pub mod metrics;
 pub mod netns;
 #[cfg(feature = "daemons")]
 pub mod plugin;
+#[cfg(feature = "daemons")]
+pub mod port;
 #[cfg(feature = "daemons")]
 pub mod program;
 #[cfg(feature = "daemons")]

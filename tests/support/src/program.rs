@@ -26,6 +26,18 @@ pub fn as_user(program: &Path, uid: u32, gid: u32) -> Command {
     command
 }
 
+/// Prints a program's log if the test that ran it has failed. Called when the program's value is dropped, hence after the
+/// test has printed its error; a log that cannot be read does not hide that error.
+#[expect(clippy::print_stderr, reason = "the test harness shows it below the error")]
+pub fn show_log_of_failure(name: &str, log: &Path) {
+    if std::thread::panicking() {
+        match std::fs::read(log) {
+            Ok(text) => eprintln!("the log of {name}:\n{}", String::from_utf8_lossy(&text)),
+            Err(error) => eprintln!("the log of {name}, {}, cannot be read: {error}", log.display()),
+        }
+    }
+}
+
 /// Returns the path of a program under test: the one that the environment names, as `ISTIO_CNI` does for `istio-cni`,
 /// otherwise Cargo's build for the running test.
 ///

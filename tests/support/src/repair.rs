@@ -81,7 +81,7 @@ impl Controller {
     /// Requests shutdown and waits for the end.
     pub async fn end(self) {
         self.trigger.trigger();
-        tokio::time::timeout(std::time::Duration::from_secs(5), self.task)
+        tokio::time::timeout(crate::DEADLINE, self.task)
             .await
             .expect("the task ends after shutdown is requested")
             .unwrap();

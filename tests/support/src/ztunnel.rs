@@ -23,13 +23,13 @@ use nix::sys::socket::{
 };
 use prost::Message as _;
 
+use crate::DEADLINE;
+
 /// The size of ztunnel's buffer in bytes.
 const BUFFER: usize = 1024;
 /// The pause before the second attempt to connect. It doubles with each attempt, up to the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// The time after which a client's read fails.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A ZDS client that sends arbitrary packets.
 pub struct Raw(UnixStream);

@@ -1,7 +1,6 @@
 //! Injects faults that a healthy server does not produce on demand.
 
 use std::fmt;
-use std::time::Duration;
 
 use super::Seen;
 use super::response::Failure;
@@ -21,7 +20,7 @@ pub(super) enum Injected {
     Response(Failure),
     Silence,
     Cut,
-    Slow(Duration),
+    Held,
 }
 
 /// Closes the connection without a response.
@@ -82,9 +81,9 @@ impl Fault {
         Self { injected: Injected::Cut, ..self }
     }
 
-    /// Delays the normal response.
-    pub fn slow(self, by: Duration) -> Self {
-        Self { injected: Injected::Slow(by), ..self }
+    /// Delays the normal response until [`super::Api::release`].
+    pub fn held(self) -> Self {
+        Self { injected: Injected::Held, ..self }
     }
 
     fn matches(&self, seen: &Seen) -> bool {

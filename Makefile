@@ -105,16 +105,16 @@ test-new-machine:
 
 suites: build programs browser tools
 	$(PHASE) 'build the tests' cargo test $(QUIET) --workspace --no-run --lib --examples $(SUITES:%=--test %)
-	@tests/support/make/compiled keep $(COMPILED)
+	@tests/support/make/compiled keep $(COMPILED) || echo '! compiled dependencies are not kept for other checkouts' >&2
 	@tests/support/make/suites $(COUNTS)
 
 # KERNELS_ARGS="'6.1 without IPv6'" selects one variant.
 kernels: build programs
 	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
-	@tests/support/make/packages $(PACKAGES_LOG) qemu-system-x86 cpio kmod
+	$(PHASE) 'packages of the guests' tests/support/make/packages $(PACKAGES_LOG) qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
 	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --bin kernels
-	@target/debug/kernels $(KERNELS_ARGS)
+	$(PHASE) 'kernels' target/debug/kernels $(KERNELS_ARGS)
 
 # Runs the plugin's unit tests and the golden suite as arm64 programs, under qemu.
 arm:
@@ -245,7 +245,7 @@ nightly:
 setup: packages toolchain target compiled
 
 packages:
-	@tests/support/make/packages $(PACKAGES_LOG) $(PACKAGES)
+	$(PHASE) 'packages' tests/support/make/packages $(PACKAGES_LOG) $(PACKAGES)
 
 # rustup only installs the toolchain of rust-toolchain.toml by itself if RUSTUP_AUTO_INSTALL is set.
 toolchain:
@@ -259,7 +259,7 @@ target: toolchain
 	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
 
 browser: $(AXE)
-	@tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
+	$(PHASE) 'packages of the browser' tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
 
 tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd
 

@@ -1,6 +1,7 @@
 //! Tests of the scripts of `make test`: the table of a gate, and the second try of failed trials. A script stands in for
 //! Cargo and prints what a suite would print.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -34,9 +35,10 @@ fn failures(failed: &[(&str, &str)]) -> String {
     let reports: Vec<String> = failed.iter().map(|(name, error)| format!("---- {name} ----\n{error}\n")).collect();
     let names: Vec<String> = failed.iter().map(|(name, _)| format!("    {name}\n")).collect();
     format!(
-        "running 9 tests\n\nfailures:\n\n{}\n\nfailures:\n{}\ntest result: FAILED. 7 passed\n",
+        "running 9 tests\n\nfailures:\n\n{}\n\nfailures:\n{}\ntest result: FAILED. 7 passed; {} failed; 0 ignored\n",
         reports.join("\n"),
-        names.concat()
+        names.concat(),
+        failed.len()
     )
 }
 
@@ -120,7 +122,12 @@ fn a_trial_that_fails_alone_or_does_not_run_fails_the_suite() {
 fn several_failures_with_a_common_cause_have_no_second_try() {
     let three = failures(&[("one", "no route"), ("two", "no address"), ("three", "no link")]);
     let same = failures(&[("one", "no route"), ("two", "no route")]);
-    for (suite, all) in [("cri", &three), ("cri", &same), ("inject", &failures(&[("one", "no route")]))] {
+    let one = failures(&[("one", "no route")]);
+    let same_in_modules = failures(&[("ipv4::a", "no route"), ("ipv4::b: c", "no route")]);
+    let no_message = failures(&[("one", ""), ("two", "")]);
+    let cases =
+        [("cri", &three), ("cri", &same), ("netns", &same_in_modules), ("netns", &no_message), ("inject", &one)];
+    for (suite, all) in cases {
         let stage = Stage::new((all, 101), (PASSED_AGAIN, 0));
         let (code, printed) = stage.suite(suite);
         assert_eq!((code, stage.second_tries()), (Some(1), 0), "{suite}: {printed}");
@@ -128,10 +135,53 @@ fn several_failures_with_a_common_cause_have_no_second_try() {
 }
 
 #[test]
-fn a_suite_that_ends_without_naming_a_trial_has_no_second_try() {
-    let stage = Stage::new(("running 9 tests\n", 134), (PASSED_AGAIN, 0));
-    let (code, printed) = stage.suite("netns");
-    assert_eq!((code, stage.second_tries()), (Some(1), 0), "{printed}");
+fn a_suite_that_does_not_name_all_failed_trials_has_no_second_try() {
+    let report_of_another = "running 9 tests\n---- a ----\nno route\n";
+    let joined = failures(&[("one", "no route"), ("two", "no link")]).replace("\n---- two", "\nexiting---- two");
+    for (all, status) in [("running 9 tests\n", 134), (report_of_another, 139), (&joined, 101)] {
+        let stage = Stage::new((all, status), (PASSED_AGAIN, 0));
+        let (code, printed) = stage.suite("netns");
+        assert_eq!((code, stage.second_tries()), (Some(1), 0), "{printed}");
+    }
+}
+
+#[test]
+fn a_suite_that_succeeds_without_a_result_fails() {
+    let stage = Stage::new(("running 9 tests\n....\n", 0), ("", 0));
+    let (code, printed) = stage.suite("inject");
+    assert_eq!(code, Some(1));
+    assert!(printed.contains("✗ suite inject has ended without a result"), "{printed}");
+    stage.write("all", "test result: ok. 9 passed; 0 failed\n");
+    assert_eq!(stage.suite("inject").0, Some(0));
+}
+
+#[test]
+fn every_suite_is_counted_and_runs() {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--no-deps", "--offline", "--format-version=1"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let metadata: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let targets = metadata["packages"].as_array().unwrap().iter().flat_map(|of| of["targets"].as_array().unwrap());
+    let suites = targets.filter(|target| target["kind"][0] == "test").map(|target| target["name"].as_str().unwrap());
+    let counts = fs::read_to_string(scripts().join("../../counts")).unwrap();
+    let counted = counts.lines().filter_map(|line| line.split(' ').next());
+    assert_eq!(
+        counted.collect::<BTreeSet<_>>(),
+        suites.collect::<BTreeSet<_>>(),
+        "tests/counts and the suites of Cargo.toml"
+    );
+
+    let stage = Stage::new(("test result: ok. 9 passed\n", 0), ("", 0));
+    stage.write("counts", "netns 3\ncluster 3");
+    let counts = stage.path("counts").display().to_string();
+    let (code, printed) = stage.run("suites", &[&counts]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(stage.read("passed").contains("✓ tests: cluster"), "{printed}");
+    for missing in ["", "no-such-file"] {
+        stage.write("counts", "");
+        let (code, printed) = stage.run("suites", &[&format!("{counts}{missing}")]);
+        assert_eq!(code, Some(1), "{printed}");
+        assert!(printed.contains("lists no suites"), "{printed}");
+    }
 }
 
 #[test]
@@ -174,6 +224,16 @@ fn the_first_error_is_that_of_the_test_the_compiler_or_the_script() {
             "   Compiling x\nerror[E0425]: cannot find\n   --> src/a.rs:3:9\nerror: could not compile\n",
             "error[E0425]: cannot find --> src/a.rs:3:9\n",
         ),
+        (
+            "thread 'main' (7) panicked at src/b.rs:1:2:\nno node\nnote: run with\n",
+            "thread 'main' (7) panicked at src/b.rs:1:2: no node\n",
+        ),
+        (
+            "error: test failed, to rerun\n\nCaused by:\n  process didn't exit successfully: `x` (signal: 11, SIGSEGV)\n",
+            "process didn't exit successfully: `x` (signal: 11, SIGSEGV)\n",
+        ),
+        ("---- nested ----\nignored\n\nfailures:\n\n---- a ----\n\nfailures:\n    a\n", "a: no message\n"),
+        ("\x1b[1m\x1b[31merror\x1b[0m: no such crate\nlast\n", "error: no such crate\n"),
         ("  installing x\n✗ packages cannot be installed: x\nmore\n", "✗ packages cannot be installed: x\n"),
         ("first\nlast\n\n", "last\n"),
     ];

@@ -1,21 +1,4 @@
-//! Parses any YAML text with this project's one-pass reader and with a YAML library. Checks that both return the same
-//! value or both fail. If the reader succeeds within a budget, it must return the same value as without one.
+//! Runs [`fuzz_cases::yaml`].
 #![no_main]
 
-use gotemplate::{Budget, Limits};
-use istio_cni::inject::yaml;
-use libfuzzer_sys::fuzz_target;
-
-const LIMITS: Limits = Limits { steps: 20_000, bytes: 1 << 20, depth: 250 };
-
-fuzz_target!(|text: &str| {
-    let (ours, library) = (yaml::value(text), yaml::library::value(text));
-    match (&ours, &library) {
-        (Ok(ours), Ok(library)) => assert_eq!(ours, library, "{text:?}"),
-        (Err(_), Err(_)) => {}
-        (ours, library) => panic!("{text:?}: {ours:?}, and by the library {library:?}"),
-    }
-    if let Ok(bounded) = yaml::value_within(text, &mut Budget::new(LIMITS)) {
-        assert_eq!(Some(bounded), ours.ok(), "{text:?}");
-    }
-});
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz_cases::yaml::property(input));

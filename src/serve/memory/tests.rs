@@ -92,7 +92,8 @@ async fn waits_for_a_peer_and_for_memory_are_limited_in_total() {
     let start = Instant::now();
     memory.bodies().wait_for_peer(first.number, start);
     memory.bodies().end_wait_for_peer(first.number, start + limit);
-    let next = tokio::time::timeout(limit / 2, first.next(std::future::pending::<()>(), limit)).await;
+    let patience = Duration::from_secs(120);
+    let next = tokio::time::timeout(patience, first.next(std::future::pending::<()>(), limit)).await;
     assert_eq!(next.expect("the wait before has used up the limit"), Err(Ended::TimedOut));
     first.finish();
     let begin = Instant::now();

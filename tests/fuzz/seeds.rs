@@ -4,12 +4,12 @@
 #![expect(clippy::disallowed_methods, reason = "reads the seeds")]
 
 use std::collections::BTreeSet;
-use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fuzz_cases::{Check, TARGETS};
 use libtest_mimic::{Arguments, Failed, Trial};
+use test_support::outcome::caught;
 
 fn main() -> ExitCode {
     let replays = TARGETS.map(|(name, check)| Trial::test(name, move || replay(name, check)));
@@ -36,10 +36,11 @@ fn replay(name: &str, check: Check) -> Result<(), Failed> {
     assert!(!seeds.is_empty(), "fuzz/seeds/{name} has no seed");
     for seed in seeds {
         let input = std::fs::read(&seed)?;
-        catch_unwind(|| check(&input)).map_err(|cause| {
-            let text = cause.downcast_ref::<String>().map(String::as_str).or_else(|| cause.downcast_ref().copied());
-            format!("the seed {} fails: {}", seed.display(), text.unwrap_or("no message"))
-        })?;
+        let checked = caught(|| {
+            check(&input);
+            Ok(())
+        });
+        checked.map_err(|error| format!("the seed {} fails: {error}", seed.display()))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::load;
 use crate::process::DAPR;
 use test_support::api::{Api, kubeconfig};
 use test_support::client::{NAME, trusting};
+use test_support::port;
 
 /// The number of clock ticks per second in `/proc/PID/stat`, which is the same on all machines.
 const USER_HZ: f64 = 100.0;
@@ -55,7 +56,7 @@ impl Program {
             ("--injectValues", input.join("values.json")),
             ("--meshConfig", input.join("mesh.yaml")),
         ];
-        let (address, monitoring) = (free()?, free()?);
+        let (address, monitoring) = (free(), free());
         let binary =
             std::env::var_os("SIDECAR_INJECTOR").context("SIDECAR_INJECTOR names the program; see `make bench`")?;
         let mut command = Command::new(binary);
@@ -80,7 +81,7 @@ impl Program {
     pub(crate) async fn echo(response: &str, reviews: &Reviews) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let issued = Issued::new(&[NAME.to_owned()], Lifetime(Duration::from_secs(86_400)), UnixTime::now(), None)?;
-        let address = free()?;
+        let address = free();
         let files = [
             ("cert.pem", &issued.certificate),
             ("key.pem", &issued.key),
@@ -134,6 +135,6 @@ impl Drop for Program {
     }
 }
 
-fn free() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+fn free() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port::free()).into()
 }

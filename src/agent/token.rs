@@ -94,13 +94,13 @@ impl Failure {
 /// in `issued` until it expires. Never returns.
 pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
-    let (mut pause, mut expires) = (MIN_BACKOFF, Instant::now());
+    let (mut failures, mut expires) = (0, Instant::now());
     loop {
         match request(&accounts, &holder).await {
             Ok(Granted { token, lifetime }) => {
                 tracing::info!(account = holder.account, valid_s = lifetime.as_secs(), "the plugin has a new token");
                 issued.send_replace(Issued::Token(token));
-                (pause, expires) = (MIN_BACKOFF, Instant::now() + lifetime);
+                (failures, expires) = (0, Instant::now() + lifetime);
                 sleep(lifetime / 2).await;
             }
             Err(Refused { failure, why }) => {
@@ -110,17 +110,18 @@ pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Is
                 if valid.is_zero() {
                     issued.send_replace(Issued::Refused(why));
                 }
-                sleep(pause.min(max_backoff(valid))).await;
-                pause = (pause * 2).min(MAX_BACKOFF);
+                sleep(backoff(failures, valid)).await;
+                failures += 1;
             }
         }
     }
 }
 
-/// Returns the longest pause while the former token is valid for another `valid`: that time, but at least
-/// [`MAX_BACKOFF_WITHOUT_TOKEN`] and at most [`MAX_BACKOFF`].
-fn max_backoff(valid: Duration) -> Duration {
-    valid.clamp(MAX_BACKOFF_WITHOUT_TOKEN, MAX_BACKOFF)
+/// Returns the pause after a failure that follows `failures` others. The pauses double. While the former token is valid for
+/// another `valid`, the longest one is that time, but at least [`MAX_BACKOFF_WITHOUT_TOKEN`] and at most [`MAX_BACKOFF`].
+fn backoff(failures: u32, valid: Duration) -> Duration {
+    let doubled = 2_u32.checked_pow(failures).map_or(MAX_BACKOFF, |factor| MIN_BACKOFF.saturating_mul(factor));
+    doubled.min(valid.clamp(MAX_BACKOFF_WITHOUT_TOKEN, MAX_BACKOFF))
 }
 
 /// Requests a token that is bound to the node, or an unbound one if the API server cannot bind to nodes.
@@ -205,9 +206,12 @@ mod tests {
     }
 
     #[test]
-    fn no_pause_outlasts_the_former_token_by_more_than_five_seconds() {
-        let seconds = Duration::from_secs;
-        let pauses = [0, 1, 12, 29, 1800].map(|valid| max_backoff(seconds(valid)).as_secs());
-        assert_eq!(pauses, [5, 5, 12, 29, 30]);
+    fn pauses_double_and_none_outlasts_the_former_token_by_more_than_five_seconds() {
+        let pauses =
+            |valid| [0, 1, 2, 3, 4, 5, 40].map(|failures| backoff(failures, Duration::from_secs(valid)).as_secs());
+        assert_eq!(pauses(0), [1, 2, 4, 5, 5, 5, 5]);
+        assert_eq!(pauses(12), [1, 2, 4, 8, 12, 12, 12]);
+        assert_eq!(pauses(29), [1, 2, 4, 8, 16, 29, 29]);
+        assert_eq!(pauses(1800), [1, 2, 4, 8, 16, 30, 30]);
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::server::{InvalidHost, Server};
-use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, Settings};
+use super::settings::{Entry, KubeconfigSettings, Mode, OWNED, RESYNC_INTERVAL, Settings};
 use crate::contract;
 use crate::diagnostics::{Documented, page};
 
@@ -162,6 +162,7 @@ impl Flags {
             account_dir: self.service_account_dir,
             mode,
             conf_mode: if self.cni_conf_group_read { 0o640 } else { 0o600 },
+            resync: RESYNC_INTERVAL,
             kubeconfig,
             entry: Entry {
                 log_level: plugin_log_level.to_owned(),

@@ -12,7 +12,7 @@ use super::plan;
 use super::record::{self, Record};
 use super::scope::Scope;
 use super::server::Server;
-use super::settings::{Entry, KubeconfigSettings, Mode, Settings};
+use super::settings::{Entry, KubeconfigSettings, Mode, RESYNC_INTERVAL, Settings};
 use super::snapshot::{Binary, BinaryState, NetworkFile, Snapshot, is_read};
 use crate::contract;
 
@@ -30,6 +30,7 @@ pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
         account_dir: "/account".into(),
         mode: Mode::Chained { primary: None },
         conf_mode: 0o600,
+        resync: RESYNC_INTERVAL,
         kubeconfig: KubeconfigSettings { server: Server::unspecified(), ca_file: None, skip_verify: true, mode: 0o600 },
         entry: Entry {
             log_level: "info".to_owned(),

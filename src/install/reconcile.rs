@@ -29,8 +29,6 @@ use crate::serve::health::Liveness;
 use crate::serve::shutdown::Shutdown;
 use crate::serve::watch::Watch;
 
-/// The interval between two passes if the installation is complete and no directory changes.
-const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 /// The interval between two passes if a part of the installation is missing.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The time limit of a pass, for the liveness probe. A pass takes milliseconds; a thread that exceeds the limit hangs
@@ -136,7 +134,7 @@ impl Reconciler {
             watch.renew();
             self.metrics.watched(watch.is_complete());
             let is_complete = self.reconcile();
-            self.liveness.alive(THREAD, RESYNC_INTERVAL + PASS_LIMIT);
+            self.liveness.alive(THREAD, self.settings.resync + PASS_LIMIT);
             if self.has_changed {
                 let wait = self.throttle.take(Instant::now());
                 if self.throttle.is_contended() {
@@ -145,7 +143,7 @@ impl Reconciler {
                 let _ = timeout(wait, shutdown.requested()).await;
             } else {
                 tokio::select! {
-                    () = watch.changed(if is_complete { RESYNC_INTERVAL } else { RETRY_INTERVAL }) => {}
+                    () = watch.changed(if is_complete { self.settings.resync } else { RETRY_INTERVAL }) => {}
                     () = self.sources.resolver.changed() => {}
                     () = self.sources.identity.changed() => {}
                     () = shutdown.requested() => {}

@@ -1,6 +1,7 @@
 //! The settings of an installation. `flags` creates them once; all of this module reads them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -10,6 +11,9 @@ use crate::contract;
 
 /// The default name of a copy of the node's network.
 pub const OWNED: &str = "02-istio-cni.conflist";
+
+/// The interval between two passes of an agent whose installation is complete, if no directory changes.
+pub(super) const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The settings of an installation or a removal.
 #[derive(Debug, Clone)]
@@ -27,6 +31,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Permission bits of created configuration files: 0600, or 0640 for security scanners that read as the group.
     pub conf_mode: u32,
+    /// The interval between two passes if the installation is complete and no directory changes.
+    pub resync: Duration,
     pub kubeconfig: KubeconfigSettings,
     pub entry: Entry,
 }

@@ -13,11 +13,9 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::node::{CONF, LIST, Node, PLUGIN, has_entry};
+use test_support::DEADLINE;
 
-/// The time limit of an expected condition. It is below the half minute between two periodic passes, so that a condition
-/// within it follows an event.
-const DEADLINE: Duration = Duration::from_secs(25);
+use super::node::{CONF, LIST, Node, PLUGIN, has_entry};
 
 /// A running installer.
 pub(crate) struct Installer {

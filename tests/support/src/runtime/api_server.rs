@@ -21,8 +21,8 @@ use super::cluster::Cluster;
 use super::http::{self, Request};
 use super::netns::Netns;
 
-/// The read timeout. The double serves one client at a time, so a silent client blocks others until then.
-const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The read timeout, after which the thread of a silent client ends.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running double.
 pub struct ApiServer {
@@ -44,7 +44,8 @@ impl ApiServer {
         let thread = std::thread::spawn(move || {
             // The loop ends when the listener is shut down. An error affects one connection only.
             while let Ok((stream, _)) = accepting.accept() {
-                let _ = serve(stream, &config, &expected, &cluster);
+                let (config, expected, cluster) = (Arc::clone(&config), expected.clone(), Arc::clone(&cluster));
+                std::thread::spawn(move || serve(stream, &config, &expected, &cluster));
             }
         });
         Ok(Self { address, authority, token, listener, thread: Some(thread) })

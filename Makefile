@@ -84,8 +84,9 @@ help:
 require-demo require-test: require-%:
 	@tests/support/make/require $*
 
+# The demo is built with the examples for the reason stated at `programs`.
 demo: require-demo build pod-programs
-	$(PHASE) 'build the demo' cargo build $(QUIET) --workspace --bin demo
+	$(PHASE) 'build the demo' cargo build $(QUIET) --workspace --examples --bin demo
 	$(PHASE) 'demo' tests/support/make/twice demo target/debug/demo
 
 # A gate goes on after a failure and ends with a table of its phases.
@@ -113,7 +114,7 @@ kernels: build programs
 	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
 	$(PHASE) 'packages of the guests' tests/support/make/packages $(PACKAGES_LOG) qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
-	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --bin kernels
+	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --examples --bin kernels
 	$(PHASE) 'kernels' target/debug/kernels $(KERNELS_ARGS)
 
 # Runs the plugin's unit tests and the golden suite as arm64 programs, under qemu.

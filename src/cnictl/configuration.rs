@@ -1,8 +1,8 @@
 //! Loads the injection configuration from files, a cluster, or the built-in default.
 //!
 //! For each part (templates, values, mesh) an `IstioOperator` takes precedence over a file, and a file over the cluster's
-//! ConfigMap. A part without a file or a cluster is an error that names its flag: the built-in configuration is only used
-//! as a whole, if no file is named and the cluster has no Istio configuration.
+//! ConfigMap. A part without a file or a cluster is an error that names its flag: the built-in configuration is used if a
+//! flag requests it, or as a whole if no file is named and the cluster has no Istio configuration.
 
 mod cluster;
 mod operator;
@@ -57,8 +57,8 @@ pub(super) struct Flags {
     istio_namespace: String,
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// Use the configuration that is compiled in, without a cluster
-    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "mesh_config_file", "values_file", "operator_file", "inject_config_map", "mesh_config_map"])]
+    /// Use the configuration that is compiled in, without a cluster; files of values and mesh replace parts of it
+    #[arg(long = "builtIn", conflicts_with_all = ["inject_config_file", "inject_config_map", "mesh_config_map"])]
     built_in: bool,
     /// Whether the cluster has native sidecars: true, false, or auto to read the versions of its nodes
     #[arg(long = "nativeSidecars", default_value = "auto", value_parser = ["true", "false", "auto"])]
@@ -110,7 +110,7 @@ impl Flags {
         // A client is created only if it is used, because its creation may execute the kubeconfig's credential plugin.
         let client = if complete && !needed { None } else { self.client(needed).await? };
         let config = match (files, &client) {
-            _ if self.built_in => self.built_in_config()?,
+            (files, _) if self.built_in => self.built_in_with(files.unwrap_or_default())?,
             (Some(files), client) => self.complete(files, client.as_ref()).await?,
             (None, Some(client)) => match self.read_cluster(client).await? {
                 Some(config) => config,
@@ -194,6 +194,13 @@ impl Flags {
 
     fn built_in_config(&self) -> Result<istio::Config, Error> {
         Ok(istio::Config { revision: self.revision().to_owned(), ..BuiltIn::default().config()? })
+    }
+
+    /// Returns the built-in configuration with the values and the mesh of files.
+    fn built_in_with(&self, files: Files) -> Result<istio::Config, Error> {
+        let built_in = self.built_in_config()?;
+        let values = files.values.unwrap_or(built_in.values).with_global(files.image);
+        Ok(istio::Config { values, mesh: files.mesh.unwrap_or(built_in.mesh), ..built_in })
     }
 
     /// Reads the named files; `None` if there are none.

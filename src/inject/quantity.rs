@@ -54,6 +54,17 @@ pub(super) fn is_quantity(text: &str) -> bool {
     canonical(text).is_some()
 }
 
+/// Returns a quantity as a floating point number, for comparisons.
+pub(super) fn approximate(text: &str) -> Option<f64> {
+    let (number, suffix) = split(text)?;
+    let magnitude = format!("0{}.{}0", number.whole, number.fraction).parse::<f64>().ok()?;
+    let unit = match unit(suffix)? {
+        Unit::Decimal(exponent) | Unit::Exponent(exponent) => 10_f64.powi(exponent),
+        Unit::Binary(power) => 2_f64.powi(i32::try_from(power).ok()?),
+    };
+    Some(if number.negative { -magnitude * unit } else { magnitude * unit })
+}
+
 fn split(text: &str) -> Option<(Number<'_>, &str)> {
     if text.is_empty() {
         return None;
@@ -164,6 +175,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn quantities_are_compared_across_units() {
+        for (smaller, larger) in [("100m", "0.2"), ("1999m", "2"), ("1Gi", "1.1e9"), ("953Mi", "1G"), ("-1", "1u")] {
+            assert!(approximate(smaller) < approximate(larger), "{smaller} {larger}");
+        }
+        assert_eq!((approximate("2000m"), approximate("x")), (approximate("2"), None));
+    }
 
     #[test]
     fn quantities_are_written_as_the_api_server_writes_them() {

@@ -49,7 +49,8 @@ pub fn config(options: &Options, texts: &Texts) -> Result<Config, istio::Error> 
     let (revision, compliance_policy) = (options.revision.clone(), options.compliance_policy.clone());
     let platform = options.platform;
     let Some(config) = &texts.config else {
-        let mut config = Config { revision, compliance_policy, platform, ..options.built_in.config()? };
+        let built_in = BuiltIn { platform, ..options.built_in.clone() };
+        let mut config = Config { revision, compliance_policy, ..built_in.config()? };
         config.settings.warnings.push(assumption(&options.built_in));
         return Ok(config);
     };

@@ -16,11 +16,16 @@ pub(crate) struct Case {
 impl Case {
     /// Reads a case and the settings that it names.
     pub(crate) fn read(dir: &Path) -> Result<Self, Failed> {
+        Self::with_config(dir, |config| Ok(config.to_owned()))
+    }
+
+    /// Reads a case and the settings that it names, with another configuration in place of Istio's.
+    pub(crate) fn with_config(dir: &Path, other: fn(&str) -> Result<String, Failed>) -> Result<Self, Failed> {
         let json: Value = serde_json::from_str(&read(dir, "case.json")?)?;
         let word = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
         let settings = dir.join("../../settings").join(word("settings"));
         let config = Config {
-            settings: Settings::parse(&read(&settings, "config.yaml")?, None)?,
+            settings: Settings::parse(&other(&read(&settings, "config.yaml")?)?, None)?,
             values: Values::parse(&read(&settings, "values.json")?)?,
             mesh: Mesh::parse(&read(dir, "mesh.yaml")?)?,
             revision: word("revision"),

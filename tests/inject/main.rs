@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and runs Go")]
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
+mod builtin;
 mod bytes;
 mod case;
 mod dapr_seed;
@@ -55,6 +56,7 @@ fn main() {
     trials.extend(differences::trials());
     trials.extend(templates::trials(&corpus));
     trials.extend(bytes::trials(&corpus));
+    trials.extend(builtin::trials(&corpus));
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

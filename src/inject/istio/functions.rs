@@ -6,6 +6,7 @@
 mod networks;
 mod ports;
 mod proxy_config;
+mod resources;
 mod telemetry;
 
 pub(super) use proxy_config::DEFAULTS as PROXY_DEFAULTS;
@@ -31,7 +32,7 @@ pub fn all(environment: BTreeMap<String, String>) -> Functions {
 
 /// Adds Istio's functions that depend only on their arguments.
 fn with_istio(functions: Functions) -> Functions {
-    let functions = proxy_config::register(networks::register(ports::register(functions)));
+    let functions = resources::register(proxy_config::register(networks::register(ports::register(functions))));
     functions
         .with("annotation", 3, 3, annotation)
         .with("isset", 2, 2, |_, args| {

@@ -34,6 +34,7 @@ mod settings;
 pub mod shapes;
 mod status;
 mod subject;
+mod unused;
 mod values;
 
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ pub use values::Values;
 
 use crate::inject::patch::{self, Operation};
 use overlay::Overlays;
-use settings::Program;
+use settings::{Program, SIDECAR};
 use subject::Subject;
 
 /// A pod to review, with the settings and the state of the cluster on which its injection depends.
@@ -173,8 +174,9 @@ impl Injector {
                 let subject = Subject::plain(pod, Owner::of_legacy_pod(pod, namespace), proxy_config);
                 let operations = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(pod, &operations)?;
-                let injected =
-                    Injected { original: pod, pod: patched, warnings: Vec::new(), operations: Some(operations) };
+                let reads = &self.config.settings.reads;
+                let warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
+                let injected = Injected { original: pod, pod: patched, warnings, operations: Some(operations) };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }
             Program::Modern { default, aliases, .. } => {

@@ -27,6 +27,7 @@ mod seeds;
 mod settings;
 mod templates;
 mod types;
+mod unused;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ fn main() {
     trials.extend(templates::trials(&corpus));
     trials.extend(bytes::trials(&corpus));
     trials.extend(builtin::trials(&corpus));
+    trials.extend(unused::trials(&corpus));
     for (folder, check) in
         [("kube-inject", documents::check as Check), ("webhook", review::check), ("webhook-legacy", legacy::check)]
     {

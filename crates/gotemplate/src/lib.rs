@@ -47,6 +47,7 @@ mod json;
 mod lex;
 mod literal;
 mod member;
+mod names;
 mod node;
 mod parse;
 mod print;
@@ -61,6 +62,7 @@ pub use error::{Error, Failure, Reason, Syntax};
 pub use function::{ANY, Args, Functions};
 pub use json::{number as json_number, write_json};
 pub use member::{member, member_of};
+pub use names::Names;
 pub use print::{float as general_float, sprint};
 pub use shape::{Field, Kind, Shape};
 pub use value::{List, Map, Record, Struct, Text, Value};
@@ -110,6 +112,11 @@ impl Template {
     /// The name of the template.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The text of the template.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Names of the functions that the template calls and that were not given, in alphabetical order.

@@ -10,6 +10,7 @@ mod resources;
 mod telemetry;
 
 pub(super) use proxy_config::DEFAULTS as PROXY_DEFAULTS;
+pub(super) use resources::ANNOTATIONS as RESOURCE_ANNOTATIONS;
 
 use std::collections::BTreeMap;
 

@@ -15,7 +15,7 @@ use super::overrides::{self, Overrides, OwnContainers};
 use super::settings::Program;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{Error, annotations, order, probes, prometheus, values};
+use super::{Error, annotations, order, probes, prometheus, unused, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -50,7 +50,10 @@ pub(super) fn inject(
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
-    let warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
+    let mut warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
+    let templates = selected(config, subject)?;
+    let names = templates.iter().map(|template| template.name());
+    warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));
     Ok((merged, warnings))
 }
 

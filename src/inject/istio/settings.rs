@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::legacy_template::LegacyTemplate;
 use super::policy::{self, Era, Policy};
+use super::unused::Reads;
 use super::{Error, functions};
 use crate::inject::yaml;
 use crate::pod::selector::LabelSelector;
@@ -25,6 +26,8 @@ pub struct Settings {
     /// The annotations that each injected pod gets.
     pub(super) injected_annotations: Map<String, Value>,
     pub(super) program: Program,
+    /// What each template reads of a pod.
+    pub(super) reads: BTreeMap<String, Reads>,
     /// Warnings for the log about invalid parts of the configuration, which are ignored.
     pub warnings: Vec<String>,
 }
@@ -39,6 +42,16 @@ pub(super) enum Program {
 }
 
 impl Program {
+    /// Returns what each template reads of a pod.
+    fn reads(&self) -> BTreeMap<String, Reads> {
+        match self {
+            Self::Modern { templates, .. } => {
+                templates.iter().map(|(name, template)| (name.clone(), Reads::of(template))).collect()
+            }
+            Self::Legacy(program) => BTreeMap::from([(SIDECAR.to_owned(), Reads::of(&program.compiled))]),
+        }
+    }
+
     /// Returns each undefined function with the name of the template that calls it.
     fn undefined(&self) -> Vec<(&str, &str)> {
         match self {
@@ -166,6 +179,7 @@ impl Settings {
         Ok(Self {
             policy: Policy { era: era.unwrap_or(default_era), default, never, always },
             injected_annotations: document.injected_annotations.unwrap_or_default(),
+            reads: program.reads(),
             program,
             warnings,
         })

@@ -13,7 +13,7 @@ const LIMITS: &str = "limits";
 const REQUESTS: &str = "requests";
 
 /// The annotation for each resource that a pod's author may set: list, resource and annotation.
-const ANNOTATIONS: [(&str, &str, &str); 4] = [
+pub(in crate::inject::istio) const ANNOTATIONS: [(&str, &str, &str); 4] = [
     (REQUESTS, "cpu", annotation::PROXY_CPU),
     (REQUESTS, "memory", annotation::PROXY_MEMORY),
     (LIMITS, "cpu", annotation::PROXY_CPU_LIMIT),

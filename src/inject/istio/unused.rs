@@ -1,0 +1,227 @@
+//! Warnings about annotations and fields of the proxy's configuration that a pod sets and its configuration does not use.
+//!
+//! `settings` finds once what each template reads; `pipeline` compares it with each pod. A pod is never refused for what
+//! is unused, and what a template may read without naming it counts as used.
+
+use std::collections::BTreeMap;
+
+use gotemplate::Template;
+use serde_json::Value;
+
+use super::functions::RESOURCE_ANNOTATIONS;
+use super::shapes::mesh::PROXY_CONFIG;
+use crate::contract::annotation;
+use crate::inject::{pod, yaml};
+
+/// Functions that read of an annotation map, or of an object with one, what their other arguments name.
+const LOOKUPS: [&str; 11] =
+    ["index", "isset", "annotation", "hasKey", "get", "len", "not", "and", "or", "otelResourceAttributes", RESOURCES];
+
+/// The function that reads the annotations of resources.
+const RESOURCES: &str = "proxyResources";
+
+/// The prefixes of Istio's annotations for pods.
+const PREFIXES: [&str; 7] = [
+    "sidecar.istio.io/",
+    "traffic.sidecar.istio.io/",
+    "status.sidecar.istio.io/",
+    "readiness.status.sidecar.istio.io/",
+    "proxy.istio.io/",
+    "inject.istio.io/",
+    "prometheus.istio.io/",
+];
+
+/// The annotations with one of [`PREFIXES`] that this program reads itself, in the injector or in the plugin.
+const READ: [&str; 20] = [
+    annotation::STATUS,
+    annotation::INJECT,
+    annotation::INTERCEPTION_MODE,
+    annotation::INCLUDE_OUTBOUND_CIDRS,
+    annotation::EXCLUDE_OUTBOUND_CIDRS,
+    annotation::INCLUDE_INBOUND_PORTS,
+    annotation::EXCLUDE_INBOUND_PORTS,
+    annotation::INCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_OUTBOUND_PORTS,
+    annotation::EXCLUDE_INTERFACES,
+    annotation::KUBEVIRT_INTERFACES,
+    annotation::TEMPLATES,
+    annotation::PROXY_CONFIG,
+    annotation::OVERRIDES,
+    annotation::NATIVE_SIDECAR,
+    annotation::REWRITE_PROBES,
+    annotation::STATUS_PORT,
+    annotation::MERGE_METRICS,
+    annotation::SCRAPE_TARGETS,
+    annotation::SECURE_METRICS_PORT,
+];
+
+/// Starts of the names of annotations that the agent in the pod reads from a volume.
+const OF_AGENT: [&str; 2] = ["sidecar.istio.io/stats", "sidecar.istio.io/extraStatTags"];
+
+/// The field of such a volume, in the text of a template.
+const VOLUME: &str = "metadata.annotations";
+
+/// The fields of the proxy's configuration that the injector reads itself.
+const FIELDS: [&str; 4] = ["holdApplicationUntilProxyStarts", "image", "interceptionMode", "statusPort"];
+
+/// The most names in a warning.
+const MOST: usize = 8;
+
+/// What a template reads of a pod.
+#[derive(Debug)]
+pub(super) struct Reads {
+    names: gotemplate::Names,
+    /// Whether the template may read any annotation.
+    all_annotations: bool,
+    /// Whether the template may read any field of the proxy's configuration.
+    all_fields: bool,
+    /// Whether the agent in the pod can read the annotations.
+    has_volume: bool,
+}
+
+impl Reads {
+    /// Finds what a template reads.
+    pub(super) fn of(template: &Template) -> Self {
+        let names = template.names(&LOOKUPS);
+        let is_whole = |field: &str| names.whole.contains(field);
+        // The text that `render` renders is not known.
+        let is_unknown = names.functions.contains("render");
+        Self {
+            all_annotations: is_unknown || is_whole("Annotations") || is_whole("ObjectMeta"),
+            all_fields: is_unknown || is_whole("ProxyConfig"),
+            has_volume: template.source().contains(VOLUME),
+            names,
+        }
+    }
+
+    fn has_annotation(&self, name: &str) -> bool {
+        self.all_annotations
+            || self.names.texts.contains(name)
+            || (self.has_volume && OF_AGENT.iter().any(|start| name.starts_with(start)))
+            || (self.names.functions.contains(RESOURCES) && RESOURCE_ANNOTATIONS.iter().any(|(.., known)| *known == name))
+            // The name may be made of parts.
+            || self.names.texts.iter().any(|text| PREFIXES.iter().any(|prefix| text.starts_with(prefix) && is_part(text, name)))
+    }
+
+    fn has_field(&self, json: &str) -> bool {
+        let field = PROXY_CONFIG.fields.iter().find(|field| field.json == json);
+        let is_named =
+            |name: &str| self.names.fields.contains(name) || self.names.fields.contains(&format!("Get{name}"));
+        self.all_fields || field.is_none_or(|field| is_named(field.name))
+    }
+}
+
+/// Whether `text` is the start of a name, or a format for names with this start.
+fn is_part(text: &str, name: &str) -> bool {
+    let start = text.split('%').next().unwrap_or_default();
+    (text.contains('%') || text.ends_with('/')) && name.starts_with(start)
+}
+
+/// Returns warnings about what a pod sets and none of its templates reads: at most one for annotations, and one for
+/// fields of the proxy's configuration.
+pub(super) fn warnings<'n>(
+    reads: &BTreeMap<String, Reads>,
+    templates: impl Iterator<Item = &'n str>,
+    pod: &Value,
+) -> Vec<String> {
+    let reads: Vec<&Reads> = templates.filter_map(|name| reads.get(name)).collect();
+    let annotations = pod::map(pod::metadata(pod), "annotations");
+    let unused = annotations.keys().map(String::as_str).filter(|name| {
+        PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            && !READ.contains(name)
+            && *name != annotation::IMAGE_TYPE
+            && !reads.iter().any(|reads| reads.has_annotation(name))
+    });
+    let mut warnings: Vec<String> =
+        listed(unused.collect(), "annotations that no template for this pod uses").into_iter().collect();
+    let is_read = |field: &str| FIELDS.contains(&field) || reads.iter().any(|reads| reads.has_field(field));
+    if reads.iter().all(|reads| !reads.all_fields)
+        && let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
+        && let Ok(Value::Object(config)) = yaml::value(text)
+    {
+        let unused = config.keys().map(String::as_str).filter(|field| !is_read(field)).collect();
+        warnings.extend(listed(unused, "fields of proxy.istio.io/config that no template for this pod uses"));
+    }
+    warnings
+}
+
+fn listed(names: Vec<&str>, what: &str) -> Option<String> {
+    let more = names.len().saturating_sub(MOST);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let first = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
+    (!names.is_empty()).then(|| format!("{what}: {first}{rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
+
+    /// Returns the warnings for a pod with these annotations and this template.
+    fn warned(template: &str, annotations: &Value) -> Vec<String> {
+        let settings = Settings::from_template(&format!("{template}\nmetadata: {{}}\n")).unwrap();
+        let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": []}});
+        match injector.review(&Request::new(&pod, "shop")).unwrap() {
+            InjectionOutcome::Injected { injected, .. } => injected.warnings,
+            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
+        }
+    }
+
+    #[test]
+    fn an_annotation_that_no_template_reads_is_named_once() {
+        let set = json!({
+            "sidecar.istio.io/proxyCPU": "1", "sidecar.istio.io/logLevel": "debug", "sidecar.istio.io/proxyCpu": "1",
+            "proxy.istio.io/config": "statusPort: 15020", "example.com/other": "x", "istio.io/rev": "x",
+            "traffic.sidecar.istio.io/includeInboundPorts": "80",
+        });
+        let all = "annotations that no template for this pod uses: sidecar.istio.io/proxyCPU, sidecar.istio.io/logLevel, sidecar.istio.io/proxyCpu";
+        assert_eq!(warned("# none", &set), [all]);
+        let read = "# {{ index .ObjectMeta.Annotations `sidecar.istio.io/proxyCPU` }} {{ annotation .ObjectMeta `sidecar.istio.io/logLevel` `` }}";
+        let typing_error = "annotations that no template for this pod uses: sidecar.istio.io/proxyCpu";
+        assert_eq!(warned(read, &set), [typing_error]);
+        for all in [
+            "{{ range $name, $value := .ObjectMeta.Annotations }}{{ end }}",
+            "# {{ toJSON .ObjectMeta.Annotations }}",
+            "# {{ index .ObjectMeta.Annotations (printf `sidecar.istio.io/%s` `x`) }}",
+        ] {
+            assert_eq!(warned(all, &set), [""; 0], "{all}");
+        }
+    }
+
+    #[test]
+    fn the_agent_reads_annotations_from_a_volume() {
+        let set = json!({"sidecar.istio.io/statsInclusionPrefixes": "a", "sidecar.istio.io/extraStatTags": "b"});
+        assert_eq!(warned("# none", &set).len(), 1);
+        assert_eq!(warned("# fieldPath: metadata.annotations", &set), [""; 0]);
+    }
+
+    #[test]
+    fn a_field_of_the_proxys_configuration_that_no_template_reads_is_named() {
+        let set = json!({"proxy.istio.io/config": "{concurrency: 2, drainDuration: 9s, holdApplicationUntilProxyStarts: true}"});
+        let unused = "fields of proxy.istio.io/config that no template for this pod uses: drainDuration";
+        assert_eq!(warned("# {{ .ProxyConfig.Concurrency }}", &set), [unused]);
+        assert_eq!(warned("# {{ protoToJSON .ProxyConfig }}", &set), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_list_ends_with_the_number_of_the_rest() {
+        let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
+        let text = listed(names.iter().map(String::as_str).collect(), "w").unwrap();
+        assert_eq!(text, "w: n0, n1, n2, n3, n4, n5, n6, n7 and 2 more");
+    }
+
+    #[test]
+    fn the_built_in_configuration_uses_all_documented_annotations() {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        let reads = &injector.config().settings.reads;
+        let known = annotation::ALL.iter().map(|(name, _)| *name);
+        for name in known.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !READ.contains(name))
+        {
+            assert!(name == annotation::IMAGE_TYPE || reads["sidecar"].has_annotation(name), "{name}");
+        }
+        assert!(reads.values().all(|reads| !reads.all_annotations));
+    }
+}

@@ -1,0 +1,50 @@
+//! Checks the warnings about unused annotations against the text of Istio's templates, over the corpus.
+
+use std::path::Path;
+
+use istio_cni::inject::istio::{InjectionOutcome, Request};
+use istio_cni::inject::yaml;
+use libtest_mimic::{Failed, Trial};
+use serde_json::Value;
+use test_support::tier;
+
+use super::case::{Case, read};
+
+const WARNING: &str = "annotations that no template for this pod uses: ";
+
+/// Annotations that were read by templates of former releases only.
+const FORMER: [&str; 1] = ["readiness.status.sidecar.istio.io/applicationPorts"];
+
+pub(crate) fn trials(corpus: &Path) -> Vec<Trial> {
+    let folder = corpus.join("webhook");
+    if !folder.exists() {
+        return vec![tier::without_corpus("unused annotations", &folder)];
+    }
+    vec![Trial::test("only annotations that no template of Istio reads are warned about", move || warned(&folder))]
+}
+
+fn warned(folder: &Path) -> Result<(), Failed> {
+    let mut all = 0;
+    for dir in std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path())) {
+        let (case, pod) = (Case::read(&dir)?, serde_json::from_str::<Value>(&read(&dir, "pod.json")?)?);
+        let settings = dir.join("../../settings").join(case.json["settings"].as_str().unwrap_or_default());
+        let config = yaml::value(&read(&settings, "config.yaml")?)?;
+        let selected = pod["metadata"]["annotations"]["inject.istio.io/templates"].as_str().unwrap_or("sidecar");
+        let texts: Vec<&str> =
+            selected.split(',').filter_map(|name| config["templates"][name.trim()].as_str()).collect();
+        let Ok(InjectionOutcome::Injected { injected, .. }) = case.injector.review(&Request::new(&pod, "shop")) else {
+            continue;
+        };
+        let lists = injected.warnings.iter().filter_map(|warning| warning.strip_prefix(WARNING));
+        for name in lists.flat_map(|list| list.split(", ")) {
+            all += 1;
+            if texts.iter().any(|text| text.contains(name)) {
+                return Err(format!("{}: {name} is read by one of {selected}", dir.display()).into());
+            }
+            if selected == "sidecar" && !FORMER.contains(&name) {
+                return Err(format!("{}: {name} is warned about", dir.display()).into());
+            }
+        }
+    }
+    (all > 0).then_some(()).ok_or_else(|| "no case has an unused annotation".into())
+}

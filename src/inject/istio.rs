@@ -32,8 +32,10 @@ mod proto;
 mod proxy_config;
 mod settings;
 pub mod shapes;
+mod startable;
 mod status;
 mod subject;
+mod unions;
 mod unused;
 mod values;
 
@@ -52,6 +54,7 @@ pub use mesh::Mesh;
 pub use owner::Owner;
 pub use policy::{Decision, Era, Policy, Reason, Warning};
 pub use settings::Settings;
+pub use startable::Unstartable;
 pub use values::Values;
 
 use crate::inject::patch::{self, Operation};

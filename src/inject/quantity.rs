@@ -3,6 +3,10 @@
 //! A canonical quantity stays as the user wrote it. A value above 128 bits, which no node has, counts as malformed, so
 //! that the time for an annotation depends on its length only.
 
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
 /// The unit that a suffix denotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
@@ -54,15 +58,27 @@ pub(super) fn is_quantity(text: &str) -> bool {
     canonical(text).is_some()
 }
 
-/// Returns a quantity as a floating point number, for comparisons.
-pub(super) fn approximate(text: &str) -> Option<f64> {
+/// Returns a quantity as text, which JSON may spell as a number.
+pub(super) fn text(quantity: &Value) -> String {
+    quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned)
+}
+
+/// Compares two quantities. Returns `None` if one of them is no quantity, is negative, or is too large for a comparison.
+pub(super) fn compare(one: &str, other: &str) -> Option<Ordering> {
+    Some(nanos(one)?.cmp(&nanos(other)?))
+}
+
+/// Returns a quantity in units of 10^-9, rounded up.
+fn nanos(text: &str) -> Option<u128> {
     let (number, suffix) = split(text)?;
-    let magnitude = format!("0{}.{}0", number.whole, number.fraction).parse::<f64>().ok()?;
-    let unit = match unit(suffix)? {
-        Unit::Decimal(exponent) | Unit::Exponent(exponent) => 10_f64.powi(exponent),
-        Unit::Binary(power) => 2_f64.powi(i32::try_from(power).ok()?),
+    let (magnitude, scale) = (number.digits().filter(|_| !number.negative)?, number.scale()?);
+    let (magnitude, exponent) = match unit(suffix)? {
+        Unit::Decimal(exponent) | Unit::Exponent(exponent) => (magnitude, exponent),
+        Unit::Binary(power) => (magnitude.checked_mul(1 << power)?, 0),
     };
-    Some(if number.negative { -magnitude * unit } else { magnitude * unit })
+    let shift = exponent - scale - NANO;
+    let factor = 10_u128.checked_pow(shift.unsigned_abs())?;
+    if shift < 0 { Some(magnitude.div_ceil(factor)) } else { magnitude.checked_mul(factor) }
 }
 
 fn split(text: &str) -> Option<(Number<'_>, &str)> {
@@ -177,14 +193,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_are_compared_across_units() {
-        for (smaller, larger) in [("100m", "0.2"), ("1999m", "2"), ("1Gi", "1.1e9"), ("953Mi", "1G"), ("-1", "1u")] {
-            assert!(approximate(smaller) < approximate(larger), "{smaller} {larger}");
-        }
-        assert_eq!((approximate("2000m"), approximate("x")), (approximate("2"), None));
-    }
-
-    #[test]
     fn quantities_are_written_as_the_api_server_writes_them() {
         for same in "1 1. 01 001 5. +1 -1 1e3 1e0 1e-3 1500m 1n 1Gi 1000Ki 1048576 1k 9223372036854775808 1e18 0 1E 5Ei"
             .split(' ')
@@ -231,6 +239,28 @@ mod tests {
             "1 Gi", "1Gib", "1\n", "1: {",
         ] {
             assert_eq!(canonical(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_compared_as_numbers() {
+        use Ordering::{Equal, Greater, Less};
+        for (one, other, order) in [
+            ("1", "1000m", Equal),
+            ("1Gi", "1024Mi", Equal),
+            ("1G", "1Gi", Less),
+            ("2", "1500m", Greater),
+            ("1e3", "1k", Equal),
+            (".5", "0.50", Equal),
+            ("16Ei", "16E", Greater),
+            ("1n", "0", Greater),
+            ("0.1n", "0", Greater),
+        ] {
+            assert_eq!(compare(one, other), Some(order), "{one} {other}");
+            assert_eq!(compare(other, one), Some(order.reverse()), "{other} {one}");
+        }
+        for (one, other) in [("x", "1"), ("1", ""), ("-1", "1"), ("1e30", "1")] {
+            assert_eq!(compare(one, other), None, "{one} {other}");
         }
     }
 

@@ -11,6 +11,7 @@
 #![expect(clippy::expect_used, reason = "in a test, a panic is the report")]
 
 mod account;
+mod admission;
 mod agent;
 mod chain;
 mod churn;
@@ -92,6 +93,7 @@ fn cases(runtime: Runtime) -> Vec<Case> {
             strict::CASES,
             confine::CASES,
             webhook::CASES,
+            admission::CASES,
             mesh::CASES,
             dapr::CASES,
             reboot::CASES,

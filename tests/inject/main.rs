@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, reason = "reads the corpus and runs Go")]
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
+mod admission;
 mod builtin;
 mod bytes;
 mod case;
@@ -47,6 +48,7 @@ fn main() {
     let corpus = tier::corpus_directory();
     let tally = Tally::default();
     let mut trials = property::trials();
+    trials.extend(admission::trials());
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());

@@ -161,6 +161,7 @@ fn remembered_pods() -> Result<(), Failed> {
 spec:
   containers:
   - name: istio-proxy
+    image: p
     {{- range .Spec.Containers }}
     {{ .Name }}: {{ toJSON .Ports }}
     {{- end }}

@@ -1,6 +1,7 @@
 //! The error of an invalid configuration, or of a pod that cannot be injected.
 
 use super::proto::Mistyped;
+use super::startable::Unstartable;
 use crate::inject::{Mismatch, merge, patch, yaml};
 
 /// An error of the injection. The API server shows texts about a pod to its author.
@@ -99,6 +100,9 @@ pub enum Error {
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),
+    /// The injected pod would not be created, or would not start.
+    #[error("the injected pod would not start: {0}")]
+    Unstartable(Unstartable),
     /// The patch of a legacy template cannot be applied, because fields of the pod have other types.
     #[error("fields of the pod have invalid types: {0}")]
     Patch(patch::PatchError),
@@ -107,6 +111,12 @@ pub enum Error {
 impl From<gotemplate::Exceeded> for Error {
     fn from(error: gotemplate::Exceeded) -> Self {
         Self::Exceeded(error)
+    }
+}
+
+impl From<Unstartable> for Error {
+    fn from(error: Unstartable) -> Self {
+        Self::Unstartable(error)
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
-use super::Error;
 use super::status::Status;
+use super::{Error, unions};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::merge_container;
@@ -102,7 +102,10 @@ pub(super) fn reapply(
             containers.push(own.clone());
             let place = places.get(name).and_then(|at| pod::containers_mut(merged, which).get_mut(*at));
             let merge = match (place, own) {
-                (Some(container), Value::Object(own)) => merge_container(container, own, budget),
+                (Some(container), Value::Object(own)) => {
+                    unions::give_way(container, &own);
+                    merge_container(container, own, budget)
+                }
                 _ => Ok(()),
             };
             merge.map_err(|error| Error::Reapply { container: name.to_owned(), error })?;

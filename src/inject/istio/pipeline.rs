@@ -15,7 +15,7 @@ use super::overrides::{self, Overrides, OwnContainers};
 use super::settings::Program;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{Error, annotations, order, probes, prometheus, unused, values};
+use super::{Error, annotations, order, probes, prometheus, startable, unused, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -51,6 +51,7 @@ pub(super) fn inject(
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
     let mut warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
+    startable::check(&merged, &template_pod)?;
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));

@@ -18,6 +18,8 @@ pub mod tier;
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 #[cfg(feature = "daemons")]
+pub mod admission;
+#[cfg(feature = "daemons")]
 pub mod api;
 #[cfg(feature = "daemons")]
 pub mod cases;

@@ -1,6 +1,8 @@
 //! The template function that returns the sidecar's resources: those of Helm's values, with those of the pod's
 //! annotations in place of single ones.
 
+use std::cmp::Ordering;
+
 use gotemplate::{Args, Budget, Functions, Map, Reason, Value, write_json};
 use serde_json::{Map as Object, Value as Json};
 
@@ -66,11 +68,9 @@ fn set(resources: &mut Object<String, Json>, list: &str, resource: &str, quantit
 
 /// Whether the request for a resource is above its limit.
 fn contradicts(resources: &Object<String, Json>, resource: &str) -> bool {
-    let quantity = |list: &str| match resources.get(list)?.get(resource)? {
-        Json::String(text) => quantity::approximate(text),
-        number => number.as_f64(),
-    };
-    quantity(REQUESTS).zip(quantity(LIMITS)).is_some_and(|(request, limit)| request > limit)
+    let quantity = |list: &str| resources.get(list)?.get(resource).map(quantity::text);
+    let order = quantity(REQUESTS).zip(quantity(LIMITS)).and_then(|(request, limit)| quantity::compare(&request, &limit));
+    order.is_some_and(Ordering::is_gt)
 }
 
 #[cfg(test)]

@@ -1,0 +1,382 @@
+//! The conditions of the API server and the kubelet on what an injection adds to a pod or changes in it.
+//!
+//! Templates, the pod's own definition of an injected container and annotations are merged field by field, so that each of
+//! them may be valid and the pod not. The injection refuses such a pod and names the field. Otherwise the API server would
+//! refuse a pod that its author never wrote, or the pod would be created and never start.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
+use crate::inject::quantity;
+
+/// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
+const ANNOTATIONS: usize = 256 * 1024;
+/// The maximum length of a label's value, in bytes.
+const LABEL: usize = 63;
+/// The alternatives of a probe.
+pub(super) const PROBE: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc"];
+/// The alternatives of a handler of `lifecycle`.
+pub(super) const HANDLER: &[&str] = &["exec", "httpGet", "tcpSocket", "sleep"];
+/// The probes of a container.
+pub(super) const PROBES: [&str; 3] = ["startupProbe", "readinessProbe", "livenessProbe"];
+/// The handlers of a container's `lifecycle`.
+pub(super) const HANDLERS: [&str; 2] = ["postStart", "preStop"];
+
+/// The reason for which an injected pod would not be created or would not start.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unstartable {
+    #[error("two containers are named {0:?}")]
+    SameName(String),
+    #[error("container {0} has no image")]
+    NoImage(String),
+    #[error("{place} has {found}: exactly one of {allowed} is required")]
+    Alternatives { place: String, found: String, allowed: String },
+    #[error("container {container} mounts volume {volume:?}, which the pod does not have")]
+    NoVolume { container: String, volume: String },
+    #[error("container {container} mounts two volumes at {path:?}")]
+    SameMount { container: String, path: String },
+    #[error("volume {volume:?} has several sources ({sources}): the pod and the template define it differently")]
+    Sources { volume: String, sources: String },
+    #[error("variable {name:?} of container {container} has both a value and a source (valueFrom)")]
+    Variable { container: String, name: String },
+    #[error("container {container} has a variable with the invalid name {name:?}")]
+    VariableName { container: String, name: String },
+    #[error("container {container} requests {request} {resource}, more than its limit of {limit}")]
+    Request { container: String, resource: String, request: String, limit: String },
+    #[error("container {container} must not escalate privileges (allowPrivilegeEscalation: false), but {privilege}")]
+    Escalation { container: String, privilege: &'static str },
+    #[error("container {0} must not run as root (runAsNonRoot), but runs as user 0")]
+    Root(String),
+    #[error("init container {container} has {field}, which only native sidecars (restartPolicy: Always) may have")]
+    Init { container: String, field: &'static str },
+    #[error("container {container} has two ports named {name:?}")]
+    SamePort { container: String, name: String },
+    #[error("label {name:?} would have the invalid value {value:?}")]
+    Label { name: String, value: String },
+    #[error(
+        "the annotations would have {0} bytes, more than 262144: most of them are the record of the pod's own containers"
+    )]
+    Annotations(usize),
+}
+
+/// Checks an injected pod. `template_pod` has the names of all injected containers and volumes.
+///
+/// # Errors
+/// The pod would not be created, or would not start, because of what was injected.
+pub(super) fn check(merged: &Value, template_pod: &Value) -> Result<(), Unstartable> {
+    let lists = [CONTAINERS, INIT_CONTAINERS];
+    let injected: HashSet<&str> =
+        lists.iter().flat_map(|which| pod::containers(template_pod, which)).map(pod::name).collect();
+    names(merged, &injected)?;
+    metadata(merged)?;
+    let volumes = volumes(merged, template_pod)?;
+    for which in lists {
+        for container in pod::containers(merged, which).iter().filter(|c| injected.contains(pod::name(c))) {
+            image(container)?;
+            if which == INIT_CONTAINERS {
+                init(container)?;
+            }
+            handlers(container)?;
+            mounts(container, &volumes)?;
+            variables(container)?;
+            ports(container)?;
+            resources(container)?;
+            privileges(merged, container)?;
+        }
+    }
+    Ok(())
+}
+
+fn names(pod: &Value, injected: &HashSet<&str>) -> Result<(), Unstartable> {
+    let mut seen = HashSet::new();
+    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let mut twice = all.map(pod::name).filter(|name| injected.contains(name) && !seen.insert(*name));
+    twice.next().map_or(Ok(()), |name| Err(Unstartable::SameName(name.to_owned())))
+}
+
+fn metadata(pod: &Value) -> Result<(), Unstartable> {
+    let metadata = pod::metadata(pod);
+    for (name, value) in pod::map(metadata, "labels") {
+        let value = value.as_str().unwrap_or_default();
+        if !is_label(value) {
+            return Err(Unstartable::Label { name: name.clone(), value: value.to_owned() });
+        }
+    }
+    let annotations = pod::map(metadata, "annotations").iter();
+    let bytes = annotations.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if bytes > ANNOTATIONS { Err(Unstartable::Annotations(bytes)) } else { Ok(()) }
+}
+
+/// Whether a label may have this value.
+fn is_label(value: &str) -> bool {
+    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    let inside = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    value.len() <= LABEL && value.chars().all(inside) && ends(value.chars().next()) && ends(value.chars().last())
+}
+
+/// Returns the names of the pod's volumes.
+fn volumes<'a>(merged: &'a Value, template_pod: &Value) -> Result<HashSet<&'a str>, Unstartable> {
+    let injected: HashSet<&str> = pod::list(pod::spec(template_pod), VOLUMES).iter().map(pod::name).collect();
+    let volumes = pod::list(pod::spec(merged), VOLUMES);
+    for volume in volumes.iter().filter(|volume| injected.contains(pod::name(volume))) {
+        let sources: Vec<&str> = set(volume).filter(|key| *key != "name").collect();
+        if sources.len() > 1 {
+            return Err(Unstartable::Sources { volume: pod::name(volume).to_owned(), sources: sources.join(", ") });
+        }
+    }
+    Ok(volumes.iter().map(pod::name).collect())
+}
+
+/// Returns the keys of an object that have a value other than null.
+fn set(value: &Value) -> impl Iterator<Item = &str> {
+    let members = value.as_object().into_iter().flatten();
+    members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
+}
+
+fn image(container: &Value) -> Result<(), Unstartable> {
+    match pod::text(container, "image") {
+        "" => Err(Unstartable::NoImage(pod::name(container).to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// Checks an init container, which may have probes and handlers only as a native sidecar.
+fn init(container: &Value) -> Result<(), Unstartable> {
+    if pod::text(container, "restartPolicy") == "Always" {
+        return Ok(());
+    }
+    let mut fields = PROBES.into_iter().chain(["lifecycle"]);
+    match fields.find(|field| container.get(field).is_some_and(|value| !value.is_null())) {
+        Some(field) => Err(Unstartable::Init { container: pod::name(container).to_owned(), field }),
+        None => Ok(()),
+    }
+}
+
+fn handlers(container: &Value) -> Result<(), Unstartable> {
+    for probe in PROBES {
+        alternatives(container, probe, container.get(probe), PROBE)?;
+    }
+    let lifecycle = container.get("lifecycle").unwrap_or(&Value::Null);
+    HANDLERS.into_iter().try_for_each(|handler| alternatives(container, handler, lifecycle.get(handler), HANDLER))
+}
+
+/// Checks that a probe or handler, if there is one, has exactly one of `allowed`.
+fn alternatives(container: &Value, field: &str, value: Option<&Value>, allowed: &[&str]) -> Result<(), Unstartable> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(()) };
+    let found: Vec<&str> = set(value).filter(|key| allowed.contains(key)).collect();
+    if found.len() == 1 {
+        return Ok(());
+    }
+    let place = format!("{field} of container {}", pod::name(container));
+    let found = if found.is_empty() { "none".to_owned() } else { found.join(" and ") };
+    Err(Unstartable::Alternatives { place, found, allowed: allowed.join(", ") })
+}
+
+fn mounts(container: &Value, volumes: &HashSet<&str>) -> Result<(), Unstartable> {
+    let name = || pod::name(container).to_owned();
+    let mut paths = HashSet::new();
+    for mount in pod::list(container, "volumeMounts") {
+        let (volume, path) = (pod::name(mount), pod::text(mount, "mountPath"));
+        if !volumes.contains(volume) {
+            return Err(Unstartable::NoVolume { container: name(), volume: volume.to_owned() });
+        }
+        if !paths.insert(path) {
+            return Err(Unstartable::SameMount { container: name(), path: path.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+fn variables(container: &Value) -> Result<(), Unstartable> {
+    for variable in pod::list(container, "env") {
+        let (container, name) = (pod::name(container).to_owned(), pod::name(variable).to_owned());
+        if name.is_empty() || !name.chars().all(|c| (c.is_ascii_graphic() || c == ' ') && c != '=') {
+            return Err(Unstartable::VariableName { container, name });
+        }
+        if !pod::text(variable, "value").is_empty() && variable.get("valueFrom").is_some_and(Value::is_object) {
+            return Err(Unstartable::Variable { container, name });
+        }
+    }
+    Ok(())
+}
+
+fn ports(container: &Value) -> Result<(), Unstartable> {
+    let mut seen = HashSet::new();
+    let names = pod::list(container, "ports").iter().map(pod::name).filter(|name| !name.is_empty());
+    let mut twice = names.filter(|name| !seen.insert(*name));
+    twice.next().map_or(Ok(()), |name| {
+        Err(Unstartable::SamePort { container: pod::name(container).to_owned(), name: name.to_owned() })
+    })
+}
+
+fn resources(container: &Value) -> Result<(), Unstartable> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let limits = pod::map(resources, "limits");
+    for (resource, request) in pod::map(resources, "requests") {
+        let Some(limit) = limits.get(resource) else { continue };
+        let (request, limit) = (quantity::text(request), quantity::text(limit));
+        if quantity::compare(&request, &limit).is_some_and(std::cmp::Ordering::is_gt) {
+            let (container, resource) = (pod::name(container).to_owned(), resource.clone());
+            return Err(Unstartable::Request { container, resource, request, limit });
+        }
+    }
+    Ok(())
+}
+
+fn privileges(merged: &Value, container: &Value) -> Result<(), Unstartable> {
+    let own = pod::map(container, "securityContext");
+    let name = || pod::name(container).to_owned();
+    if own.get("allowPrivilegeEscalation") == Some(&Value::Bool(false)) {
+        let added = |key: &str| own.get("capabilities").map_or(&[][..], |capabilities| pod::list(capabilities, key));
+        if own.get("privileged") == Some(&Value::Bool(true)) {
+            return Err(Unstartable::Escalation { container: name(), privilege: "is privileged" });
+        }
+        if added("add").iter().any(|name| name == "CAP_SYS_ADMIN") {
+            return Err(Unstartable::Escalation { container: name(), privilege: "adds CAP_SYS_ADMIN" });
+        }
+    }
+    let of_pod = pod::map(pod::spec(merged), "securityContext");
+    let effective = |key: &str| set_member(own, key).or_else(|| set_member(of_pod, key));
+    let is_root = effective("runAsUser").and_then(Value::as_i64) == Some(0);
+    if is_root && effective("runAsNonRoot") == Some(&Value::Bool(true)) {
+        return Err(Unstartable::Root(name()));
+    }
+    Ok(())
+}
+
+fn set_member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    map.get(key).filter(|value| !value.is_null())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the reason against a pod with this sidecar, as a native one if `native`, in this pod.
+    fn reason(mut pod: Value, sidecar: Value, native: bool) -> Option<String> {
+        let which = if native { INIT_CONTAINERS } else { CONTAINERS };
+        let mut container = json!({"name": "istio-proxy", "image": "p:1"});
+        if native {
+            container["restartPolicy"] = "Always".into();
+        }
+        pod::object(&mut container).extend(pod::object(&mut sidecar.clone()).clone());
+        pod::list_mut(pod::spec_mut(&mut pod), which).push(container);
+        let template_pod = json!({"spec": {which: [{"name": "istio-proxy"}], "volumes": [{"name": "istio-envoy"}]}});
+        check(&pod, &template_pod).err().map(|error| error.to_string())
+    }
+
+    fn of_sidecar(sidecar: Value) -> Option<String> {
+        reason(json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}}), sidecar, false)
+    }
+
+    #[test]
+    fn a_sidecar_that_starts_is_accepted() {
+        let sidecar = json!({
+            "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {}}}, {"name": "E"}],
+            "volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/b"}],
+            "readinessProbe": {"httpGet": {}, "tcpSocket": null, "periodSeconds": 1},
+            "lifecycle": {"preStop": {"exec": {}}},
+            "ports": [{"name": "a"}, {"containerPort": 1}, {"containerPort": 2}],
+            "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1024Mi"}},
+            "securityContext": {"runAsNonRoot": false, "runAsUser": 0, "allowPrivilegeEscalation": true, "privileged": true},
+        });
+        assert_eq!(of_sidecar(sidecar), None);
+    }
+
+    #[test]
+    fn each_field_that_prevents_the_start_is_named() {
+        for (sidecar, expected) in [
+            (json!({"image": ""}), "container istio-proxy has no image"),
+            (
+                json!({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}]}),
+                "variable \"A\" of container istio-proxy has both",
+            ),
+            (json!({"env": [{"name": "A=B"}]}), "a variable with the invalid name \"A=B\""),
+            (json!({"env": [{"value": "x"}]}), "a variable with the invalid name \"\""),
+            (
+                json!({"volumeMounts": [{"name": "gone", "mountPath": "/a"}]}),
+                "mounts volume \"gone\", which the pod does not have",
+            ),
+            (
+                json!({"volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/a"}]}),
+                "mounts two volumes at \"/a\"",
+            ),
+            (
+                json!({"readinessProbe": {"exec": {}, "httpGet": {}}}),
+                "readinessProbe of container istio-proxy has exec and httpGet",
+            ),
+            (json!({"startupProbe": {"periodSeconds": 1}}), "startupProbe of container istio-proxy has none"),
+            (
+                json!({"lifecycle": {"preStop": {"exec": {}, "sleep": {}}}}),
+                "preStop of container istio-proxy has exec and sleep",
+            ),
+            (json!({"ports": [{"name": "a"}, {"name": "a"}]}), "two ports named \"a\""),
+            (
+                json!({"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "2000m"}}}),
+                "requests 3 cpu, more than its limit of 2000m",
+            ),
+            (json!({"securityContext": {"allowPrivilegeEscalation": false, "privileged": true}}), "but is privileged"),
+            (
+                json!({"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN"]}}}),
+                "but adds CAP_SYS_ADMIN",
+            ),
+            (
+                json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}),
+                "must not run as root (runAsNonRoot), but runs as user 0",
+            ),
+        ] {
+            let reason = of_sidecar(sidecar.clone()).unwrap_or_else(|| panic!("{sidecar} is accepted"));
+            assert!(reason.contains(expected), "{reason}: {expected}");
+        }
+    }
+
+    #[test]
+    fn conditions_of_the_whole_pod_are_checked() {
+        let app = json!({"name": "istio-proxy", "image": "i"});
+        let long = "l".repeat(64);
+        for (pod, expected) in [
+            (json!({"spec": {"initContainers": [app]}}), "two containers are named \"istio-proxy\""),
+            (
+                json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}, "hostPath": {}, "secret": null}]}}),
+                "volume \"istio-envoy\" has several sources (emptyDir, hostPath)",
+            ),
+            (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
+            (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
+            (
+                json!({"metadata": {"annotations": {"a": "a".repeat(262_144)}}}),
+                "the annotations would have 262145 bytes",
+            ),
+            (json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), "runs as user 0"),
+        ] {
+            let reason = reason(pod, json!({}), false).unwrap();
+            assert!(reason.contains(expected), "{reason}: {expected}");
+        }
+        let own = json!({"securityContext": {"runAsUser": 1337}});
+        assert_eq!(
+            reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), own, false),
+            None
+        );
+    }
+
+    #[test]
+    fn only_a_native_sidecar_has_probes_among_init_containers() {
+        let probe = json!({"readinessProbe": {"exec": {}}});
+        assert_eq!(reason(json!({}), probe.clone(), true), None);
+        let plain = json!({"readinessProbe": {"exec": {}}, "restartPolicy": null});
+        let reason = reason(json!({}), plain, true).unwrap();
+        assert!(
+            reason.starts_with("init container istio-proxy has readinessProbe, which only native sidecars"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn containers_of_the_pods_author_are_left_to_the_api_server() {
+        let app = json!({"name": "app", "readinessProbe": {}, "volumeMounts": [{"name": "gone"}]});
+        assert_eq!(reason(json!({"spec": {"containers": [app]}}), json!({}), true), None);
+    }
+}

@@ -141,7 +141,8 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         self.span = branch.pipe.span;
         let any = match &value {
             Value::Missing => false,
-            Value::Int(number) | Value::Enum { number, .. } => self.count(branch, *number)?,
+            Value::Int(number) | Value::Enum { number, .. } => self.count(branch, *number, Value::Int)?,
+            Value::Long(number) => self.count(branch, *number, Value::Long)?,
             Value::List(list) => {
                 let indexed = list.iter().enumerate().map(|(index, item)| (number(index), item));
                 self.iterate(branch, indexed)?
@@ -159,10 +160,10 @@ impl<'t, 'a> Run<'t, 'a, '_> {
         }
     }
 
-    fn count(&mut self, branch: &'t Branch, number: i64) -> Result<bool, Reason> {
+    fn count(&mut self, branch: &'t Branch, number: i64, of: fn(i64) -> Value<'a>) -> Result<bool, Reason> {
         match branch.pipe.slots.len() {
             2.. => Err(Reason::Range(format!("{number} with more than one variable"))),
-            _ => self.iterate(branch, (0..number).map(|item| (Value::Missing, Value::Int(item)))),
+            _ => self.iterate(branch, (0..number).map(|item| (Value::Missing, of(item)))),
         }
     }
 
@@ -250,6 +251,10 @@ impl<'t, 'a> Run<'t, 'a, '_> {
             Operand::Bool(truth) => Ok(Value::Bool(*truth)),
             Operand::Int(number) => Ok(Value::Int(*number)),
             Operand::Float(number) => Ok(Value::Float(*number)),
+            Operand::Unsupported(span, text) => {
+                self.span = *span;
+                Err(Reason::Refused(format!("the number {text} is complex or too large")))
+            }
             Operand::Text(text) => Ok(Value::Text(Text::Shared(text.clone()))),
             Operand::Field(span, names) => self.fields(*span, dot.clone(), names, false),
             Operand::Variable(span, slot, names) => {

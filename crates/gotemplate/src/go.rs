@@ -89,7 +89,7 @@ fn index<'a>(args: Args<'_, 'a>) -> Result<'a> {
 /// Converts a key to an index into `length` elements. `length` itself is allowed, because `slice` may end there.
 fn position(key: &Value<'_>, length: usize) -> std::result::Result<usize, Reason> {
     match key {
-        Value::Int(number) => usize::try_from(*number)
+        Value::Int(number) | Value::Long(number) => usize::try_from(*number)
             .ok()
             .filter(|at| *at <= length)
             .ok_or_else(|| Reason::Refused(format!("index out of range: {number}"))),

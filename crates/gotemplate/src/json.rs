@@ -43,7 +43,7 @@ fn write(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
     match value {
         Value::Missing | Value::Nil => sink.push("null"),
         Value::Bool(truth) => sink.push(if *truth { "true" } else { "false" }),
-        Value::Int(number) => sink.push(&number.to_string()),
+        Value::Int(number) | Value::Long(number) => sink.push(&number.to_string()),
         Value::Enum { name, .. } => string(sink, name),
         Value::Float(value) => sink.push(&number(*value)?),
         Value::Text(text) => string(sink, text.as_str()),

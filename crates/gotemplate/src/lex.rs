@@ -245,9 +245,16 @@ impl<'t> Lexer<'t> {
             previous = next;
             !(is_word(next) || next == '.' || exponent && matches!(next, '+' | '-'))
         });
-        let number = &rest[..length.unwrap_or(unsigned.len()) + signs];
-        self.at += number.len();
-        Ok(Token::Number(number))
+        let mut length = length.unwrap_or(unsigned.len()) + signs;
+        // The imaginary part of a complex number follows its real part.
+        let imaginary = |rest: &str| {
+            let part = rest.strip_prefix(['+', '-'])?;
+            let end = part.find(|next: char| !(is_word(next) || next == '.')).unwrap_or(part.len());
+            (part.starts_with(|next: char| next.is_ascii_digit()) && part[..end].ends_with('i')).then_some(end + 1)
+        };
+        length += imaginary(&rest[length..]).unwrap_or_default();
+        self.at += length;
+        Ok(Token::Number(&rest[..length]))
     }
 }
 

@@ -36,7 +36,7 @@
 //! - `set` and `unset` refuse maps of the data, which other renderings share; a `deepCopy` of such a map can be
 //!   changed.
 //! - sprig's functions for dates, random values, the environment, hosts, keys, passwords and certificates are left out.
-//! - Complex numbers and hexadecimal and binary floats are not supported.
+//! - Complex numbers, and integers from 2^63 on, end the rendering that reaches them.
 
 mod budget;
 mod error;

@@ -9,10 +9,16 @@ pub(super) enum Number {
     Int(i64),
     /// A number with a point or an exponent.
     Float(f64),
+    /// A number that this crate has no type for, and that Go's parser accepts: a complex one, or an integer from 2^63 to
+    /// 2^64 - 1.
+    Unsupported,
 }
 
-/// Parses a number in Go's syntax. Complex numbers and hexadecimal floats are not supported.
+/// Parses a number in Go's syntax.
 pub(super) fn number(text: &str) -> Option<Number> {
+    if let Some(parts) = text.strip_suffix('i') {
+        return complex(parts);
+    }
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -24,6 +30,7 @@ pub(super) fn number(text: &str) -> Option<Number> {
     let plain: String = digits.chars().filter(|next| *next != '_').collect();
     let lower = plain.to_ascii_lowercase();
     let magnitude = match lower.get(..2) {
+        Some("0x") if lower.contains('p') => return hexadecimal(&lower[2..], negative),
         Some("0x") => i128::from_str_radix(digits_only(&lower[2..])?, 16).ok()?,
         Some("0o") => i128::from_str_radix(digits_only(&lower[2..])?, 8).ok()?,
         Some("0b") => i128::from_str_radix(digits_only(&lower[2..])?, 2).ok()?,
@@ -31,7 +38,36 @@ pub(super) fn number(text: &str) -> Option<Number> {
         _ if lower.len() > 1 && lower.starts_with('0') => i128::from_str_radix(digits_only(&lower)?, 8).ok()?,
         _ => digits_only(&lower)?.parse().ok()?,
     };
-    i64::try_from(if negative { -magnitude } else { magnitude }).ok().map(Number::Int)
+    match i64::try_from(if negative { -magnitude } else { magnitude }) {
+        Ok(number) => Some(Number::Int(number)),
+        Err(_) => (!negative && u64::try_from(magnitude).is_ok()).then_some(Number::Unsupported),
+    }
+}
+
+/// Parses a complex number without its `i`: the imaginary part alone, or after the real part.
+fn complex(parts: &str) -> Option<Number> {
+    let bytes = parts.as_bytes();
+    let is_sign = |at: usize| matches!(bytes[at], b'+' | b'-') && !matches!(bytes[at - 1], b'e' | b'E' | b'p' | b'P');
+    let split = (1..bytes.len()).rev().find(|at| is_sign(*at)).unwrap_or(0);
+    let is_number = |text: &str| !text.ends_with('i') && number(text).is_some();
+    let is_complex = (split == 0 || is_number(&parts[..split])) && is_number(&parts[split..]);
+    is_complex.then_some(Number::Unsupported)
+}
+
+/// Parses a hexadecimal float in lower case, without its sign and `0x`: digits with or without a point, `p`, and the
+/// exponent of two.
+fn hexadecimal(text: &str, negative: bool) -> Option<Number> {
+    let (digits, exponent) = text.split_once('p')?;
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let exponent: i32 = exponent.parse().ok()?;
+    let places = i32::try_from(fraction.len()).ok()?;
+    let mut number = 0.0;
+    for digit in whole.chars().chain(fraction.chars()) {
+        number = number * 16.0 + f64::from(digit.to_digit(16)?);
+    }
+    let number = number * 2_f64.powi(exponent.checked_sub(places.checked_mul(4)?)?);
+    let is_valid = !(whole.is_empty() && fraction.is_empty()) && number.is_finite();
+    is_valid.then_some(Number::Float(if negative { -number } else { number }))
 }
 
 /// Returns the text if it starts with a digit: Rust's parser also accepts a sign, Go's does not.
@@ -46,7 +82,7 @@ fn float(text: &str, negative: bool) -> Option<Number> {
 }
 
 /// Whether each underscore stands between two digits, or between a prefix such as `0x` and a digit.
-fn well_separated(text: &str) -> bool {
+pub(super) fn well_separated(text: &str) -> bool {
     let bytes = text.as_bytes();
     let digits = |byte: &u8| byte.is_ascii_alphanumeric();
     bytes.iter().enumerate().filter(|(_, byte)| **byte == b'_').all(|(at, _)| {

@@ -79,6 +79,8 @@ pub(super) enum Operand {
     Bool(bool),
     Int(i64),
     Float(f64),
+    /// A number without a type in this crate: an error where it is evaluated, so that the rest of the template is usable.
+    Unsupported(Span, Box<str>),
     Text(Arc<str>),
     /// `.A.B`
     Field(Span, Box<[Box<str>]>),

@@ -141,7 +141,7 @@ impl Printer<'_, '_> {
         let arg = self.args.get(self.next)?;
         self.next += 1;
         match arg {
-            Value::Int(number) if number.unsigned_abs() <= MAX_WIDTH as u64 => Some(*number),
+            Value::Int(number) | Value::Long(number) if number.unsigned_abs() <= MAX_WIDTH as u64 => Some(*number),
             _ => None,
         }
     }
@@ -181,10 +181,10 @@ impl Spec {
             (Value::Missing | Value::Nil, 'v' | 'T') => self.text(sink, "<nil>"),
             (Value::Bool(truth), 't' | 'v') => self.text(sink, if *truth { "true" } else { "false" }),
             (Value::Text(text), _) => self.string(sink, verb, text.as_str()),
-            (Value::Int(number), _) => self.integer(sink, verb, *number),
+            (Value::Int(_) | Value::Long(_), _) => self.integer(sink, verb, value),
             (Value::Float(number), _) => self.float(sink, verb, *number),
             (Value::Enum { name, .. }, 'v' | 's' | 'q' | 'x' | 'X') => self.string(sink, verb, name),
-            (Value::Enum { number, .. }, _) => self.integer(sink, verb, *number),
+            (Value::Enum { number, .. }, _) => self.integer(sink, verb, &Value::Int(*number)),
             (Value::List(items), _) => sink.nested(|sink| self.elements(sink, verb, items.iter())),
             (Value::Map(entries), _) => sink.nested(|sink| {
                 sink.push("map[")?;

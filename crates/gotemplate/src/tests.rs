@@ -253,6 +253,14 @@ fn callers_add_functions_and_replace_them() {
 }
 
 #[test]
+fn a_number_without_a_type_ends_only_the_rendering_that_reaches_it() {
+    let template = Template::parse("t", "{{ if . }}{{ 1+2i }}{{ end }}b", Delims::BRACES, &Functions::go()).unwrap();
+    assert_eq!(template.render(&Value::Bool(false), &mut Budget::default()).unwrap(), "b");
+    let error = template.render(&Value::Bool(true), &mut Budget::default()).unwrap_err().to_string();
+    assert!(error.contains("1+2i is complex or too large"), "{error}");
+}
+
+#[test]
 fn results_of_expressions_are_paid_for_before_they_are_made() {
     let much = Json::from("x".repeat(2 << 20));
     for text in [

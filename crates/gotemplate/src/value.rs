@@ -34,6 +34,8 @@ pub enum Value<'a> {
     Bool(bool),
     /// An integer: a literal, a length, a typed field. JSON's numbers are [`Value::Float`], as in Go.
     Int(i64),
+    /// An integer of Go's type `int64`, the result of sprig's arithmetic.
+    Long(i64),
     /// A number of JSON or YAML without a type.
     Float(f64),
     /// Text.
@@ -254,6 +256,7 @@ impl<'a> Value<'a> {
             Self::Missing | Self::Nil => "<nil>".to_owned(),
             Self::Bool(_) => "bool".to_owned(),
             Self::Int(_) => "int".to_owned(),
+            Self::Long(_) => "int64".to_owned(),
             Self::Float(_) => "float64".to_owned(),
             Self::Text(_) => "string".to_owned(),
             Self::List(List::Json(_, of)) => format!("[]{}", of.go_name()),
@@ -271,7 +274,7 @@ impl<'a> Value<'a> {
         match self {
             Self::Missing | Self::Nil => false,
             Self::Bool(truth) => *truth,
-            Self::Int(number) | Self::Enum { number, .. } => *number != 0,
+            Self::Int(number) | Self::Long(number) | Self::Enum { number, .. } => *number != 0,
             Self::Float(number) => *number != 0.0,
             Self::Text(text) => !text.as_str().is_empty(),
             Self::List(list) => !list.is_empty(),

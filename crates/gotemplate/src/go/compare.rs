@@ -34,8 +34,8 @@ fn equal(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
         (Value::Float(left), Value::Float(right)) => Ok(left == right),
         (Value::Text(left), Value::Text(right)) => Ok(left == right),
         (
-            Value::Int(left) | Value::Enum { number: left, .. },
-            Value::Int(right) | Value::Enum { number: right, .. },
+            Value::Int(left) | Value::Long(left) | Value::Enum { number: left, .. },
+            Value::Int(right) | Value::Long(right) | Value::Enum { number: right, .. },
         ) => Ok(left == right),
         (Value::Missing | Value::Nil, right) => Ok(right.is_nil()),
         (left, Value::Missing | Value::Nil) => Ok(left.is_nil()),
@@ -51,12 +51,13 @@ fn incompatible(left: &Value<'_>, right: &Value<'_>) -> Reason {
 }
 
 fn less(left: &Value<'_>, right: &Value<'_>) -> Result<bool, Reason> {
-    let ordered =
-        |value: &Value<'_>| matches!(value, Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Enum { .. });
+    let ordered = |value: &Value<'_>| {
+        matches!(value, Value::Int(_) | Value::Long(_) | Value::Float(_) | Value::Text(_) | Value::Enum { .. })
+    };
     match (left, right) {
         (
-            Value::Int(left) | Value::Enum { number: left, .. },
-            Value::Int(right) | Value::Enum { number: right, .. },
+            Value::Int(left) | Value::Long(left) | Value::Enum { number: left, .. },
+            Value::Int(right) | Value::Long(right) | Value::Enum { number: right, .. },
         ) => Ok(left < right),
         (Value::Float(left), Value::Float(right)) => Ok(left < right),
         (Value::Text(left), Value::Text(right)) => Ok(left < right),

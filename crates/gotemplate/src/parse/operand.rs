@@ -64,6 +64,7 @@ impl<'t> Parser<'t, '_> {
             Token::Number(text) => match literal::number(text).ok_or_else(|| bad(text))? {
                 Number::Int(number) => Ok(Operand::Int(number)),
                 Number::Float(number) => Ok(Operand::Float(number)),
+                Number::Unsupported => Ok(Operand::Unsupported(self.span_to_here(at), text.into())),
             },
             Token::Char(text) => literal::character(text).map(Operand::Int).ok_or_else(|| bad(text)),
             Token::Quoted(text) => {

@@ -7,7 +7,8 @@ use crate::print::{self, Sink};
 use crate::value::Value;
 
 impl Spec {
-    pub(super) fn integer(self, sink: &mut Sink<'_>, verb: char, number: i64) -> Result<(), Reason> {
+    pub(super) fn integer(self, sink: &mut Sink<'_>, verb: char, value: &Value<'_>) -> Result<(), Reason> {
+        let (Value::Int(number) | Value::Long(number)) = *value else { return self.bad(sink, verb, value) };
         let magnitude = number.unsigned_abs();
         let (prefix, digits) = match verb {
             'v' | 'd' => ("", magnitude.to_string()),
@@ -19,7 +20,7 @@ impl Spec {
             'c' => return self.text(sink, &character(number).to_string()),
             'q' => return self.text(sink, &quoted_char(character(number), self.plus)),
             'U' => return self.text(sink, &format!("U+{magnitude:04X}")),
-            _ => return self.bad(sink, verb, &Value::Int(number)),
+            _ => return self.bad(sink, verb, value),
         };
         let sign = self.sign(number < 0);
         let digits = match self.precision {

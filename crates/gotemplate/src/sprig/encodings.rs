@@ -1,5 +1,7 @@
 //! sprig's functions for checksums, encodings and JSON.
 
+mod decode;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use data_encoding::BASE32;
@@ -11,6 +13,7 @@ use crate::error::Reason;
 use crate::function::{Args, Functions};
 use crate::json;
 use crate::value::Value;
+use decode::{base32, base64};
 
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
@@ -21,9 +24,9 @@ pub(super) fn register(functions: Functions) -> Functions {
         .with("sha512sum", 1, 1, |_, args| Ok(Value::from(sum(&SHA512, args.str(0)?))))
         .with("adler32sum", 1, 1, |_, args| Ok(Value::from(adler(args.str(0)?).to_string())))
         .with("b64enc", 1, 1, |_, args| Ok(Value::from(BASE64_STANDARD.encode(args.str(0)?))))
-        .with("b64dec", 1, 1, |_, args| decoded(BASE64_STANDARD.decode(lines_joined(args.str(0)?)).ok()))
+        .with("b64dec", 1, 1, |_, args| decoded("base64", base64(args.str(0)?.as_bytes())))
         .with("b32enc", 1, 1, |_, args| Ok(Value::from(BASE32.encode(args.str(0)?.as_bytes()))))
-        .with("b32dec", 1, 1, |_, args| decoded(BASE32.decode(lines_joined(args.str(0)?).as_bytes()).ok()))
+        .with("b32dec", 1, 1, |_, args| decoded("base32", base32(&lines_joined(args.str(0)?))))
         .with("toJson", 1, 1, |budget, args| Ok(Value::from(json::write_json(args.any(0), budget)?)))
         .with("toRawJson", 1, 1, |budget, args| Ok(Value::from(json::write_raw(args.any(0), budget)?)))
         .with("toPrettyJson", 1, 1, |budget, args| {
@@ -53,12 +56,20 @@ fn adler(text: &str) -> u32 {
 }
 
 /// Removes line breaks from encoded text, because Go's decoders ignore them.
-fn lines_joined(text: &str) -> String {
-    text.chars().filter(|next| !matches!(next, '\r' | '\n')).collect()
+fn lines_joined(text: &str) -> Vec<u8> {
+    text.bytes().filter(|next| !is_break(*next)).collect()
 }
 
-fn decoded<'a>(bytes: Option<Vec<u8>>) -> Result<'a> {
-    let bytes = bytes.ok_or_else(|| Reason::Refused("the text is not encoded so".to_owned()))?;
+fn is_break(byte: u8) -> bool {
+    matches!(byte, b'\r' | b'\n')
+}
+
+/// Returns decoded text or, as sprig does, Go's error about the first wrong byte.
+fn decoded<'a>(encoding: &str, bytes: std::result::Result<Vec<u8>, usize>) -> Result<'a> {
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(at) => return Ok(Value::from(format!("illegal {encoding} data at input byte {at}"))),
+    };
     let text = String::from_utf8(bytes).map_err(|_| Reason::Refused("the decoded bytes are not UTF-8".to_owned()))?;
     Ok(Value::from(text))
 }

@@ -8,6 +8,7 @@ use crate::function::{ANY, Args, Functions};
 use crate::value::{List, Map, Value};
 
 use super::lists::same;
+use super::numbers::decimal;
 
 type Result<'a> = std::result::Result<Value<'a>, Reason>;
 
@@ -69,25 +70,30 @@ pub(super) fn copied<'a>(value: &Value<'a>, budget: &mut Budget) -> Result<'a> {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A number of seconds as Go prints a duration.
+/// A number of seconds as Go prints a duration. As in sprig, a number that is no `int64`, such as a literal, counts as zero.
 fn seconds(value: &Value<'_>) -> String {
     let seconds: i64 = match value {
-        Value::Int(number) => *number,
-        Value::Text(text) => text.as_str().parse().unwrap_or_default(),
+        Value::Long(number) => *number,
+        Value::Text(text) => decimal(text.as_str()),
         _ => 0,
     };
-    let sign = if seconds < 0 { "-" } else { "" };
-    match (seconds.unsigned_abs() / 3600, seconds.unsigned_abs() / 60 % 60, seconds.unsigned_abs() % 60) {
-        (0, 0, seconds) => format!("{sign}{seconds}s"),
-        (0, minutes, seconds) => format!("{sign}{minutes}m{seconds}s"),
-        (hours, minutes, seconds) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+    // Go multiplies without regard to the range of its durations.
+    let nanoseconds = seconds.wrapping_mul(1_000_000_000);
+    let (sign, rest) = (if nanoseconds < 0 { "-" } else { "" }, nanoseconds.unsigned_abs());
+    let (whole, fraction) = (rest / SECOND, rest % SECOND);
+    let fraction = if fraction == 0 { String::new() } else { format!(".{fraction:09}") };
+    let fraction = fraction.trim_end_matches('0');
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, seconds) => format!("{sign}{seconds}{fraction}s"),
+        (0, minutes, seconds) => format!("{sign}{minutes}m{seconds}{fraction}s"),
+        (hours, minutes, seconds) => format!("{sign}{hours}h{minutes}m{seconds}{fraction}s"),
     }
 }
 
 /// A duration in its largest unit, rounded down.
 fn rounded(value: &Value<'_>) -> String {
     let nanoseconds = match value {
-        Value::Int(number) => number.unsigned_abs(),
+        Value::Long(number) => number.unsigned_abs(),
         Value::Text(text) => nanoseconds(text.as_str()).unwrap_or_default(),
         _ => 0,
     };
@@ -139,6 +145,7 @@ fn kind(value: &Value<'_>) -> &'static str {
         Value::Missing | Value::Nil => "invalid",
         Value::Bool(_) => "bool",
         Value::Int(_) => "int",
+        Value::Long(_) => "int64",
         Value::Float(_) => "float64",
         Value::Text(_) => "string",
         Value::List(List::Json(..) | List::Made(..)) => "slice",

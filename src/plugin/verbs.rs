@@ -9,8 +9,8 @@ use crate::converge::{self, Desired, OnDifference, View};
 use crate::diagnostics::Level;
 use crate::netfilter::{self, Forced};
 use crate::netns::Netns;
-use crate::pod::PodName;
 use crate::pod::lookup::{Lookup, LookupBudget};
+use crate::pod::{PodName, is_sandbox};
 
 /// The result of ADD or CHECK for a pod.
 enum Done<T> {
@@ -132,6 +132,10 @@ fn visit<T>(
         Ok(Verdict::Skip(reason)) => return Ok(Done::Skipped(reason)),
         Ok(Verdict::Redirect { redirect, warnings }) => (redirect, warnings),
     };
+    if let Some(class) = found.facts.runtime_class.as_deref().filter(|class| is_sandbox(class)) {
+        let fields = [("runtime_class", class.into())];
+        log.line(Level::Warn, "the sandbox of this runtime class may ignore the rules of the node's kernel", &fields);
+    }
     for warning in warnings {
         log.line(Level::Warn, "invalid value ignored", &[("warning", warning.to_string().into())]);
     }

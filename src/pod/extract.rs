@@ -106,6 +106,7 @@ impl ApiPod {
             annotations: given,
             inject_label: metadata.labels.into_values().next(),
             has_init: containers().any(|c| c.name == container::INIT),
+            runtime_class: spec.runtime_class_name.clone().filter(|class| !class.is_empty()),
             proxy: proxy.map(Container::facts).transpose()?,
         })
     }
@@ -167,6 +168,7 @@ impl<'de> Visitor<'de> for Entries {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
+    runtime_class_name: Option<String>,
     init_containers: Option<Vec<Container>>,
     containers: Option<Vec<Container>>,
 }
@@ -250,7 +252,7 @@ mod tests {
                 "annotations": {annotation::STATUS: "{}", annotation::EXCLUDE_INBOUND_PORTS: "", "other/key": "x"},
                 "labels": {"app": "web", "sidecar.istio.io/inject": "true"},
             },
-            "spec": {"nodeName": "n", "containers": [
+            "spec": {"nodeName": "n", "runtimeClassName": "kata", "containers": [
                 {"name": "web", "env": [{"name": "DISABLE_ENVOY", "value": "true"}]},
                 {"name": "istio-proxy", "args": ["proxy", "sidecar", "--domain"],
                  "env": [{"name": "ISTIO_META_DNS_CAPTURE", "value": "true"}, {"name": "FOO", "value": "x"}],
@@ -265,6 +267,7 @@ mod tests {
             ]),
             inject_label: Some("true".into()),
             has_init: false,
+            runtime_class: Some("kata".into()),
             proxy: Some(ProxyContainer {
                 env: BTreeMap::from([(proxy_env::DNS_CAPTURE.into(), "true".into())]),
                 proxy_type: Some("sidecar".into()),

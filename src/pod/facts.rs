@@ -34,9 +34,20 @@ pub struct PodFacts {
     /// The pod has an `istio-init` container of any kind.
     #[serde(default)]
     pub has_init: bool,
+    /// `spec.runtimeClassName`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_class: Option<String>,
     /// The `istio-proxy` container, among the containers or the init containers (native sidecar).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<ProxyContainer>,
+}
+
+/// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, gVisor or Kata Containers,
+/// which rules of the node's kernel do not reach. The name of the class decides, because its handler is known only to the
+/// node's runtime and in the RuntimeClass.
+pub fn is_sandbox(class: &str) -> bool {
+    let class = class.to_ascii_lowercase();
+    ["gvisor", "runsc", "kata"].into_iter().any(|name| class.contains(name))
 }
 
 /// The fields of the `istio-proxy` container that determine the rules.

@@ -26,6 +26,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plugin/native_nftables_by_configuration", &["nft"], native_nftables),
         trial("plugin/legacy_by_configuration", LEGACY, legacy),
         trial("plugin/dual_stack_with_dns", &["iptables-nft-save", "ip6tables-nft-save"], dual_stack),
+        trial("plugin/a_sandbox_is_logged", NFT, sandbox),
         trial("plugin/invalid_settings_leave_no_rules", NFT, bad_input),
         trial("plugin/a_faulty_agent_does_not_let_a_pod_start", NFT, bad_agent),
         trial("plugin/a_pod_without_facts_does_not_start", NFT, no_facts),
@@ -227,6 +228,15 @@ fn dual_stack() {
     }
     let lo = pod.netns.run("ip", &["-6", "addr", "show", "dev", "lo"]);
     assert!(lo.contains("::6/128"), "{lo}");
+}
+
+fn sandbox() {
+    for (class, is_sandbox) in [("kata-qemu", true), ("runc", false)] {
+        let mut facts = injected(&json!({}), &json!({}));
+        facts["runtimeClass"] = class.into();
+        let reply = Pod::new(&["10.9.0.2/24"]).facts(&facts).call("ADD", &json!({}));
+        assert_eq!((reply.code, reply.stderr.contains(r#""runtime_class":"kata-qemu""#)), (0, is_sandbox), "{reply:?}");
+    }
 }
 
 fn bad_input() {

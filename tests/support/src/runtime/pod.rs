@@ -191,6 +191,7 @@ impl Pod {
             annotations: self.annotations.clone(),
             inject_label: self.labels.get(annotation::INJECT).cloned(),
             has_init: self.init_containers.contains(&container::INIT),
+            runtime_class: None,
             proxy,
         }
     }

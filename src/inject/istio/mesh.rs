@@ -153,8 +153,8 @@ fn overlay(config: &mut Value, fields: Map<String, Value>) {
     }
 }
 
-/// The `ProxyConfig` resources of a namespace that apply to a pod: those for all pods or, if `selecting` is set, those
-/// that select the pod by its labels.
+/// The `ProxyConfig` resources of a namespace that may apply to a pod: those for all pods or, if `selecting` is set,
+/// those that select the pod by its labels. Of several, the oldest applies; of equally old ones, the first by name.
 struct ResourcesOf<'a> {
     resources: &'a [Value],
     namespace: &'a str,
@@ -164,17 +164,24 @@ struct ResourcesOf<'a> {
 
 impl ResourcesOf<'_> {
     fn overlay(&self, config: &mut Value) {
-        for resource in self.resources.iter().filter(|resource| self.applies_to_pod(resource)) {
+        let age = |resource: &&Value| {
+            let metadata = pod::metadata(resource);
+            ["creationTimestamp", "name"].map(|key| pod::text(metadata, key).to_owned())
+        };
+        if let Some(resource) = self.resources.iter().filter(|resource| self.applies_to_pod(resource)).min_by_key(age) {
             overlay(config, from_resource(resource));
         }
     }
 
     fn applies_to_pod(&self, resource: &Value) -> bool {
-        let wanted = resource.pointer("/spec/selector/matchLabels").and_then(Value::as_object);
-        let wanted = wanted.filter(|labels| !labels.is_empty());
+        let selector = pod::spec(resource).get("selector").filter(|selector| !selector.is_null());
+        let wanted = selector.map(|selector| pod::map(selector, "matchLabels"));
+        let selects = |wanted: &Map<String, Value>| {
+            !wanted.is_empty() && wanted.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+        };
         pod::text(pod::metadata(resource), "namespace") == self.namespace
             && self.selecting == wanted.is_some()
-            && wanted.is_none_or(|wanted| wanted.iter().all(|(key, value)| self.labels.get(key) == Some(value)))
+            && wanted.is_none_or(selects)
     }
 }
 
@@ -211,6 +218,34 @@ mod tests {
         assert_eq!(config["image"]["imageType"], "debug");
         assert_eq!(config["proxyMetadata"], json!({"A": "m", "B": "root", "C": "pod"}));
         assert_eq!(config["discoveryAddress"], "istiod.istio-system.svc:15012");
+    }
+
+    #[test]
+    fn of_several_resources_of_a_rank_the_oldest_applies_alone() {
+        let resource = |name: &str, created: &str, selector: Value, spec: Value| {
+            let metadata = json!({"namespace": "shop", "name": name, "creationTimestamp": created});
+            let mut resource = json!({"metadata": metadata, "spec": spec});
+            resource["spec"]["selector"] = selector;
+            resource
+        };
+        let (older, newer) = ("2024-05-01T00:00:00Z", "2024-05-02T00:00:00Z");
+        let web = || json!({"matchLabels": {"app": "web"}});
+        let resources = [
+            resource("a", newer, Value::Null, json!({"concurrency": 1, "environmentVariables": {"A": "new"}})),
+            resource("c", older, Value::Null, json!({"image": {"imageType": "c"}})),
+            resource("b", older, Value::Null, json!({"concurrency": 2})),
+            resource("0", "", json!({}), json!({"concurrency": 9, "image": {"imageType": "none"}})),
+            resource("1", "", json!({"matchLabels": {}}), json!({"concurrency": 8})),
+            resource("x", newer, web(), json!({"concurrency": 3, "environmentVariables": {"X": "new"}})),
+            resource("y", older, web(), json!({"environmentVariables": {"Y": "old"}})),
+        ];
+        let of = |app: &str| {
+            let pod = json!({"metadata": {"labels": {"app": app}}});
+            Mesh::default().proxy_of(&pod, "shop", &resources, &mut Budget::default()).unwrap()
+        };
+        assert_eq!((&of("web")["concurrency"], &of("web")["proxyMetadata"]), (&json!(2), &json!({"Y": "old"})));
+        let other = of("other");
+        assert_eq!((&other["concurrency"], other.get("image"), other.get("proxyMetadata")), (&json!(2), None, None));
     }
 
     fn annotated(text: &str) -> Result<Value, String> {

@@ -31,6 +31,7 @@ fn replacement(pod: &Explained) -> String {
 fn uninjected(rule: &str, namespace: &str) -> String {
     match rule {
         "host_network" => "none: a pod with the node's network has no network namespace to redirect".to_owned(),
+        "windows" => "none: there is no proxy for Windows".to_owned(),
         "ignored_namespace" => "move the pod to another namespace: system namespaces are never injected".to_owned(),
         "invalid_policy" => "set the policy of the injector's configuration to enabled or disabled".to_owned(),
         "label" | "annotation" => format!("remove {} from the pod's template", annotation::INJECT),

@@ -156,6 +156,7 @@ fn each_reason_against_injection_is_explained() {
         (with(&format!("labels: {{{inject}: \"false\"}}")), "label", "no_proxy"),
         (annotated(inject, "false"), "annotation", "no_proxy"),
         (POD.replace("{containers", "{hostNetwork: true, containers"), "host_network", "no_proxy"),
+        (POD.replace("{containers", "{os: {name: windows}, containers"), "windows", "no_proxy"),
         (POD.replace("shop", "kube-system"), "ignored_namespace", "no_proxy"),
         (annotated("sidecar.istio.io/interceptionMode", "NONE"), "policy", "interception_none"),
         (annotated("traffic.sidecar.istio.io/excludeOutboundPorts", "x"), "error", "no_pod"),

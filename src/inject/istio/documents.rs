@@ -49,6 +49,7 @@ impl fmt::Display for Skipped {
         let Self { kind, name, decision } = self;
         match decision.reason {
             Reason::HostNetwork => write!(f, "Skipping injection because {kind} {name:?} has host networking enabled"),
+            Reason::Windows => write!(f, "Skipping injection because {kind} {name:?} runs on Windows"),
             Reason::Injected => {
                 write!(f, "Skipping injection because {kind} {name:?} has injected \"istio-proxy\" sidecar already")
             }

@@ -62,6 +62,8 @@ pub enum Reason {
     /// The pod is in the node's network namespace (`hostNetwork`), where redirection would affect the node's own
     /// traffic.
     HostNetwork,
+    /// The pod runs on Windows, for which there is no proxy.
+    Windows,
     /// The pod's namespace is a system namespace.
     IgnoredNamespace(String),
     /// The default policy is invalid.
@@ -121,6 +123,9 @@ impl Policy {
         if pod::spec(pod).get("hostNetwork") == Some(&Value::Bool(true)) {
             return Some(Reason::HostNetwork);
         }
+        if is_for_windows(pod::spec(pod)) {
+            return Some(Reason::Windows);
+        }
         if self.era.ignores(namespace) {
             return Some(Reason::IgnoredNamespace(namespace.to_owned()));
         }
@@ -144,6 +149,14 @@ impl Policy {
         let (inject, reason) = selected.flatten().unwrap_or((self.default == Default::Enabled, Reason::Policy));
         Decision { inject, reason, warning: None }
     }
+}
+
+/// Whether a pod's operating system or its node selector is Windows.
+fn is_for_windows(spec: &Value) -> bool {
+    let is_windows = |field: &str, key: &str| spec.get(field).is_some_and(|field| pod::text(field, key) == "windows");
+    is_windows("os", "name")
+        || is_windows("nodeSelector", "kubernetes.io/os")
+        || is_windows("nodeSelector", "beta.kubernetes.io/os")
 }
 
 /// Whether a pod's label or annotation requests or declines a sidecar.
@@ -193,6 +206,7 @@ impl Reason {
     pub fn label(&self) -> &'static str {
         match self {
             Self::HostNetwork => "host_network",
+            Self::Windows => "windows",
             Self::IgnoredNamespace(_) => "ignored_namespace",
             Self::InvalidPolicy(_) => "invalid_policy",
             Self::Requested(Source::Label, _) => "label",
@@ -227,6 +241,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HostNetwork => f.write_str("it uses the host's network"),
+            Self::Windows => f.write_str("it runs on Windows, for which there is no proxy"),
             Self::IgnoredNamespace(name) => write!(f, "namespace {name} is a system namespace"),
             Self::InvalidPolicy(word) => {
                 write!(

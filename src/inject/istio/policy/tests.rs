@@ -119,3 +119,18 @@ fn never_takes_precedence_over_always_and_0_8_has_neither() {
     assert_eq!(reason(Era::V1_1, &requesting(&json!({"always": ""}), &json!({}))), (true, Reason::Always(0)));
     assert_eq!(reason(Era::V0_8, &requesting(&json!({"always": ""}), &json!({}))), (false, Reason::Policy));
 }
+
+#[test]
+fn a_pod_for_windows_gets_no_sidecar_even_on_request() {
+    let policy = policy(Era::V1_27, Default::Enabled);
+    for (field, key) in
+        [("os", "name"), ("nodeSelector", "kubernetes.io/os"), ("nodeSelector", "beta.kubernetes.io/os")]
+    {
+        let mut pod = requesting(&json!({annotation::INJECT: "true"}), &json!({}));
+        for (system, reason) in [("linux", "label"), ("windows", "windows")] {
+            pod["spec"][field] = json!({key: system});
+            let decision = policy.decide(&pod, "shop");
+            assert_eq!((decision.inject, decision.reason.label()), (system == "linux", reason), "{field} {key}");
+        }
+    }
+}

@@ -34,6 +34,7 @@ mod settings;
 pub mod shapes;
 mod startable;
 mod status;
+mod splice;
 mod subject;
 mod unions;
 mod unused;

@@ -85,6 +85,36 @@ pub enum Error {
         /// The description of valid values.
         allowed: &'static str,
     },
+    /// The pod's `prometheus.io/port`, in any of Prometheus' spellings, is no port that the proxy's agent can scrape.
+    #[error(
+        "invalid value {value:?} for annotation {name:?}: must be a port from 1 to 65535 that is not the proxy's or its agent's"
+    )]
+    Scraped {
+        name: String,
+        /// The beginning of its value.
+        value: String,
+    },
+    /// An annotation or an argument that a template makes is one that the plugin or `istio-iptables` refuses.
+    #[error(
+        "the injected pod would not start: {0}; the value is from the pod, from Helm's values or from the template"
+    )]
+    Unstartable(String),
+    /// A text of the pod would become further YAML in the output of a template.
+    #[error(
+        "{field} cannot be injected: template {template} places it between quotes that do not hold its text, so that a part of it \
+         would become YAML"
+    )]
+    Spliced {
+        /// The path of the text in the pod.
+        field: String,
+        template: String,
+    },
+    /// The pod's runtime class is that of a sandbox, and the injector refuses such pods.
+    #[error(
+        "runtimeClassName {0:?} is a sandbox with a network stack of its own, which rules of the node's kernel do not reach; \
+         this injector refuses such pods"
+    )]
+    Sandbox(String),
     /// The pod's override of an injected container has a field of another type.
     #[error("container {container:?}: {error}")]
     Container { container: String, error: Mismatch },
@@ -148,7 +178,7 @@ impl Error {
     }
 
     /// The longest part of a value in a message, in characters.
-    const SHOWN: usize = 100;
+    pub(super) const SHOWN: usize = 100;
 
     pub(super) fn annotation(name: &'static str, value: &str, allowed: &'static str) -> Self {
         Self::Annotation { name, value: value.chars().take(Self::SHOWN).collect(), allowed }

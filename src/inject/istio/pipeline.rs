@@ -13,6 +13,7 @@ use super::data::Data;
 use super::overlay::{Overlay, Overlays};
 use super::overrides::{self, Overrides, OwnContainers};
 use super::settings::Program;
+use super::splice::Spliced;
 use super::status::{self, Status};
 use super::subject::Subject;
 use super::{Error, annotations, order, probes, prometheus, startable, unused, values};
@@ -97,12 +98,16 @@ fn render(
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let mut merged = subject.pod.clone();
+    let spliced = Spliced::of(config, subject, &seen, budget)?;
     let mut template_pod = Value::Object(Map::new());
     let mut all_missing = Vec::new();
     for template in selected(config, subject)? {
         let name = template.name();
         let (text, missing) = template.render_with_missing(&value, budget)?;
         all_missing.extend(missing);
+        if let Some(spliced) = &spliced {
+            spliced.check(template, &text, budget)?;
+        }
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
         let mut merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })

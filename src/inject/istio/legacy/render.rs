@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::contract::container;
 use crate::inject::istio::config::Config;
 use crate::inject::istio::data::Data;
+use crate::inject::istio::splice::Spliced;
 use crate::inject::istio::subject::Subject;
 use crate::inject::istio::{Error, values};
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
@@ -88,6 +89,9 @@ pub(super) fn render(
 ) -> Result<Parts, Error> {
     let data = Data::new(config, subject, subject.pod);
     let (text, missing) = template.render_with_missing(&data.value(), budget)?;
+    if let Some(spliced) = Spliced::of(config, subject, subject.pod, budget)? {
+        spliced.check(template, &text, budget)?;
+    }
     let rendered = yaml::value_within(&text, budget).map_err(|error| Error::rendered(template.name(), error))?;
     let mut rendered = match rendered {
         Value::Object(rendered) => rendered,

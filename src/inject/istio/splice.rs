@@ -1,0 +1,186 @@
+//! Detects text of a pod that leaves its place in the YAML that a template renders, such as a value with quotes and line
+//! breaks that becomes further fields of a container.
+//!
+//! Templates splice texts into YAML, and which quotes surround a text only the template knows. So a template is rendered
+//! again with harmless texts of the same length: characters that mean something in YAML are replaced with a letter. The
+//! output must have the same structure, and the same value in each place that does not depend on the replaced texts.
+//! Which places do is shown by a rendering with another letter. Pods without such characters are rendered once.
+
+mod harmless;
+
+use gotemplate::{Budget, Template};
+use serde_json::Value;
+
+use super::config::Config;
+use super::data::Data;
+use super::subject::Subject;
+use super::{Error, Owner};
+use crate::inject::yaml;
+use harmless::{Texts, Treatment};
+
+/// The texts of a pod that may leave their place.
+pub(super) struct Spliced<'a> {
+    config: &'a Config,
+    subject: &'a Subject<'a>,
+    /// All texts that templates see.
+    document: Value,
+    texts: Texts,
+}
+
+impl<'a> Spliced<'a> {
+    /// Collects the texts. `pod`: the pod that templates see.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub(super) fn of(
+        config: &'a Config,
+        subject: &'a Subject<'a>,
+        pod: &Value,
+        budget: &mut Budget,
+    ) -> Result<Option<Self>, Error> {
+        let owner = &subject.owner;
+        let parts = [&owner.api_version, &owner.kind, &owner.name, &owner.namespace];
+        let texts = Texts::of(pod, &subject.proxy_config, &parts.map(String::as_str), budget)?;
+        if texts.is_empty() {
+            return Ok(None);
+        }
+        let document = serde_json::json!([pod, subject.proxy_config, parts]);
+        Ok(Some(Self { config, subject, document, texts }))
+    }
+
+    /// Checks the output of a template.
+    ///
+    /// # Errors
+    /// A text leaves its place, or the budget is spent.
+    pub(super) fn check(&self, template: &Template, text: &str, budget: &mut Budget) -> Result<(), Error> {
+        let treatments = self.treatments(template, text, budget)?;
+        let replaced = self.rendered(template, &treatments, 'x', budget)?;
+        if replaced.as_deref() == Some(text) {
+            return Ok(());
+        }
+        let other = self.rendered(template, &treatments, 'y', budget)?;
+        let (Some(replaced), Some(other)) = (replaced, other) else {
+            return Err(self.refusal(template, 0));
+        };
+        let read = |text: &str, budget: &mut Budget| match yaml::value_within(text, budget) {
+            Ok(value) => Ok(Some(value)),
+            Err(yaml::Error::Exceeded(exceeded)) => Err(Error::from(exceeded)),
+            Err(_) => Ok(None),
+        };
+        // Without the texts' characters the output is no YAML either: the reader of the output reports its fault.
+        let (Some(first), Some(second)) = (read(&replaced, budget)?, read(&other, budget)?) else { return Ok(()) };
+        let in_comments = |text: &str, value: &Value| text.matches('#').count().saturating_sub(hashes(value));
+        let comments = in_comments(&replaced, &first);
+        let holds = |text: &str, budget: &mut Budget| {
+            let value = read(text, budget)?;
+            Ok::<_, Error>(
+                value.is_some_and(|value| is_same(&value, &first, &second) && in_comments(text, &value) <= comments),
+            )
+        };
+        if holds(text, budget)? {
+            return Ok(());
+        }
+        for at in 0..self.texts.len() {
+            let mut alone = treatments.clone();
+            alone[at] = Treatment::Kept;
+            let holds = match self.rendered(template, &alone, 'x', budget)? {
+                Some(text) => holds(&text, budget)?,
+                None => false,
+            };
+            if !holds {
+                return Err(self.refusal(template, at));
+            }
+        }
+        Err(self.refusal(template, 0))
+    }
+
+    /// Chooses the treatment of each text. One that is JSON and whose white space does not show in the output is read as
+    /// JSON by the template: its members are replaced, because the template would not read it otherwise.
+    fn treatments(&self, template: &Template, text: &str, budget: &mut Budget) -> Result<Vec<Treatment>, Error> {
+        let json: Vec<usize> = (0..self.texts.len()).filter(|at| self.texts.is_json(*at)).collect();
+        let mut treatments = vec![Treatment::Replaced; self.texts.len()];
+        let spaced = |which: &[usize]| {
+            let mut treatments = vec![Treatment::Kept; self.texts.len()];
+            which.iter().for_each(|at| treatments[*at] = Treatment::Spaced);
+            treatments
+        };
+        if json.is_empty() {
+            return Ok(treatments);
+        }
+        let all = self.rendered(template, &spaced(&json), 'x', budget)?.as_deref() == Some(text);
+        for at in json {
+            if all || self.rendered(template, &spaced(&[at]), 'x', budget)?.as_deref() == Some(text) {
+                treatments[at] = Treatment::Members;
+            }
+        }
+        Ok(treatments)
+    }
+
+    /// Renders the template with treated texts; `None` if it cannot be rendered with them.
+    fn rendered(
+        &self,
+        template: &Template,
+        treatments: &[Treatment],
+        letter: char,
+        budget: &mut Budget,
+    ) -> Result<Option<String>, Error> {
+        let treated = self.texts.treated(&self.document, treatments, letter, budget)?;
+        let text = |at: usize| treated[2][at].as_str().unwrap_or_default().to_owned();
+        let owner = Owner { api_version: text(0), kind: text(1), name: text(2), namespace: text(3) };
+        let subject = Subject {
+            namespace: self.subject.namespace,
+            native: self.subject.native,
+            ids: self.subject.ids,
+            ..Subject::plain(&treated[0], owner, treated[1].clone())
+        };
+        match template.render(&Data::new(self.config, &subject, &treated[0]).value(), budget) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) => match Error::from(error) {
+                error if error.is_exceeded() => Err(error),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    fn refusal(&self, template: &Template, at: usize) -> Error {
+        Error::Spliced { template: template.name().to_owned(), field: self.texts.field(at).to_owned() }
+    }
+}
+
+/// Whether a value has the structure of two others, and their scalar wherever these two agree.
+fn is_same(value: &Value, replaced: &Value, other: &Value) -> bool {
+    match (value, replaced, other) {
+        (Value::Array(value), Value::Array(replaced), Value::Array(other)) => {
+            value.len() == replaced.len()
+                && value.len() == other.len()
+                && value.iter().zip(replaced).zip(other).all(|((v, r), o)| is_same(v, r, o))
+        }
+        (Value::Object(value), Value::Object(replaced), Value::Object(other)) => {
+            let members = value.iter().zip(replaced).zip(other);
+            value.len() == replaced.len()
+                && value.len() == other.len()
+                && members.into_iter().all(|(((key, v), (of_replaced, r)), (of_other, o))| {
+                    (of_replaced != of_other || key == of_replaced) && is_same(v, r, o)
+                })
+        }
+        (Value::Array(_) | Value::Object(_), ..)
+        | (_, Value::Array(_) | Value::Object(_), _)
+        | (_, _, Value::Array(_) | Value::Object(_)) => false,
+        (value, replaced, other) => {
+            value == replaced || replaced != other && value.is_null() == (replaced.is_null() && other.is_null())
+        }
+    }
+}
+
+/// Returns the number of `#` in a value. Those in the text of the value that it lacks start comments.
+fn hashes(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.matches('#').count(),
+        Value::Array(items) => items.iter().map(hashes).sum(),
+        Value::Object(members) => members.iter().map(|(key, member)| key.matches('#').count() + hashes(member)).sum(),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! Tests of hostile texts in each place of a pod, with templates that hold them and templates that do not.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::json;
+
+use super::*;
+use crate::contract::annotation;
+use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Mesh, Request, Settings};
+
+/// Splices texts in double quotes, in single quotes, in a flow map, without quotes, and as JSON.
+const TEMPLATE: &str = r#"
+metadata:
+  annotations: {one: "{{ .ObjectMeta.Name }}", two: "{{ index .ObjectMeta.Labels `app` }}"}
+spec:
+  initContainers:
+  - name: istio-init
+    image: "trusted:1"
+    env:
+    {{- range $key, $value := .ProxyConfig.ProxyMetadata }}
+    - name: {{ $key }}
+      value: "{{ $value }}"
+    {{- end }}
+  containers:
+  - name: istio-proxy
+    image: "trusted:1"
+    args: ['{{ index .ObjectMeta.Annotations `single` }}', {{ index .ObjectMeta.Annotations `quoted` | quote }}]
+    env:
+    - name: ACCOUNT
+      value: {{ .Spec.ServiceAccountName }}
+    - name: OWNER
+      value: "{{ .DeploymentMeta.Name }}"
+    {{- range $index, $value := fromJSON (index .ObjectMeta.Annotations `volumes` | default `{}`) }}
+    - name: "{{ $index }}"
+      value: {{ $value | quote }}
+    {{- end }}
+"#;
+
+fn injector() -> Injector {
+    let settings = Settings::from_template(TEMPLATE).unwrap();
+    let mesh = Mesh::parse("enablePrometheusMerge: false").unwrap();
+    Injector::new(Config { settings, mesh, ..BuiltIn::default().config().unwrap() })
+}
+
+/// Returns the containers of the pod with this text in a place, or the reason for which it is refused.
+fn injected(injector: &Injector, place: &str, text: &str) -> Result<Value, String> {
+    let mut pod = json!({"metadata": {"name": "web", "labels": {"app": "web"}, "annotations": {"single": "a", "quoted": "a"}},
+        "spec": {"serviceAccountName": "default", "containers": []}});
+    match place {
+        "proxyMetadata" | "key" => {
+            let metadata = if place == "key" { json!({text: "v"}) } else { json!({"KEY": text}) };
+            pod["metadata"]["annotations"][annotation::PROXY_CONFIG] =
+                json!({"proxyMetadata": metadata}).to_string().into();
+        }
+        "volumes" => pod["metadata"]["annotations"]["volumes"] = json!({"v": text}).to_string().into(),
+        "index" => pod["metadata"]["annotations"]["volumes"] = json!({text: "v"}).to_string().into(),
+        "owner" => {
+            pod["metadata"]["generateName"] = "web-".into();
+            pod["metadata"]["ownerReferences"] =
+                json!([{"controller": true, "kind": "Job", "apiVersion": "batch/v1", "name": text}]);
+        }
+        pointer => *pod.pointer_mut(pointer).unwrap() = text.into(),
+    }
+    match injector.review(&Request::new(&pod, "shop")).map_err(|error| error.to_string())? {
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.pod),
+        InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
+    }
+}
+
+/// The places of texts, each with a part of the name by which an error names it.
+const PLACES: [(&str, &str); 10] = [
+    ("proxyMetadata", "proxyMetadata"),
+    ("key", "proxyMetadata"),
+    ("/metadata/name", "metadata.name"),
+    ("/metadata/labels/app", "metadata.labels.app"),
+    ("/metadata/annotations/single", "metadata.annotations.single"),
+    ("/metadata/annotations/quoted", "metadata.annotations.quoted"),
+    ("/spec/serviceAccountName", "spec.serviceAccountName"),
+    ("owner", "owner.name"),
+    ("volumes", "metadata.annotations.volumes"),
+    ("index", "metadata.annotations.volumes"),
+];
+
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => members.iter().map(|(key, member)| (key.clone(), shape(member))).collect(),
+        Value::Array(items) => items.iter().map(shape).collect(),
+        _ => Value::Null,
+    }
+}
+
+#[test]
+fn a_value_that_closes_its_quotes_is_refused_by_its_field() {
+    let injector = injector();
+    for (place, text) in [
+        ("proxyMetadata", "a\"\n    image: \"evil:1"),
+        ("proxyMetadata", "a\"\n    - name: \"b"),
+        ("proxyMetadata", "a\" # \"rest"),
+        ("key", "A\n      value: b\n    - name: C"),
+        ("key", "A: b"),
+        ("/metadata/name", "a\", three: \"b"),
+        ("/metadata/labels/app", "a\"}\nspec: {hostNetwork: true} #"),
+        ("/metadata/annotations/single", "a', 'b"),
+        ("/spec/serviceAccountName", "a\n    image: evil:1"),
+        ("/spec/serviceAccountName", "{a: b}"),
+        ("/spec/serviceAccountName", "&a"),
+        ("owner", "a\"\n    image: \"evil:1"),
+        ("index", "a\"\n      image: \"evil:1"),
+    ] {
+        let refused = injected(&injector, place, text);
+        let field = PLACES.iter().find(|(known, _)| *known == place).unwrap().1;
+        assert!(refused.as_ref().is_err_and(|reason| reason.contains(field)), "{place} {text:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn text_that_stays_in_its_place_is_kept() {
+    let injector = injector();
+    let kept = |place: &str, text: &str, at: &str| {
+        let pod = injected(&injector, place, text).unwrap();
+        pod.pointer(at).cloned().unwrap_or_default()
+    };
+    assert_eq!(
+        kept("/metadata/annotations/quoted", "a\"\n- {b: 'c'} #\\", "/spec/containers/0/args/1"),
+        "a\"\n- {b: 'c'} #\\"
+    );
+    assert_eq!(kept("/metadata/annotations/single", "{\"a\": [1]}", "/spec/containers/0/args/0"), "{\"a\": [1]}");
+    // Authors escape quotes for templates that do not.
+    assert_eq!(kept("proxyMetadata", r#"{\"a\": \"b\"}"#, "/spec/initContainers/0/env/0/value"), r#"{"a": "b"}"#);
+    assert_eq!(kept("volumes", "a\"\n: b", "/spec/containers/0/env/2/value"), "a\"\n: b");
+    assert_eq!(kept("/metadata/name", "web", "/metadata/annotations/one"), "web");
+}
+
+proptest! {
+    #[test]
+    fn a_text_changes_no_structure_or_is_refused(
+        (place, field) in select(&PLACES[..]),
+        parts in vec(select(&[
+            "a", "\"", "'", "\n", "\n    ", "\n      ", "image: evil", ": ", ":", " #", "- ", "{", "}", "[", "]", ",", "\\", "&x ",
+            "*x", "!!map ", "|", ">", "\u{85}", "\u{2028}", "\t", "\r", "%", "---\n", "ä", "<no value>", "{{ . }}",
+        ][..]), 1..6),
+    ) {
+        let (injector, text) = (injector(), parts.concat());
+        let harmless = injected(&injector, place, "harmless").unwrap();
+        match injected(&injector, place, &text) {
+            // The pod's name is its owner's, too.
+            Err(reason) => prop_assert!(reason.contains("owner.name") && place == "/metadata/name" || reason.contains(field) || reason.contains("annotation"), "{place} {text:?}: {reason}"),
+            Ok(pod) => {
+                let of = |pod: &Value| ["/spec/containers", "/spec/initContainers"].map(|at| {
+                    let containers = pod.pointer(at).cloned().unwrap_or_default();
+                    (shape(&containers), containers[0]["image"].clone())
+                });
+                prop_assert_eq!(of(&pod), of(&harmless), "{} {:?}", place, text);
+            }
+        }
+    }
+}

@@ -46,7 +46,7 @@ use gotemplate::Budget;
 use serde_json::Value;
 
 #[cfg(test)]
-pub(crate) use annotations::allowed;
+pub(crate) use annotations::{allowed, is_of_templates};
 pub use builtin::BuiltIn;
 pub use config::{Config, Platform};
 pub use documents::{Document, Native, Skipped};

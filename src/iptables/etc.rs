@@ -32,6 +32,11 @@ impl Etc {
         }
     }
 
+    /// Files without content, for a check of settings without an image.
+    pub fn none() -> Self {
+        Self { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
+    }
+
     /// Returns a user's uid.
     pub(super) fn user(&self, name: &str) -> Option<u32> {
         id(&self.passwd, name)

@@ -87,24 +87,57 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Checks the number of elements in the annotation `key`; annotations that hold no list of ports, ranges or interfaces
-/// pass.
+/// Checks an annotation's value with the parser by which [`from_pod`] reads it; an annotation that it does not read
+/// passes.
 ///
 /// # Errors
-/// Returns a list that is longer than [`from_pod`] accepts.
-pub fn check_length(key: &str, text: &str) -> Result<(), Error> {
+/// Returns a value that [`from_pod`] refuses.
+pub fn check(key: &str, text: &str) -> Result<(), Error> {
     match key {
-        annotation::INCLUDE_INBOUND_PORTS
-        | annotation::EXCLUDE_INBOUND_PORTS
-        | annotation::INCLUDE_OUTBOUND_PORTS
-        | annotation::EXCLUDE_OUTBOUND_PORTS
-        | annotation::INCLUDE_OUTBOUND_CIDRS
-        | annotation::EXCLUDE_OUTBOUND_CIDRS => bounded(key, text, &ELEMENTS),
+        annotation::INTERCEPTION_MODE => mode(text).map(drop),
+        annotation::INCLUDE_INBOUND_PORTS => list(key, text, PortSelector::parse).map(drop),
+        annotation::EXCLUDE_INBOUND_PORTS | annotation::INCLUDE_OUTBOUND_PORTS | annotation::EXCLUDE_OUTBOUND_PORTS => {
+            list(key, text, Port::parse_list).map(drop)
+        }
+        annotation::INCLUDE_OUTBOUND_CIDRS => list(key, text, CidrSelector::parse).map(drop),
+        annotation::EXCLUDE_OUTBOUND_CIDRS => list(key, text, parse_cidrs).map(drop),
         annotation::EXCLUDE_INTERFACES | annotation::KUBEVIRT_INTERFACES | annotation::REROUTE_VIRTUAL_INTERFACES => {
-            bounded(key, text, &INTERFACES)
+            list(key, text, Interface::parse_list).map(drop)
         }
         _ => Ok(()),
     }
+}
+
+/// Parses the interception mode; none for mode `NONE`.
+fn mode(text: &str) -> Result<Option<InterceptionMode>, Error> {
+    match text {
+        "REDIRECT" => Ok(Some(InterceptionMode::Redirect)),
+        "TPROXY" => Ok(Some(InterceptionMode::Tproxy)),
+        // Istio's plugin fails here, although its injector writes this value.
+        "NONE" => Ok(None),
+        other => Err(Error::new(annotation::INTERCEPTION_MODE, other, "REDIRECT, TPROXY or NONE")),
+    }
+}
+
+/// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): such an
+/// element usually comes from a template whose value is missing.
+fn list<T>(key: &str, text: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
+    check_length(key, text)?;
+    if !text.trim().is_empty() && text.split(',').any(|part| part.trim().is_empty()) {
+        return Err(Error::new(key, text, "a comma-separated list without empty elements"));
+    }
+    parse(key, text)
+}
+
+/// Checks the number of elements in an annotation with a list.
+pub(super) fn check_length(key: &str, text: &str) -> Result<(), Error> {
+    let bound = match key {
+        annotation::EXCLUDE_INTERFACES | annotation::KUBEVIRT_INTERFACES | annotation::REROUTE_VIRTUAL_INTERFACES => {
+            &INTERFACES
+        }
+        _ => &ELEMENTS,
+    };
+    bounded(key, text, bound)
 }
 
 /// Treats user 0 as unset: the proxy never runs as root.
@@ -125,25 +158,11 @@ impl<'a> Pod<'a> {
 
     /// Returns the interception mode; none for mode `NONE`.
     fn mode(&self) -> Result<Option<InterceptionMode>, Error> {
-        let key = annotation::INTERCEPTION_MODE;
-        match self.annotation(key) {
-            None | Some("REDIRECT") => Ok(Some(InterceptionMode::Redirect)),
-            Some("TPROXY") => Ok(Some(InterceptionMode::Tproxy)),
-            // Istio's plugin fails here, although its injector writes this value.
-            Some("NONE") => Ok(None),
-            Some(other) => Err(Error::new(key, other, "REDIRECT, TPROXY or NONE")),
-        }
+        self.annotation(annotation::INTERCEPTION_MODE).map_or(Ok(Some(InterceptionMode::Redirect)), mode)
     }
 
-    /// Parses an annotation with a list. Refuses an empty element, as Istio does (though not on the command line): such
-    /// an element usually comes from a template whose value is missing.
     fn list<T>(&self, key: &str, default: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
-        let text = self.annotation(key).unwrap_or(default);
-        check_length(key, text)?;
-        if !text.trim().is_empty() && text.split(',').any(|part| part.trim().is_empty()) {
-            return Err(Error::new(key, text, "a comma-separated list without empty elements"));
-        }
-        parse(key, text)
+        list(key, self.annotation(key).unwrap_or(default), parse)
     }
 
     /// The pod's exclusions, followed by the ports that are always excluded, without duplicates.

@@ -6,6 +6,9 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::Error;
 
+/// The description of a list of ranges.
+pub(crate) const CIDRS: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8";
+
 /// A selection of address ranges: none, all, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CidrSelector {
@@ -21,10 +24,11 @@ pub enum CidrSelector {
 impl CidrSelector {
     /// Parses `*`, an empty string, or a list as in [`parse_cidrs`].
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
+        const ALLOWED: &str = "`*` or a comma-separated list of CIDRs such as 10.0.0.0/8";
         if text.trim() == "*" {
             return Ok(Self::All);
         }
-        let ranges = parse_cidrs(key, text)?;
+        let ranges = parse_cidrs(key, text).map_err(|error| Error { allowed: ALLOWED, ..error })?;
         Ok(if ranges.is_empty() { Self::None } else { Self::List(ranges) })
     }
 }
@@ -32,9 +36,7 @@ impl CidrSelector {
 /// Parses a comma-separated list of CIDRs; ignores spaces around elements and empty elements, refuses `*`.
 pub fn parse_cidrs(key: &str, text: &str) -> Result<Vec<IpNet>, Error> {
     let parts = text.split(',').map(str::trim).filter(|p| !p.is_empty());
-    parts
-        .map(|p| p.parse().map_err(|_| Error::new(key, p, "a comma-separated list of CIDRs such as 10.0.0.0/8")))
-        .collect()
+    parts.map(|p| p.parse().map_err(|_| Error::new(key, p, CIDRS))).collect()
 }
 
 /// Parses a range within 127.0.0.0/8 and keeps its host bits.

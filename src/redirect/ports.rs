@@ -42,10 +42,11 @@ impl Port {
 impl PortSelector {
     /// Parses `*`, an empty string, or a list as in [`Port::parse_list`].
     pub fn parse(key: &str, text: &str) -> Result<Self, Error> {
+        const ALLOWED: &str = "`*` or a comma-separated list of ports from 0 to 65535";
         if text.trim() == "*" {
             return Ok(Self::All);
         }
-        let ports = Port::parse_list(key, text)?;
+        let ports = Port::parse_list(key, text).map_err(|error| Error { allowed: ALLOWED, ..error })?;
         Ok(if ports.is_empty() { Self::None } else { Self::List(ports) })
     }
 }

@@ -3,17 +3,22 @@
 
 use super::table::{code, head, sentence, table};
 use crate::contract::annotation;
-use crate::inject::istio::allowed;
+use crate::inject::istio::{allowed, is_of_templates};
 use crate::pod::ANNOTATIONS;
 
 pub(super) fn page() -> String {
     let mut text = head("Annotations and labels", "`src/contract.rs`, the plugin's facts and the injector's checks");
     text.push_str(
         "The plugin refuses a pod whose annotation has another value; so does the injector, before a template uses the \
-         value.\n\n",
+         value. An annotation of `template` has no effect with a configuration whose templates do not read it; the injector \
+         only checks its value.\n\n",
     );
     let row = |(name, effect): &(&str, &str)| {
-        let readers = if ANNOTATIONS.contains(name) { "plugin, injector" } else { "injector" };
+        let readers = match name {
+            name if ANNOTATIONS.contains(name) => "plugin, injector",
+            name if is_of_templates(name) => "template",
+            _ => "injector",
+        };
         let value = allowed(name).unwrap_or_default().replace('*', "\\*");
         [code(name), readers.to_owned(), value, sentence(effect)]
     };

@@ -171,10 +171,10 @@ fn annotated(name: &str, value: &str) -> Result<Value, Failed> {
 
 fn unchecked() -> Result<(), Failed> {
     const NAME: &str = "traffic.sidecar.istio.io/includeOutboundPorts";
-    for valid in ["", "*", "80,443"] {
+    for valid in ["", "80,443"] {
         annotated(NAME, valid)?;
     }
-    for invalid in ["all", "80;443", "70000", "80 -j ACCEPT"] {
+    for invalid in ["*", "all", "80;443", "70000", "80 -j ACCEPT"] {
         refused(annotated(NAME, invalid), "must be a comma-separated list of ports")?;
     }
     Ok(())

@@ -26,6 +26,7 @@ mod review;
 mod second;
 mod seeds;
 mod settings;
+mod startable;
 mod templates;
 mod types;
 mod unused;
@@ -49,6 +50,7 @@ fn main() {
     let tally = Tally::default();
     let mut trials = property::trials();
     trials.extend(admission::trials());
+    trials.extend(startable::trials());
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());

@@ -2,39 +2,40 @@
 //!
 //! Templates insert annotations into YAML, where each must be a single scalar.
 
+use std::collections::BTreeMap;
+
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
 use super::Error;
-use crate::contract::annotation;
-use crate::inject::pod;
+use crate::contract::{annotation, container};
+use crate::inject::pod::{self, INIT_CONTAINERS};
 use crate::inject::quantity::is_quantity;
-use crate::redirect::annotations::check_length;
-use crate::redirect::{CidrSelector, Interface, Port, PortSelector, parse_cidrs};
+use crate::iptables::{Etc, Flags, Settings};
+use crate::redirect::{CIDRS, annotations as redirect};
 
 type Check = fn(&str) -> Result<(), &'static str>;
 
-const PORTS: &str = "a comma-separated list of ports from 0 to 65535";
-const INCLUDED: &str = "\"*\" or a comma-separated list of CIDRs such as 10.0.0.0/8, as includeIPRanges of the values";
+const INCLUDED: &str = "`*` or a comma-separated list of CIDRs such as 10.0.0.0/8, as includeIPRanges of the values";
 const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as excludeIPRanges of the values";
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
 /// The check of each annotation.
 const CHECKS: [(&str, Check); 29] = [
-    (annotation::INTERCEPTION_MODE, |v| one_of(v, &["REDIRECT", "TPROXY", "NONE"], "REDIRECT, TPROXY or NONE")),
+    (annotation::INTERCEPTION_MODE, |v| traffic(annotation::INTERCEPTION_MODE, v)),
     (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
     (annotation::READINESS_DELAY, number),
     (annotation::READINESS_PERIOD, number),
     (annotation::READINESS_FAILURES, number),
-    (annotation::INCLUDE_OUTBOUND_CIDRS, |v| CidrSelector::parse("", v).map(drop).map_err(|_| INCLUDED)),
-    (annotation::EXCLUDE_OUTBOUND_CIDRS, |v| parse_cidrs("", v).map(drop).map_err(|_| EXCLUDED)),
-    (annotation::INCLUDE_INBOUND_PORTS, |v| PortSelector::parse("", v).map(drop).map_err(|_| PORTS)),
-    (annotation::EXCLUDE_INBOUND_PORTS, ports),
-    (annotation::EXCLUDE_OUTBOUND_PORTS, ports),
-    (annotation::INCLUDE_OUTBOUND_PORTS, |v| PortSelector::parse("", v).map(drop).map_err(|_| PORTS)),
-    (annotation::EXCLUDE_INTERFACES, interfaces),
-    (annotation::KUBEVIRT_INTERFACES, interfaces),
-    (annotation::REROUTE_VIRTUAL_INTERFACES, interfaces),
+    (annotation::INCLUDE_OUTBOUND_CIDRS, |v| ranges(annotation::INCLUDE_OUTBOUND_CIDRS, v, INCLUDED)),
+    (annotation::EXCLUDE_OUTBOUND_CIDRS, |v| ranges(annotation::EXCLUDE_OUTBOUND_CIDRS, v, EXCLUDED)),
+    (annotation::INCLUDE_INBOUND_PORTS, |v| traffic(annotation::INCLUDE_INBOUND_PORTS, v)),
+    (annotation::EXCLUDE_INBOUND_PORTS, |v| traffic(annotation::EXCLUDE_INBOUND_PORTS, v)),
+    (annotation::EXCLUDE_OUTBOUND_PORTS, |v| traffic(annotation::EXCLUDE_OUTBOUND_PORTS, v)),
+    (annotation::INCLUDE_OUTBOUND_PORTS, |v| traffic(annotation::INCLUDE_OUTBOUND_PORTS, v)),
+    (annotation::EXCLUDE_INTERFACES, |v| traffic(annotation::EXCLUDE_INTERFACES, v)),
+    (annotation::KUBEVIRT_INTERFACES, |v| traffic(annotation::KUBEVIRT_INTERFACES, v)),
+    (annotation::REROUTE_VIRTUAL_INTERFACES, |v| traffic(annotation::REROUTE_VIRTUAL_INTERFACES, v)),
     (annotation::MERGE_METRICS, boolean),
     (annotation::PROXY_CPU, quantity),
     (annotation::PROXY_CPU_LIMIT, quantity),
@@ -56,6 +57,32 @@ const CHECKS: [(&str, Check); 29] = [
 /// Whether `name` is an annotation of Istio for which [`CHECKS`] has a check.
 pub(super) fn is_istios(name: &str) -> bool {
     CHECKS.iter().any(|(known, _)| *known == name) && name.contains("istio.io/")
+}
+
+/// The annotations that only templates read. The injector checks them and has no other use for them.
+#[cfg(test)]
+const OF_TEMPLATES: [&str; 15] = [
+    annotation::READINESS_DELAY,
+    annotation::READINESS_PERIOD,
+    annotation::READINESS_FAILURES,
+    annotation::PROXY_CPU,
+    annotation::PROXY_CPU_LIMIT,
+    annotation::PROXY_MEMORY,
+    annotation::PROXY_MEMORY_LIMIT,
+    annotation::PROXY_IMAGE,
+    annotation::LOG_LEVEL,
+    annotation::COMPONENT_LOG_LEVEL,
+    annotation::AGENT_LOG_LEVEL,
+    annotation::BOOTSTRAP_OVERRIDE,
+    annotation::CAP_NET_BIND_SERVICE,
+    annotation::DISCOVERY_ADDRESS,
+    annotation::NETWORKS,
+];
+
+/// Whether only templates read an annotation.
+#[cfg(test)]
+pub(crate) fn is_of_templates(name: &str) -> bool {
+    OF_TEMPLATES.contains(&name)
 }
 
 /// The annotations with JSON or lists that the injection reads and [`CHECKS`] lacks.
@@ -87,20 +114,51 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {
-            accepted(check_length(name, value))
-                .and_then(|()| check(value))
-                .map_err(|allowed| Error::annotation(name, value, allowed))?;
+            check(value).map_err(|allowed| Error::annotation(name, value, allowed))?;
         }
     }
     Ok(())
 }
 
-fn one_of(value: &str, words: &[&str], allowed: &'static str) -> Result<(), &'static str> {
-    words.contains(&value).then_some(()).ok_or(allowed)
+/// Checks an annotation that the plugin reads, with the plugin's own parser. Templates splice such a value into YAML, so
+/// a line break, which the parser ignores around an element, is refused first.
+fn traffic(name: &str, value: &str) -> Result<(), &'static str> {
+    redirect::check(name, value).map_err(|error| error.allowed)?;
+    printable(value)
 }
 
-fn accepted<T>(parsed: Result<T, crate::redirect::Error>) -> Result<(), &'static str> {
-    parsed.map(drop).map_err(|error| error.allowed)
+/// Checks an annotation with ranges. `allowed` also names the value of Helm that has the same syntax.
+fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static str> {
+    traffic(name, value).map_err(|own| if own.ends_with(CIDRS) { allowed } else { own })
+}
+
+/// Checks that an injected pod can start as far as its redirection is concerned: that the plugin accepts all annotations,
+/// and `istio-iptables` its command lines, also those that templates make of values.
+///
+/// # Errors
+/// An annotation or an argument is invalid.
+pub(super) fn check_injected(pod: &Value) -> Result<(), Error> {
+    for (name, value) in pod::map(pod::metadata(pod), "annotations") {
+        redirect::check(name, value.as_str().unwrap_or_default())
+            .map_err(|error| Error::Unstartable(error.to_string()))?;
+    }
+    pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)
+}
+
+/// Checks the arguments of `istio-init` or `istio-validation`. Arguments with a flag of another release, or with a
+/// variable that the kubelet expands, are not checked.
+fn check_command(container: &Value) -> Result<(), Error> {
+    if !matches!(pod::name(container), container::INIT | container::VALIDATION) {
+        return Ok(());
+    }
+    let args: Vec<&str> = pod::list(container, "args").iter().filter_map(Value::as_str).collect();
+    if args.first() != Some(&"istio-iptables") || args.iter().any(|arg| arg.contains("$(")) {
+        return Ok(());
+    }
+    let Ok(flags) = Flags::parse_argv(args.into_iter().map(Into::into).collect()) else { return Ok(()) };
+    let invalid =
+        |error: crate::iptables::Error| Error::Unstartable(format!("container {}: {error}", pod::name(container)));
+    Settings::parse(&flags, &BTreeMap::new(), &Etc::none()).map(drop).map_err(invalid)
 }
 
 fn number(value: &str) -> Result<(), &'static str> {
@@ -113,16 +171,8 @@ fn whole<T: std::str::FromStr>(value: &str, allowed: &'static str) -> Result<(),
     parsed.map(drop).ok_or(allowed)
 }
 
-fn ports(value: &str) -> Result<(), &'static str> {
-    accepted(Port::parse_list("", value))
-}
-
-fn interfaces(value: &str) -> Result<(), &'static str> {
-    accepted(Interface::parse_list("", value))
-}
-
 fn boolean(value: &str) -> Result<(), &'static str> {
-    crate::redirect::annotations::parse_bool(value).map(drop).ok_or("true or false")
+    redirect::parse_bool(value).map(drop).ok_or("true or false")
 }
 
 fn quantity(value: &str) -> Result<(), &'static str> {
@@ -142,8 +192,6 @@ fn no_control(value: &str, allowed: &'static str, except: &str) -> Result<(), &'
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use serde_json::json;
 
     use super::*;
@@ -199,6 +247,25 @@ mod tests {
             let Err(Error::Annotation { allowed, .. }) = check(&pod(longest + 1)) else { panic!("{name} is accepted") };
             assert_eq!(allowed, plugin.allowed, "{name}");
             check(&pod(longest)).unwrap();
+        }
+    }
+
+    #[test]
+    fn without_a_template_that_reads_it_an_annotation_of_templates_changes_nothing() {
+        use crate::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings};
+
+        const TEMPLATE: &str = "spec: {containers: [{name: istio-proxy, image: '{{ .ProxyImage }}'}]}";
+        let settings = Settings::from_template(TEMPLATE).unwrap();
+        let injector = Injector::new(Config { settings, ..BuiltIn::default().config().unwrap() });
+        let spec = |name: &str| {
+            let pod = json!({"metadata": {"annotations": {name: "7"}}, "spec": {"containers": [{"name": "app"}]}});
+            match injector.review(&Request::new(&pod, "shop")).unwrap() {
+                InjectionOutcome::Injected { injected, .. } => injected.pod["spec"].clone(),
+                InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
+            }
+        };
+        for name in OF_TEMPLATES {
+            assert_eq!(spec(name), spec("unknown"), "{name}");
         }
     }
 

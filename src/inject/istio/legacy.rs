@@ -102,10 +102,12 @@ fn takes_group(config: &Config, release: u32) -> bool {
 
 /// Applies the patch to a pod. Adds `metadata` first if it is absent, because no operation creates it: a pod in a
 /// request of the API server always has metadata.
-pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, patch::PatchError> {
+pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, Error> {
     let mut patched = pod.clone();
     pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
-    patch::apply(patched, operations)
+    let patched = patch::apply(patched, operations)?;
+    annotations::check_injected(&patched)?;
+    Ok(patched)
 }
 
 /// The names of the items that the first releases injected, which wrote no status.

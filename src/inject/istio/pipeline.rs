@@ -52,6 +52,7 @@ pub(super) fn inject(
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
     let mut warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
+    annotations::check_injected(&merged)?;
     startable::check(&merged, &template_pod)?;
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());

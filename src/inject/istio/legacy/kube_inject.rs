@@ -48,9 +48,9 @@ pub(in crate::inject::istio) fn inject(
     }
     let redirect = parts.redirect.iter().filter(|(name, value)| annotations::is_istios(name) && *value != "");
     let redirect: Vec<_> = redirect.map(|(name, value)| (name.clone(), value.clone())).collect();
-    let annotations = pod::annotations_mut(&mut injected);
-    annotations.extend(redirect.into_iter().filter(|_| release >= 4));
-    annotations.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
+    let own = pod::annotations_mut(&mut injected);
+    own.extend(redirect.into_iter().filter(|_| release >= 4));
+    own.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
     let added = [(6, "istio.io/rev", &*config.revision), (4, "security.istio.io/tlsMode", "istio")];
     let added: Vec<_> = added.into_iter().filter(|(since, ..)| release >= *since).collect();
     if !added.is_empty() {
@@ -59,5 +59,6 @@ pub(in crate::inject::istio) fn inject(
             labels.entry(name).or_insert_with(|| value.into());
         }
     }
+    annotations::check_injected(&injected)?;
     Ok(injected)
 }

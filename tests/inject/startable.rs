@@ -1,0 +1,158 @@
+//! Property: a pod that the injector admits is one whose traffic the plugin can redirect. A random value of an annotation,
+//! or of Helm's values, is refused with its name, or accepted by the plugin.
+
+use istio_cni::contract::annotation;
+use istio_cni::inject::istio::{BuiltIn, Config, InjectionOutcome, Injector, Request, Settings, Values};
+use istio_cni::plugin::of_pod;
+use istio_cni::pod::PodFacts;
+use libtest_mimic::{Failed, Trial};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, prop_oneof};
+use proptest::sample::select;
+use serde_json::{Value, json};
+
+use super::property::run;
+
+/// The annotations that the plugin reads, each with the value of Helm that a template uses in its place.
+const READ: [(&str, &str); 10] = [
+    (annotation::INTERCEPTION_MODE, "mode"),
+    (annotation::INCLUDE_INBOUND_PORTS, "includeInboundPorts"),
+    (annotation::EXCLUDE_INBOUND_PORTS, "excludeInboundPorts"),
+    (annotation::INCLUDE_OUTBOUND_PORTS, "includeOutboundPorts"),
+    (annotation::EXCLUDE_OUTBOUND_PORTS, "excludeOutboundPorts"),
+    (annotation::INCLUDE_OUTBOUND_CIDRS, "includeIPRanges"),
+    (annotation::EXCLUDE_OUTBOUND_CIDRS, "excludeIPRanges"),
+    (annotation::EXCLUDE_INTERFACES, "interfaces"),
+    (annotation::REROUTE_VIRTUAL_INTERFACES, "virtual"),
+    (annotation::KUBEVIRT_INTERFACES, "kubevirt"),
+];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        Trial::test("property/an annotation is refused by its name or accepted by the plugin", annotations),
+        Trial::test("property/a value of Helm is refused or accepted by the plugin and istio-iptables", values),
+    ]
+}
+
+/// Generates texts that are valid lists, or almost.
+fn text() -> impl Strategy<Value = String> {
+    const PARTS: [&str; 44] = [
+        "",
+        " ",
+        "*",
+        "80",
+        " 443 ",
+        "0",
+        "00080",
+        "65535",
+        "65536",
+        "-1",
+        "+80",
+        "8０",
+        "٣",
+        "0x50",
+        "80;",
+        "80 443",
+        "\t80",
+        "80\n",
+        "http",
+        "10.0.0.0/8",
+        "10.1.2.3/8",
+        "10.0.0.0",
+        "010.0.0.0/8",
+        "10.0.0.0/08",
+        "10.0.0.0/33",
+        "10.0.0/8",
+        "2001:db8::/32",
+        "2001:db8::1/32",
+        "::/0",
+        "::/129",
+        "::ffff:10.0.0.1/96",
+        "fe80::1%eth0/64",
+        "eth0",
+        "0eth",
+        "a234567890123456",
+        "é",
+        "-j",
+        "eth0 -j ACCEPT",
+        "REDIRECT",
+        "TPROXY",
+        "NONE",
+        "redirect",
+        "\u{a0}80",
+        "\"",
+    ];
+    let list = vec(select(&PARTS[..]), 1..5).prop_map(|parts| parts.join(","));
+    let long = (select(&["80", "10.0.0.0/8", "eth0", "*"][..]), select(&[32, 33, 1023, 1024, 1025][..]));
+    prop_oneof![9 => list, 1 => long.prop_map(|(part, count)| vec![part; count].join(","))]
+}
+
+/// A template that makes annotations and a command line of the annotations and of Helm's values.
+fn template() -> String {
+    let mut template = "metadata:\n  annotations:\n".to_owned();
+    for (name, value) in READ {
+        template += &format!("    {name}: {{{{ annotation .ObjectMeta `{name}` .Values.{value} | quote }}}}\n");
+    }
+    template += "spec:\n  initContainers:\n  - name: istio-validation\n    image: i\n    args:\n    - istio-iptables\n";
+    let flags = [("b", 1), ("d", 2), ("q", 3), ("o", 4), ("i", 5), ("x", 6), ("c", 7), ("k", 8)];
+    for (flag, at) in flags {
+        let (name, value) = READ[at];
+        template +=
+            &format!("    - -{flag}\n    - {{{{ annotation .ObjectMeta `{name}` .Values.{value} | quote }}}}\n");
+    }
+    template + "  containers:\n  - {name: istio-proxy, image: i, args: [proxy, sidecar]}\n"
+}
+
+/// Helm's values with this one replaced.
+fn settings(replaced: Option<(&str, &str)>) -> Result<Injector, Failed> {
+    let mut values = json!({"mode": "REDIRECT", "includeInboundPorts": "*", "includeIPRanges": "*"});
+    for (_, name) in READ {
+        if values.get(name).is_none() {
+            values[name] = "".into();
+        }
+    }
+    if let Some((name, value)) = replaced {
+        values[name] = value.into();
+    }
+    let config = BuiltIn::default().config()?;
+    let (settings, values) = (Settings::from_template(&template())?, Values::parse(&values.to_string())?);
+    Ok(Injector::new(Config { settings, values, ..config }))
+}
+
+/// Returns the reason for which a pod is refused, and fails if it is admitted and cannot start.
+fn refusal(injector: &Injector, pod: &Value) -> Result<Option<String>, Failed> {
+    match injector.review(&Request::new(pod, "shop")) {
+        Err(error) => Ok(Some(error.to_string())),
+        Ok(InjectionOutcome::Skipped(decision)) => Err(decision.sentence().into()),
+        Ok(InjectionOutcome::Injected { injected, .. }) => {
+            of_pod(&PodFacts::from_pod_json(injected.pod.to_string().as_bytes())?)?;
+            Ok(None)
+        }
+    }
+}
+
+fn annotations() -> Result<(), Failed> {
+    let injector = settings(None)?;
+    let built_in = Injector::new(BuiltIn::default().config()?);
+    run(&(select(&READ[..]), text()), |((name, _), text)| {
+        let annotations = json!({name: text, annotation::INJECT: "true"});
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}});
+        for injector in [&injector, &built_in] {
+            if let Some(reason) = refusal(injector, &pod)?.filter(|reason| !reason.contains(name)) {
+                return Err(format!("{name} {text:?}: {reason}").into());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn values() -> Result<(), Failed> {
+    let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app"}]}});
+    run(&(select(&READ[..]), text()), |((_, name), text)| {
+        refusal(&settings(Some((name, &text)))?, &pod)
+            .map(drop)
+            .map_err(|failed| format!("{name} {text:?}: {}", failed.message().unwrap_or_default()).into())
+    })?;
+    let reason = refusal(&settings(Some(("excludeOutboundPorts", "80,")))?, &pod)?.ok_or("80, was admitted")?;
+    reason.contains("excludeOutboundPorts").then_some(()).ok_or_else(|| reason.into())
+}

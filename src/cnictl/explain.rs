@@ -18,7 +18,7 @@ use super::workload::{Workload, pods_of, read_pod};
 use super::{Error, Streams, add, dapr, documents, status, text};
 use crate::contract::{self, annotation};
 use crate::inject::dapr::{Decision, Skip, User, review};
-use crate::inject::istio::{Injected, InjectionOutcome, Request};
+use crate::inject::istio::{self, Injected, InjectionOutcome, Request};
 use crate::inject::{self, apply};
 
 const EXAMPLES: &str = "Examples:
@@ -186,6 +186,7 @@ fn ips(pod: &Value) -> Vec<IpAddr> {
 /// Returns the webhook's decision and the injected pod.
 fn inject_istio(pod: &Value, namespace: &str, loaded: &Loaded, warnings: &mut Vec<String>) -> (Injection, Value) {
     if !pod["metadata"]["annotations"][annotation::STATUS].is_null() {
+        warnings.extend(istio::warnings(pod));
         return (Injection::Already, pod.clone());
     }
     let native_sidecars = loaded.nodes.have_native_sidecars(pod["spec"]["nodeName"].as_str());

@@ -9,6 +9,7 @@
 //! The webhook calls [`Injector::review`] for each pod, the command line [`Injector::inject_document`] for each
 //! document. No function reads a file or calls a server. The only state shared by pods is the cache of parsed overlays.
 
+mod advice;
 mod annotations;
 mod builtin;
 mod config;
@@ -32,9 +33,9 @@ mod proto;
 mod proxy_config;
 mod settings;
 pub mod shapes;
+mod splice;
 mod startable;
 mod status;
-mod splice;
 mod subject;
 mod unions;
 mod unused;
@@ -45,6 +46,7 @@ use std::collections::BTreeMap;
 use gotemplate::Budget;
 use serde_json::Value;
 
+pub use advice::warnings;
 #[cfg(test)]
 pub(crate) use annotations::{allowed, is_of_templates};
 pub use builtin::BuiltIn;
@@ -113,7 +115,7 @@ pub struct Injected<'a> {
     original: &'a Value,
     /// The pod with its sidecar.
     pub pod: Value,
-    /// Warnings about ignored annotations, for the pod's author.
+    /// Warnings for the pod's author.
     pub warnings: Vec<String>,
     /// The patch, if a legacy template made it. Otherwise the patch is the difference of the two pods.
     operations: Option<Vec<Operation>>,
@@ -142,11 +144,19 @@ impl Injected<'_> {
 pub struct Injector {
     config: Config,
     overlays: Overlays,
+    refuse_sandboxes: bool,
 }
 
 impl Injector {
     pub fn new(config: Config) -> Self {
-        Self { config, overlays: Overlays::default() }
+        Self { config, overlays: Overlays::default(), refuse_sandboxes: false }
+    }
+
+    /// Sets whether pods with the runtime class of a sandbox, which the rules of the node's kernel do not reach, are refused
+    /// instead of warned about.
+    #[must_use]
+    pub fn with_sandboxes_refused(self, refuse_sandboxes: bool) -> Self {
+        Self { refuse_sandboxes, ..self }
     }
 
     pub fn config(&self) -> &Config {
@@ -169,6 +179,9 @@ impl Injector {
         if !decision.inject {
             return Ok(InjectionOutcome::Skipped(decision));
         }
+        if let Some(class) = advice::sandbox(pod).filter(|_| self.refuse_sandboxes) {
+            return Err(Error::Sandbox(class.to_owned()));
+        }
         let budget = &mut request.budget.clone();
         annotations::charge(pod, budget)?;
         let mesh = &self.config.mesh;
@@ -179,7 +192,8 @@ impl Injector {
                 let operations = legacy::inject(&self.config, program, &subject, budget)?;
                 let patched = legacy::patched(pod, &operations)?;
                 let reads = &self.config.settings.reads;
-                let warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
+                let mut warnings = unused::warnings(reads, std::iter::once(SIDECAR), pod);
+                warnings.extend(advice::warnings(&patched));
                 let injected = Injected { original: pod, pod: patched, warnings, operations: Some(operations) };
                 Ok(InjectionOutcome::Injected { decision, injected })
             }

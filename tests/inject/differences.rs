@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 type Check = fn() -> Result<(), Failed>;
 
-const DIFFERENCES: [(&str, Check); 10] = [
+const DIFFERENCES: [(&str, Check); 16] = [
     ("probe of a port that has no number", probe),
     ("probe without a status port", no_port),
     ("text that would leave its place in YAML", text),
@@ -20,12 +20,23 @@ const DIFFERENCES: [(&str, Check); 10] = [
     ("metrics on the pod's own status port", metrics),
     ("annotation that Istio does not check", unchecked),
     ("space in a list of an annotation", space),
+    ("empty element of a list", empty),
+    ("value by which a pod would not start", unstartable),
+    ("status port of the pod's proxy configuration", configured),
+    ("pod for Windows", windows),
+    ("runtime class of a sandbox", sandbox),
+    ("application that runs as the proxy", as_proxy),
     ("override of a container that the status names", remembered),
     ("text after the end of a document", after_end),
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 6] = [
+const ELSEWHERE: [(&str, &str, &str); 7] = [
+    (
+        "port that the agent cannot scrape",
+        "src/inject/istio/prometheus.rs",
+        "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
+    ),
     ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
     (
         "repeated keys in deep YAML",
@@ -119,6 +130,17 @@ fn text() -> Result<(), Failed> {
     refused(
         injected(&pod("info\n- --evil"), VALUES),
         "for annotation \"sidecar.istio.io/logLevel\": must be text without control",
+    )?;
+    const TEMPLATE: &str = "spec:\n  containers:\n  - name: istio-proxy\n    image: i\n    env:\n    {{- range $k, $v := .ProxyConfig.ProxyMetadata }}\n    - name: {{ $k }}\n      value: \"{{ $v }}\"\n    {{- end }}\n";
+    let pod = |value: &str| {
+        let config = json!({"proxyMetadata": {"KEY": value}}).to_string();
+        json!({"metadata": {"annotations": {"proxy.istio.io/config": config}}, "spec": {"containers": []}})
+    };
+    let kept = injected_by(TEMPLATE, &pod("a: 'b' #"), "{}")?;
+    equal(&kept["spec"]["containers"][0]["env"][0]["value"], &json!("a: 'b' #"))?;
+    refused(
+        injected_by(TEMPLATE, &pod("a\"\n    image: \"evil"), "{}"),
+        "proxyConfig.proxyMetadata.KEY cannot be injected: template sidecar places it between quotes",
     )
 }
 
@@ -184,6 +206,83 @@ fn space() -> Result<(), Failed> {
     annotated("traffic.sidecar.istio.io/excludeOutboundIPRanges", "10.0.0.0/8, 11.0.0.0/8")?;
     annotated("traffic.sidecar.istio.io/excludeInboundPorts", "80, 443")?;
     refused(annotated("traffic.sidecar.istio.io/excludeInboundPorts", "80 443"), "must be")
+}
+
+fn empty() -> Result<(), Failed> {
+    for name in ["excludeInboundPorts", "includeOutboundPorts", "excludeOutboundIPRanges", "excludeInterfaces"] {
+        for value in [",", "80,", ",80"] {
+            refused(annotated(&format!("traffic.sidecar.istio.io/{name}"), value), "must be a comma-separated list")?;
+        }
+    }
+    annotated("traffic.sidecar.istio.io/excludeInboundPorts", " ").map(drop)
+}
+
+fn unstartable() -> Result<(), Failed> {
+    const TEMPLATE: &str =
+        "metadata:\n  annotations:\n    traffic.sidecar.istio.io/excludeInboundPorts: '{{ .Values.ports }}'\n";
+    let pod = json!({"metadata": {}, "spec": {"containers": []}});
+    injected_by(TEMPLATE, &pod, "{ports: '80,443'}")?;
+    refused(
+        injected_by(TEMPLATE, &pod, "{ports: '80,*'}"),
+        "the injected pod would not start: traffic.sidecar.istio.io/excludeInboundPorts: \"*\" is not allowed",
+    )
+}
+
+/// The port of the agent in the pod's own proxy configuration is that of metrics, probes and exclusions.
+fn configured() -> Result<(), Failed> {
+    const TEMPLATE: &str = "metadata:\n  annotations:\n    traffic.sidecar.istio.io/excludeInboundPorts: '{{ annotation .ObjectMeta `status.sidecar.istio.io/port` .Values.global.proxy.statusPort }}'\nspec:\n  containers:\n  - {name: istio-proxy, image: i}\n";
+    const VALUES: &str = "{global: {proxy: {statusPort: 15020}}, sidecarInjectorWebhook: {rewriteAppHTTPProbe: true}}";
+    let containers = json!([{"name": "a", "livenessProbe": {"httpGet": {"port": 80}}}]);
+    for (config, own, port) in
+        [("{}", None, 15020), ("statusPort: 15099", None, 15099), ("statusPort: 15099", Some("15088"), 15088)]
+    {
+        let mut annotations = json!({"proxy.istio.io/config": config});
+        if let Some(own) = own {
+            annotations["status.sidecar.istio.io/port"] = own.into();
+        }
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
+        let pod = injected_by(TEMPLATE, &pod, VALUES)?;
+        let annotations = &pod["metadata"]["annotations"];
+        equal(&annotations["prometheus.io/port"], &json!(port.to_string()))?;
+        equal(&annotations["traffic.sidecar.istio.io/excludeInboundPorts"], &json!(port.to_string()))?;
+        equal(&pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], &json!(port))?;
+        let added = if own.is_some() { json!(own) } else { Value::Null };
+        equal(&annotations["status.sidecar.istio.io/port"], &added)?;
+    }
+    Ok(())
+}
+
+fn windows() -> Result<(), Failed> {
+    let pod = json!({"metadata": {}, "spec": {"os": {"name": "windows"}, "containers": []}});
+    refused(injected(&pod, VALUES), "no Istio sidecar, for it runs on Windows")
+}
+
+/// Returns the warnings about a pod with this spec.
+fn warnings(spec: &Value) -> Result<Vec<String>, Failed> {
+    let injector = Injector::new(BuiltIn::default().config()?);
+    match injector.review(&Request::new(&json!({"metadata": {}, "spec": spec}), "shop"))? {
+        InjectionOutcome::Injected { injected, .. } => Ok(injected.warnings),
+        InjectionOutcome::Skipped(decision) => Err(decision.sentence().into()),
+    }
+}
+
+fn sandbox() -> Result<(), Failed> {
+    let spec = json!({"runtimeClassName": "gvisor", "containers": []});
+    let found = warnings(&spec)?;
+    equal(&json!(found.iter().filter(|text| text.contains("\"gvisor\" is a sandbox")).count()), &json!(1))?;
+    let injector = Injector::new(BuiltIn::default().config()?).with_sandboxes_refused(true);
+    let error =
+        injector.review(&Request::new(&json!({"metadata": {}, "spec": spec}), "shop")).err().ok_or("injected")?;
+    error.to_string().contains("runtimeClassName \"gvisor\"").then_some(()).ok_or_else(|| error.to_string().into())
+}
+
+fn as_proxy() -> Result<(), Failed> {
+    let found = |user| {
+        let containers = json!([{"name": "app", "securityContext": {"runAsUser": user}}]);
+        warnings(&json!({"containers": containers}))
+    };
+    equal(&json!(found(1000)?), &json!([]))?;
+    found(1337)?[0].contains("container \"app\" runs as user 1337").then_some(()).ok_or_else(|| "no warning".into())
 }
 
 fn after_end() -> Result<(), Failed> {

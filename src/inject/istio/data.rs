@@ -1,12 +1,14 @@
 //! The templates' data: Istio's `SidecarTemplateData`, with the pod and the configuration.
 
+use std::borrow::Cow;
+
 use gotemplate::{Record, Value};
 use serde_json::Value as Json;
 
 use super::config::Config;
 use super::shapes::{mesh, pod as shapes};
 use super::subject::Subject;
-use crate::contract::{PROXY_ID, annotation};
+use crate::contract::{PROXY_ID, annotation, port};
 use crate::inject::pod;
 
 /// The data of all templates of one pod.
@@ -14,8 +16,8 @@ use crate::inject::pod;
 pub(super) struct Data<'a> {
     config: &'a Config,
     subject: &'a Subject<'a>,
-    /// The pod without the additions of an earlier injection.
-    pod: &'a Json,
+    /// The pod without the additions of an earlier injection, with its agent's status port.
+    pod: Cow<'a, Json>,
     proxy_image: String,
     init_image: String,
 }
@@ -26,7 +28,7 @@ impl<'a> Data<'a> {
         Self {
             config,
             subject,
-            pod,
+            pod: with_status_port(config, subject, pod),
             proxy_image: config.values.image_of_proxy(&subject.proxy_config, image_type),
             init_image: config.values.image_of_init(image_type),
         }
@@ -44,8 +46,8 @@ impl<'a> Data<'a> {
             vec![
                 ("TypeMeta", Record::value("v1.TypeMeta", type_meta)),
                 ("DeploymentMeta", Record::value("types.NamespacedName", deployment)),
-                ("ObjectMeta", Value::shaped(pod::metadata(self.pod), &shapes::OBJECT_META)),
-                ("Spec", Value::shaped(pod::spec(self.pod), &shapes::POD_SPEC)),
+                ("ObjectMeta", Value::shaped(pod::metadata(&self.pod), &shapes::OBJECT_META)),
+                ("Spec", Value::shaped(pod::spec(&self.pod), &shapes::POD_SPEC)),
                 ("ProxyConfig", Value::shaped(&self.subject.proxy_config, &mesh::PROXY_CONFIG)),
                 ("MeshConfig", Value::shaped(&self.config.mesh.json, &mesh::MESH_CONFIG)),
                 ("Values", Value::json(&self.config.values.raw)),
@@ -60,4 +62,18 @@ impl<'a> Data<'a> {
             ],
         )
     }
+}
+
+/// Returns the pod with its agent's status port as annotation, if the pod has none, and the mesh or the pod's proxy
+/// configuration sets another port than Helm's `global.proxy.statusPort`, which templates use for a pod without the
+/// annotation. Exclusions, probes and metrics then name the port on which the agent listens.
+fn with_status_port<'a>(config: &Config, subject: &Subject<'_>, pod: &'a Json) -> Cow<'a, Json> {
+    let (wanted, valued) = (subject.status_port(), config.values.raw.pointer("/global/proxy/statusPort"));
+    let is_valued = valued.is_some_and(|port| *port == wanted || port.as_str() == Some(&wanted.to_string()));
+    if wanted == port::STATUS || is_valued || pod::annotation(pod, annotation::STATUS_PORT).is_some() {
+        return Cow::Borrowed(pod);
+    }
+    let mut pod = pod.clone();
+    pod::annotations_mut(&mut pod).insert(annotation::STATUS_PORT.to_owned(), wanted.to_string().into());
+    Cow::Owned(pod)
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::subject::Subject;
-use super::{Error, Injector, Owner, legacy, pipeline};
+use super::{Error, Injector, Owner, advice, legacy, pipeline};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -120,14 +120,20 @@ impl Injector {
         let subject = Subject::plain(pod, owner, proxy_config);
         if let Program::Legacy(program) = &config.settings.program {
             if program.release(&config.values) < PATCHED_SINCE {
-                return Ok((legacy::kube_inject::inject(config, program, &subject, budget)?, Vec::new()));
+                return Ok(advised(legacy::kube_inject::inject(config, program, &subject, budget)?));
             }
             let patch = legacy::inject(config, program, &subject, budget)?;
-            return Ok((legacy::patched(pod, &patch)?, Vec::new()));
+            return Ok(advised(legacy::patched(pod, &patch)?));
         }
         let subject = Subject { templates: &[SIDECAR.to_owned()], native, ..subject };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
+}
+
+/// Returns a pod with the warnings about it.
+fn advised(pod: Value) -> (Value, Vec<String>) {
+    let warnings = advice::warnings(&pod);
+    (pod, warnings)
 }
 
 /// The first minor release of Istio 1 whose `kube-inject` applies the webhook's patch.
@@ -215,17 +221,15 @@ mod tests {
     #[test]
     fn warnings_name_the_workload_and_each_pod_s_node_decides() {
         let config = BuiltIn::default().config().unwrap();
-        let mesh = super::super::Mesh::parse("enablePrometheusMerge: true").unwrap();
-        let injector = Injector::new(super::super::Config { mesh, ..config });
+        let injector = Injector::new(config);
         let pod = |node: &str| {
-            let metadata = "{name: p, annotations: {prometheus.istio.io/scrape-targets: web}}";
-            let spec = format!("{{nodeName: {node}, containers: [{{name: a}}]}}");
-            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {metadata}, spec: {spec}}}");
+            let spec = format!("{{nodeName: {node}, runtimeClassName: kata, containers: [{{name: a}}]}}");
+            let text = format!("{{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {spec}}}");
             injector.inject_document(crate::inject::yaml::value(&text).unwrap(), &|node| node == Some("new")).unwrap()
         };
         for (node, native) in [("new", true), ("old", false), ("", false)] {
             let Document::Workload { document, warnings, .. } = pod(node) else { panic!("it is a pod") };
-            assert!(warnings[0].starts_with("Pod \"p\": prometheus.istio.io/scrape-targets: "), "{warnings:?}");
+            assert!(warnings[0].starts_with("Pod \"p\": runtimeClassName \"kata\" is a sandbox"), "{warnings:?}");
             let inits = document["spec"]["initContainers"].as_array().unwrap();
             assert_eq!(inits.iter().any(|container| container["name"] == "istio-proxy"), native, "{node}");
         }

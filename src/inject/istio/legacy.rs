@@ -50,7 +50,8 @@ pub(super) fn inject(
     }
     let mut annotations = config.settings.injected_annotations.clone();
     if merge {
-        annotations.insert("prometheus.io/port".to_owned(), config.mesh.status_port.to_string().into());
+        annotations
+            .insert("prometheus.io/port".to_owned(), prometheus::port(pod, subject.status_port()).to_string().into());
         annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }
@@ -88,7 +89,7 @@ fn rendered(
     annotations::check(subject.pod)?;
     let mut parts = render::render(config, &template.compiled, subject, budget)?;
     let rewritten = match probes::are_rewritten(subject.pod, parts.rewrite_probes) {
-        true => rewritten_probes(subject.pod, &mut parts, config.mesh.status_port, budget)?,
+        true => rewritten_probes(subject.pod, &mut parts, subject.status_port(), budget)?,
         false => Vec::new(),
     };
     Ok((parts, rewritten))

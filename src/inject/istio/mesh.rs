@@ -16,15 +16,13 @@ use crate::inject::{pod, yaml};
 #[derive(Debug, Clone)]
 pub struct Mesh {
     pub(super) json: Value,
-    /// The agent's port for probes and metrics.
-    pub(super) status_port: u16,
     /// Whether the agent also serves the application's metrics.
     pub(super) prometheus_merge: bool,
 }
 
 impl Default for Mesh {
     fn default() -> Self {
-        Self { json: defaults(), status_port: port::STATUS, prometheus_merge: true }
+        Self { json: defaults(), prometheus_merge: true }
     }
 }
 
@@ -52,10 +50,11 @@ impl Mesh {
 
     fn read(json: Value) -> Result<Self, Error> {
         let port = &json["defaultConfig"]["statusPort"];
-        let status_port = port.as_u64().and_then(|port| u16::try_from(port).ok());
         let merge = json.get("enablePrometheusMerge").and_then(Value::as_bool).unwrap_or(true);
-        let status_port = status_port.ok_or_else(|| Error::StatusPort(port.to_string()))?;
-        Ok(Self { json, status_port, prometheus_merge: merge })
+        if port.as_u64().is_none_or(|port| port > u16::MAX.into()) {
+            return Err(Error::StatusPort(port.to_string()));
+        }
+        Ok(Self { json, prometheus_merge: merge })
     }
 
     /// The namespace whose resources apply to the mesh.
@@ -173,6 +172,7 @@ impl ResourcesOf<'_> {
         }
     }
 
+    /// Whether a resource applies. One without a selector is for all pods, one with an empty selector for none.
     fn applies_to_pod(&self, resource: &Value) -> bool {
         let selector = pod::spec(resource).get("selector").filter(|selector| !selector.is_null());
         let wanted = selector.map(|selector| pod::map(selector, "matchLabels"));

@@ -16,7 +16,7 @@ use super::settings::Program;
 use super::splice::Spliced;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{Error, annotations, order, probes, prometheus, startable, unused, values};
+use super::{Error, advice, annotations, order, probes, prometheus, startable, unused, values};
 use crate::contract::{annotation, container};
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -25,7 +25,7 @@ use crate::redirect::annotations::parse_bool;
 const CLUSTER: &str = "ISTIO_META_CLUSTER_ID";
 const NETWORK: &str = "ISTIO_META_NETWORK";
 
-/// Returns the injected pod, and warnings about ignored annotations.
+/// Returns the injected pod, and warnings about it.
 ///
 /// # Errors
 /// An annotation is invalid, or a template cannot be rendered or merged; see [`Error`].
@@ -95,20 +95,20 @@ fn render(
     (recorded, status): (&Overrides, Option<&Status>),
     budget: &mut Budget,
 ) -> Result<Rendered, Error> {
-    let seen = stripped(config, subject, recorded, status);
+    let seen = stripped(subject, recorded, status);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
-    let mut merged = subject.pod.clone();
     let spliced = Spliced::of(config, subject, &seen, budget)?;
+    let mut merged = subject.pod.clone();
     let mut template_pod = Value::Object(Map::new());
     let mut all_missing = Vec::new();
     for template in selected(config, subject)? {
         let name = template.name();
         let (text, missing) = template.render_with_missing(&value, budget)?;
-        all_missing.extend(missing);
         if let Some(spliced) = &spliced {
             spliced.check(template, &text, budget)?;
         }
+        all_missing.extend(missing);
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
         let mut merge = |into: &mut Value, overlay| {
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
@@ -155,12 +155,7 @@ fn first_and_last<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
 }
 
 /// Returns the pod for the templates' data, without the additions of an earlier injection.
-fn stripped<'a>(
-    config: &Config,
-    subject: &Subject<'a>,
-    recorded: &Overrides,
-    status: Option<&Status>,
-) -> Cow<'a, Value> {
+fn stripped<'a>(subject: &Subject<'a>, recorded: &Overrides, status: Option<&Status>) -> Cow<'a, Value> {
     let named = pod::text(pod::metadata(subject.pod), "namespace") == subject.namespace;
     let lists = [CONTAINERS, INIT_CONTAINERS];
     let none_recorded = lists.iter().all(|which| recorded.containers(which).is_empty());
@@ -176,7 +171,7 @@ fn stripped<'a>(
             let injected: HashSet<&str> = status.containers_of(which).iter().map(String::as_str).collect();
             pod::list_mut(pod::spec_mut(&mut seen), which).retain(|container| !injected.contains(pod::name(container)));
         }
-        if prometheus::is_merged(&seen, prometheus::port(&seen, config.mesh.status_port)) {
+        if prometheus::is_merged(&seen, prometheus::port(&seen, subject.status_port())) {
             prometheus::clear(&mut seen);
         }
         pod::annotations_mut(&mut seen).shift_remove(annotation::STATUS);
@@ -217,7 +212,7 @@ fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) 
 }
 
 /// Makes the changes that need no template: variables, metrics, probes, annotations, and the order of containers.
-/// Returns warnings about ignored annotations.
+/// Returns warnings about the pod.
 fn finish(
     config: &Config,
     subject: &Subject<'_>,
@@ -232,12 +227,12 @@ fn finish(
         pod::list_mut(sidecar, "env").retain(|variable| !env.contains_key(pod::name(variable)));
         env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
     }
-    let port = prometheus::port(merged, config.mesh.status_port);
-    let warnings = prometheus::merge(merged, config.mesh.prometheus_merge, port, budget)?;
+    let ports = prometheus::Ports::of(merged, subject.status_port());
+    prometheus::merge(merged, config.mesh.prometheus_merge, ports, budget)?;
     prometheus::secure_port(merged);
     if probes::are_rewritten(merged, config.values.rewrite_probes) {
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
-        probes::rewrite(merged, config.mesh.status_port, injected, budget)?;
+        probes::rewrite(merged, subject.status_port(), injected, budget)?;
     }
     if let Some(network) = env.get(NETWORK) {
         pod::labels_mut(merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
@@ -247,7 +242,7 @@ fn finish(
     annotations.extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
     let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
     order::reorder(merged, held || config.values.hold);
-    Ok(warnings)
+    Ok(advice::warnings(merged))
 }
 
 #[cfg(test)]

@@ -52,8 +52,8 @@ pub(super) fn are_rewritten(pod: &Value, configured: bool) -> bool {
     pod::annotation(pod, annotation::REWRITE_PROBES).and_then(parse_bool).unwrap_or(configured)
 }
 
-/// Rewrites the probes of all containers except the sidecar. `status_port`: the mesh's status port, which the pod's
-/// annotation may override. `injected`: whether the pod was injected before, so that the recorded originals stay.
+/// Rewrites the probes of all containers except the sidecar. `status_port`: that of the proxy configuration, which the
+/// pod's annotation may override. `injected`: whether the pod was injected before, so that the recorded originals stay.
 ///
 /// A probe stays unchanged if the container has no port with the name in the probe.
 ///
@@ -130,7 +130,7 @@ fn recorded(pod: &Value, budget: &mut Budget) -> Result<Map<String, Value>, Exce
     Ok(gojson::decode(pod::text(variable, "value"), budget)?.unwrap_or_default())
 }
 
-/// Returns the agent's status port: that in the pod's annotation, else the mesh's. `None` if it is 0: the agent listens
+/// Returns the agent's status port: that in the pod's annotation, else that of the proxy configuration. `None` if it is 0: the agent listens
 /// on no port then, and the API server refuses a probe of port 0. A privileged port counts, because a container runtime
 /// may allow each program to listen on it.
 fn target(pod: &Value, status_port: u16) -> Option<u16> {
@@ -139,7 +139,7 @@ fn target(pod: &Value, status_port: u16) -> Option<u16> {
 }
 
 /// Returns a probe in the agent's format; `None` if it is absent, already rewritten, or names a port that the container
-/// lacks. `ports`: the status ports of the mesh and of the pod.
+/// lacks. `ports`: the status ports of the proxy configuration and of the pod.
 fn original(container: &Value, handler: &Handler, ports: (u16, u16)) -> Option<Value> {
     let (status_port, target) = ports;
     let probe = container.pointer(handler.pointer)?;

@@ -18,29 +18,45 @@ const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 150
 /// The first port on which a program can listen without a capability.
 const UNPRIVILEGED: u16 = 1024;
 
-/// Returns the port of merged metrics: the status port in the pod's annotation, else the mesh's. A privileged port in
-/// the annotation is ignored, because the agent cannot listen on it.
+/// The ports of a pod's agent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    /// The status port of the pod's proxy configuration.
+    pub(super) configured: u16,
+    /// The port of merged metrics; see [`port`].
+    pub(super) metrics: u16,
+}
+
+impl Ports {
+    pub(super) fn of(pod: &Value, configured: u16) -> Self {
+        Self { configured, metrics: port(pod, configured) }
+    }
+}
+
+/// Returns the port of merged metrics: the status port in the pod's annotation, else that of its proxy configuration. A
+/// privileged port in the annotation is ignored, because the agent cannot listen on it.
 pub(super) fn port(pod: &Value, status_port: u16) -> u16 {
     let own = pod::annotation(pod, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
     own.filter(|port| *port >= UNPRIVILEGED).unwrap_or(status_port)
 }
 
-/// Sets Prometheus' annotations to the agent's port. Returns warnings about ignored scrape targets.
+/// Sets Prometheus' annotations to the agent's port. An agent without a status port serves no metrics, so the annotations
+/// stay then.
 ///
 /// # Errors
-/// `prometheus.istio.io/scrape-targets` names a port that cannot be scraped, or the budget is spent.
-pub(super) fn merge(
-    pod: &mut Value,
-    enabled: bool,
-    status_port: u16,
-    budget: &mut Budget,
-) -> Result<Vec<String>, Error> {
+/// `prometheus.io/port` or `prometheus.istio.io/scrape-targets` names a port that cannot be scraped, or the budget is
+/// spent.
+pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut Budget) -> Result<(), Error> {
     let declined = all_annotated(pod, "scrape").any(|scrape| parse_bool(scrape) == Some(false));
     let wanted = pod::annotation(pod, annotation::MERGE_METRICS).and_then(parse_bool).unwrap_or(enabled);
-    if declined || !wanted || is_merged(pod, status_port) {
-        return Ok(Vec::new());
+    let status_port = ports.metrics;
+    // A pod whose own status port is its application's metrics port was not injected before: its agent would scrape
+    // itself.
+    let is_final = status_port == ports.configured || pod::annotation(pod, annotation::STATUS).is_some();
+    if declined || !wanted || status_port == 0 || is_final && is_merged(pod, status_port) {
+        return Ok(());
     }
-    let (scraping, warnings) = scraping(pod, status_port)?;
+    let scraping = scraping(pod, status_port)?;
     if let (false, Some(sidecar)) = (scraping.is_empty(), pod::sidecar_mut(pod)) {
         pod::push_env(sidecar, SCRAPING, &gojson::encode(&Value::Object(scraping), budget)?);
     }
@@ -50,12 +66,12 @@ pub(super) fn merge(
     annotations.insert("prometheus.io/port".to_owned(), status_port.to_string().into());
     annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
     annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
-    Ok(warnings)
+    Ok(())
 }
 
 /// Whether Prometheus' annotations already name the agent's port, by an earlier injection or by the pod's author.
 pub(super) fn is_merged(pod: &Value, status_port: u16) -> bool {
-    annotated(pod, "port").is_some_and(|port| port == status_port.to_string())
+    annotated(pod, "port").is_some_and(|(_, port)| port == status_port.to_string())
 }
 
 /// Removes Prometheus' annotations in all spellings.
@@ -64,8 +80,10 @@ pub(super) fn clear(pod: &mut Value) {
     pod::annotations_mut(pod).retain(|name, _| !names.into_iter().any(|what| is_prometheus(name, what)));
 }
 
-fn annotated<'a>(pod: &'a Value, what: &'a str) -> Option<&'a str> {
-    all_annotated(pod, what).next()
+/// Returns the first annotation that Prometheus reads as `prometheus_io_<what>`, with its name.
+fn annotated<'a>(pod: &'a Value, what: &'a str) -> Option<(&'a str, &'a str)> {
+    let annotations = pod::map(pod::metadata(pod), "annotations").iter();
+    annotations.filter(|(name, _)| is_prometheus(name, what)).find_map(|(name, value)| Some((&**name, value.as_str()?)))
 }
 
 /// Returns the values of all annotations that Prometheus reads as `prometheus_io_<what>`.
@@ -74,26 +92,28 @@ fn all_annotated<'a>(pod: &'a Value, what: &'a str) -> impl Iterator<Item = &'a 
     annotations.filter(move |(name, _)| is_prometheus(name, what)).filter_map(|(_, value)| value.as_str())
 }
 
-/// Whether Prometheus reads an annotation as `prometheus_io_<what>`: Prometheus replaces all characters but letters and
-/// digits with `_`.
+/// Whether Prometheus reads an annotation as `prometheus_io_<what>`.
 fn is_prometheus(name: &str, what: &str) -> bool {
-    let sanitised = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' };
-    name.chars().map(sanitised).eq("prometheus_io_".chars().chain(what.chars()))
+    sanitised(name).eq("prometheus_io_".chars().chain(what.chars()))
 }
 
-/// Returns the agent's scrape settings, empty without annotations, and warnings about ignored targets.
-fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<String>), Error> {
-    let [scrape, mut path, mut port] =
-        ["scrape", "path", "port"].map(|what| annotated(pod, what).unwrap_or_default().to_owned());
-    let text = pod::annotation(pod, annotation::SCRAPE_TARGETS).unwrap_or_default();
-    let (targets, warnings) = targets(text, status_port)?;
-    if let Some((first_port, first_path)) = targets.first() {
-        port = if port.is_empty() { first_port.to_string() } else { port };
-        path = if path.is_empty() { first_path.clone() } else { path };
-    }
-    let mut scraping = Map::new();
+/// Returns the name by which Prometheus knows an annotation: it replaces all characters but letters and digits with `_`.
+fn sanitised(name: &str) -> impl Iterator<Item = char> {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+}
+
+/// Returns the agent's scrape settings, which are empty without annotations. The first target takes precedence over the
+/// port and the path in Prometheus' annotations.
+fn scraping(pod: &Value, status_port: u16) -> Result<Map<String, Value>, Error> {
+    let text = |what| annotated(pod, what).map(|(_, text)| text).unwrap_or_default().to_owned();
+    let targets = targets(pod::annotation(pod, annotation::SCRAPE_TARGETS).unwrap_or_default(), status_port)?;
+    let (path, port) = match targets.first() {
+        Some((port, path)) => (path.clone(), port.to_string()),
+        None => (text("path"), own_port(pod, status_port)?.to_owned()),
+    };
+    let (mut scraping, scrape) = (Map::new(), text("scrape"));
     if [&scrape, &path, &port].into_iter().all(String::is_empty) {
-        return Ok((scraping, warnings));
+        return Ok(scraping);
     }
     scraping.insert("scrape".to_owned(), scrape.into());
     scraping.insert("path".to_owned(), path.into());
@@ -102,41 +122,50 @@ fn scraping(pod: &Value, status_port: u16) -> Result<(Map<String, Value>, Vec<St
         let list = targets.iter().map(|(port, path)| json!({"port": port.to_string(), "path": path})).collect();
         scraping.insert("targets".to_owned(), list);
     }
-    Ok((scraping, warnings))
+    Ok(scraping)
 }
 
-type Targets = Vec<(u16, String)>;
-
-/// Parses `port:path,…`. An entry whose port is not a number is ignored with a warning; a port that must not be scraped
-/// is an error.
-fn targets(text: &str, status_port: u16) -> Result<(Targets, Vec<String>), Error> {
-    let wrong = |allowed| Error::annotation(annotation::SCRAPE_TARGETS, text, allowed);
-    let (mut targets, mut warnings) = (Vec::new(), Vec::new());
-    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-        let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
-        let Ok(number) = port.trim().parse::<i64>() else {
-            warnings.push(format!("{}: {entry:?} is not port:path and is ignored", annotation::SCRAPE_TARGETS));
-            continue;
-        };
-        let port = u16::try_from(number).ok().filter(|port| *port != 0);
-        let port = port.ok_or_else(|| wrong("port:path,… with ports from 1 to 65535"))?;
-        if port == status_port || RESERVED.contains(&port) {
-            return Err(wrong("port:path,… with no port of the proxy's own"));
-        }
-        let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
-        targets.push((port, path.to_owned()));
+/// Returns the text of `prometheus.io/port`, which is empty if it is absent.
+///
+/// # Errors
+/// It is no port that the agent can scrape. The agent would end at its start.
+fn own_port(pod: &Value, status_port: u16) -> Result<&str, Error> {
+    let Some((name, text)) = annotated(pod, "port").filter(|(_, text)| !text.is_empty()) else { return Ok("") };
+    match scraped(text, status_port) {
+        Some(_) => Ok(text),
+        None => Err(Error::Scraped { name: name.to_owned(), value: text.chars().take(Error::SHOWN).collect() }),
     }
-    Ok((targets, warnings))
+}
+
+/// Parses a port that the agent can scrape: one that is neither its own nor one of its proxy's.
+fn scraped(text: &str, status_port: u16) -> Option<u16> {
+    let port = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    port.filter(|port| *port != 0 && *port != status_port && !RESERVED.contains(port))
+}
+
+/// Parses `port:path,…`.
+fn targets(text: &str, status_port: u16) -> Result<Vec<(u16, String)>, Error> {
+    const ALLOWED: &str = "port:path,… with ports from 1 to 65535, none of them the proxy's or its agent's";
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    let target = |entry: &str| {
+        let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
+        let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
+        Some((scraped(port.trim(), status_port)?, path.to_owned()))
+    };
+    let wrong = || Error::annotation(annotation::SCRAPE_TARGETS, text, ALLOWED);
+    entries.map(|entry| target(entry).ok_or_else(wrong)).collect()
 }
 
 /// Sets the annotation with the port on which the proxy serves metrics over TLS, if it has such a port. This does not
-/// depend on whether metrics are merged.
+/// depend on whether metrics are merged. An annotation that Prometheus reads by the same name stays instead.
 pub(super) fn secure_port(pod: &mut Value) {
     let Some(sidecar) = pod::sidecar(pod) else { return };
     let Some(variable) = pod::find(pod::list(sidecar, "env"), SECURE_PORT) else { return };
     let port = pod::text(variable, "value").to_owned();
-    if !port.is_empty() && port != "0" {
-        pod::annotations_mut(pod).entry(annotation::SECURE_METRICS_PORT).or_insert(port.into());
+    let annotations = pod::annotations_mut(pod);
+    let is_set = annotations.keys().any(|name| sanitised(name).eq(sanitised(annotation::SECURE_METRICS_PORT)));
+    if !port.is_empty() && port != "0" && !is_set {
+        annotations.insert(annotation::SECURE_METRICS_PORT.to_owned(), port.into());
     }
 }
 
@@ -148,8 +177,12 @@ mod tests {
         json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "istio-proxy"}]}})
     }
 
-    fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<Vec<String>, Error> {
-        super::merge(pod, enabled, status_port, &mut Budget::default())
+    fn merge(pod: &mut Value, enabled: bool, status_port: u16) -> Result<(), Error> {
+        super::merge(pod, enabled, Ports::of(pod, status_port), &mut Budget::default())
+    }
+
+    fn env(pod: &Value) -> Option<&str> {
+        pod["spec"]["containers"][0]["env"][0]["value"].as_str()
     }
 
     fn merged(annotations: &Value) -> Value {
@@ -201,32 +234,60 @@ mod tests {
 
     #[test]
     fn targets_are_passed_to_the_agent_and_removed_from_the_pod() {
-        let pod = merged(&json!({annotation::SCRAPE_TARGETS: "8080:/a, 9090"}));
-        let env = &pod["spec"]["containers"][0]["env"][0];
         let targets = r#"[{"port":"8080","path":"/a"},{"port":"9090","path":"/metrics"}]"#;
-        assert_eq!(
-            env["value"].as_str().unwrap(),
-            format!(r#"{{"scrape":"","path":"/a","port":"8080","targets":{targets}}}"#)
-        );
-        assert_eq!(pod["metadata"]["annotations"].get(annotation::SCRAPE_TARGETS), None);
+        for own in [json!({}), json!({"prometheus.io/port": "80", "prometheus_io_path": "/own"})] {
+            let mut annotations = own;
+            annotations[annotation::SCRAPE_TARGETS] = "8080:/a, 9090".into();
+            let pod = merged(&annotations);
+            let expected = format!(r#"{{"scrape":"","path":"/a","port":"8080","targets":{targets}}}"#);
+            assert_eq!(env(&pod), Some(&*expected));
+            assert_eq!(pod["metadata"]["annotations"].get(annotation::SCRAPE_TARGETS), None);
+        }
+    }
+
+    /// Texts that name no port that the agent of a pod with the status port 15099 can scrape.
+    const UNSCRAPED: [&str; 20] = [
+        "0", "00", "70000", "99999", "-1", "+80", "8080x", "x", "web", "80 80", "８０", "1e3", "15099", "15000",
+        "15001", "15006", "15008", "15020", "15021", "15090",
+    ];
+
+    #[test]
+    fn a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name() {
+        let refused = |name: &str, text: &str| {
+            let mut pod = pod(&json!({name: text, annotation::STATUS_PORT: "15099"}));
+            let error = merge(&mut pod, true, 15020).unwrap_err().to_string();
+            assert!(error.contains(&format!("annotation {name:?}")), "{text:?}: {error}");
+        };
+        for text in UNSCRAPED {
+            refused("prometheus.io/port", text);
+            refused("prometheus_io_port", text);
+            refused(annotation::SCRAPE_TARGETS, text);
+            refused(annotation::SCRAPE_TARGETS, &format!("8080:/a,{text}:/b"));
+        }
+        refused("prometheus.io/port", " 80");
+        for (port, declined) in [("15090", "false"), ("abc", "0")] {
+            let annotations = json!({"prometheus.io/port": port, "prometheus.io/scrape": declined});
+            assert_eq!(merged(&annotations), pod(&annotations), "nothing is merged");
+        }
+        assert_eq!(env(&merged(&json!({annotation::SCRAPE_TARGETS: "8080:/a,"}))).unwrap().matches("port").count(), 2);
     }
 
     #[test]
-    fn targets_on_the_proxys_ports_are_refused_and_invalid_ones_ignored() {
-        let target = |text: &str| {
-            let mut pod = pod(&json!({annotation::SCRAPE_TARGETS: text}));
-            let warnings = merge(&mut pod, true, 15099)?;
-            Ok::<_, Error>((warnings, pod["spec"]["containers"][0]["env"][0]["value"].as_str().map(str::to_owned)))
-        };
-        let reserved = RESERVED.map(|port| port.to_string());
-        for wrong in ["0", "70000:/", "-1", "15099:/x"].into_iter().chain(reserved.iter().map(String::as_str)) {
-            let error = target(wrong).unwrap_err().to_string();
-            assert!(error.contains("prometheus.istio.io/scrape-targets"), "{error}");
+    fn an_agent_without_a_port_merges_no_metrics() {
+        let annotations = json!({"prometheus.io/port": "80"});
+        let mut unmerged = pod(&annotations);
+        merge(&mut unmerged, true, 0).unwrap();
+        assert_eq!(unmerged, pod(&annotations));
+    }
+
+    #[test]
+    fn the_secure_port_has_one_annotation() {
+        let variable = json!([{"name": SECURE_PORT, "value": "15091"}]);
+        for (own, count) in [(None, 1), (Some("prometheus.istio.io_secure-port"), 1), (Some("other"), 2)] {
+            let mut pod = pod(&own.map_or_else(|| json!({}), |name| json!({name: "9"})));
+            pod["spec"]["containers"][0]["env"] = variable.clone();
+            secure_port(&mut pod);
+            assert_eq!(pod["metadata"]["annotations"].as_object().unwrap().len(), count, "{own:?}");
         }
-        let (warnings, env) = target("x:/y, 8080:/a,").unwrap();
-        assert_eq!(warnings, [r#"prometheus.istio.io/scrape-targets: "x:/y" is not port:path and is ignored"#]);
-        assert!(env.unwrap().contains(r#""targets":[{"port":"8080","path":"/a"}]"#));
-        let (warnings, env) = target("web").unwrap();
-        assert_eq!((warnings.len(), env), (1, None));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::owner::Owner;
+use crate::contract::port;
 use crate::inject::pod;
 
 /// A pod, with the data for its injection that are not in the configuration.
@@ -47,5 +48,12 @@ impl<'a> Subject<'a> {
             ids: (None, None),
             annotations: None,
         }
+    }
+
+    /// Returns the status port of the pod's proxy configuration, on which the agent listens unless the pod's annotation
+    /// names another.
+    pub(super) fn status_port(&self) -> u16 {
+        let port = self.proxy_config.get("statusPort").and_then(Value::as_u64);
+        port.and_then(|port| u16::try_from(port).ok()).unwrap_or(port::STATUS)
     }
 }

@@ -1,0 +1,137 @@
+//! Warnings about pods whose traffic is not redirected although they have a sidecar: sandboxes with a network stack of
+//! their own, and applications that run as the proxy.
+//!
+//! Pure; for each injection, and for `explain` of a pod that has its sidecar.
+
+use serde_json::Value;
+
+use crate::contract::{PROXY_ID, annotation, container};
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::pod::is_sandbox;
+
+/// Returns the warnings about a pod with a sidecar.
+pub fn warnings(pod: &Value) -> Vec<String> {
+    sandbox(pod).map(sandboxed).into_iter().chain(as_proxy(pod)).collect()
+}
+
+/// Returns the pod's `runtimeClassName`, if it is that of a sandbox.
+pub(super) fn sandbox(pod: &Value) -> Option<&str> {
+    Some(pod::text(pod::spec(pod), "runtimeClassName")).filter(|class| is_sandbox(class))
+}
+
+fn sandboxed(class: &str) -> String {
+    format!(
+        "runtimeClassName {class:?} is a sandbox with a network stack of its own: rules of the node's kernel do not reach it, and \
+         the pod's traffic may pass the proxy by"
+    )
+}
+
+/// Returns a warning for each application that runs with the proxy's user or group. The rules compare the user and the
+/// group of a socket's process; `fsGroup` and `supplementalGroups` change neither. Init containers that end before the
+/// proxy starts are left out: they run as the proxy to reach the network without it.
+fn as_proxy(pod: &Value) -> Vec<String> {
+    let is_proxy = |item: &&Value| pod::name(item) == container::PROXY;
+    let all = || [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let Some(proxy) = all().find(is_proxy) else { return Vec::new() };
+    if pod::annotation(pod, annotation::INTERCEPTION_MODE) == Some("NONE") {
+        return Vec::new();
+    }
+    let inits = pod::containers(pod, INIT_CONTAINERS).iter();
+    let applications = pod::containers(pod, CONTAINERS)
+        .iter()
+        .chain(inits.filter(|item| pod::text(item, "restartPolicy") == "Always"))
+        .filter(|item| !is_proxy(item));
+    let warning = |item: &Value| {
+        let (user, group) = (("runAsUser", "as user"), ("runAsGroup", "in group"));
+        let same = [user, group].into_iter().filter_map(|(field, words)| {
+            let id = id_of(item, field).or_else(|| id_of(pod::spec(pod), field))?;
+            (id == id_of(proxy, field).filter(|id| *id != 0).unwrap_or(PROXY_ID.into()))
+                .then(|| format!("{words} {id}"))
+        });
+        let same = same.collect::<Vec<_>>().join(" and ");
+        (!same.is_empty()).then(|| {
+            format!(
+                "container {:?} runs {same}, as the proxy does: its outbound traffic passes the proxy by",
+                pod::name(item)
+            )
+        })
+    };
+    applications.filter_map(warning).collect()
+}
+
+fn id_of(of: &Value, field: &str) -> Option<i64> {
+    of.get("securityContext")?.get(field)?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns the warnings about a pod with these security contexts of the pod, its application and its proxy.
+    fn of(pod: &Value, application: &Value, proxy: &Value) -> Vec<String> {
+        let containers =
+            json!([{"name": "app", "securityContext": application}, {"name": "istio-proxy", "securityContext": proxy}]);
+        warnings(&json!({"spec": {"securityContext": pod, "containers": containers}}))
+    }
+
+    #[test]
+    fn an_application_that_runs_as_the_proxy_is_named() {
+        let (none, user, group) = (json!({}), json!({"runAsUser": 1337}), json!({"runAsGroup": 1337}));
+        let text = |same: &str| {
+            vec![format!("container \"app\" runs {same}, as the proxy does: its outbound traffic passes the proxy by")]
+        };
+        assert_eq!(of(&none, &user, &none), text("as user 1337"));
+        assert_eq!(of(&group, &none, &user), text("in group 1337"));
+        assert_eq!(of(&user, &group, &none), text("as user 1337 and in group 1337"));
+        let own = json!({"runAsUser": 1000, "runAsGroup": 1000});
+        assert_eq!(of(&none, &own, &own), text("as user 1000 and in group 1000"));
+        for (pod, application, proxy) in [
+            (&user, &json!({"runAsUser": 1000}), &none),
+            (&none, &user, &own),
+            (&json!({"fsGroup": 1337, "supplementalGroups": [1337]}), &none, &none),
+            (&none, &json!({"runAsUser": 0}), &json!({"runAsUser": 0})),
+        ] {
+            assert_eq!(of(pod, application, proxy), [""; 0], "{pod} {application} {proxy}");
+        }
+    }
+
+    #[test]
+    fn an_init_container_may_run_as_the_proxy_unless_it_keeps_running() {
+        let init = |policy: Value| {
+            let context = json!({"runAsUser": 1337});
+            let init = json!([{"name": "early", "restartPolicy": policy, "securityContext": context}]);
+            warnings(&json!({"spec": {"initContainers": init, "containers": [{"name": "istio-proxy"}]}})).len()
+        };
+        assert_eq!((init(Value::Null), init("Always".into())), (0, 1));
+    }
+
+    #[test]
+    fn nothing_is_said_about_pods_without_redirection() {
+        let app = json!([{"name": "app", "securityContext": {"runAsUser": 1337}}, {"name": "istio-proxy"}]);
+        let mut pod = json!({"metadata": {"annotations": {}}, "spec": {"containers": app}});
+        assert_eq!(warnings(&pod).len(), 1);
+        pod["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
+        assert_eq!(warnings(&pod), [""; 0]);
+    }
+
+    #[test]
+    fn a_sandbox_is_known_by_the_name_of_its_class() {
+        for (class, is_sandboxed) in [
+            ("gvisor", true),
+            ("runsc-ptrace", true),
+            ("kata-qemu", true),
+            ("KATA", true),
+            ("runc", false),
+            ("", false),
+        ] {
+            let found = warnings(&json!({"spec": {"runtimeClassName": class}}));
+            assert_eq!(
+                found.iter().any(|text| text.contains(&format!("{class:?} is a sandbox"))),
+                is_sandboxed,
+                "{class}"
+            );
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! Writes Events on the owners of pods that get no sidecar, such as ReplicaSets: the author of an owner does not see
-//! the responses to the reviews of its pods.
+//! Writes Events on the owners of pods that get no sidecar or a warning, such as ReplicaSets: the author of an owner does
+//! not see the responses to the reviews of its pods.
 //!
 //! `endpoint` makes a [`Notice`] of an outcome, and `server` starts [`write_events`] as a task. A review never waits
 //! for an Event: a notice for which the channel has no capacity is dropped.
@@ -54,6 +54,9 @@ pub(super) fn notice(review: &Review, outcome: &AdmissionOutcome) -> Option<Noti
     let (reason, message) = match outcome.verdict {
         Verdict::Refuse => ("SidecarInjectionRefused", outcome.reason.clone()),
         Verdict::Skip if !outcome.warnings.is_empty() => ("SidecarNotInjected", outcome.warnings.join("; ")),
+        Verdict::Patch(_) if !outcome.warnings.is_empty() => {
+            ("SidecarInjectedWithWarnings", outcome.warnings.join("; "))
+        }
         Verdict::Skip | Verdict::Patch(_) => return None,
     };
     if review.dry_run {

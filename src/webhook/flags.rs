@@ -89,6 +89,10 @@ struct Injection {
     /// Compliance policy, such as fips-140-3
     #[arg(long = "compliancePolicy", env = "COMPLIANCE_POLICY", default_value = "")]
     compliance_policy: String,
+    /// Refuse pods whose runtime class is gVisor's or Kata's by its name, instead of warning: rules of the node's kernel do
+    /// not reach such a sandbox
+    #[arg(long = "refuseSandboxes", env = "REFUSE_SANDBOXES", default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    refuse_sandboxes: bool,
     /// Release of Istio whose injection policy applies; by default the one that the configuration's format implies
     #[arg(long = "era", value_parser = era)]
     release: Option<Era>,
@@ -249,7 +253,8 @@ impl Flags {
         let platform = if openshift { Platform::OpenShift } else { Platform::Kubernetes };
         let (revision, compliance_policy) = (flags.revision, flags.compliance_policy);
         let environment = std::collections::BTreeMap::new();
-        istio::Options { revision, platform, compliance_policy, era: flags.release, built_in, environment }
+        let (era, refuse_sandboxes) = (flags.release, flags.refuse_sandboxes);
+        istio::Options { revision, platform, compliance_policy, era, built_in, environment, refuse_sandboxes }
     }
 
     /// Returns the name of istiod's object for this revision: `name`, or `name-REVISION` for a revision other than the

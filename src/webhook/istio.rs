@@ -29,6 +29,8 @@ pub struct Options {
     pub built_in: BuiltIn,
     /// The variables for the templates' function `env`.
     pub environment: BTreeMap<String, String>,
+    /// Whether pods with the runtime class of a sandbox are refused.
+    pub refuse_sandboxes: bool,
 }
 
 /// Returns the builder of profiles from Istio's configuration.
@@ -36,8 +38,8 @@ pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     Arc::new(move |texts| {
         let config = config(&options, texts).map_err(|error| error.to_string())?;
         config.settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        Ok(Box::new(Istio { injector: Injector::new(config), cluster_state: cluster_state.clone() })
-            as Box<dyn Profile>)
+        let injector = Injector::new(config).with_sandboxes_refused(options.refuse_sandboxes);
+        Ok(Box::new(Istio { injector, cluster_state: cluster_state.clone() }) as Box<dyn Profile>)
     })
 }
 

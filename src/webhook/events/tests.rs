@@ -21,7 +21,7 @@ fn refused() -> AdmissionOutcome {
 }
 
 #[test]
-fn refusals_and_warnings_of_skipped_pods_become_events() {
+fn refusals_and_warnings_become_events() {
     let review = review(false, &controller());
     let event = |verdict: Verdict, warnings: &[&str]| {
         let warnings = warnings.iter().map(|text| (*text).to_owned()).collect();
@@ -32,7 +32,8 @@ fn refusals_and_warnings_of_skipped_pods_become_events() {
     assert_eq!(event(Verdict::Refuse, &[]), expected("SidecarInjectionRefused", "why"));
     assert_eq!(event(Verdict::Skip, &["a", "b"]), expected("SidecarNotInjected", "a; b"));
     assert_eq!(event(Verdict::Skip, &[]), None, "most pods want no sidecar");
-    assert_eq!(event(Verdict::Patch(Vec::new()), &["a"]), None);
+    assert_eq!(event(Verdict::Patch(Vec::new()), &["a"]), expected("SidecarInjectedWithWarnings", "a"));
+    assert_eq!(event(Verdict::Patch(Vec::new()), &[]), None);
 }
 
 #[test]

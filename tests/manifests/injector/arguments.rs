@@ -35,12 +35,14 @@ pub(crate) fn of_the_chart() {
         r#"injectConfigMapName="istio-sidecar-injector""#,
         r#"nativeSidecars="true""#,
         r#"compliancePolicy="fips-140-3""#,
+        "refuseSandboxes=true",
         r#"global.platform="openshift""#,
         r#"global.logging.level="default:debug""#,
         "global.logAsJson=true",
         "statusPage.enabled=true",
         r#"env.INJECTOR_MONITORING_PORT="15014""#,
     ]));
+    assert!(program.webhook.injection().refuse_sandboxes);
     assert_eq!(program.webhook.status_page().map(|page| page.revision).as_deref(), Some("canary"));
     let images = understood(&INJECTOR.render(&[r#"proxyImage="p""#, r#"validationImage="v""#])).webhook.injection();
     assert_eq!((&*images.built_in.proxy_image, &*images.built_in.validation_image), ("p", "v"));

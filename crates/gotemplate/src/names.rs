@@ -131,7 +131,12 @@ impl Finder<'_> {
                 self.names.functions.insert(name);
             }
             Operand::Pipe(pipe) => self.pipe(pipe, used),
-            Operand::Dot | Operand::Nil | Operand::Bool(_) | Operand::Int(_) | Operand::Float(_) => {}
+            Operand::Dot
+            | Operand::Nil
+            | Operand::Bool(_)
+            | Operand::Int(_)
+            | Operand::Float(_)
+            | Operand::Unsupported(..) => {}
         }
         if let (Use::Whole, Some(name)) = (used, self.field(operand)) {
             self.names.whole.insert(name);

@@ -140,7 +140,7 @@ fn ranges(name: &str, value: &str, allowed: &'static str) -> Result<(), &'static
 pub(super) fn check_injected(pod: &Value) -> Result<(), Error> {
     for (name, value) in pod::map(pod::metadata(pod), "annotations") {
         redirect::check(name, value.as_str().unwrap_or_default())
-            .map_err(|error| Error::Unstartable(error.to_string()))?;
+            .map_err(|error| Error::Unredirectable(error.to_string()))?;
     }
     pod::containers(pod, INIT_CONTAINERS).iter().try_for_each(check_command)
 }
@@ -157,7 +157,7 @@ fn check_command(container: &Value) -> Result<(), Error> {
     }
     let Ok(flags) = Flags::parse_argv(args.into_iter().map(Into::into).collect()) else { return Ok(()) };
     let invalid =
-        |error: crate::iptables::Error| Error::Unstartable(format!("container {}: {error}", pod::name(container)));
+        |error: crate::iptables::Error| Error::Unredirectable(format!("container {}: {error}", pod::name(container)));
     Settings::parse(&flags, &BTreeMap::new(), &Etc::none()).map(drop).map_err(invalid)
 }
 

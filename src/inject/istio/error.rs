@@ -98,7 +98,7 @@ pub enum Error {
     #[error(
         "the injected pod would not start: {0}; the value is from the pod, from Helm's values or from the template"
     )]
-    Unstartable(String),
+    Unredirectable(String),
     /// A text of the pod would become further YAML in the output of a template.
     #[error(
         "{field} cannot be injected: template {template} places it between quotes that do not hold its text, so that a part of it \

@@ -69,7 +69,8 @@ fn set(resources: &mut Object<String, Json>, list: &str, resource: &str, quantit
 /// Whether the request for a resource is above its limit.
 fn contradicts(resources: &Object<String, Json>, resource: &str) -> bool {
     let quantity = |list: &str| resources.get(list)?.get(resource).map(quantity::text);
-    let order = quantity(REQUESTS).zip(quantity(LIMITS)).and_then(|(request, limit)| quantity::compare(&request, &limit));
+    let order =
+        quantity(REQUESTS).zip(quantity(LIMITS)).and_then(|(request, limit)| quantity::compare(&request, &limit));
     order.is_some_and(Ordering::is_gt)
 }
 

@@ -169,6 +169,23 @@ mod tests {
     }
 
     #[test]
+    fn integers_of_all_sizes_come_out_as_they_went_in() {
+        let numbers =
+            "[9223372036854775807, 9223372036854775808, 18446744073709551615, -9223372036854775808, 9007199254740993]";
+        let item =
+            format!("{{apiVersion: example.com/v1, kind: Other, data: {{list: {numbers}, one: 9223372036854775809}}}}");
+        let pod = format!("{{apiVersion: v1, kind: Pod, spec: {{containers: [{{name: a, unknown: {numbers}}}]}}}}");
+        let list = format!("apiVersion: v1\nkind: List\nitems: [{item}, {pod}]\nunknown: {numbers}\n");
+        let written = write(read(&list).unwrap()).unwrap();
+        for number in numbers.trim_matches(['[', ']']).split(", ") {
+            assert_eq!(written.matches(&format!("- {number}\n")).count(), 3, "{number} in {written}");
+        }
+        assert!(written.contains("one: 9223372036854775809\n"), "{written}");
+        let json = serde_json::to_string(&yaml::value(&list).unwrap()).unwrap();
+        assert_eq!(write(read(&json).unwrap()).unwrap(), written);
+    }
+
+    #[test]
     fn a_field_that_the_api_server_would_refuse_is_refused_with_its_path() {
         for (kind, spec, error) in [
             (

@@ -45,6 +45,7 @@ fn write(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reason> {
         Value::Bool(truth) => sink.push(if *truth { "true" } else { "false" }),
         Value::Int(number) | Value::Long(number) => sink.push(&number.to_string()),
         Value::Enum { name, .. } => string(sink, name),
+        Value::Uint(number) => sink.push(&number.to_string()),
         Value::Float(value) => sink.push(&number(*value)?),
         Value::Text(text) => string(sink, text.as_str()),
         Value::List(items) => sink.nested(|sink| {

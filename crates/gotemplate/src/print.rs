@@ -86,6 +86,7 @@ pub(super) fn verb_v(sink: &mut Sink<'_>, value: &Value<'_>) -> Result<(), Reaso
         Value::Missing | Value::Nil => sink.push("<nil>"),
         Value::Bool(truth) => sink.push(if *truth { "true" } else { "false" }),
         Value::Int(number) | Value::Long(number) => sink.push(&number.to_string()),
+        Value::Uint(number) => sink.push(&number.to_string()),
         Value::Float(number) => sink.push(&float(*number)),
         Value::Text(text) => sink.push(text.as_str()),
         Value::Enum { name, .. } => sink.push(name),

@@ -36,6 +36,8 @@ pub enum Value<'a> {
     Int(i64),
     /// An integer of Go's type `int64`, the result of sprig's arithmetic.
     Long(i64),
+    /// An integer of YAML above the greatest [`Value::Int`].
+    Uint(u64),
     /// A number of JSON or YAML without a type.
     Float(f64),
     /// Text.
@@ -145,10 +147,12 @@ impl Kind {
         match json {
             Json::Null => Value::Nil,
             Json::Bool(truth) => Value::Bool(*truth),
-            Json::Number(number) => match number.as_i64().filter(|_| matches!(self, Self::Yaml)) {
-                Some(number) => Value::Int(number),
-                None => Value::Float(number.as_f64().unwrap_or_default()),
+            Json::Number(number) if matches!(self, Self::Yaml) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => Value::Int(number),
+                (None, Some(number)) => Value::Uint(number),
+                (None, None) => Value::Float(number.as_f64().unwrap_or_default()),
             },
+            Json::Number(number) => Value::Float(number.as_f64().unwrap_or_default()),
             Json::String(text) => Value::Text(Text::Borrowed(text)),
             Json::Array(items) => Value::List(List::Json(items, self)),
             Json::Object(entries) => Value::Map(Map::json(Some(entries), self)),
@@ -257,6 +261,7 @@ impl<'a> Value<'a> {
             Self::Bool(_) => "bool".to_owned(),
             Self::Int(_) => "int".to_owned(),
             Self::Long(_) => "int64".to_owned(),
+            Self::Uint(_) => "uint64".to_owned(),
             Self::Float(_) => "float64".to_owned(),
             Self::Text(_) => "string".to_owned(),
             Self::List(List::Json(_, of)) => format!("[]{}", of.go_name()),
@@ -275,6 +280,7 @@ impl<'a> Value<'a> {
             Self::Missing | Self::Nil => false,
             Self::Bool(truth) => *truth,
             Self::Int(number) | Self::Long(number) | Self::Enum { number, .. } => *number != 0,
+            Self::Uint(number) => *number != 0,
             Self::Float(number) => *number != 0.0,
             Self::Text(text) => !text.as_str().is_empty(),
             Self::List(list) => !list.is_empty(),

@@ -41,6 +41,7 @@ fn flat<'v, 'a>(value: &'v Value<'a>) -> Flat<'v, 'a> {
         Value::Missing | Value::Nil => Flat::Plain("null".to_owned()),
         Value::Bool(truth) => Flat::Plain(truth.to_string()),
         Value::Int(number) | Value::Long(number) | Value::Enum { number, .. } => Flat::Plain(number.to_string()),
+        Value::Uint(number) => Flat::Plain(number.to_string()),
         Value::Float(number) => Flat::Plain(float(*number)),
         Value::Text(text) => Flat::Text(text.as_str()),
         Value::List(items) => Flat::List(items.clone()),

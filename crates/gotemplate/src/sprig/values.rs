@@ -146,6 +146,7 @@ fn kind(value: &Value<'_>) -> &'static str {
         Value::Bool(_) => "bool",
         Value::Int(_) => "int",
         Value::Long(_) => "int64",
+        Value::Uint(_) => "uint64",
         Value::Float(_) => "float64",
         Value::Text(_) => "string",
         Value::List(List::Json(..) | List::Made(..)) => "slice",

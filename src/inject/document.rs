@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::workload::{self, Invalid};
 use super::yaml;
 
-/// The documents of `text` that are not empty, each without its separator line.
+/// The documents of `text` that are not empty, each without its separator line. Objects in JSON need no separator
+/// between them, as for kubectl.
 ///
 /// # Errors
 /// A separator is followed by text.
@@ -21,14 +22,32 @@ pub fn documents(text: &str) -> Result<Vec<&str>, Separator> {
             if !rest.is_empty() && !rest.starts_with('#') {
                 return Err(Separator { line: number + 1, text: rest.chars().take(Separator::SHOWN).collect() });
             }
-            found.push(&text[start..at]);
+            split_json(&text[start..at], &mut found);
             start = after;
         }
         at = after;
     }
-    found.push(&text[start..]);
+    split_json(&text[start..], &mut found);
     found.retain(|document| !document.is_empty());
     Ok(found)
+}
+
+/// Appends the objects of a stream in JSON, each with the blanks after it. A text that does not start with an object in
+/// JSON is one document, and so is what follows the last object but does not start like one.
+fn split_json<'t>(text: &'t str, found: &mut Vec<&'t str>) {
+    let mut rest = text;
+    while rest.trim_start().starts_with('{') {
+        let mut objects = serde_json::Deserializer::from_str(rest).into_iter::<serde::de::IgnoredAny>();
+        let Some(Ok(_)) = objects.next() else { break };
+        let end = objects.byte_offset();
+        let blanks = rest[end..].len() - rest[end..].trim_start().len();
+        if !rest[end + blanks..].starts_with('{') {
+            break;
+        }
+        found.push(&rest[..end + blanks]);
+        rest = &rest[end + blanks..];
+    }
+    found.push(rest);
 }
 
 /// A separator of documents that is followed by text, which Kubernetes' reader refuses.
@@ -108,6 +127,19 @@ mod tests {
             assert_eq!(error, Separator { line: 2, text: behind.to_owned() });
         }
         assert!(is_empty("# only\n\n  # comments\n") && !is_empty("# one\na: 1"));
+    }
+
+    #[test]
+    fn objects_in_json_need_no_separator() {
+        let found = |text: &'static str| documents(text).unwrap();
+        assert_eq!(found("{\"a\": \"}{\"}{\"b\": {}}\n \n{}\n"), ["{\"a\": \"}{\"}", "{\"b\": {}}\n \n", "{}\n"]);
+        assert_eq!(found("\n{\"a\": 1}\n{\"b\": 2}\n---\nc: 3\n"), ["\n{\"a\": 1}\n", "{\"b\": 2}\n", "c: 3\n"]);
+        assert_eq!(found("c: 3\n---\n{\"a\": 1}{\"b\": 2}"), ["c: 3\n", "{\"a\": 1}", "{\"b\": 2}"]);
+        // Neither is a stream of objects: flow maps of YAML, an object with text after it, an object that is not closed.
+        for text in ["{a: 1}\n{b: 2}\n", "{\"a\": 1} # {\n", "{\"a\": 1}\nb: 2\n", "{\"a\": {\"b\": 1}\n"] {
+            assert_eq!(found(text), [text]);
+        }
+        assert_eq!(found("{\"a\": 1}{b"), ["{\"a\": 1}", "{b"], "the reader refuses the second one");
     }
 
     #[test]

@@ -101,11 +101,16 @@ fn takes_group(config: &Config, release: u32) -> bool {
     release >= 5 || config.mesh.json.get("enableSdsTokenMount") == Some(&Value::Bool(true))
 }
 
-/// Applies the patch to a pod. Adds `metadata` first if it is absent, because no operation creates it: a pod in a
-/// request of the API server always has metadata.
+/// Applies the patch to a pod. Adds `metadata` and `spec` first if they are absent or null, because no operation creates
+/// them: a pod in a request of the API server always has both.
 pub(super) fn patched(pod: &Value, operations: &[Operation]) -> Result<Value, Error> {
     let mut patched = pod.clone();
-    pod::object(&mut patched).entry("metadata").or_insert_with(|| json!({}));
+    for part in ["metadata", "spec"] {
+        let part = pod::object(&mut patched).entry(part).or_insert(Value::Null);
+        if part.is_null() {
+            *part = json!({});
+        }
+    }
     let patched = patch::apply(patched, operations)?;
     annotations::check_injected(&patched)?;
     Ok(patched)

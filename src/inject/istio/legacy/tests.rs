@@ -35,6 +35,40 @@ fn brackets_select_istio_1_1_which_adds_less() {
 }
 
 #[test]
+fn a_pod_may_lack_any_list() {
+    let lists = ["initContainers", "containers", "volumes", "imagePullSecrets"];
+    let template: Value = lists.iter().map(|list| ((*list).to_owned(), json!([{"name": "istio-proxy"}]))).collect();
+    let names = |pod: &Value, list: &str| -> Vec<Value> {
+        pod["spec"][list].as_array().into_iter().flatten().map(|item| item["name"].clone()).collect()
+    };
+    for present in 0..3_usize.pow(4) {
+        // Each list is absent, null, or has an item.
+        let mut spec = json!({});
+        for (at, list) in lists.iter().enumerate() {
+            match present / 3_usize.pow(u32::try_from(at).unwrap()) % 3 {
+                0 => {}
+                1 => spec[list] = Value::Null,
+                _ => spec[list] = json!([{"name": "own"}]),
+            }
+        }
+        for pod in [
+            json!({"metadata": {}, "spec": spec.clone()}),
+            json!({"spec": spec.clone()}),
+            json!({"metadata": null, "spec": spec}),
+        ] {
+            let injected = injected(&template.to_string(), "", &pod);
+            for list in lists {
+                let expected: Vec<Value> = names(&pod, list).into_iter().chain(["istio-proxy".into()]).collect();
+                assert_eq!(names(&injected, list), expected, "{list} of {pod}");
+            }
+        }
+    }
+    for pod in [json!({"metadata": {}}), json!({"metadata": {}, "spec": null}), json!({})] {
+        assert_eq!(names(&injected(&template.to_string(), "", &pod), "volumes"), ["istio-proxy"], "{pod}");
+    }
+}
+
+#[test]
 fn values_may_be_templates() {
     let template = "dnsConfig:\n  searches:\n  {{- range .Values.global.podDNSSearchNamespaces }}\n  - {{ render . }}\n  {{- end }}\n";
     let values =

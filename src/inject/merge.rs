@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::typed::{Merge, Struct};
 use directive::Directive;
+use list::Order;
 
 /// An overlay that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum Error {
     /// `$retainKeys` does not list a field of the object that contains it.
     #[error("$retainKeys does not list {0:?}, which is set beside it")]
     Retain(String),
+    /// `$setElementOrder` does not list the elements of the overlay in their order.
+    #[error("$setElementOrder/{0} does not list the elements of {0} beside it in their order")]
+    Order(String),
     /// A directive's value is not a list.
     #[error("the value of {0} is not a list")]
     NoList(String),
@@ -74,18 +78,18 @@ fn merge_map(
     match Directive::take(&mut overlay)? {
         Some(Directive::Replace) => {
             *original = overlay;
-            clean_map(original);
+            strip_map(original);
             return Ok(());
         }
         Some(Directive::Delete) => {
             original.clear();
             return Ok(());
         }
-        Some(Directive::Merge) | None => {}
+        None => {}
     }
     directive::retain_keys(original, &mut overlay)?;
-    let orders = directive::element_orders(&mut overlay)?;
-    directive::delete_from_primitive_lists(original, &mut overlay)?;
+    let orders = orders(original, &mut overlay, of)?;
+    directive::delete_from_primitive_lists(original, &mut overlay);
     let deleted: HashSet<String> =
         overlay.iter().filter(|(_, value)| value.is_null()).map(|(key, _)| key.clone()).collect();
     if !deleted.is_empty() {
@@ -95,13 +99,33 @@ fn merge_map(
         merge_member(original, key, value, of, budget)?;
     }
     for (key, order) in orders {
-        if let (Some(Value::Array(items)), Some(Merge::By(by))) =
-            (original.get_mut(&key), of.and_then(|of| of.merge(&key)))
-        {
-            *items = list::ordered(std::mem::take(items), &order, by);
+        if let Some(Value::Array(items)) = original.get_mut(&key) {
+            *items = order.of(std::mem::take(items));
         }
     }
     Ok(())
+}
+
+/// Removes `$setElementOrder/<list>` from the overlay and returns each list's name and order.
+///
+/// # Errors
+/// An order is not a list, or contradicts the overlay's list.
+fn orders(
+    original: &Map<String, Value>,
+    overlay: &mut Map<String, Value>,
+    of: Option<Struct>,
+) -> Result<Vec<(String, Order)>, Error> {
+    let mut orders = Vec::new();
+    for (key, order) in directive::element_orders(overlay)? {
+        let by = match of.and_then(|of| of.merge(&key)) {
+            Some(Merge::By(by)) => Some(by),
+            Some(Merge::Set) | None => None,
+        };
+        let list = |map: &Map<String, Value>| map.get(&key).and_then(Value::as_array).cloned().unwrap_or_default();
+        let order = Order::new(&key, &order, (list(overlay).as_slice(), list(original).as_slice()), by)?;
+        orders.push((key, order));
+    }
+    Ok(orders)
 }
 
 fn merge_member(
@@ -125,43 +149,74 @@ fn merge_member(
             }
             None => {
                 *old = new;
-                clean_list(old);
+                old.iter_mut().for_each(strip);
                 Ok(())
             }
         },
         (_, new) => {
-            original.insert(key, cleaned(new));
+            match added(new) {
+                Some(new) => original.insert(key, new),
+                None => original.shift_remove(&key),
+            };
             Ok(())
         }
     }
 }
 
-/// Removes nulls and directives from a value that is added instead of merged, where they have no effect.
-fn clean(value: &mut Value) {
+/// Returns a value that is added instead of merged, without nulls, and without the maps in it that have a `$patch`:
+/// there is nothing that they could delete or replace. `None` if the value itself is such a map.
+fn added(mut value: Value) -> Option<Value> {
+    if is_directive(&value) {
+        return None;
+    }
+    remove_directives(&mut value);
+    Some(value)
+}
+
+fn is_directive(value: &Value) -> bool {
+    value.as_object().is_some_and(|map| map.contains_key(directive::PATCH))
+}
+
+fn remove_directives(value: &mut Value) {
     match value {
-        Value::Object(map) => clean_map(map),
-        Value::Array(items) => clean_list(items),
+        Value::Object(map) => {
+            let is_removed =
+                |key: &str, value: &Value| value.is_null() || directive::is_directive(key) || is_directive(value);
+            // Most maps contain neither nulls nor directives, so a search suffices for them.
+            if map.iter().any(|(key, value)| is_removed(key, value)) {
+                map.retain(|key, value| !is_removed(key, value));
+            }
+            map.values_mut().for_each(remove_directives);
+        }
+        Value::Array(items) => {
+            items.retain(|item| !is_directive(item));
+            items.iter_mut().for_each(remove_directives);
+        }
         _ => {}
     }
 }
 
-fn clean_map(map: &mut Map<String, Value>) {
+/// Removes nulls and the members that are directives from a value that replaces another one. In it the directives have
+/// no effect.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(map) => strip_map(map),
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+fn strip_map(map: &mut Map<String, Value>) {
     let is_removed = |key: &str, value: &Value| value.is_null() || directive::is_directive(key);
-    // Most maps contain neither nulls nor directives, so a search suffices for them.
     if map.iter().any(|(key, value)| is_removed(key, value)) {
         map.retain(|key, value| !is_removed(key, value));
     }
-    map.values_mut().for_each(clean);
-}
-
-fn clean_list(items: &mut Vec<Value>) {
-    items.retain(|item| !item.as_object().is_some_and(|map| map.contains_key(directive::PATCH)));
-    items.iter_mut().for_each(clean);
+    map.values_mut().for_each(strip);
 }
 
 /// Returns `value` without nulls and directives.
-fn cleaned(mut value: Value) -> Value {
-    clean(&mut value);
+fn stripped(mut value: Value) -> Value {
+    strip(&mut value);
     value
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use test_support::go;
@@ -64,17 +64,26 @@ impl Server {
 
 /// Has the Go program parse a document as a type of the table and serialize it.
 pub(crate) fn written(of: &str, text: &str) -> Result<Answer> {
+    asked(&json!({"type": of, "text": text}))
+}
+
+/// Has the Go program apply a strategic merge patch to a document in JSON before it parses it.
+pub(crate) fn patched(of: &str, text: &str, patch: &str) -> Result<Answer> {
+    asked(&json!({"type": of, "text": text, "patch": patch}))
+}
+
+fn asked(request: &Value) -> Result<Answer> {
     static SERVER: OnceLock<Mutex<Option<Server>>> = OnceLock::new();
     let mut server = SERVER.get_or_init(Mutex::default).lock().map_err(|_| anyhow::anyhow!("another trial ended"))?;
     if server.is_none() {
         *server = Some(Server::start()?);
     }
     let server = server.as_mut().context("started above")?;
-    writeln!(server.stdin, "{}", json!({"type": of, "text": text}))?;
+    writeln!(server.stdin, "{request}")?;
     server.stdin.flush()?;
     let mut response = String::new();
     server.stdout.read_line(&mut response)?;
-    serde_json::from_str(&response).with_context(|| format!("the response to {of} {text} is {response:?}"))
+    serde_json::from_str(&response).with_context(|| format!("the response to {request} is {response:?}"))
 }
 
 /// Returns the table that the program prints.

@@ -27,6 +27,7 @@ mod second;
 mod seeds;
 mod settings;
 mod startable;
+mod strategic;
 mod templates;
 mod types;
 mod unused;
@@ -54,6 +55,7 @@ fn main() {
     trials.extend(types::trials());
     trials.extend(manifests::trials());
     trials.push(definition::trial());
+    trials.push(strategic::trial());
     trials.extend(second::trials());
     trials.extend(seeds::trials());
     trials.extend(dapr_seed::trials());

@@ -9,7 +9,7 @@ use super::Error;
 /// The member that holds a directive.
 pub(super) const PATCH: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
-const ELEMENT_ORDER: &str = "$setElementOrder/";
+pub(super) const ELEMENT_ORDER: &str = "$setElementOrder/";
 const DELETE_PRIMITIVE: &str = "$deleteFromPrimitiveList/";
 
 /// The value of `$patch`.
@@ -19,8 +19,6 @@ pub(super) enum Directive {
     Replace,
     /// The original is deleted.
     Delete,
-    /// The overlay is merged, as without a directive.
-    Merge,
 }
 
 impl Directive {
@@ -30,7 +28,6 @@ impl Directive {
         match value.as_str() {
             Some("replace") => Ok(Some(Self::Replace)),
             Some("delete") => Ok(Some(Self::Delete)),
-            Some("merge") => Ok(Some(Self::Merge)),
             _ => Err(Error::Directive(value.as_str().map_or_else(|| value.to_string(), str::to_owned))),
         }
     }
@@ -47,7 +44,9 @@ pub(super) fn retain_keys(original: &mut Map<String, Value>, overlay: &mut Map<S
     let Some(value) = overlay.shift_remove(RETAIN_KEYS) else { return Ok(()) };
     let keys = value.as_array().ok_or_else(|| Error::NoList(RETAIN_KEYS.to_owned()))?;
     let listed: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
-    if let Some(key) = overlay.keys().find(|key| !is_directive(key) && !listed.contains(key.as_str())) {
+    let is_missing =
+        |(key, value): &(&String, &Value)| !value.is_null() && !is_directive(key) && !listed.contains(key.as_str());
+    if let Some((key, _)) = overlay.iter().find(is_missing) {
         return Err(Error::Retain(key.clone()));
     }
     original.retain(|key, _| listed.contains(key.as_str()));
@@ -66,19 +65,19 @@ pub(super) fn element_orders(overlay: &mut Map<String, Value>) -> Result<Vec<(St
     Ok(orders)
 }
 
-/// Applies `$deleteFromPrimitiveList/<list>`: removes scalars from a list.
-pub(super) fn delete_from_primitive_lists(
-    original: &mut Map<String, Value>,
-    overlay: &mut Map<String, Value>,
-) -> Result<(), Error> {
+/// Applies `$deleteFromPrimitiveList/<list>`: removes scalars from a list, and with null the list. Another value has no
+/// effect.
+pub(super) fn delete_from_primitive_lists(original: &mut Map<String, Value>, overlay: &mut Map<String, Value>) {
     for (list, value) in take_prefixed(overlay, DELETE_PRIMITIVE) {
-        let Value::Array(deleted) = value else { return Err(Error::NoList(format!("{DELETE_PRIMITIVE}{list}"))) };
-        if let Some(Value::Array(items)) = original.get_mut(&list) {
-            let deleted: HashSet<Value> = deleted.into_iter().collect();
-            items.retain(|item| !deleted.contains(item));
+        match (original.get_mut(&list), value) {
+            (Some(Value::Array(items)), Value::Array(deleted)) => {
+                let deleted: HashSet<Value> = deleted.into_iter().collect();
+                items.retain(|item| !deleted.contains(item));
+            }
+            (Some(_), Value::Null) => drop(original.shift_remove(&list)),
+            _ => {}
         }
     }
-    Ok(())
 }
 
 /// Removes the members whose keys have the prefix, and returns them with the rest of their keys.

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use gotemplate::{Budget, member_of};
 use serde_json::Value;
 
-use super::directive::Directive;
-use super::{Error, Struct, cleaned, merge_map};
+use super::directive::{self, Directive};
+use super::{Error, Struct, merge_map, stripped};
 
 /// Merges `overlay` into `original`, the list `name`, whose merge key is the field `by`.
 pub(super) fn merge_keyed(
@@ -18,13 +18,13 @@ pub(super) fn merge_keyed(
 ) -> Result<(), Error> {
     let no_key = || Error::NoKey { list: name.to_owned(), key: by };
     let Elements { additions, replace } = take_directives(original, overlay, by, no_key)?;
-    if replace {
-        *original = additions.into_iter().map(cleaned).collect();
-        return Ok(());
-    }
     let order = Indices::of(&additions, by);
     if order.0.contains_key(&Value::Null) {
         return Err(no_key());
+    }
+    if replace {
+        *original = additions.into_iter().map(stripped).collect();
+        return Ok(());
     }
     let mut indices = Indices::of(original, by);
     let before = original.len();
@@ -33,15 +33,15 @@ pub(super) fn merge_keyed(
         match indices.get(key).and_then(|at| original.get_mut(at)) {
             Some(old) => match (old, addition) {
                 (Value::Object(old), Value::Object(new)) => merge_map(old, new, element, budget)?,
-                (_, new) => original.push(cleaned(new)),
+                (_, new) => original.push(stripped(new)),
             },
             None => {
                 indices.0.insert(key.clone(), original.len());
-                original.push(cleaned(addition));
+                original.push(stripped(addition));
             }
         }
     }
-    *original = interleave(std::mem::take(original), &order, &indices.up_to(before), by);
+    *original = interleave(std::mem::take(original), &order, &indices.up_to(before), Some(by));
     Ok(())
 }
 
@@ -67,7 +67,6 @@ fn take_directives(
                 Value::Null => return Err(no_key()),
                 key => drop(deleted.insert(key.clone())),
             },
-            Some(Directive::Merge) => return Err(Error::Directive("merge".to_owned())),
         }
     }
     if !deleted.is_empty() {
@@ -76,16 +75,64 @@ fn take_directives(
     Ok(elements)
 }
 
-/// Sorts the elements into the order that `$setElementOrder` lists; elements that it does not list keep their order.
-pub(super) fn ordered(items: Vec<Value>, order: &[Value], by: &str) -> Vec<Value> {
-    let before = Indices::of(&items, by);
-    interleave(items, &Indices::of(order, by), &before, by)
+/// The order that `$setElementOrder` lists; elements that it does not list keep their order.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// The merge key of the elements; `None` if they are scalars.
+    by: Option<&'static str>,
+    listed: Indices,
+    /// The order of the elements before the merge.
+    before: Indices,
+}
+
+impl Order {
+    /// Makes the order of the list `name`. `overlay` and `original`: the list in both.
+    ///
+    /// # Errors
+    /// The order contradicts that of the overlay, or lacks an element of it.
+    pub(super) fn new(
+        name: &str,
+        order: &[Value],
+        (overlay, original): (&[Value], &[Value]),
+        by: Option<&'static str>,
+    ) -> Result<Self, Error> {
+        let no_key = |key| Error::NoKey { list: name.to_owned(), key };
+        if let Some(key) = by.filter(|by| order.iter().any(|item| key_of(item, by).is_null())) {
+            return Err(no_key(key));
+        }
+        if !order.is_empty() && !is_in_order(overlay, order, by) {
+            return Err(Error::Order(name.to_owned()));
+        }
+        let of = |items: &[Value]| match by {
+            Some(by) => Indices::of(items, by),
+            None => Indices::of_scalars(items),
+        };
+        Ok(Self { by, listed: of(order), before: of(original) })
+    }
+
+    /// Sorts the elements.
+    pub(super) fn of(&self, items: Vec<Value>) -> Vec<Value> {
+        interleave(items, &self.listed, &self.before, self.by)
+    }
+}
+
+/// Whether `order` lists the elements of an overlay in their order. Elements that delete others do not count. Others
+/// with a directive do, unless an element follows them, as for Kubernetes.
+fn is_in_order(overlay: &[Value], order: &[Value], by: Option<&str>) -> bool {
+    let patch = |item: &Value| by.and_then(|_| member_of(item, directive::PATCH)).cloned();
+    let id = |item: &'_ Value| by.map_or(item.clone(), |by| key_of(item, by).clone());
+    let mut added = overlay.iter().filter(|item| patch(item).is_none_or(|patch| patch != "delete")).peekable();
+    for listed in order {
+        while added.next_if(|item| patch(item).is_some()).is_some() {}
+        added.next_if(|item| id(item) == id(listed));
+    }
+    added.peek().is_none()
 }
 
 /// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, in their
 /// present order. An element of the second part precedes one of the first part only if it preceded it in `before`.
-fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: &str) -> Vec<Value> {
-    let place = |indices: &Indices, item: &Value| indices.get(key_of(item, by));
+fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<&str>) -> Vec<Value> {
+    let place = |indices: &Indices, item: &Value| indices.get(by.map_or(item, |by| key_of(item, by)));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_cached_key(|item| place(order, item));
     let mut merged = Vec::with_capacity(listed.len() + rest.len());
@@ -99,13 +146,17 @@ fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: &str) ->
     merged
 }
 
-/// Adds the scalars that the list lacks.
+/// Adds the scalars that the list lacks, each once, in the order of elements that are merged by key.
 pub(super) fn unite(items: &mut Vec<Value>, more: Vec<Value>) {
-    let mut present: HashSet<Value> = items.iter().cloned().collect();
-    items.extend(more.into_iter().filter(|item| present.insert(item.clone())));
+    let (order, before) = (Indices::of_scalars(&more), Indices::of_scalars(items));
+    let mut present = HashSet::new();
+    let all = std::mem::take(items).into_iter().chain(more);
+    let united = all.filter(|item| present.insert(item.clone())).collect();
+    *items = interleave(united, &order, &before, None);
 }
 
 /// The index of the first element with each key.
+#[derive(Debug)]
 struct Indices(HashMap<Value, usize>);
 
 impl Indices {
@@ -113,6 +164,15 @@ impl Indices {
         let mut indices = HashMap::with_capacity(items.len());
         for (at, item) in items.iter().enumerate() {
             indices.entry(key_of(item, by).clone()).or_insert(at);
+        }
+        Self(indices)
+    }
+
+    /// Returns the indices of scalars, which are their own keys.
+    fn of_scalars(items: &[Value]) -> Self {
+        let mut indices = HashMap::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            indices.entry(item.clone()).or_insert(at);
         }
         Self(indices)
     }

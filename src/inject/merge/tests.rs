@@ -66,7 +66,36 @@ fn element_order_and_primitive_deletion_are_applied() {
     });
     let pod = merged(pod, overlay);
     assert_eq!(names(&pod, "containers"), ["b", "a"]);
-    assert_eq!(pod["metadata"]["finalizers"], json!(["y", "z"]));
+    assert_eq!(pod["metadata"]["finalizers"], json!(["z", "y"]));
+}
+
+#[test]
+fn a_map_with_a_directive_is_not_added_and_one_that_replaces_keeps_its_members() {
+    let pod = json!({"spec": {"containers": [{"name": "a", "args": ["x"]}]}});
+    let limits = json!({"$patch": "delete", "limits": {"cpu": "1"}});
+    let added = json!({"spec": {"securityContext": limits, "containers": [{"name": "a", "resources": limits}]}});
+    assert_eq!(merged(pod.clone(), added), pod);
+    let replaced = json!({"spec": {"$patch": "replace", "securityContext": {"$patch": "delete", "runAsUser": 1, "runAsGroup": null}}});
+    assert_eq!(merged(pod.clone(), replaced), json!({"spec": {"securityContext": {"runAsUser": 1}}}));
+    let retained = json!({"spec": {"$retainKeys": ["containers"], "hostname": null}});
+    assert_eq!(merged(pod, retained)["spec"], json!({"containers": [{"name": "a", "args": ["x"]}]}));
+}
+
+#[test]
+fn an_order_is_that_of_the_original_and_the_directive() {
+    let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}], "dnsConfig": {"searches": ["x", "y"]}}});
+    let ordered = |order: &[&str], added: &[&str]| {
+        let list = |names: &[&str]| names.iter().map(|name| json!({"name": name})).collect::<Value>();
+        let mut pod = pod.clone();
+        let overlay = json!({"spec": {"$setElementOrder/containers": list(order), "containers": list(added)}});
+        merge_pod(&mut pod, overlay, &mut Budget::default()).map(|()| names(&pod, "containers").join(" "))
+    };
+    assert_eq!(ordered(&["c", "n", "a"], &["n"]), Ok("b c n a".to_owned()));
+    assert_eq!(ordered(&["n", "c"], &["n", "c"]), Ok("n a b c".to_owned()));
+    assert_eq!(ordered(&["c", "n"], &["n", "c"]), Err(Error::Order("containers".to_owned())));
+    assert_eq!(ordered(&["c"], &["n"]), Err(Error::Order("containers".to_owned())));
+    let searches = merged(pod.clone(), json!({"spec": {"dnsConfig": {"$setElementOrder/searches": ["y", "x"]}}}));
+    assert_eq!(searches["spec"]["dnsConfig"]["searches"], json!(["y", "x"]));
 }
 
 /// The steps that merging a pod into itself takes, with `count` variables and `count` volumes.
@@ -132,7 +161,7 @@ fn lists_are_merged_at_any_depth_as_their_types_say() {
     };
     let pod = merged(volume("a"), volume("b"));
     let metadata = &pod["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["metadata"];
-    assert_eq!(*metadata, json!({"finalizers": ["a", "b"], "ownerReferences": [{"uid": "b"}, {"uid": "a"}]}));
+    assert_eq!(*metadata, json!({"finalizers": ["b", "a"], "ownerReferences": [{"uid": "b"}, {"uid": "a"}]}));
     let unknown = |item: &str| json!({"spec": {"unknown": {"containers": [{"name": item}]}}});
     assert_eq!(merged(unknown("a"), unknown("b")), unknown("b"));
 }

@@ -9,13 +9,16 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/yaml"
 )
 
-// Request is a document and the name of its type in the table.
+// Request is a document and the name of its type in the table. The strategic merge patch, if there is one, is applied
+// to the document, which is JSON then.
 type Request struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+	Type  string `json:"type"`
+	Text  string `json:"text"`
+	Patch string `json:"patch"`
 }
 
 // Answer is the document as YAML and as JSON, which has the fields in the type's order, or the error if it cannot be
@@ -55,6 +58,13 @@ func answer(of reflect.Type, request Request) Answer {
 		return Answer{Error: fmt.Sprintf("unknown type %q", request.Type)}
 	}
 	object := reflect.New(of).Interface()
+	if request.Patch != "" {
+		patched, err := strategicpatch.StrategicMergePatch([]byte(request.Text), []byte(request.Patch), object)
+		if err != nil {
+			return Answer{Error: err.Error()}
+		}
+		request.Text = string(patched)
+	}
 	if err := yaml.Unmarshal([]byte(request.Text), object); err != nil {
 		return Answer{Error: err.Error()}
 	}

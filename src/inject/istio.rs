@@ -14,8 +14,10 @@ mod annotations;
 mod builtin;
 mod config;
 mod data;
+mod digest;
 mod documents;
 mod error;
+mod former;
 pub mod functions;
 mod legacy;
 mod legacy_template;
@@ -26,6 +28,7 @@ mod overlay;
 mod overrides;
 mod owner;
 mod pipeline;
+mod place;
 pub mod policy;
 mod probes;
 mod prometheus;
@@ -143,13 +146,15 @@ impl Injected<'_> {
 #[derive(Debug)]
 pub struct Injector {
     config: Config,
+    /// The [digest](digest::of_config) of `config`.
+    digest: String,
     overlays: Overlays,
     refuse_sandboxes: bool,
 }
 
 impl Injector {
     pub fn new(config: Config) -> Self {
-        Self { config, overlays: Overlays::default(), refuse_sandboxes: false }
+        Self { digest: digest::of_config(&config), config, overlays: Overlays::default(), refuse_sandboxes: false }
     }
 
     /// Sets whether pods with the runtime class of a sandbox, which the rules of the node's kernel do not reach, are refused
@@ -212,6 +217,7 @@ impl Injector {
                     native: request.native_sidecars,
                     ids: ids.unwrap_or_default(),
                     annotations: Some(&self.config.settings.injected_annotations),
+                    digest: Some(&self.digest),
                     ..Subject::plain(&original, Owner::of_pod(pod, namespace), proxy_config)
                 };
                 let (merged, warnings) = pipeline::inject(&self.config, &self.overlays, &subject, budget)?;

@@ -3,6 +3,7 @@
 //! Lists with a merge key (containers, volumes, variables …) are merged by it, in the order of kubectl and the API
 //! server; other lists are replaced. Directives such as `$patch` have the same effect as in the API server.
 
+mod difference;
 mod directive;
 mod list;
 
@@ -12,6 +13,7 @@ use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use super::typed::{Merge, Struct};
+pub(in crate::inject) use difference::difference;
 use directive::Directive;
 use list::Order;
 

@@ -19,7 +19,7 @@ pub(super) const INIT_CONTAINERS: &str = "initContainers";
 pub(super) const VOLUMES: &str = "volumes";
 pub(super) const IMAGE_PULL_SECRETS: &str = "imagePullSecrets";
 
-static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+pub(super) static NO_MAP: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
 
 /// Deserializes null as the default, like an absent member; for `deserialize_with`.
 pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {

@@ -31,11 +31,17 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 7] = [
+const ELSEWHERE: [(&str, &str, &str); 9] = [
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
         "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
+    ),
+    ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
+    (
+        "overlay of a sidecar in the other list",
+        "src/inject/istio/pipeline/tests.rs",
+        "an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is",
     ),
     ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
     (
@@ -49,7 +55,11 @@ const ELSEWHERE: [(&str, &str, &str); 7] = [
         "six_mebibytes_are_accepted_and_one_byte_more_is_refused",
     ),
     ("request by another method", "tests/webhook/reviews.rs", "invalid_reviews_get_the_reason"),
-    ("review over its budget", "src/inject/istio/pipeline.rs", "a_pod_over_the_budget_is_refused_with_the_reason"),
+    (
+        "review over its budget",
+        "src/inject/istio/pipeline/tests.rs",
+        "a_pod_over_the_budget_is_refused_with_the_reason",
+    ),
     ("reason for the pod's author", "tests/webhook/cluster.rs", "owners_of_refused_pods_get_one_event"),
 ];
 

@@ -1,4 +1,4 @@
-//! Compares documents of `kube-inject` with Istio's, byte for byte.
+//! Compares documents of `kube-inject` with Istio's, byte for byte, but for differences [on purpose](super::on_purpose).
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::case::read;
 use super::kube_inject::kube_inject;
+use super::on_purpose;
 use super::types::equal;
 
 pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
@@ -26,7 +27,7 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
         return refused(output, read(dir, "error.txt")?.trim());
     }
     let output = output?;
-    equal(&read(dir, "want.yaml")?, &output)?;
+    equal(&on_purpose::expected(&read(dir, "input.yaml")?, &read(dir, "want.yaml")?)?, &output)?;
     let again = kube_inject(&arguments, output.as_bytes())?;
     equal(&output, &again).map_err(|line| format!("the second time: {line}").into())
 }

@@ -8,6 +8,7 @@
 
 mod admission;
 mod builtin;
+mod again;
 mod bytes;
 mod case;
 mod dapr_seed;
@@ -20,6 +21,7 @@ mod kube_inject;
 mod kubernetes;
 mod legacy;
 mod manifests;
+mod on_purpose;
 mod property;
 mod random;
 mod review;
@@ -57,6 +59,7 @@ fn main() {
     trials.push(definition::trial());
     trials.push(strategic::trial());
     trials.extend(second::trials());
+    trials.extend(again::trials());
     trials.extend(seeds::trials());
     trials.extend(dapr_seed::trials());
     trials.extend(settings::trials());

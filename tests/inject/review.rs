@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::case::{Case, read};
 use super::equal::same;
+use super::on_purpose;
 
 const STATUS: &str = "sidecar.istio.io/status";
 
@@ -25,7 +26,8 @@ pub(crate) fn check(dir: &Path) -> Result<(), Failed> {
         let named = error.message().unwrap_or_default().to_lowercase().contains(&expected.trim().to_lowercase());
         return named.then_some(()).ok_or_else(|| format!("expected {expected:?}, got {error:?}").into());
     }
-    let want: Value = serde_json::from_str(&read(dir, "want.json")?)?;
+    let mut want: Value = serde_json::from_str(&read(dir, "want.json")?)?;
+    on_purpose::one_sidecar(&mut want)?;
     let injected = match outcome? {
         InjectionOutcome::Skipped(_) => return same(&want, &pod),
         InjectionOutcome::Injected { injected, .. } => {

@@ -123,7 +123,7 @@ fn former_names() -> Status {
         init_containers: names(&[container::INIT, container::CORE_DUMP]),
         containers: names(&[container::PROXY]),
         volumes: names(&["istio-certs", "istio-envoy"]),
-        image_pull_secrets: Vec::new(),
+        ..Status::default()
     }
 }
 
@@ -149,19 +149,13 @@ fn rewritten_probes(
 /// Returns the operations that remove the items of an earlier injection, from the end of each list, so that the indices
 /// of later operations stay valid.
 fn removed(pod: &Value, previous: &Status) -> Vec<Operation> {
-    let lists = [
-        (INIT_CONTAINERS, &previous.init_containers),
-        (CONTAINERS, &previous.containers),
-        (VOLUMES, &previous.volumes),
-        (IMAGE_PULL_SECRETS, &previous.image_pull_secrets),
-    ];
     let removed = |(which, names): (&'static str, &Vec<String>)| {
         let names: HashSet<&str> = names.iter().map(String::as_str).collect();
         let items = pod::list(pod::spec(pod), which).iter().enumerate().rev();
         let removed = items.filter(|(_, item)| names.contains(pod::name(item)));
         removed.map(|(at, _)| Operation::Remove { path: format!("/spec/{which}/{at}") }).collect::<Vec<_>>()
     };
-    lists.into_iter().flat_map(removed).collect()
+    previous.lists().into_iter().flat_map(removed).collect()
 }
 
 /// Returns the length of the longest of the lists to which an injection adds items.

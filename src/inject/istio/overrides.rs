@@ -14,7 +14,7 @@ use crate::inject::merge::merge_container;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// The value of `image` that stands for the template's image.
-const AUTO: &str = "auto";
+pub(super) const AUTO: &str = "auto";
 
 /// Steps for a value of an override, which is converted to its type, merged, recorded as text and compared again.
 const STEPS_PER_VALUE: usize = 12;

@@ -1,5 +1,10 @@
 //! The injection of Istio since 1.9: renders the templates, merges their output into the pod, reapplies the pod's
 //! overrides, and makes the changes that need no template.
+//!
+//! A pod that was injected before is injected over its present state if the settings are the same: the API server calls
+//! the webhook again within an admission, and what other webhooks have added in between stays, also in the injected
+//! containers. With other settings this would leave what only the former settings add. Therefore the former injection
+//! is taken away first, and with it what others have added to its containers, since no record tells one from the other.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,8 +21,10 @@ use super::settings::Program;
 use super::splice::Spliced;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{Error, advice, annotations, order, probes, prometheus, startable, unused, values};
-use crate::contract::{annotation, container};
+use super::{
+    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, unused, values,
+};
+use crate::contract::annotation;
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::redirect::annotations::parse_bool;
@@ -36,12 +43,39 @@ pub(super) fn inject(
     budget: &mut Budget,
 ) -> Result<(Value, Vec<String>), Error> {
     annotations::check(subject.pod)?;
+    let (recorded, status) = (Overrides::of(subject.pod, budget)?, Status::of(subject.pod, budget)?);
+    let Some(former) = &status else {
+        let rendered = render(config, overlays, subject, (&recorded, None), budget)?;
+        return merge(config, subject, (&recorded, None), rendered, budget);
+    };
+    if former.settings.is_some() && former.settings == digest::of_subject(subject) {
+        let earlier = (&recorded, status.as_ref());
+        let rendered = render(config, overlays, subject, earlier, budget)?;
+        // Other items show other settings, even those that have no part in the digest.
+        if former.is_within(&rendered.template_pod) {
+            return merge(config, subject, earlier, rendered, budget);
+        }
+    }
+    let before = former::before(subject.pod, (former, &recorded), &subject.owner.name, budget)?;
+    let (subject, none) = (&Subject { pod: &before, ..subject.clone() }, Overrides::default());
+    let rendered = render(config, overlays, subject, (&none, None), budget)?;
+    merge(config, subject, (&none, None), rendered, budget)
+}
+
+/// The overrides and the status of a former injection whose settings were the same.
+type Earlier<'e> = (&'e Overrides, Option<&'e Status>);
+
+/// Completes a pod with its overlays.
+fn merge(
+    config: &Config,
+    subject: &Subject<'_>,
+    (recorded, status): Earlier<'_>,
+    rendered: Rendered<'_>,
+    budget: &mut Budget,
+) -> Result<(Value, Vec<String>), Error> {
+    let Rendered { own, mut merged, template_pod, missing } = rendered;
     let env = cluster_env(config, subject);
-    let status = Status::of(subject.pod, budget)?;
-    let recorded = Overrides::of(subject.pod, budget)?;
-    let Rendered { mut merged, template_pod, missing } =
-        render(config, overlays, subject, (&recorded, status.as_ref()), budget)?;
-    let own = OwnContainers { pod: subject.pod, recorded: &recorded, status: status.as_ref() };
+    let own = OwnContainers { pod: &own, recorded, status };
     overrides::reapply(&mut merged, &own, &template_pod, budget)?;
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
@@ -51,13 +85,36 @@ pub(super) fn inject(
     let mode = pod::text(&subject.proxy_config, "interceptionMode");
     let tproxy = mode == "TPROXY" || pod::annotation(&merged, annotation::INTERCEPTION_MODE) == Some("TPROXY");
     overrides::follow_user(&mut merged, &own, tproxy);
-    let mut warnings = finish(config, subject, &env, &template_pod, &mut merged, budget)?;
+    replace_env(&mut merged, &env);
+    if let Some(network) = env.get(NETWORK) {
+        pod::labels_mut(&mut merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
+    }
+    let mut warnings = finish(config, subject, &mut merged, budget)?;
+    if status.is_some() {
+        keep_order(&mut merged, subject.pod);
+    }
+    let settings = digest::of_subject(subject);
+    let describe = |before: Option<&Value>| {
+        Value::from(status::describe(&template_pod, &config.revision, settings.as_deref(), before))
+    };
+    let mut before = status.and_then(|status| status.before.clone());
+    set_status(&mut merged, describe(before.as_ref()));
+    if status.is_none() && settings.is_some() {
+        before = former::unknown(&merged, subject.pod, &subject.owner.name, budget)?;
+        if before.is_some() {
+            set_status(&mut merged, describe(before.as_ref()));
+        }
+    }
     annotations::check_injected(&merged)?;
     startable::check(&merged, &template_pod)?;
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));
     Ok((merged, warnings))
+}
+
+fn set_status(pod: &mut Value, status: Value) {
+    pod::annotations_mut(pod).insert(annotation::STATUS.to_owned(), status);
 }
 
 /// Returns the environment variables of the sidecar. For the cluster and the network, the request takes precedence over
@@ -78,7 +135,9 @@ fn cluster_env(config: &Config, subject: &Subject<'_>) -> BTreeMap<String, Strin
 }
 
 /// The output of all templates.
-struct Rendered {
+struct Rendered<'a> {
+    /// The pod before the overlays, its own sidecar in the list of the templates' sidecar.
+    own: Cow<'a, Value>,
     /// The pod with all overlays.
     merged: Value,
     /// The merged outlines: a pod with the names of all injected items.
@@ -88,19 +147,18 @@ struct Rendered {
 }
 
 /// Renders the templates and merges each overlay into the pod.
-fn render(
+fn render<'a>(
     config: &Config,
     overlays: &Overlays,
-    subject: &Subject<'_>,
-    (recorded, status): (&Overrides, Option<&Status>),
+    subject: &Subject<'a>,
+    (recorded, status): Earlier<'_>,
     budget: &mut Budget,
-) -> Result<Rendered, Error> {
+) -> Result<Rendered<'a>, Error> {
     let seen = stripped(subject, recorded, status);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let spliced = Spliced::of(config, subject, &seen, budget)?;
-    let mut merged = subject.pod.clone();
-    let mut template_pod = Value::Object(Map::new());
+    let mut rendered = Vec::new();
     let mut all_missing = Vec::new();
     for template in selected(config, subject)? {
         let name = template.name();
@@ -110,15 +168,28 @@ fn render(
         }
         all_missing.extend(missing);
         let overlay = overlays.read(text, budget).map_err(|error| Error::rendered(name, error))?;
-        let mut merge = |into: &mut Value, overlay| {
+        rendered.push((name, overlay));
+    }
+    let annotated = pod::annotation(subject.pod, annotation::NATIVE_SIDECAR).and_then(parse_bool);
+    let native = annotated.unwrap_or(subject.native);
+    let all: Vec<&Value> = rendered.iter().map(|(_, overlay)| &overlay.pod).collect();
+    let place = place::of(&all, subject.pod, native);
+    let mut own = Cow::Borrowed(subject.pod);
+    if place.is_some_and(|place| place::is_elsewhere(&own, place)) {
+        place.into_iter().for_each(|place| place::move_to(own.to_mut(), place));
+    }
+    let mut merged = own.clone().into_owned();
+    let mut template_pod = Value::Object(Map::new());
+    for (name, overlay) in rendered {
+        let mut merge = |into: &mut Value, mut overlay| {
+            place.into_iter().for_each(|place| place::move_to(&mut overlay, place));
             merge_pod(into, overlay, budget).map_err(|error| Error::Merge { template: name.to_owned(), error })
         };
         let Overlay { pod: partial, outline } = Arc::unwrap_or_clone(overlay);
         merge(&mut template_pod, outline)?;
-        make_native(subject, &template_pod, &mut merged);
         merge(&mut merged, partial)?;
     }
-    Ok(Rendered { merged, template_pod, missing: all_missing })
+    Ok(Rendered { own, merged, template_pod, missing: all_missing })
 }
 
 /// Returns the pod's templates in their order. If a name occurs more than twice, only its first and its last occurrence
@@ -196,37 +267,32 @@ fn stripped<'a>(subject: &Subject<'a>, recorded: &Overrides, status: Option<&Sta
     Cow::Owned(seen)
 }
 
-/// Moves the pod's own sidecar from the containers to the init containers, if the template's sidecar is native.
-fn make_native(subject: &Subject<'_>, template_pod: &Value, merged: &mut Value) {
-    let annotated = pod::annotation(merged, annotation::NATIVE_SIDECAR).and_then(parse_bool);
-    let is_native = |pod| pod::find(pod::containers(pod, INIT_CONTAINERS), container::PROXY).is_some();
-    if !annotated.unwrap_or(subject.native) || !is_native(template_pod) || is_native(merged) {
-        return;
-    }
-    let Some(at) = pod::containers(merged, CONTAINERS).iter().position(|c| pod::name(c) == container::PROXY) else {
-        return;
-    };
-    let spec = pod::spec_mut(merged);
-    let sidecar = pod::list_mut(spec, CONTAINERS).remove(at);
-    pod::list_mut(spec, INIT_CONTAINERS).push(sidecar);
+/// Sets variables of the sidecar, after those of the template.
+fn replace_env(merged: &mut Value, env: &BTreeMap<String, String>) {
+    let Some(sidecar) = pod::sidecar_mut(merged).filter(|_| !env.is_empty()) else { return };
+    pod::list_mut(sidecar, "env").retain(|variable| !env.contains_key(pod::name(variable)));
+    env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
 }
 
-/// Makes the changes that need no template: variables, metrics, probes, annotations, and the order of containers.
+/// Puts the variables of the sidecar into the order that they had before the merge; others follow them.
+fn keep_order(merged: &mut Value, before: &Value) {
+    let variables = |sidecar| pod::list(sidecar, "env").iter().map(pod::name).enumerate().rev();
+    let places: HashMap<&str, usize> =
+        pod::sidecar(before).into_iter().flat_map(variables).map(|(at, name)| (name, at)).collect();
+    if let Some(sidecar) = pod::sidecar_mut(merged).filter(|_| !places.is_empty()) {
+        let place = |variable: &Value| places.get(pod::name(variable)).copied().unwrap_or(usize::MAX);
+        pod::list_mut(sidecar, "env").sort_by_key(place);
+    }
+}
+
+/// Makes the changes that need no template: metrics, probes, annotations, and the order of containers.
 /// Returns warnings about the pod.
 fn finish(
     config: &Config,
     subject: &Subject<'_>,
-    env: &BTreeMap<String, String>,
-    template_pod: &Value,
     merged: &mut Value,
     budget: &mut Budget,
 ) -> Result<Vec<String>, Error> {
-    if let Some(sidecar) = pod::sidecar_mut(merged)
-        && !env.is_empty()
-    {
-        pod::list_mut(sidecar, "env").retain(|variable| !env.contains_key(pod::name(variable)));
-        env.iter().for_each(|(name, value)| pod::push_env(sidecar, name, value));
-    }
     let ports = prometheus::Ports::of(merged, subject.status_port());
     prometheus::merge(merged, config.mesh.prometheus_merge, ports, budget)?;
     prometheus::secure_port(merged);
@@ -234,66 +300,11 @@ fn finish(
         let injected = pod::annotation(merged, annotation::STATUS).is_some();
         probes::rewrite(merged, subject.status_port(), injected, budget)?;
     }
-    if let Some(network) = env.get(NETWORK) {
-        pod::labels_mut(merged).insert(annotation::NETWORK.to_owned(), network.as_str().into());
-    }
-    let annotations = pod::annotations_mut(merged);
-    annotations.insert(annotation::STATUS.to_owned(), status::describe(template_pod, &config.revision).into());
-    annotations.extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
+    pod::annotations_mut(merged).extend(subject.annotations.into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())));
     let held = subject.proxy_config.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true));
     order::reorder(merged, held || config.values.hold);
     Ok(advice::warnings(merged))
 }
 
 #[cfg(test)]
-mod tests {
-    use gotemplate::Limits;
-    use serde_json::json;
-
-    use super::*;
-    use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request, Settings};
-
-    /// Returns the labels of a pod that is injected with these templates, with a budget of `steps`.
-    fn labels(names: &str, steps: u64) -> Result<Value, Error> {
-        let template = |name: &str| format!("{{metadata: {{labels: {{last: {name}, {name}: 'true'}}}}}}");
-        let templates = json!({"a": template("a"), "b": template("b"), "c": template("c")});
-        let config = json!({"policy": "enabled", "templates": templates, "aliases": {"both": ["a", "b"]}}).to_string();
-        let settings = Settings::parse(&config, None)?;
-        let injector = Injector::new(Config { settings, ..BuiltIn::default().config()? });
-        let pod = json!({"metadata": {"annotations": {annotation::TEMPLATES: names}}});
-        let budget = Budget::new(Limits { steps, ..Limits::default() });
-        match injector.review(&Request { budget, ..Request::new(&pod, "shop") })? {
-            InjectionOutcome::Injected { injected, .. } => Ok(injected.pod["metadata"]["labels"].clone()),
-            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
-        }
-    }
-
-    /// Returns the steps that the annotation costs before any template is rendered.
-    fn charged(names: &str) -> u64 {
-        let mut budget = Budget::new(Limits::default());
-        let pod = json!({"metadata": {"annotations": {annotation::TEMPLATES: names}}});
-        annotations::charge(&pod, &mut budget).unwrap();
-        Limits::default().steps - budget.left().steps
-    }
-
-    #[test]
-    fn repeated_names_are_rendered_at_their_first_and_last_occurrence() {
-        assert_eq!(labels("b,a", 1000).unwrap()["last"], "a");
-        assert_eq!(labels("a,b,a", 1000).unwrap(), json!({"last": "a", "a": "true", "b": "true"}));
-        let names = format!("b,{}", "both, a ,".repeat(10_000) + "c");
-        assert_eq!(
-            labels(&names, 1000 + charged(&names)).unwrap(),
-            json!({"last": "c", "a": "true", "b": "true", "c": "true"})
-        );
-        assert_eq!(first_and_last("x y x z y x".split(' ')), ["x", "y", "z", "y", "x"]);
-    }
-
-    #[test]
-    fn a_pod_over_the_budget_is_refused_with_the_reason() {
-        let error = labels("a,b,c", 10).unwrap_err();
-        assert!(error.is_exceeded() && error.to_string().contains("takes more than 10 steps"), "{error}");
-        let names = format!("a,{}", "x,".repeat(30_000));
-        let unknown = labels(&names, 1000 + charged(&names)).unwrap_err().to_string();
-        assert_eq!(unknown, "requested template \"x\" not found; have a, b, c");
-    }
-}
+mod tests;

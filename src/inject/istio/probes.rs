@@ -3,6 +3,8 @@
 //! A rewritten probe is an HTTP request to the agent's status port. The originals are recorded in a variable of the
 //! sidecar.
 
+mod restore;
+
 use std::collections::BTreeMap;
 
 use gotemplate::{Budget, Exceeded};
@@ -14,6 +16,7 @@ use crate::inject::patch::Operation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::inject::typed::Struct;
 use crate::redirect::annotations::parse_bool;
+pub(super) use restore::restore;
 
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 

@@ -10,7 +10,9 @@ use crate::inject::{gojson, pod};
 use crate::redirect::annotations::parse_bool;
 
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
-const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+pub(super) const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+/// The path of the agent's merged metrics.
+pub(super) const MERGED_PATH: &str = "/stats/prometheus";
 /// The ports of the proxy and its agent. They are no valid scrape targets, because the agent would scrape itself
 /// recursively.
 const RESERVED: [u16; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
@@ -64,7 +66,7 @@ pub(super) fn merge(pod: &mut Value, enabled: bool, ports: Ports, budget: &mut B
     let annotations = pod::annotations_mut(pod);
     annotations.shift_remove(annotation::SCRAPE_TARGETS);
     annotations.insert("prometheus.io/port".to_owned(), status_port.to_string().into());
-    annotations.insert("prometheus.io/path".to_owned(), "/stats/prometheus".into());
+    annotations.insert("prometheus.io/path".to_owned(), MERGED_PATH.into());
     annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The status annotation, which lists the injected items.
 
+use std::collections::HashSet;
+
 use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
@@ -14,6 +16,10 @@ pub(super) struct Status {
     pub(super) containers: Vec<String>,
     pub(super) volumes: Vec<String>,
     pub(super) image_pull_secrets: Vec<String>,
+    /// The [digest](super::digest) of the settings; `None` if another injector or `kube-inject` injected the pod.
+    pub(super) settings: Option<String>,
+    /// What the names do not tell of the pod before the injection, as an overlay; `None` if they tell all.
+    pub(super) before: Option<Value>,
 }
 
 impl Status {
@@ -31,6 +37,8 @@ impl Status {
             containers: names(CONTAINERS),
             volumes: names(VOLUMES),
             image_pull_secrets: names(IMAGE_PULL_SECRETS),
+            settings: status.get(SETTINGS).and_then(Value::as_str).map(str::to_owned),
+            before: status.get(BEFORE).cloned(),
         }))
     }
 
@@ -41,9 +49,31 @@ impl Status {
 
     /// Whether the status has no names.
     pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.lists().into_iter().all(|(_, names)| names.is_empty())
+    }
+
+    /// The names by list.
+    pub(super) fn lists(&self) -> [(&'static str, &Vec<String>); 4] {
+        [
+            (INIT_CONTAINERS, &self.init_containers),
+            (CONTAINERS, &self.containers),
+            (VOLUMES, &self.volumes),
+            (IMAGE_PULL_SECRETS, &self.image_pull_secrets),
+        ]
+    }
+
+    /// Whether `template_pod` has all items of the status.
+    pub(super) fn is_within(&self, template_pod: &Value) -> bool {
+        self.lists().into_iter().all(|(which, names)| {
+            let present: HashSet<&str> = pod::list(pod::spec(template_pod), which).iter().map(pod::name).collect();
+            names.iter().all(|name| present.contains(name.as_str()))
+        })
     }
 }
+
+// Members of the annotation that Istio's injector neither writes nor reads.
+const SETTINGS: &str = "settings";
+const BEFORE: &str = "before";
 
 /// The lists in the annotation.
 const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
@@ -68,13 +98,15 @@ fn filtered(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) 
     Value::Object(kept.map(parted).collect())
 }
 
-/// Returns the annotation's value for the items of `template_pod`.
-pub(super) fn describe(template_pod: &Value, revision: &str) -> String {
+/// Returns the annotation's value for the items of `template_pod`. `settings`: their digest. `before`: see [`Status`].
+pub(super) fn describe(template_pod: &Value, revision: &str, settings: Option<&str>, before: Option<&Value>) -> String {
     let names = |key: &str| match pod::list(pod::spec(template_pod), key) {
         [] => Value::Null,
         items => items.iter().map(pod::name).collect(),
     };
     let mut status: Map<String, Value> = LISTS.iter().map(|key| ((*key).to_owned(), names(key))).collect();
     status.insert("revision".to_owned(), if revision.is_empty() { "default" } else { revision }.into());
+    status.extend(settings.map(|digest| (SETTINGS.to_owned(), digest.into())));
+    status.extend(before.map(|before| (BEFORE.to_owned(), before.clone())));
     Value::Object(status).to_string()
 }

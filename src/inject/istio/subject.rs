@@ -9,7 +9,7 @@ use crate::contract::port;
 use crate::inject::pod;
 
 /// A pod, with the data for its injection that are not in the configuration.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Subject<'a> {
     /// The pod before the injection.
     pub(super) pod: &'a Value,
@@ -30,6 +30,8 @@ pub(super) struct Subject<'a> {
     pub(super) ids: (Option<i64>, Option<i64>),
     /// Annotations that each injected pod gets.
     pub(super) annotations: Option<&'a Map<String, Value>>,
+    /// The digest of the configuration; `None` for a document, whose text is that of Istio's `kube-inject`.
+    pub(super) digest: Option<&'a str>,
 }
 
 impl<'a> Subject<'a> {
@@ -47,6 +49,7 @@ impl<'a> Subject<'a> {
             native: false,
             ids: (None, None),
             annotations: None,
+            digest: None,
         }
     }
 

@@ -98,6 +98,21 @@ fn an_order_is_that_of_the_original_and_the_directive() {
     assert_eq!(searches["spec"]["dnsConfig"]["searches"], json!(["y", "x"]));
 }
 
+#[test]
+fn a_difference_is_the_overlay_that_gives_the_other_pod() {
+    let from = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {
+        "containers": [{"name": "a", "args": ["x"], "env": [{"name": "E", "value": "1"}]}, {"name": "b"}, {"name": "c"}],
+        "volumes": [{"name": "v"}], "tolerations": [{"key": "k"}]}});
+    let to = json!({"metadata": {"labels": {"a": "1", "c": "3"}, "name": "n"}, "spec": {
+        "containers": [{"name": "c"}, {"name": "a", "args": [], "env": [{"name": "F"}, {"name": "E", "value": "2"}]}, {"name": "d"}],
+        "tolerations": [{"key": "l"}], "dnsPolicy": "None"}});
+    for (from, to) in [(&from, &to), (&to, &from), (&json!({}), &to), (&to, &json!({}))] {
+        let overlay = Value::Object(difference(from, to));
+        assert_eq!(merged(from.clone(), overlay.clone()), *to, "{overlay:#}");
+        assert!(difference(to, to).is_empty());
+    }
+}
+
 /// The steps that merging a pod into itself takes, with `count` variables and `count` volumes.
 fn steps(count: usize) -> u64 {
     let list = |key: &str| (0..count).map(|number| json!({"name": format!("{key}{number}")})).collect::<Vec<_>>();

@@ -1,0 +1,178 @@
+//! The labels and annotations of a pod before a former injection, and the settings of its network namespace.
+//!
+//! The former injection did not record which of them it wrote. A value that differs from the one that injections write
+//! is the author's and stays.
+
+use gotemplate::Budget;
+use serde_json::{Map, Value};
+
+use super::Former;
+use crate::contract::{annotation, container, port};
+use crate::inject::istio::{Error, prometheus};
+use crate::inject::pod::{self, CONTAINERS};
+
+const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
+const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
+const TLS_MODE: &str = "security.istio.io/tlsMode";
+const TUNNEL: &str = "networking.istio.io/tunnel";
+const REVISION: &str = "istio.io/rev";
+/// The annotations that name the container of `kubectl exec` and `kubectl logs`.
+const DEFAULT_CONTAINERS: [&str; 2] =
+    ["kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container"];
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// The network by which Multus calls the plugin.
+const MULTUS: &str = "default/istio-cni";
+/// The setting by which a gateway listens on the ports below 1024.
+const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
+/// A variable of applications that use gRPC without a proxy.
+const GRPC: &str = "GRPC_XDS_BOOTSTRAP";
+/// The maximum length of a label's value.
+const LABEL: usize = 63;
+
+/// Takes the labels and annotations of the former injection away. `pod`: its containers are restored already.
+///
+/// # Errors
+/// The budget is spent.
+pub(super) fn restore(pod: &mut Value, former: &Former<'_>, workload: &str, budget: &mut Budget) -> Result<(), Error> {
+    restore_labels(pod, former, workload);
+    restore_metrics(pod, former, budget)?;
+    restore_redirection(pod, former, budget)?;
+    let containers = pod::containers(pod, CONTAINERS);
+    let first = containers.iter().map(pod::name).find(|name| *name != container::PROXY).map(str::to_owned);
+    let names: Vec<String> = containers.iter().map(|container| pod::name(container).to_owned()).collect();
+    let annotations = pod::annotations_mut(pod);
+    annotations.shift_remove(REVISION);
+    for name in DEFAULT_CONTAINERS {
+        remove_if(annotations, name, |value| {
+            first.as_deref() == Some(value) || !names.iter().any(|name| name == value)
+        });
+    }
+    if has_grpc(former) {
+        remove_if(annotations, annotation::REWRITE_PROBES, |value| value == "false");
+    }
+    if pod::list(former.sidecar.unwrap_or(&Value::Null), "args").iter().any(|argument| argument == "router") {
+        restore_ports(pod);
+    }
+    Ok(())
+}
+
+/// Removes a member whose value is that of an injection.
+fn remove_if(members: &mut Map<String, Value>, name: &str, is_injected: impl FnOnce(&str) -> bool) {
+    if members.get(name).and_then(Value::as_str).is_some_and(is_injected) {
+        members.shift_remove(name);
+    }
+}
+
+/// Whether the former injection set up applications for gRPC without a proxy.
+fn has_grpc(former: &Former<'_>) -> bool {
+    let containers = pod::containers(former.pod, CONTAINERS).iter();
+    let mut injected =
+        containers.filter(|container| former.status.containers.iter().any(|name| name == pod::name(container)));
+    injected.any(|container| pod::find(pod::list(container, "env"), GRPC).is_some())
+}
+
+fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
+    if pod::map(pod::metadata(pod), "labels").is_empty() {
+        return;
+    }
+    let first = |names: [&str; 2], default: &str| {
+        let label = names.iter().filter_map(|name| pod::label(pod, name)).find(|value| !value.is_empty());
+        label.unwrap_or(default).to_owned()
+    };
+    let name = first(["app.kubernetes.io/name", "app"], workload);
+    let short: String = name.chars().take(LABEL).collect();
+    let short = short.trim_matches(['-', '_', '.']).to_owned();
+    let revision = first(["app.kubernetes.io/version", "version"], "latest");
+    let tunnel = former.variable("ISTIO_META_ENABLE_HBONE") == "true";
+    let labels = pod::labels_mut(pod);
+    remove_if(labels, CANONICAL_NAME, |value| value == name || value == short);
+    remove_if(labels, CANONICAL_REVISION, |value| value == revision);
+    remove_if(labels, TLS_MODE, |value| value == "istio");
+    remove_if(labels, TUNNEL, |value| tunnel && value == "http");
+    if labels.is_empty() {
+        pod::map_mut(pod, "metadata").shift_remove("labels");
+    }
+}
+
+/// Replaces the agent's port and path of metrics by those of the application, which the former sidecar scraped.
+fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) -> Result<(), Error> {
+    let secure = former.variable(prometheus::SECURE_PORT);
+    if !secure.is_empty() {
+        remove_if(pod::annotations_mut(pod), annotation::SECURE_METRICS_PORT, |value| value == secure);
+    }
+    let is = |what: &str, value: &str| pod::annotation(pod, &format!("prometheus.io/{what}")) == Some(value);
+    if former.sidecar.is_none() || !is("path", prometheus::MERGED_PATH) || !is("scrape", "true") {
+        return Ok(());
+    }
+    let scraping = Value::Object(former.map(prometheus::SCRAPING, budget)?);
+    let targets = pod::list(&scraping, "targets");
+    prometheus::clear(pod);
+    let annotations = pod::annotations_mut(pod);
+    for what in ["scrape", "path", "port"] {
+        let value = pod::text(&scraping, what);
+        // Of a list of targets, the first one is repeated.
+        let repeated = targets.first().is_some_and(|first| pod::text(first, what) == value);
+        if !value.is_empty() && !repeated {
+            annotations.insert(format!("prometheus.io/{what}"), value.into());
+        }
+    }
+    if !targets.is_empty() {
+        let target = |target: &Value| format!("{}:{}", pod::text(target, "port"), pod::text(target, "path"));
+        let targets: Vec<String> = targets.iter().map(target).collect();
+        annotations.insert(annotation::SCRAPE_TARGETS.to_owned(), targets.join(",").into());
+    }
+    Ok(())
+}
+
+/// Removes what an injection for the CNI plugin writes into the annotations that the plugin reads.
+fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) -> Result<(), Error> {
+    let always = [annotation::INTERCEPTION_MODE, annotation::INCLUDE_INBOUND_PORTS, annotation::EXCLUDE_INBOUND_PORTS];
+    let all = always.iter().all(|name| pod::annotation(pod, name).is_some());
+    if !(former.has_init(container::VALIDATION) || all && !former.has_init(container::INIT)) {
+        return Ok(());
+    }
+    let config = Value::Object(former.map("PROXY_CONFIG", budget)?);
+    let mode = match pod::text(&config, "interceptionMode") {
+        "" => "REDIRECT",
+        mode => mode,
+    };
+    let status_port =
+        pod::annotation(pod, annotation::STATUS_PORT).map_or_else(|| port::STATUS.to_string(), str::to_owned);
+    let annotations = pod::annotations_mut(pod);
+    remove_if(annotations, annotation::INTERCEPTION_MODE, |value| value == mode);
+    remove_if(annotations, annotation::INCLUDE_OUTBOUND_CIDRS, |value| value == "*");
+    remove_if(annotations, annotation::INCLUDE_INBOUND_PORTS, |value| value == "*");
+    for name in
+        [annotation::EXCLUDE_OUTBOUND_CIDRS, annotation::INCLUDE_OUTBOUND_PORTS, annotation::EXCLUDE_OUTBOUND_PORTS]
+    {
+        remove_if(annotations, name, str::is_empty);
+    }
+    remove_last(annotations, annotation::EXCLUDE_INBOUND_PORTS, ",", &status_port);
+    remove_last(annotations, NETWORKS, ", ", MULTUS);
+    Ok(())
+}
+
+/// Removes the element that an injection appends to a list, and the annotation if the list is empty then.
+fn remove_last(annotations: &mut Map<String, Value>, name: &str, separator: &str, last: &str) {
+    let Some(Value::String(list)) = annotations.get_mut(name) else { return };
+    if let Some(rest) = list.strip_suffix(last).and_then(|rest| rest.strip_suffix(separator)) {
+        *list = rest.to_owned();
+    } else if list.is_empty() || list == last {
+        annotations.shift_remove(name);
+    }
+}
+
+/// Removes the setting of a gateway's ports.
+fn restore_ports(pod: &mut Value) {
+    let spec = pod::object(pod::spec_mut(pod));
+    let Some(Value::Object(context)) = spec.get_mut("securityContext") else { return };
+    if let Some(Value::Array(settings)) = context.get_mut("sysctls") {
+        settings.retain(|setting| pod::name(setting) != UNPRIVILEGED_PORTS || pod::text(setting, "value") != "0");
+        if settings.is_empty() {
+            context.shift_remove("sysctls");
+        }
+    }
+    if context.is_empty() {
+        spec.shift_remove("securityContext");
+    }
+}

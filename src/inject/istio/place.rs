@@ -1,0 +1,105 @@
+//! The list of containers in which the sidecar is. Overlays and the pod itself may name it in the other list: their
+//! authors need not know whether the sidecar is native.
+
+use serde_json::Value;
+
+use crate::contract::container;
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+
+/// Returns the sidecar's list: where an overlay defines it with an image, else where the pod's own one is, else where
+/// an overlay names it. `native`: whether it is among the init containers if both lists qualify. `None`: no overlay
+/// names it.
+pub(super) fn of(overlays: &[&Value], pod: &Value, native: bool) -> Option<&'static str> {
+    let lists = |overlay: &Value, with_image: bool| {
+        [CONTAINERS, INIT_CONTAINERS].map(|which| {
+            let named = pod::find(pod::containers(overlay, which), container::PROXY);
+            named.is_some_and(|sidecar| !with_image || !pod::text(sidecar, "image").is_empty())
+        })
+    };
+    let any = |with_image: bool| {
+        overlays.iter().map(|overlay| lists(overlay, with_image)).fold([false; 2], |[a, b], [c, d]| [a || c, b || d])
+    };
+    let pick = |lists: [bool; 2]| match lists {
+        [true, true] => Some(if native { INIT_CONTAINERS } else { CONTAINERS }),
+        [true, false] => Some(CONTAINERS),
+        [false, true] => Some(INIT_CONTAINERS),
+        [false, false] => None,
+    };
+    let named = pick(any(false))?;
+    pick(any(true)).or_else(|| pick(lists(pod, true))).or(Some(named))
+}
+
+/// Whether the sidecar of a pod, or of an overlay, is in the other list than `place`.
+pub(super) fn is_elsewhere(pod: &Value, place: &str) -> bool {
+    pod::find(pod::containers(pod, other(place)), container::PROXY).is_some()
+}
+
+fn other(place: &str) -> &'static str {
+    if place == CONTAINERS { INIT_CONTAINERS } else { CONTAINERS }
+}
+
+/// Moves the sidecar of a pod, or of an overlay, to the end of the list `place`. Among the containers, a sidecar has no
+/// `restartPolicy`, which the API server would refuse.
+pub(super) fn move_to(pod: &mut Value, place: &str) {
+    if !is_elsewhere(pod, place) {
+        return;
+    }
+    let other = other(place);
+    let spec = pod::spec_mut(pod);
+    let list = std::mem::take(pod::list_mut(spec, other));
+    let (mut sidecars, rest): (Vec<Value>, Vec<Value>) =
+        list.into_iter().partition(|item| pod::name(item) == container::PROXY);
+    // Each pod has a list of containers, and few have one of init containers.
+    if rest.is_empty() && other == INIT_CONTAINERS {
+        pod::object(spec).shift_remove(other);
+    } else {
+        *pod::list_mut(spec, other) = rest;
+    }
+    if place == CONTAINERS {
+        sidecars.iter_mut().for_each(|sidecar| drop(pod::object(sidecar).shift_remove("restartPolicy")));
+    }
+    pod::list_mut(spec, place).extend(sidecars);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn overlay(list: &str, image: Option<&str>) -> Value {
+        let sidecar = json!({"name": "istio-proxy", "image": image});
+        json!({"spec": {list: [{"name": "other", "image": "o"}, sidecar]}})
+    }
+
+    #[test]
+    fn the_sidecar_is_where_an_overlay_defines_it() {
+        let (inits, containers) = (Some(INIT_CONTAINERS), Some(CONTAINERS));
+        let defined = |list: &str| overlay(list, Some("p"));
+        let named = |list: &str| overlay(list, None);
+        let none = json!({});
+        for (overlays, pod, native, place) in [
+            (vec![defined(INIT_CONTAINERS), named(CONTAINERS)], &none, false, inits),
+            (vec![named(CONTAINERS), defined(INIT_CONTAINERS)], &defined(CONTAINERS), true, inits),
+            (vec![named(INIT_CONTAINERS), defined(CONTAINERS)], &none, true, containers),
+            (vec![defined(INIT_CONTAINERS), defined(CONTAINERS)], &none, false, containers),
+            (vec![defined(CONTAINERS), defined(INIT_CONTAINERS)], &none, true, inits),
+            (vec![named(CONTAINERS)], &defined(INIT_CONTAINERS), false, inits),
+            (vec![named(CONTAINERS)], &none, true, containers),
+            (vec![json!({"spec": {}})], &defined(INIT_CONTAINERS), true, None),
+        ] {
+            assert_eq!(of(&overlays.iter().collect::<Vec<_>>(), pod, native), place, "{overlays:?} {pod}");
+        }
+    }
+
+    #[test]
+    fn a_moved_sidecar_leaves_no_empty_list_and_no_restart_policy() {
+        let sidecar = json!({"name": "istio-proxy", "restartPolicy": "Always"});
+        let mut pod = json!({"spec": {"containers": [{"name": "a"}], "initContainers": [sidecar]}});
+        assert!(is_elsewhere(&pod, CONTAINERS));
+        (0..2).for_each(|_| move_to(&mut pod, CONTAINERS));
+        assert_eq!(pod, json!({"spec": {"containers": [{"name": "a"}, {"name": "istio-proxy"}]}}));
+        move_to(&mut pod, INIT_CONTAINERS);
+        assert_eq!(pod["spec"]["initContainers"], json!([{"name": "istio-proxy"}]));
+    }
+}

@@ -19,6 +19,7 @@ mod documents;
 mod error;
 mod former;
 pub mod functions;
+mod job;
 mod legacy;
 mod legacy_template;
 mod mesh;

@@ -52,7 +52,7 @@ fn known(document: &Value) -> Option<&'static Known> {
 /// A field is not of its type.
 pub(super) fn canonical(document: Value) -> Result<Value, Invalid> {
     let Some((.., kind, name)) = known(&document) else { return Ok(document) };
-    let has_pod = || document.pointer(kind.pointers().1).is_some_and(|spec| !spec.is_null());
+    let has_pod = || document.pointer(kind.template().1).is_some_and(|spec| !spec.is_null());
     let Some(of) = Struct::named(name).filter(|_| *kind == Kind::List || has_pod()) else { return Ok(document) };
     let (kind_name, name) = kind_and_name(&document);
     let mut document = of.canonical(document).map_err(|error| Invalid { kind: kind_name, name, error })?;
@@ -83,18 +83,18 @@ impl Kind {
     /// JSON pointers to the metadata and the spec of the pod.
     pub(super) fn template(self) -> (&'static str, &'static str) {
         match self {
+            Self::Pod | Self::List => ("/metadata", "/spec"),
+            Self::Template => ("/spec/template/metadata", "/spec/template/spec"),
             Self::CronJob => ("/spec/jobTemplate/spec/template/metadata", "/spec/jobTemplate/spec/template/spec"),
-            _ => self.pointers(),
         }
     }
 
-    /// JSON pointers to the metadata and the spec that Istio's injection reads and writes. Istio sets a cron job's
-    /// labels and annotations on the job template instead of the pod template.
-    pub(super) fn pointers(self) -> (&'static str, &'static str) {
+    /// The JSON pointer to the metadata that Istio's `kube-inject` takes for the pod's, if they are not: those of a
+    /// cron job's job template.
+    pub(super) fn job_metadata(self) -> Option<&'static str> {
         match self {
-            Self::Pod | Self::List => ("/metadata", "/spec"),
-            Self::Template => ("/spec/template/metadata", "/spec/template/spec"),
-            Self::CronJob => ("/spec/jobTemplate/metadata", "/spec/jobTemplate/spec/template/spec"),
+            Self::CronJob => Some("/spec/jobTemplate/metadata"),
+            Self::Pod | Self::Template | Self::List => None,
         }
     }
 }

@@ -31,7 +31,7 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 9] = [
+const ELSEWHERE: [(&str, &str, &str); 10] = [
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
@@ -42,6 +42,11 @@ const ELSEWHERE: [(&str, &str, &str); 9] = [
         "overlay of a sidecar in the other list",
         "src/inject/istio/pipeline/tests.rs",
         "an_overlay_of_the_sidecar_is_merged_into_it_wherever_it_is",
+    ),
+    (
+        "cron job",
+        "src/inject/istio/documents.rs",
+        "the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template",
     ),
     ("deep YAML", "src/inject/yaml/tests/work.rs", "a_document_is_refused_above_its_depth"),
     (

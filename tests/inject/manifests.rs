@@ -20,8 +20,8 @@ const MANIFESTS: usize = 250;
 /// One in this number of pods has injection disabled.
 const DECLINES: u32 = 4;
 
-/// For each kind of manifest: the Go type, the apiVersion, the JSON pointer to the object with the pod's spec, and the
-/// pointer to the object whose metadata injection changes.
+/// For each kind of manifest: the Go type, the apiVersion, the JSON pointer to the object with the pod's spec and
+/// metadata, and the pointer to the object whose metadata injection changes, too.
 const KINDS: [(&str, &str, &str, &str); 9] = [
     ("core.Pod", "v1", "", ""),
     ("core.ReplicationController", "v1", "/spec/template", "/spec/template"),
@@ -105,8 +105,10 @@ impl Manifest {
             put(&mut document, &format!("{holder}/metadata/namespace"), "shop".into());
         }
         let annotations = json!({"sidecar.istio.io/rewriteAppHTTPProbers": "false", "own": "", "7": "x"});
-        put(&mut document, &format!("{metadata}/metadata/annotations"), annotations);
-        put(&mut document, &format!("{metadata}/metadata/labels"), json!({"app": "web", "empty": ""}));
+        for holder in [pod, metadata] {
+            put(&mut document, &format!("{holder}/metadata/annotations"), annotations.clone());
+            put(&mut document, &format!("{holder}/metadata/labels"), json!({"app": "web", "empty": ""}));
+        }
         Self { of, pod, metadata, declines, document }
     }
 }
@@ -157,8 +159,9 @@ fn kept(manifest: &Manifest, types: &Types, output: &str) -> Result<(), Failed> 
             }
         }
     }
-    for map in MAPS {
-        let pointer = format!("{}/metadata/{map}", manifest.metadata);
+    let holders = [manifest.pod, manifest.metadata];
+    for (holder, map) in holders.iter().flat_map(|holder| MAPS.map(|map| (holder, map))) {
+        let pointer = format!("{holder}/metadata/{map}");
         let old = before.pointer(&pointer).and_then(Value::as_object).ok_or("it had a map")?;
         if let Some(entries) = after.pointer_mut(&pointer).and_then(Value::as_object_mut) {
             entries.retain(|key, _| old.contains_key(key));

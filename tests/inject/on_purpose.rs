@@ -9,14 +9,15 @@ const STATUS: &str = "sidecar.istio.io/status";
 const SIDECAR: &str = "istio-proxy";
 
 /// Returns the documents that are expected for `input`, for which Istio's `kube-inject` prints `want`.
-pub(crate) fn expected(_input: &str, want: &str) -> Result<String, Failed> {
+pub(crate) fn expected(input: &str, want: &str) -> Result<String, Failed> {
     let mut text = String::new();
-    for want in documents(want)? {
+    for (input, want) in documents(input)?.into_iter().zip(documents(want)?) {
         let mut document = read(want)?;
+        let is_cron_job = document["kind"] == "CronJob" && cron_job(&read(input)?, &mut document);
         let template =
             if document["kind"] == "Pod" { Some(&mut document) } else { document.pointer_mut("/spec/template") };
         let is_merged = template.is_some_and(|pod| matches!(one_sidecar(pod), Ok(true)));
-        if is_merged {
+        if is_cron_job || is_merged {
             text += &write(document)?;
         } else {
             text.extend([want, "---\n"]);
@@ -24,6 +25,22 @@ pub(crate) fn expected(_input: &str, want: &str) -> Result<String, Failed> {
     }
     // A document that passes as it is may lack a newline.
     Ok(if text == format!("{want}\n---\n") { want.to_owned() } else { text })
+}
+
+/// Adds to the metadata of a cron job's pod template what Istio adds to those of the job template.
+fn cron_job(input: &Value, document: &mut Value) -> bool {
+    let job = "/spec/jobTemplate/metadata";
+    let pod = input.pointer("/spec/jobTemplate/spec/template/metadata").cloned();
+    let mut pod = pod.filter(Value::is_object).unwrap_or_else(|| json!({}));
+    for map in ["labels", "annotations"] {
+        let added = document.pointer(job).and_then(|job| job[map].as_object()).cloned().unwrap_or_default();
+        let before = |key: &str| input.pointer(job)?.get(map)?.get(key);
+        for (key, value) in added.iter().filter(|(key, value)| before(key) != Some(*value)) {
+            pod[map][key] = value.clone();
+        }
+    }
+    let metadata = document.pointer_mut("/spec/jobTemplate/spec/template/metadata");
+    metadata.map(|metadata| *metadata = pod).is_some()
 }
 
 /// Merges a sidecar without an image into the one in the other list, if Istio has added the former because a template

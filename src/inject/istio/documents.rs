@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, legacy, pipeline};
+use super::{Error, Injector, Owner, advice, job, legacy, pipeline};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -79,11 +79,13 @@ impl Injector {
         native: Native<'_>,
         messages: &mut Messages,
     ) -> Result<(), Error> {
-        let (metadata, spec) = kind.pointers();
-        let Some(subject) = workload::pod(document, (metadata, spec)) else {
+        let (metadata, spec) = kind.template();
+        let Some(mut subject) = workload::pod(document, (metadata, spec)) else {
             let (kind, name) = workload::kind_and_name(document);
             return Err(Error::NoTemplate(format!("{kind} {name:?}")));
         };
+        let job = kind.job_metadata().map(|pointer| (pointer, document.pointer(pointer).cloned().unwrap_or_default()));
+        job.iter().for_each(|(_, metadata)| job::recall(&mut subject, metadata));
         let namespace = pod::text(pod::metadata(&subject), "namespace");
         let mut decision = document_policy(&self.config().settings.policy).decide(&subject, namespace);
         if decision.inject && self.skips_injected_pods() && legacy::kube_inject::has_sidecar(&subject) {
@@ -95,9 +97,14 @@ impl Injector {
             return Ok(());
         }
         let owner = owner(document, kind);
+        let workload_name = owner.name.clone();
         let native = native(pod::node_name(&subject));
         let (mut injected, warnings) = self.inject_pod(&subject, owner, native)?;
         messages.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
+        if let Some((pointer, job)) = job {
+            let job = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
+            workload::put(document, pointer, job);
+        }
         workload::put(document, spec, injected["spec"].take());
         workload::put(document, metadata, injected["metadata"].take());
         Ok(())
@@ -170,6 +177,7 @@ fn owner(document: &Value, kind: Kind) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::annotation::STATUS;
     use crate::inject::istio::BuiltIn;
 
     fn inject(text: &str) -> Result<Document, Error> {
@@ -210,6 +218,53 @@ mod tests {
         let Document::Workload { document, .. } = inject(list).unwrap() else { panic!("a list has workloads") };
         assert_eq!(document["items"][0].get("spec"), None);
         assert_eq!(document["items"][1]["spec"]["containers"][1]["name"], "istio-proxy");
+    }
+
+    fn cron_job(job: &str, pod: &str) -> Value {
+        let text = format!(
+            "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec:\n  jobTemplate:\n    metadata: {job}\n    spec:\n      \
+             template:\n        metadata: {pod}\n        spec: {{containers: [{{name: a}}]}}\n"
+        );
+        crate::inject::yaml::value(&text).unwrap()
+    }
+
+    const JOB: &str = "/spec/jobTemplate/metadata";
+    const POD: &str = "/spec/jobTemplate/spec/template/metadata";
+
+    #[test]
+    fn the_pods_of_a_cron_job_have_labels_and_annotations_as_its_job_template() {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        let injected = |document: Value, native: bool| match injector.inject_document(document, &|_| native).unwrap() {
+            Document::Workload { document, .. } => document,
+            Document::Untouched => panic!("a cron job is a workload"),
+        };
+        let once = injected(cron_job("{labels: {own: '1'}}", "{annotations: {own: '2'}}"), false);
+        let (job, pod) = (once.pointer(JOB).unwrap(), once.pointer(POD).unwrap());
+        let status = &pod["annotations"][STATUS];
+        assert!(status.is_string() && *status == job["annotations"][STATUS], "{once:#}");
+        assert_eq!((&pod["annotations"]["own"], job["annotations"].get("own")), (&"2".into(), None));
+        assert_eq!((pod["labels"].get("own"), &job["labels"]["own"]), (None, &"1".into()));
+        assert_eq!(pod["labels"]["security.istio.io/tlsMode"], "istio");
+        let plain = injected(cron_job("{labels: {own: '1'}}", "{annotations: {own: '2'}}"), true);
+        assert_eq!(injected(once.clone(), true), plain, "injected again with other settings");
+        // Istio's kube-inject writes nothing into the metadata of the pod template.
+        let mut istios = once;
+        *istios.pointer_mut(POD).unwrap() = serde_json::json!({"annotations": {"own": "2"}});
+        assert_eq!(injected(istios, true), plain, "injected by Istio before");
+    }
+
+    #[test]
+    fn the_pod_template_of_a_cron_job_declines_and_has_settings() {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        let inject = |pod: &str| injector.inject_document(cron_job("{}", pod), &|_| false);
+        let Document::Workload { skipped, .. } = inject("{labels: {sidecar.istio.io/inject: 'false'}}").unwrap() else {
+            panic!("a cron job is a workload")
+        };
+        assert_eq!(skipped[0].name, "c");
+        let mode = "{annotations: {sidecar.istio.io/interceptionMode: NONE}}";
+        let Document::Workload { document, .. } = inject(mode).unwrap() else { panic!("a cron job is a workload") };
+        assert_eq!(document.pointer("/spec/jobTemplate/spec/template/spec/initContainers"), None);
+        assert!(inject("{annotations: {sidecar.istio.io/interceptionMode: wrong}}").is_err());
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! The metadata of a cron job's job template. Istio's `kube-inject` takes them for the pod's: it reads the pod's
+//! settings there and writes labels and annotations there, which no pod gets.
+//!
+//! `documents` reads and writes the metadata of the pod template, by which the CNI plugin and the webhook know the pod,
+//! and writes what it adds to them into those of the job template, too. Pure.
+
+use gotemplate::Budget;
+use serde_json::{Value, json};
+
+use super::{Error, former};
+use crate::contract::annotation;
+use crate::inject::pod;
+
+/// The maps that an injection extends.
+const MAPS: [&str; 2] = ["labels", "annotations"];
+
+/// Adds the record of a former injection to a pod if only the metadata of its job template have it, because Istio's
+/// `kube-inject` injected the cron job.
+pub(super) fn recall(pod: &mut Value, job: &Value) {
+    let job = json!({"metadata": job});
+    if pod::annotation(pod, annotation::STATUS).is_some() {
+        return;
+    }
+    let Some(status) = pod::annotation(&job, annotation::STATUS) else { return };
+    let overrides = pod::annotation(&job, annotation::OVERRIDES).map(|text| (annotation::OVERRIDES, text));
+    let annotations = pod::annotations_mut(pod);
+    for (name, text) in overrides.into_iter().chain([(annotation::STATUS, status)]) {
+        annotations.insert(name.to_owned(), text.into());
+    }
+}
+
+/// Returns the metadata of the job template with the labels and annotations that the injection of the pod `before`
+/// added. `workload`: the name of the cron job.
+///
+/// # Errors
+/// The record of a former injection cannot be read, or the budget is spent.
+pub(super) fn extended(
+    job: &Value,
+    (before, after): (&Value, &Value),
+    workload: &str,
+    budget: &mut Budget,
+) -> Result<Value, Error> {
+    let before = former::original(before, workload, budget)?;
+    let job = json!({"metadata": job, "spec": pod::spec(&before)});
+    let mut job = former::original(&job, workload, budget)?.into_owned();
+    let metadata = job.get_mut("metadata").map(Value::take).unwrap_or_default();
+    let mut metadata = if metadata.is_object() { metadata } else { json!({}) };
+    for which in MAPS {
+        let present = pod::map(pod::metadata(&before), which);
+        let added =
+            pod::map(pod::metadata(after), which).iter().filter(|(key, value)| present.get(*key) != Some(*value));
+        let added: Vec<_> = added.map(|(key, value)| (key.clone(), value.clone())).collect();
+        if !added.is_empty() {
+            pod::map_mut(&mut metadata, which).extend(added);
+        }
+    }
+    Ok(metadata)
+}

@@ -7,8 +7,8 @@
 #![expect(clippy::print_stdout, reason = "how many cases are equal is what the run is for")]
 
 mod admission;
-mod builtin;
 mod again;
+mod builtin;
 mod bytes;
 mod case;
 mod dapr_seed;

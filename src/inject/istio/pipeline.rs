@@ -21,9 +21,7 @@ use super::settings::Program;
 use super::splice::Spliced;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{
-    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, unused, values,
-};
+use super::{Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, unused, values};
 use crate::contract::annotation;
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};

@@ -133,19 +133,19 @@ pub(super) fn warnings<'n>(
             && !reads.iter().any(|reads| reads.has_annotation(name))
     });
     let mut warnings: Vec<String> =
-        listed(unused.collect(), "annotations that no template for this pod uses").into_iter().collect();
+        listed(&unused.collect::<Vec<_>>(), "annotations that no template for this pod uses").into_iter().collect();
     let is_read = |field: &str| FIELDS.contains(&field) || reads.iter().any(|reads| reads.has_field(field));
     if reads.iter().all(|reads| !reads.all_fields)
         && let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
         && let Ok(Value::Object(config)) = yaml::value(text)
     {
-        let unused = config.keys().map(String::as_str).filter(|field| !is_read(field)).collect();
-        warnings.extend(listed(unused, "fields of proxy.istio.io/config that no template for this pod uses"));
+        let unused = config.keys().map(String::as_str).filter(|field| !is_read(field)).collect::<Vec<_>>();
+        warnings.extend(listed(&unused, "fields of proxy.istio.io/config that no template for this pod uses"));
     }
     warnings
 }
 
-fn listed(names: Vec<&str>, what: &str) -> Option<String> {
+fn listed(names: &[&str], what: &str) -> Option<String> {
     let more = names.len().saturating_sub(MOST);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     let first = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_long_list_ends_with_the_number_of_the_rest() {
         let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
-        let text = listed(names.iter().map(String::as_str).collect(), "w").unwrap();
+        let text = listed(&names.iter().map(String::as_str).collect::<Vec<_>>(), "w").unwrap();
         assert_eq!(text, "w: n0, n1, n2, n3, n4, n5, n6, n7 and 2 more");
     }
 

@@ -109,9 +109,9 @@ impl Variant<'_> {
     /// Whether the text prints the field that thiserror takes as the source.
     fn prints_its_source(&self) -> bool {
         let attributed = self.fields.contains("#[from]") || self.fields.contains("#[source]");
-        let named = self.fields.contains("source:") || self.fields.contains("source :");
+        let named = self.fields.split(|c: char| c != '_' && !c.is_alphanumeric()).any(|word| word == "source");
         let first = self.text.contains("{0") || self.text.contains(".0");
-        (named && self.text.contains("source")) || (attributed && (first || self.text.contains("{source")))
+        (named && self.text.contains("{source")) || (attributed && (first || self.text.contains("{source")))
     }
 
     /// The text as it is printed, with the names of values in angle brackets.

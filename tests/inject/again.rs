@@ -49,7 +49,7 @@ fn pod() -> impl Strategy<Value = Value> {
     let part = (0..8_u8, 0..8_u8, 0..4_u8);
     (property::pod(), part).prop_map(|(mut pod, (spec, metadata, annotations))| {
         if spec & 1 > 0 {
-            pod["spec"]["volumes"] = json!([{"name": "mine", "secret": {"secretName": "s"}}, {"name": "istio-envoy", "emptyDir": {}}, {"name": "z"}]);
+            pod["spec"]["volumes"] = json!([{"name": "mine", "emptyDir": {"sizeLimit": "1Mi"}}, {"name": "istio-envoy", "emptyDir": {}}, {"name": "z"}]);
             pod["spec"]["imagePullSecrets"] = json!([{"name": "z"}, {"name": "mine"}]);
         }
         if spec & 2 > 0 {

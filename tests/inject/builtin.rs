@@ -20,6 +20,7 @@ use test_support::tier;
 
 use super::case::{Case, read};
 use super::kube_inject::kube_inject;
+use super::on_purpose;
 use compare::{Difference, differences};
 use explained::{EXPLAINED, Inputs};
 
@@ -161,7 +162,8 @@ fn reviewed(dir: &Path) -> Result<(Inputs, Vec<Difference>), Failed> {
         InjectionOutcome::Injected { injected, .. } => injected.pod,
     };
     without_status(&mut found);
-    let want = serde_json::from_str(&read(dir, "want.json")?)?;
+    let mut want = serde_json::from_str(&read(dir, "want.json")?)?;
+    on_purpose::one_sidecar(&mut want)?;
     Ok((inputs, differences(want, found)?))
 }
 
@@ -193,7 +195,7 @@ fn documents(dir: &Path) -> Result<(Inputs, Vec<Difference>), Failed> {
         refused_for(error.message().unwrap_or_default(), &read(dir, "error.txt")?)?;
         return Ok((inputs, Vec::new()));
     }
-    let (want, got) = (read(dir, "want.yaml")?, output?);
+    let (want, got) = (on_purpose::expected(&inputs.pod, &read(dir, "want.yaml")?)?, output?);
     if want == got {
         return Ok((inputs, Vec::new()));
     }

@@ -31,11 +31,21 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 10] = [
+const ELSEWHERE: [(&str, &str, &str); 12] = [
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
         "a_port_that_the_agent_cannot_scrape_is_refused_by_the_annotations_name",
+    ),
+    (
+        "injected pod that the API server refuses",
+        "src/inject/istio/startable.rs",
+        "each_field_that_prevents_the_start_is_named",
+    ),
+    (
+        "handler of the pod's own sidecar",
+        "src/inject/istio/unions.rs",
+        "the_handler_of_the_pods_own_container_replaces_the_templates",
     ),
     ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
     (

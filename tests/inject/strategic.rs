@@ -179,10 +179,14 @@ impl Draw<'_> {
         if self.directive(4) {
             ids.push(self.word());
         }
-        let mut items = Vec::new();
+        let mut items: Vec<Value> = Vec::new();
         for id in ids {
             let overlay = self.overlay;
             let special = self.directive(6);
+            // Kubernetes requires that elements have different keys. Go leaves directives in the first of two new elements of a key.
+            if !special && items.iter().any(|item| item[by] == id && item.get("$patch").is_none()) {
+                continue;
+            }
             let mut item = if special { json!({"$patch": "delete"}) } else { self.map(members) };
             if self.overlay && !special && !self.one_in(20) {
                 // A directive would concern the element instead of its members.

@@ -104,7 +104,7 @@ fn merge(
         }
     }
     annotations::check_injected(&merged)?;
-    startable::check(&merged, &template_pod)?;
+    startable::check(subject.pod, &merged, &template_pod)?;
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));

@@ -61,18 +61,16 @@ pub enum Unstartable {
     Annotations(usize),
 }
 
-/// Checks an injected pod. `template_pod` has the names of all injected containers and volumes.
+/// Checks the injection of the pod `author`. `template_pod` has the names of all injected containers and volumes.
 ///
 /// # Errors
 /// The pod would not be created, or would not start, because of what was injected.
-pub(super) fn check(merged: &Value, template_pod: &Value) -> Result<(), Unstartable> {
-    let lists = [CONTAINERS, INIT_CONTAINERS];
-    let injected: HashSet<&str> =
-        lists.iter().flat_map(|which| pod::containers(template_pod, which)).map(pod::name).collect();
-    names(merged, &injected)?;
-    metadata(merged)?;
+pub(super) fn check(author: &Value, merged: &Value, template_pod: &Value) -> Result<(), Unstartable> {
+    names(author, merged, template_pod)?;
+    metadata(author, merged)?;
     let volumes = volumes(merged, template_pod)?;
-    for which in lists {
+    for which in [CONTAINERS, INIT_CONTAINERS] {
+        let injected: HashSet<&str> = pod::containers(template_pod, which).iter().map(pod::name).collect();
         for container in pod::containers(merged, which).iter().filter(|c| injected.contains(pod::name(c))) {
             image(container)?;
             if which == INIT_CONTAINERS {
@@ -89,18 +87,23 @@ pub(super) fn check(merged: &Value, template_pod: &Value) -> Result<(), Unstarta
     Ok(())
 }
 
-fn names(pod: &Value, injected: &HashSet<&str>) -> Result<(), Unstartable> {
+fn names(author: &Value, pod: &Value, template_pod: &Value) -> Result<(), Unstartable> {
     let mut seen = HashSet::new();
-    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
-    let mut twice = all.map(pod::name).filter(|name| injected.contains(name) && !seen.insert(*name));
-    twice.next().map_or(Ok(()), |name| Err(Unstartable::SameName(name.to_owned())))
+    let of = |pod| {
+        let lists = [INIT_CONTAINERS, CONTAINERS].into_iter();
+        lists.flat_map(move |which| pod::containers(pod, which)).map(pod::name)
+    };
+    let by_author = |name: &str| of(author).filter(|own| *own == name).count() > 1;
+    let injected: HashSet<&str> = of(template_pod).collect();
+    let mut twice = of(pod).filter(|name| injected.contains(name) && !seen.insert(*name));
+    twice.find(|name| !by_author(name)).map_or(Ok(()), |name| Err(Unstartable::SameName(name.to_owned())))
 }
 
-fn metadata(pod: &Value) -> Result<(), Unstartable> {
+fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
     let metadata = pod::metadata(pod);
     for (name, value) in pod::map(metadata, "labels") {
         let value = value.as_str().unwrap_or_default();
-        if !is_label(value) {
+        if !is_label(value) && pod::label(author, name) != Some(value) {
             return Err(Unstartable::Label { name: name.clone(), value: value.to_owned() });
         }
     }
@@ -266,7 +269,7 @@ mod tests {
         pod::object(&mut container).extend(pod::object(&mut sidecar.clone()).clone());
         pod::list_mut(pod::spec_mut(&mut pod), which).push(container);
         let template_pod = json!({"spec": {which: [{"name": "istio-proxy"}], "volumes": [{"name": "istio-envoy"}]}});
-        check(&pod, &template_pod).err().map(|error| error.to_string())
+        check(&json!({}), &pod, &template_pod).err().map(|error| error.to_string())
     }
 
     fn of_sidecar(sidecar: Value) -> Option<String> {

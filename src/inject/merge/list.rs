@@ -1,6 +1,6 @@
 //! Merging of lists by key, and the order of the merged elements.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use gotemplate::{Budget, member_of};
 use serde_json::Value;
@@ -129,12 +129,13 @@ fn is_in_order(overlay: &[Value], order: &[Value], by: Option<&str>) -> bool {
     added.peek().is_none()
 }
 
-/// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, in their
-/// present order. An element of the second part precedes one of the first part only if it preceded it in `before`.
+/// Interleaves two parts of `items`: the elements that `order` lists, in this order, and all other elements, as [`settled`].
+/// An element of the second part precedes one of the first part only if it preceded it in `before`.
 fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<&str>) -> Vec<Value> {
     let place = |indices: &Indices, item: &Value| indices.get(by.map_or(item, |by| key_of(item, by)));
     let (mut listed, rest): (Vec<Value>, Vec<Value>) = items.into_iter().partition(|item| place(order, item).is_some());
     listed.sort_by_cached_key(|item| place(order, item));
+    let rest = settled(rest, |item| place(before, item));
     let mut merged = Vec::with_capacity(listed.len() + rest.len());
     let (mut listed, mut rest) = (listed.into_iter().peekable(), rest.into_iter().peekable());
     while let (Some(l), Some(r)) = (listed.peek(), rest.peek()) {
@@ -144,6 +145,22 @@ fn interleave(items: Vec<Value>, order: &Indices, before: &Indices, by: Option<&
     merged.extend(listed);
     merged.extend(rest);
     merged
+}
+
+/// Sorts elements by their place before the merge. Those without a place are new elements that an empty order does not list.
+/// Kubernetes sorts by a comparison that is not an order for them: its insertion sort puts each before the elements that it has
+/// sorted so far, and each element with a place before them.
+fn settled(items: Vec<Value>, place: impl Fn(&Value) -> Option<usize>) -> Vec<Value> {
+    let (mut first, mut known, mut last) = (VecDeque::new(), Vec::new(), VecDeque::new());
+    for item in items {
+        match (place(&item).is_some(), known.is_empty()) {
+            (true, _) => known.push(item),
+            (false, true) => last.push_front(item),
+            (false, false) => first.push_front(item),
+        }
+    }
+    known.sort_by_cached_key(|item| place(item));
+    first.into_iter().chain(known).chain(last).collect()
 }
 
 /// Adds the scalars that the list lacks, each once, in the order of elements that are merged by key.

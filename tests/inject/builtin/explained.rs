@@ -107,12 +107,6 @@ pub(crate) const EXPLAINED: &[Explained] = &[
         explains: |d, i| in_proxy(d, "env/PROXY_CONFIG/") && i.annotated(&["discoveryAddress"]),
     },
     Explained {
-        name: "canonical name of 64 bytes",
-        reason: "a label has at most 63 bytes; with gateway and grpc-agent Istio does not shorten it, and the API server \
-                 refuses the pod",
-        explains: |d, i| d.path.ends_with("/service.istio.io/canonical-name") && !i.uses("\"sidecar\""),
-    },
-    Explained {
         name: "agent for gRPC without a port",
         reason: "without a status port only the probe is left out; Istio leaves out resources and mounts with it",
         explains: |d, i| {

@@ -160,9 +160,12 @@ pub(crate) fn all(corpus: &Path) -> Result<Vec<(String, Inputs)>, Failed> {
             for mesh in MESHES {
                 add((*mesh).to_owned(), plain(), &values, mesh, false);
             }
-            let mut long = plain();
-            long["metadata"]["labels"]["app"] = "n".repeat(64).into();
-            add("a long name".to_owned(), long, &values, "{}", false);
+            // Istio shortens the canonical name with `sidecar` only; with other templates the injection refuses Istio's label.
+            if template == "sidecar" {
+                let mut long = plain();
+                long["metadata"]["labels"]["app"] = "n".repeat(64).into();
+                add("a long name".to_owned(), long, &values, "{}", false);
+            }
             let mut own = plain();
             own["spec"]["containers"][0] = json!({
                 "name": "istio-proxy", "image": "auto", "lifecycle": {"preStop": {"exec": {"command": ["own"]}}},
@@ -205,6 +208,7 @@ fn pod(template: &str, annotations: &[(&str, &str)]) -> Value {
         "metadata": {"name": "web-0", "labels": {"app": "web", "version": "v2"}, "annotations": all},
         "spec": {
             "serviceAccountName": "shop",
+            "volumes": [{"name": "a", "emptyDir": {}}],
             "containers": [
                 {"name": "first", "image": "i", "ports": ports, "readinessProbe": probe},
                 {"name": "second", "image": "i", "ports": [{"containerPort": 82}]},

@@ -13,6 +13,7 @@ pub mod origin;
 mod owner;
 mod ports;
 
+#[cfg(feature = "daemons")]
 pub(crate) use cidr::CIDRS;
 pub use cidr::{CidrSelector, fmt_addr, fmt_net, parse_cidrs, parse_loopback};
 pub use interface::Interface;

@@ -19,6 +19,8 @@ use super::property;
 const PODS: usize = 2;
 
 type Check = fn() -> Result<(), Failed>;
+/// Checks pairs of the settings in this directory.
+type PairsCheck = fn(&Path) -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let checks: [(&str, Check); 4] = [
@@ -30,7 +32,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect();
     let corpus = tier::corpus_directory();
-    let pairs: [(&str, fn(&Path) -> Result<(), Failed>); 2] = [
+    let pairs: [(&str, PairsCheck); 2] = [
         ("again/all pairs of settings", all_pairs),
         ("again/all pairs of settings by kube-inject", all_pairs_of_documents),
     ];

@@ -132,7 +132,7 @@ pub enum Error {
     NoTemplate(String),
     /// The injected pod would not be created, or would not start.
     #[error("the injected pod would not start: {0}")]
-    Unstartable(Unstartable),
+    Unstartable(Box<Unstartable>),
     /// The patch of a legacy template cannot be applied, because fields of the pod have other types.
     #[error("fields of the pod have invalid types: {0}")]
     Patch(patch::PatchError),
@@ -146,7 +146,7 @@ impl From<gotemplate::Exceeded> for Error {
 
 impl From<Unstartable> for Error {
     fn from(error: Unstartable) -> Self {
-        Self::Unstartable(error)
+        Self::Unstartable(Box::new(error))
     }
 }
 

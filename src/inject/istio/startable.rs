@@ -260,19 +260,19 @@ mod tests {
     use super::*;
 
     /// Returns the reason against a pod with this sidecar, as a native one if `native`, in this pod.
-    fn reason(mut pod: Value, sidecar: Value, native: bool) -> Option<String> {
+    fn reason(mut pod: Value, sidecar: &Value, native: bool) -> Option<String> {
         let which = if native { INIT_CONTAINERS } else { CONTAINERS };
         let mut container = json!({"name": "istio-proxy", "image": "p:1"});
         if native {
             container["restartPolicy"] = "Always".into();
         }
-        pod::object(&mut container).extend(pod::object(&mut sidecar.clone()).clone());
+        pod::object(&mut container).extend(sidecar.as_object().cloned().unwrap_or_default());
         pod::list_mut(pod::spec_mut(&mut pod), which).push(container);
         let template_pod = json!({"spec": {which: [{"name": "istio-proxy"}], "volumes": [{"name": "istio-envoy"}]}});
         check(&json!({}), &pod, &template_pod).err().map(|error| error.to_string())
     }
 
-    fn of_sidecar(sidecar: Value) -> Option<String> {
+    fn of_sidecar(sidecar: &Value) -> Option<String> {
         reason(json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}}), sidecar, false)
     }
 
@@ -287,7 +287,7 @@ mod tests {
             "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1024Mi"}},
             "securityContext": {"runAsNonRoot": false, "runAsUser": 0, "allowPrivilegeEscalation": true, "privileged": true},
         });
-        assert_eq!(of_sidecar(sidecar), None);
+        assert_eq!(of_sidecar(&sidecar), None);
     }
 
     #[test]
@@ -332,7 +332,7 @@ mod tests {
                 "must not run as root (runAsNonRoot), but runs as user 0",
             ),
         ] {
-            let reason = of_sidecar(sidecar.clone()).unwrap_or_else(|| panic!("{sidecar} is accepted"));
+            let reason = of_sidecar(&sidecar).unwrap_or_else(|| panic!("{sidecar} is accepted"));
             assert!(reason.contains(expected), "{reason}: {expected}");
         }
     }
@@ -355,12 +355,12 @@ mod tests {
             ),
             (json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), "runs as user 0"),
         ] {
-            let reason = reason(pod, json!({}), false).unwrap();
+            let reason = reason(pod, &json!({}), false).unwrap();
             assert!(reason.contains(expected), "{reason}: {expected}");
         }
         let own = json!({"securityContext": {"runAsUser": 1337}});
         assert_eq!(
-            reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), own, false),
+            reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), &own, false),
             None
         );
     }
@@ -368,9 +368,9 @@ mod tests {
     #[test]
     fn only_a_native_sidecar_has_probes_among_init_containers() {
         let probe = json!({"readinessProbe": {"exec": {}}});
-        assert_eq!(reason(json!({}), probe.clone(), true), None);
+        assert_eq!(reason(json!({}), &probe, true), None);
         let plain = json!({"readinessProbe": {"exec": {}}, "restartPolicy": null});
-        let reason = reason(json!({}), plain, true).unwrap();
+        let reason = reason(json!({}), &plain, true).unwrap();
         assert!(
             reason.starts_with("init container istio-proxy has readinessProbe, which only native sidecars"),
             "{reason}"
@@ -380,6 +380,6 @@ mod tests {
     #[test]
     fn containers_of_the_pods_author_are_left_to_the_api_server() {
         let app = json!({"name": "app", "readinessProbe": {}, "volumeMounts": [{"name": "gone"}]});
-        assert_eq!(reason(json!({"spec": {"containers": [app]}}), json!({}), true), None);
+        assert_eq!(reason(json!({"spec": {"containers": [app]}}), &json!({}), true), None);
     }
 }

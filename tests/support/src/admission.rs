@@ -140,7 +140,7 @@ fn metadata() -> impl Strategy<Value = Value> {
 /// Generates one to three containers of applications.
 fn applications() -> impl Strategy<Value = Vec<Value>> {
     let names = subsequence(&["app", "b", "c"][..], 1..=3);
-    names.prop_flat_map(|names| names.into_iter().map(|name| application(name)).collect::<Vec<_>>())
+    names.prop_flat_map(|names| names.into_iter().map(application).collect::<Vec<_>>())
 }
 
 fn application(name: &'static str) -> impl Strategy<Value = Value> {

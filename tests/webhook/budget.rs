@@ -9,30 +9,27 @@ use test_support::api::Api;
 #[tokio::test]
 async fn a_patch_that_is_too_long_is_refused_like_what_exceeds_the_budget() {
     let api = Api::start().await;
-    let template = "spec:\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n";
+    let template = "spec:\n  containers:\n  - name: istio-proxy\n    image: proxy:1\n    args: ['{{ index (index .Spec.Containers 0).Args 0 }}']\n";
     let config = json!({ "policy": "enabled", "templates": { "sidecar": template } }).to_string();
     let texts = Texts { config: Some(config), ..Texts::default() };
     let profile = istio::build(istio::Options::default(), ClusterState::new(Native::Off))(&texts).unwrap();
     let route = Route { path: "/escaped", below: false, profile: profile.into() };
     let stage = Simple::planned(|plan| Plan { routes: vec![route], events: Some(api.client()), ..plan }).await;
     let mut connection = stage.connect().await;
-    // Each character is an escape of six bytes in the annotation with the overrides, and takes seven bytes in the
-    // patch.
-    for (length, inside) in [(100_000, true), (500_000, false)] {
+    // Each character is an escape of two bytes in the patch.
+    for (length, inside) in [(100_000, true), (1_600_000, false)] {
         let mut pod = review("v1", "escaped", "");
         pod["request"]["namespace"] = "shop".into();
         pod["request"]["object"]["metadata"]["ownerReferences"] = json!([
             { "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web-uid", "controller": true },
         ]);
-        pod["request"]["object"]["spec"] = json!({ "containers": [
-            { "name": "a", "image": "a" },
-            { "name": "istio-proxy", "env": [{ "name": "A", "value": "<".repeat(length) }] },
-        ]});
+        pod["request"]["object"]["spec"] =
+            json!({ "containers": [{ "name": "a", "image": "a", "args": ["\"".repeat(length)] }] });
         let response = connection.review("/escaped", &pod).await.unwrap();
         let response = &response["response"];
         assert_eq!(response["allowed"], inside, "{:.300}", response.to_string());
         if inside {
-            assert!(response["patch"].as_str().unwrap().len() > length * 7 * 4 / 3);
+            assert!(response["patch"].as_str().unwrap().len() > length * 2 * 4 / 3);
             continue;
         }
         let reason = response["status"]["message"].as_str().unwrap();

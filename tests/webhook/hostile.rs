@@ -383,7 +383,7 @@ pub(crate) fn assert_in_proportion(count: usize, mut run: impl FnMut(usize)) {
 #[test]
 fn lists_that_are_merged_take_time_in_proportion_to_their_length() {
     let profile = istio::build(istio::Options::default(), ClusterState::new(Native::Off))(&Texts::default()).unwrap();
-    assert_in_proportion(1_200, |count| {
+    assert_in_proportion(600, |count| {
         let env: Vec<_> = (0..count).map(|n| json!({ "name": format!("E{n}"), "value": "v" })).collect();
         let mut body = review("v1", "u", "");
         let own = json!({ "name": "istio-proxy", "env": env });

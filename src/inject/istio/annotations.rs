@@ -46,7 +46,7 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::LOG_LEVEL, printable),
     (annotation::COMPONENT_LOG_LEVEL, printable),
     (annotation::AGENT_LOG_LEVEL, printable),
-    (annotation::BOOTSTRAP_OVERRIDE, printable),
+    (annotation::BOOTSTRAP_OVERRIDE, object_name),
     (annotation::CAP_NET_BIND_SERVICE, printable),
     (annotation::DISCOVERY_ADDRESS, printable),
     (annotation::NETWORKS, |v| no_control(v, "text without control characters other than line breaks", "\n\r\t")),
@@ -176,7 +176,19 @@ fn boolean(value: &str) -> Result<(), &'static str> {
 }
 
 fn quantity(value: &str) -> Result<(), &'static str> {
-    is_quantity(value).then_some(()).ok_or("a quantity such as 100m or 128Mi")
+    let is_amount = is_quantity(value) && !value.starts_with('-');
+    is_amount.then_some(()).ok_or("a quantity such as 100m or 128Mi that is not negative")
+}
+
+/// Checks the name of a ConfigMap: a DNS subdomain.
+fn object_name(value: &str) -> Result<(), &'static str> {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let is_label = |label: &str| {
+        let inside = label.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        inside && is_end(label.chars().next()) && is_end(label.chars().last())
+    };
+    let is_name = value.len() <= 253 && value.split('.').all(is_label);
+    is_name.then_some(()).ok_or("the name of a ConfigMap")
 }
 
 fn printable(value: &str) -> Result<(), &'static str> {
@@ -212,6 +224,10 @@ mod tests {
             (annotation::EXCLUDE_INTERFACES, "eth0; x"),
             (annotation::MERGE_METRICS, "maybe"),
             (annotation::PROXY_CPU, "1\n        evil: yes"),
+            (annotation::PROXY_CPU, "-1"),
+            (annotation::BOOTSTRAP_OVERRIDE, ""),
+            (annotation::BOOTSTRAP_OVERRIDE, "Not A Name"),
+            (annotation::BOOTSTRAP_OVERRIDE, "a..b"),
             (annotation::LOG_LEVEL, "info\n- x"),
         ];
         for (name, value) in wrong {

@@ -72,7 +72,8 @@ impl BuiltIn {
         Settings::parse(&settings.to_string(), None)
     }
 
-    /// Returns the configuration. Metrics are not merged and probes not rewritten, because the image may be any proxy.
+    /// Returns the configuration. Metrics are merged in a mesh, where the image is that of Istio's agent, and else not, because the
+    /// image may be any proxy. Probes are not rewritten.
     ///
     /// # Errors
     /// The built-in texts are invalid, which no setting causes.
@@ -138,7 +139,7 @@ impl BuiltIn {
         let mut mesh = json!({
             "proxyListenPort": self.outbound_port,
             "proxyInboundListenPort": self.inbound_port,
-            "enablePrometheusMerge": false,
+            "enablePrometheusMerge": !self.discovery.is_empty(),
             "trustDomain": "cluster.local",
         });
         if !self.discovery.is_empty() {

@@ -57,6 +57,7 @@ fn a_proxy_joins_the_mesh_of_istiod() {
     let proxy = &pod["spec"]["containers"][1];
     let value = |name: &str| named(&proxy["env"], name)["value"].as_str().unwrap().to_owned();
     assert_eq!(value("CA_ADDR"), built_in.discovery);
+    assert_eq!(pod["metadata"]["annotations"]["prometheus.io/port"], "15020");
     let config: Value = serde_json::from_str(&value("PROXY_CONFIG")).unwrap();
     assert_eq!(config["discoveryAddress"], *built_in.discovery);
     assert_eq!((&*value("PILOT_CERT_PROVIDER"), &*value("TRUST_DOMAIN")), ("istiod", "cluster.local"));

@@ -72,8 +72,8 @@ impl BuiltIn {
         Settings::parse(&settings.to_string(), None)
     }
 
-    /// Returns the configuration. Metrics are merged in a mesh, where the image is that of Istio's agent, and else not, because the
-    /// image may be any proxy. Probes are not rewritten.
+    /// Returns the configuration. Metrics are merged and probes rewritten in a mesh, where the image is that of Istio's agent, and else
+    /// not, because the image may be any proxy.
     ///
     /// # Errors
     /// The built-in texts are invalid, which no setting causes.
@@ -95,6 +95,7 @@ impl BuiltIn {
         let (hub, tag, image) = self.image_parts();
         json!({
             "compiledIn": {"args": self.proxy_args, "alone": alone, "restricted": true},
+            "sidecarInjectorWebhook": {"rewriteAppHTTPProbe": !alone},
             "pilot": {"cni": {"enabled": true, "provider": provider}},
             "global": {
                 "hub": hub,

@@ -45,6 +45,18 @@ fn a_pod_gets_a_proxy_and_its_validation() {
     assert!(pod["metadata"]["annotations"].get("prometheus.io/port").is_none());
 }
 
+#[test]
+fn probes_are_rewritten_in_a_mesh() {
+    let mut pod = pod();
+    let probe = json!({"httpGet": {"path": "/live", "port": 8080}});
+    pod["spec"]["containers"][0]["livenessProbe"] = probe.clone();
+    let of = |built_in: &BuiltIn| injected(built_in, false, &pod)["spec"]["containers"][0]["livenessProbe"].clone();
+    let rewritten = of(&BuiltIn::default());
+    assert_eq!(rewritten["httpGet"], json!({"path": "/app-health/app/livez", "port": 15020}), "{rewritten}");
+    let alone = BuiltIn { discovery: String::new(), ..BuiltIn::default() };
+    assert_eq!(of(&alone), probe);
+}
+
 /// Returns the item with this name.
 fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
     list.as_array().unwrap().iter().find(|item| item["name"] == name).unwrap_or_else(|| panic!("no {name}: {list}"))

@@ -60,9 +60,11 @@ export NIGHTLY := nightly-2026-05-20
 
 # Prints a line with the duration of each phase; on a terminal cargo also shows its progress.
 PHASE    := @tests/support/make/phase
+# The same for a command that mostly has nothing to do: it has a line only if it fails.
+SILENT   := @tests/support/make/phase --silent
 QUIET    := $(shell [ -t 2 ] || echo --quiet)
 
-.PHONY: help require-demo require-test demo test full test-new-machine suites explore kernels arm arm-tests sbom soak bench fuzz build image programs pod-programs reference man lint fmt clippy deny doc machete charts image-reproducible setup packages toolchain compiled target nightly browser tools manifests types clean
+.PHONY: help require-demo require-test require-kernels demo test full test-new-machine suites explore kernels arm arm-tests sbom soak bench fuzz build image programs pod-programs reference man lint fmt clippy deny doc machete charts image-reproducible setup packages toolchain compiled target nightly browser tools manifests types clean
 help:
 	@echo 'make demo    a real pod through a real runtime, its traffic redirected'
 	@echo 'make test    the tests of a change (REQUIRE_TIERS=corpus,go,helm,promtool,browser,netns,cri,cluster fails where a tier cannot run)'
@@ -81,8 +83,8 @@ help:
 	@echo 'make image-reproducible  builds both images twice and compares their digests: an hour'
 	@echo 'make lint    format, clippy, documentation, licences and bans, unused dependencies, charts'
 
-require-demo require-test: require-%:
-	@tests/support/make/require $*
+require-demo require-test require-kernels: require-%:
+	$(SILENT) 'prerequisites of $*' tests/support/make/require $*
 
 # The demo is built with the examples for the reason stated at `programs`.
 demo: require-demo build pod-programs
@@ -110,8 +112,7 @@ suites: build programs browser tools
 	@tests/support/make/suites $(COUNTS)
 
 # KERNELS_ARGS="'6.1 without IPv6'" selects one variant.
-kernels: build programs
-	@[ "$$(uname -m)" = x86_64 ] || { echo '✗ the guests are x86_64 and run programs of this machine, which is not' >&2; exit 1; }
+kernels: require-kernels build programs
 	$(PHASE) 'packages of the guests' tests/support/make/packages $(PACKAGES_LOG) qemu-system-x86 cpio kmod
 	$(PHASE) 'build the tests' cargo test $(QUIET) --no-run --test netns
 	$(PHASE) 'build the kernel tool' cargo build $(QUIET) --workspace --examples --bin kernels
@@ -241,23 +242,22 @@ fuzz: setup nightly $(CARGO_FUZZ)
 	  tests/support/make/phase 'fuzz: TARGET' tests/support/make/fuzz $(FUZZ_SECONDS) TARGET
 
 nightly:
-	@rustup toolchain list | grep -q '^$(NIGHTLY)' || rustup toolchain install $(NIGHTLY) --profile minimal
+	$(SILENT) 'nightly toolchain' tests/support/make/rust nightly $(NIGHTLY)
 
 setup: packages toolchain target compiled
 
 packages:
 	$(PHASE) 'packages' tests/support/make/packages $(PACKAGES_LOG) $(PACKAGES)
 
-# rustup only installs the toolchain of rust-toolchain.toml by itself if RUSTUP_AUTO_INSTALL is set.
 toolchain:
-	@rustup show active-toolchain >/dev/null 2>&1 || rustup toolchain install
+	$(SILENT) 'toolchain' tests/support/make/rust toolchain
 
 # The dependencies that another checkout has compiled.
 compiled:
-	@tests/support/make/compiled restore $(COMPILED)
+	$(SILENT) 'compiled dependencies' tests/support/make/compiled restore $(COMPILED)
 
 target: toolchain
-	@rustup target list --installed | grep -qx $(MUSL) || rustup target add $(MUSL)
+	$(SILENT) 'target $(MUSL)' tests/support/make/rust target $(MUSL)
 
 browser: $(AXE)
 	$(PHASE) 'packages of the browser' tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver

@@ -253,25 +253,47 @@ fn a_gate_goes_on_after_a_failure_and_ends_with_a_table() {
         "first:\n\t@{phase} 'good one' true\n\
          second:\n\t@{phase} 'bad one' sh -c 'echo \"✗ no disk is left\"; exit 3'\n\
          third:\n\t@echo 'FLAKY netns/x: y' >> $$GATE_DIR/flaky; {phase} 'good two' true\n\
-         fourth:\n\t@false\n"
+         fourth:\n\t@false\n\
+         fifth:\n\t@{phase} --silent 'a check' true; {phase} --silent 'a fetch' sh -c 'echo \"✗ no network\"; exit 4'\n"
     );
     stage.write("Makefile", &makefile);
     let mut command = Command::new(scripts().join("gate"));
-    command.args(["first", "second", "third", "fourth"]).current_dir(&stage.dir);
+    command.args(["first", "second", "third", "fourth", "fifth"]).current_dir(&stage.dir);
     command.env_remove("GATE_DIR").env("TOOLS", stage.path("tools"));
     let (code, printed) = text(&command.output().unwrap());
     assert_eq!(code, Some(1), "{printed}");
     let (_, table) =
-        printed.split_once("phases of make first second third fourth").unwrap_or_else(|| panic!("{printed}"));
+        printed.split_once("phases of make first second third fourth fifth").unwrap_or_else(|| panic!("{printed}"));
     let rows = [
         "✗ bad one",
         "✗ no disk is left",
         "bad-one.log",
         "✗ make fourth",
+        "✗ a fetch",
+        "✗ no network",
         "✓ good one",
         "✓ good two",
         "FLAKY netns/x: y",
     ];
     let positions = rows.map(|row| table.find(row).unwrap_or_else(|| panic!("{row:?} is not in {table}")));
     assert!(positions.is_sorted(), "{table}");
+    assert!(!printed.contains("a check"), "{printed}");
+}
+
+#[test]
+fn a_gate_removes_outputs_of_a_week_ago() {
+    let stage = Stage::new(("", 0), ("", 0));
+    stage.write("Makefile", "all:\n\t@true\n");
+    let log = stage.path("tools/log");
+    for name in ["gate-old-1", "gate-new-2"] {
+        fs::create_dir_all(log.join(name)).unwrap();
+    }
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(8 * 24 * 3600);
+    fs::File::open(log.join("gate-old-1")).unwrap().set_modified(old).unwrap();
+    let mut command = Command::new(scripts().join("gate"));
+    command.arg("all").current_dir(&stage.dir).env_remove("GATE_DIR").env("TOOLS", stage.path("tools"));
+    let (code, printed) = text(&command.output().unwrap());
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(!log.join("gate-old-1").exists(), "{printed}");
+    assert!(log.join("gate-new-2").exists(), "{printed}");
 }

@@ -6,7 +6,7 @@ MACHINE  := $(patsubst amd64,x86_64,$(patsubst arm64,aarch64,$(ARCH)))
 MUSL     := $(MACHINE)-unknown-linux-musl
 STATIC   := target/$(MUSL)
 PACKAGES := iptables nftables containerd runc containernetworking-plugins iproute2 util-linux \
-            procps musl-tools protobuf-compiler gcc g++ strace
+            procps musl-tools protobuf-compiler gcc g++ strace conmon skopeo
 # What is installed or expensive to build, for all checkouts on this machine, below the version or the digest of its sources.
 export TOOLS := $(HOME)/.cache/istio-cni-tools
 # Only Cargo makes `target`: it marks a directory as its own only if it has made it.
@@ -16,8 +16,9 @@ COMPILED     := $(TOOLS)/compiled
 CNITOOL_MODULE  := github.com/containernetworking/cni/cnitool@v1.3.0
 HELM_MODULE     := helm.sh/helm/v3/cmd/helm@v3.19.5
 PROMTOOL_MODULE := github.com/prometheus/prometheus@v0.313.5
-# containerd 2, and CNI plugins that support STATUS. Each is built with the requirements of its own go.mod.
+# containerd 2, CNI plugins that support STATUS, and CRI-O. Each is built with the requirements of its own go.mod.
 CONTAINERD2_MODULES := github.com/containerd/containerd/v2@v2.1.9 github.com/containernetworking/plugins@v1.9.1
+CRIO_MODULE     := github.com/cri-o/cri-o@v1.34.0
 KUBE_DIR        := tests/cluster/kube
 # The checks of accessibility in the suite browser, with the digest of the package's archive.
 AXE_PACKAGE     := axe-core@4.14.1
@@ -27,6 +28,7 @@ export HELM        := $(TOOLS)/$(subst /,-,$(HELM_MODULE))/helm
 export PROMTOOL    := $(TOOLS)/$(subst /,-,$(PROMTOOL_MODULE))/promtool
 export KUBE        := $(TOOLS)/kube-$(shell cat $(addprefix $(KUBE_DIR)/,go.mod go.sum main.go) | sha256sum | cut -c1-16)/kube
 export CONTAINERD2 := $(TOOLS)/containerd2-$(shell echo $(CONTAINERD2_MODULES) | sha256sum | cut -c1-16)
+export CRIO        := $(TOOLS)/$(subst /,-,$(CRIO_MODULE))
 export AXE         := $(TOOLS)/$(AXE_PACKAGE)/axe.min.js
 CARGO_TOOL      = $(TOOLS)/$(1)/bin/$(firstword $(subst @, ,$(1)))
 CARGO_DENY     := $(call CARGO_TOOL,cargo-deny@0.20.2)
@@ -262,7 +264,7 @@ target: toolchain
 browser: $(AXE)
 	$(PHASE) 'packages of the browser' tests/support/make/packages $(PACKAGES_LOG) chromium chromium-driver
 
-tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd
+tools: $(CNITOOL) $(HELM) $(PROMTOOL) $(KUBE) $(CONTAINERD2)/bin/containerd $(CRIO)/crio
 
 TOOL := tests/support/make/tool
 $(AXE):
@@ -277,6 +279,8 @@ $(KUBE):
 	$(PHASE) 'build Kubernetes' $(TOOL) kube $@ $(KUBE_DIR)
 $(CONTAINERD2)/bin/containerd:
 	$(PHASE) 'build containerd 2' $(TOOL) containerd2 $@ $(CONTAINERD2_MODULES)
+$(CRIO)/crio:
+	$(PHASE) 'build CRI-O' $(TOOL) crio $@ $(CRIO_MODULE)
 $(TOOLS)/cargo-%:
 	$(PHASE) 'build $(@F)' $(TOOL) $(@F) $@ $(patsubst $(TOOLS)/%/bin/$(@F),%,$@)
 

@@ -89,7 +89,7 @@ fn cnitool(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     let pod = Pod::injected("shop", "by-hand");
     mesh.cluster().apply(&pod);
-    // cnitool reads the list that containerd has loaded.
+    // cnitool reads the list that the runtime has loaded.
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
     succeed(node.command("ip".as_ref()).args(["netns", "add", "by-hand"]))?;
     let attach = |verb: &str| {
@@ -113,18 +113,18 @@ fn cnitool(node: &Node) -> Result<()> {
     outcome.map(drop)
 }
 
-/// Returns the plugin's configuration as containerd would pass it after the ADD, with the ADD's result as `prevResult`.
+/// Returns the plugin's configuration as the runtime would pass it after the ADD, with the ADD's result as `prevResult`.
 fn conf_after_add(node: &Node, mesh: &Mesh, sandbox: &Sandbox<'_>) -> Result<Value> {
     let mut conf = mesh.plugin();
     conf["cniVersion"] = "1.0.0".into();
     conf["name"] = conflist::NAME.into();
     conf["prevResult"] = node.cached_add(sandbox.id())?["result"].clone();
-    ensure!(conf["prevResult"].is_object(), "containerd has no cached result of ADD: {conf}");
+    ensure!(conf["prevResult"].is_object(), "there is no cached result of ADD: {conf}");
     conf["runtimeConfig"] = json!({ POD_ANNOTATIONS_CAPABILITY: sandbox.pod().annotations });
     Ok(conf)
 }
 
-/// Calls the plugin in containerd's namespaces.
+/// Calls the plugin in the runtime's namespaces.
 fn call(node: &Node, verb: &str, sandbox: &Sandbox<'_>, netns: Option<&str>, conf: &Value) -> Result<Output> {
     let pod = sandbox.pod();
     let args = format!(

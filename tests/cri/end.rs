@@ -17,7 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     ("stops_a_pod_that_is_older_than_the_chain_entry", older_than_the_plugin),
     ("stops_a_pod_without_agent_and_api_server", no_source),
     ("starts_and_stops_a_pod_with_the_largest_annotations", large_annotations),
-    ("a_pod_survives_a_restart_of_containerd_and_stops_after_it", restart),
+    ("a_pod_survives_a_restart_of_the_runtime_and_stops_after_it", restart),
 ];
 
 fn repeatedly(node: &Node) -> Result<()> {
@@ -28,7 +28,7 @@ fn repeatedly(node: &Node) -> Result<()> {
     let sandbox = node.run(&pod)?;
     let id = sandbox.id().to_owned();
     sandbox.stop()?;
-    // From here on containerd calls DEL without netns and without prevResult.
+    // From here on the runtime calls DEL without netns and without prevResult.
     sandbox.stop()?;
     sandbox.remove()?;
     node.cri().remove_sandbox(&id)
@@ -54,7 +54,7 @@ fn no_source(node: &Node) -> Result<()> {
     sandbox.remove()
 }
 
-/// containerd passes annotations with each `<` escaped to six characters.
+/// The runtimes pass annotations with each `<` escaped to six characters.
 fn large_annotations(node: &Node) -> Result<()> {
     let mesh = Mesh::new(node)?.with_agent()?;
     node.load_chain(Families::V4, Some(&mesh.plugin()))?;
@@ -77,7 +77,7 @@ fn restart(node: &Node) -> Result<()> {
     mesh.cluster().apply(&pod);
     let mut sandbox = node.run(&pod)?;
     sandbox.start_containers()?;
-    node.restart_containerd()?;
+    node.restart_runtime()?;
     let here = (sandbox.ip()?, APP_PORT).into();
     assert_eq!(outside::connect(node.netns(), here)?.hops(), [("istio-proxy/inbound", here), ("app", here)]);
     sandbox.remove()

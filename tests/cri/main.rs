@@ -1,7 +1,7 @@
-//! Real pods in a real container runtime: the plugin as containerd calls it.
+//! Real pods in real container runtimes: the plugin as containerd and CRI-O call it.
 //!
-//! All trials share one containerd and run one after the other, each with its own run directory and doubles. After
-//! each trial the node is checked for leftovers.
+//! The trials on a runtime share one process of it and run one after the other, each with its own run directory and doubles.
+//! After each trial the node is checked for leftovers.
 
 #![expect(clippy::disallowed_methods, reason = "tests run programs and read the environment")]
 
@@ -17,15 +17,17 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 
-use stage::Stage;
+use stage::{Runtime, Stage};
 
 fn main() -> ExitCode {
-    // The trials run in the current thread, because the kernel kills containerd when the thread that started it exits.
+    // The trials run in the current thread, because the kernel kills a runtime when the thread that started it exits.
     let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
     test_support::runtime::signals::end_nodes();
     let stage = Stage::default();
     let cases = [redirect::CASES, refuse::CASES, skip::CASES, lookup::CASES, end::CASES, check::CASES].concat();
-    let trials = cases.into_iter().map(|case| stage.trial(case)).collect();
+    let runtimes = [Runtime::Containerd, Runtime::Crio];
+    let on = |runtime| cases.iter().map(move |case| (runtime, *case));
+    let trials = runtimes.into_iter().flat_map(on).map(|(runtime, case)| stage.trial(runtime, case)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     drop(stage);
     conclusion.exit_code()

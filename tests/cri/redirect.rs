@@ -37,7 +37,7 @@ fn redirects_ipv4(node: &Node) -> Result<()> {
     mesh.cluster().apply(&pod);
     let mut sandbox = node.run(&pod)?;
     let requests = mesh.cluster().take_requests();
-    assert_eq!(requests.len(), 1, "one lookup: {requests:?}");
+    assert_eq!(requests.len(), node.engine().calls_at_start(), "one lookup for each call: {requests:?}");
     assert!(requests[0].starts_with("agent: GET /pod?"), "the lookup goes to the agent: {requests:?}");
     sandbox.start_containers()?;
     let ips = sandbox.ips()?;

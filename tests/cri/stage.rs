@@ -1,4 +1,4 @@
-//! The node that all trials share: started by the first trial, checked after each, stopped after the last.
+//! The node that the trials on a runtime share: started by the first of them, checked after each, stopped after the last.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use anyhow::{Result, ensure};
 use libtest_mimic::{Completion, Failed, Trial};
 
 use test_support::outcome;
+use test_support::runtime::engine::Engine;
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
 use test_support::tier;
@@ -15,34 +16,59 @@ use test_support::tier;
 /// A trial: its name and its body, which gets a node without pods.
 pub(crate) type Case = (&'static str, fn(&Node) -> Result<()>);
 
-/// The node of all trials, which the first trial starts.
+/// A container runtime of the suite.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Runtime {
+    Containerd,
+    Crio,
+}
+
+impl Runtime {
+    fn engine(self) -> Result<Engine, String> {
+        match self {
+            Self::Containerd => Ok(Engine::Containerd),
+            Self::Crio => Programs::crio(),
+        }
+    }
+
+    /// Returns the name of the trial of a case.
+    fn trial(self, case: &str) -> String {
+        match self {
+            Self::Containerd => case.to_owned(),
+            Self::Crio => format!("crio_{case}"),
+        }
+    }
+}
+
+/// The running node.
 #[derive(Default)]
 pub(crate) struct Stage {
     node: Arc<Mutex<Option<Node>>>,
 }
 
 impl Stage {
-    /// Returns the trial of a case, which is ignored with the reason if a prerequisite is missing, unless
+    /// Returns the trial of a case on a runtime, which is ignored with the reason if a prerequisite is missing, unless
     /// `REQUIRE_TIERS` names `cri`.
-    pub(crate) fn trial(&self, (name, body): Case) -> Trial {
-        let node = self.node.clone();
-        Trial::ignorable_test(name, move || {
-            let programs = match Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni"))) {
-                Ok(programs) => programs,
+    pub(crate) fn trial(&self, runtime: Runtime, (case, body): Case) -> Trial {
+        let (node, name) = (self.node.clone(), runtime.trial(case));
+        Trial::ignorable_test(name.clone(), move || {
+            let programs = Programs::find(Some(env!("CARGO_BIN_EXE_istio-cni")));
+            let (programs, engine) = match programs.and_then(|programs| Ok((programs, runtime.engine()?))) {
+                Ok(found) => found,
                 Err(missing) if tier::required("cri") => {
                     return Err(format!("REQUIRE_TIERS names cri, but {missing}").into());
                 }
                 Err(missing) => return Ok(Completion::ignored_with(missing)),
             };
             let mut slot = node.lock().unwrap_or_else(PoisonError::into_inner);
-            let Err(e) = started(&mut slot, &programs).and_then(|node| perform(node, body)) else {
+            let Err(e) = started(&mut slot, &programs, engine).and_then(|node| perform(node, body)) else {
                 return Ok(Completion::Completed);
             };
             if let (Some(missing), false) = (e.downcast_ref::<Missing>(), tier::required("cri")) {
                 return Ok(Completion::ignored_with(missing.to_string()));
             }
             // Leftovers of a failed trial must not affect the next.
-            Err(Failed::from(format!("{e:#}{}", slot.take().map(|node| ended(node, name)).unwrap_or_default())))
+            Err(Failed::from(format!("{e:#}{}", slot.take().map(|node| ended(node, &name)).unwrap_or_default())))
         })
     }
 }
@@ -69,10 +95,15 @@ const LOGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/cri");
 #[error("{0}")]
 pub(crate) struct Missing(pub(crate) String);
 
-fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs) -> Result<&'n Node> {
+/// Returns the node, or starts one on another runtime after the former has ended.
+fn started<'n>(slot: &'n mut Option<Node>, programs: &Programs, engine: Engine) -> Result<&'n Node> {
+    if let Some(former) = slot.take_if(|node| *node.engine() != engine) {
+        let left = former.end();
+        ensure!(left.is_empty(), "left behind: {left:?}");
+    }
     match slot {
         Some(node) => Ok(node),
-        empty => Ok(empty.insert(Node::start(programs)?)),
+        empty => Ok(empty.insert(Node::start(programs, engine)?)),
     }
 }
 

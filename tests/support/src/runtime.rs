@@ -1,4 +1,4 @@
-//! A real container runtime for tests: containerd in its own namespaces, pods from images of test programs, doubles of
+//! A real container runtime for tests: containerd or CRI-O in its own namespaces, pods from images of test programs, doubles of
 //! agent and API server, and real traffic.
 //!
 //! The cri tier, the cluster tier and the demo use this module. It asserts nothing and does not change the host.
@@ -8,7 +8,9 @@ pub mod api_server;
 pub mod client;
 pub mod cluster;
 pub mod conflist;
-pub mod containerd;
+mod containerd;
+mod crio;
+pub mod engine;
 mod http;
 pub mod image;
 pub mod installer;
@@ -19,6 +21,7 @@ pub mod outside;
 pub mod pod;
 pub mod programs;
 pub mod sandbox;
+pub mod service;
 pub mod signals;
 pub mod trace;
 pub mod wait;

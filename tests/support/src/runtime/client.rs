@@ -1,4 +1,4 @@
-//! A client of the container runtime interface (CRI): gRPC over containerd's socket, one call at a time.
+//! A client of the container runtime interface (CRI): gRPC over a runtime's socket, one call at a time.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -35,7 +35,7 @@ impl Cri {
             let path = path.clone();
             async move { Ok::<_, std::io::Error>(TokioIo::new(UnixStream::connect(path).await?)) }
         });
-        let endpoint = Endpoint::from_static("http://containerd").timeout(CALL_TIMEOUT);
+        let endpoint = Endpoint::from_static("http://runtime").timeout(CALL_TIMEOUT);
         let channel = runtime
             .block_on(endpoint.connect_with_connector(connector))
             .with_context(|| format!("connecting to {}", socket.display()))?;

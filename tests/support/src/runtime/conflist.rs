@@ -61,12 +61,18 @@ pub fn plugin(run_dir: &Path) -> Value {
     })
 }
 
-/// Replaces a configuration list and waits until containerd has loaded it.
-pub fn load(cri: &Cri, path: &Path, text: &str) -> Result<()> {
+/// Replaces a configuration list.
+pub fn replace(path: &Path, text: &str) -> Result<()> {
     // The new file is written to the same directory: containerd does not notice files that are moved from another one.
     let new = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(&new, path)?;
+    Ok(())
+}
+
+/// Replaces a configuration list and waits until containerd has loaded it.
+pub fn load(cri: &Cri, path: &Path, text: &str) -> Result<()> {
+    replace(path, text)?;
     loaded(cri, "containerd has loaded the chain", |source| source == text)
 }
 

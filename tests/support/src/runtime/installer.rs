@@ -1,4 +1,4 @@
-//! Runs `install-cni` on a test node, in containerd's namespaces and with the node's directories.
+//! Runs `install-cni` on a test node, in the runtime's namespaces and with the node's directories.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -13,9 +13,9 @@ use istio_cni::install::conflist;
 use nix::sys::signal::{Signal, kill};
 
 use super::conflist::AGENT_NAMESPACE;
-use super::containerd::child_of;
 use super::node::Node;
 use super::programs::static_build;
+use super::service::child_of;
 use super::{signals, wait};
 
 /// The node's name in the API server.
@@ -83,7 +83,7 @@ impl<'n> Installer<'n> {
 
     /// Sends SIGTERM, as a kubelet does, and waits until the daemon has exited.
     pub fn end(mut self) -> Result<()> {
-        let daemon = child_of(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?))?;
+        let daemon = child_of(nix::unistd::Pid::from_raw(i32::try_from(self.nsenter.id())?), "install-cni")?;
         kill(daemon, Signal::SIGTERM)?;
         let status =
             wait::until("install-cni has ended", || self.nsenter.try_wait()?.context("install-cni still runs"))?;
@@ -94,7 +94,7 @@ impl<'n> Installer<'n> {
 
 impl Drop for Installer<'_> {
     fn drop(&mut self) {
-        // If `nsenter` is killed, its child may remain; it ends with containerd's PID namespace.
+        // If `nsenter` is killed, its child may remain; it ends with the runtime's PID namespace.
         let _ = self.nsenter.kill();
         let _ = self.nsenter.wait();
     }

@@ -1,4 +1,4 @@
-//! A test node: containerd with an image, a CNI chain and a directory for all files, and a check for leftovers of pods.
+//! A test node: a container runtime with an image, a CNI chain and a directory for all files, and a check for leftovers of pods.
 //!
 //! Dropping the node stops all its processes and removes all its files.
 
@@ -8,34 +8,35 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use istio_cni::contract;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Cri;
 use super::conflist::{self, Families};
-use super::containerd::Containerd;
+use super::engine::Engine;
 use super::netns::Netns;
 use super::pod::Pod;
 use super::programs::Programs;
 use super::sandbox::Sandbox;
-use super::{image, wait};
+use super::service::Service;
+use super::{containerd, crio, image, wait};
 
 /// The name of the node's only image. Every container, including the pause container, runs one of the image's programs.
 pub const IMAGE: &str = "test.local/pod:1";
 
 /// A running node. The order of the fields is the order of their drop.
 pub struct Node {
-    containerd: Containerd,
+    service: Service,
     cgroup: Cgroup,
     dirs: AtomicU32,
     dir: TempDir,
 }
 
 impl Node {
-    /// Starts containerd, imports the image, and loads no CNI chain.
-    pub fn start(programs: &Programs) -> Result<Self> {
+    /// Starts the runtime, imports the image, and loads no CNI chain.
+    pub fn start(programs: &Programs, engine: Engine) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("istio-cni-node-").tempdir()?;
         let plugins = dir.path().join("bin");
         for sub in ["bin", "net.d", "logs", "leases"] {
@@ -47,36 +48,45 @@ impl Node {
         symlink(fs::canonicalize(&programs.istio_cni)?, plugins.join(contract::PLUGIN_NAME))?;
         let archive = dir.path().join("image.tar");
         image::write(&archive, IMAGE, &programs.in_image(), &["pause"], "SIGKILL")?;
-        let containerd = Containerd::start(dir.path(), IMAGE, &plugins, &programs.runc)?;
-        containerd.import(&archive)?;
+        engine.configure(dir.path(), IMAGE, &plugins, &programs.runc)?;
+        let service = Service::start(engine, dir.path())?;
+        match service.engine() {
+            Engine::Containerd => containerd::import(dir.path(), &archive)?,
+            Engine::Crio(_) => crio::import(service.command(Path::new("skopeo")), &archive, IMAGE)?,
+        }
         let name = dir.path().file_name().context("a directory has a name")?.to_string_lossy().into_owned();
-        Ok(Self { containerd, cgroup: Cgroup { name }, dirs: AtomicU32::new(0), dir })
+        Ok(Self { service, cgroup: Cgroup { name }, dirs: AtomicU32::new(0), dir })
     }
 
     /// Returns the client of the CRI.
     pub fn cri(&self) -> &Cri {
-        self.containerd.cri()
+        self.service.cri()
     }
 
-    /// Returns containerd's netns, in which the plugins run and which has one end of each pod's veth.
+    /// Returns the runtime's kind.
+    pub fn engine(&self) -> &Engine {
+        self.service.engine()
+    }
+
+    /// Returns the runtime's netns, in which the plugins run and which has one end of each pod's veth.
     pub fn netns(&self) -> &Netns {
-        self.containerd.netns()
+        self.service.netns()
     }
 
-    /// Restarts containerd; the pods keep running.
-    pub fn restart_containerd(&self) -> Result<()> {
-        self.containerd.restart()
+    /// Restarts the runtime; the pods keep running.
+    pub fn restart_runtime(&self) -> Result<()> {
+        self.service.restart()
     }
 
-    /// Returns a command in containerd's namespaces, with the environment of a plugin.
+    /// Returns a command in the runtime's namespaces, with the environment of a plugin.
     pub fn command(&self, program: &Path) -> Command {
-        self.containerd.command(program)
+        self.service.command(program)
     }
 
-    /// Returns containerd's cache of a sandbox's ADD: configuration and result.
+    /// Returns libcni's cache of a sandbox's ADD: configuration and result.
     pub fn cached_add(&self, sandbox: &str) -> Result<Value> {
         let path = format!("/var/lib/cni/results/{}-{sandbox}-eth0", conflist::NAME);
-        let text = fs::read_to_string(self.containerd.inside(Path::new(&path))).context(path)?;
+        let text = fs::read_to_string(self.service.inside(Path::new(&path))).context(path)?;
         Ok(serde_json::from_str(&text)?)
     }
 
@@ -90,11 +100,6 @@ impl Node {
         self.dir().join("bin")
     }
 
-    /// Returns the path of containerd's log.
-    pub fn log(&self) -> PathBuf {
-        self.dir().join("containerd.log")
-    }
-
     /// Creates a new directory in the node's directory.
     pub fn new_dir(&self, prefix: &str) -> Result<PathBuf> {
         let number = self.dirs.fetch_add(1, Ordering::Relaxed);
@@ -103,15 +108,26 @@ impl Node {
         Ok(dir)
     }
 
-    /// Replaces the CNI chain and waits until containerd has loaded it.
+    /// Replaces the CNI chain and waits until the runtime has loaded it.
     pub fn load_chain(&self, families: Families, chained: Option<&Value>) -> Result<()> {
         let text = conflist::text(families, &self.leases(), chained);
-        conflist::load(self.cri(), &self.network(), &text)
+        conflist::replace(&self.network(), &text)?;
+        self.loaded("the chain", |list| list == text)
     }
 
-    /// Waits until containerd has loaded a list that satisfies the predicate.
+    /// Waits until the runtime has loaded a list that satisfies the predicate.
     pub fn loaded(&self, condition: &str, holds: impl Fn(&str) -> bool) -> Result<()> {
-        conflist::loaded(self.cri(), condition, holds)
+        match self.engine() {
+            Engine::Containerd => conflist::loaded(self.cri(), condition, holds),
+            Engine::Crio(_) => {
+                wait::until(condition, || {
+                    let text = fs::read_to_string(self.network())?;
+                    ensure!(holds(&text), "{text}");
+                    Ok(())
+                })?;
+                crio::synced(&self.networks(), &self.engine().log(self.dir()))
+            }
+        }
     }
 
     /// Returns the directory of CNI configurations.
@@ -130,11 +146,11 @@ impl Node {
         Sandbox::run(self, pod, config)
     }
 
-    /// Opens a network namespace by containerd's path.
+    /// Opens a network namespace by the runtime's path.
     pub fn open_netns(&self, path: &str) -> Result<Netns> {
         // The absolute link `/var/run` would lead to the host's `/run`.
         let path = path.strip_prefix("/var").unwrap_or(path);
-        Netns::open(&self.containerd.inside(Path::new(path)))
+        Netns::open(&self.service.inside(Path::new(path)))
     }
 
     /// Returns the remaining sandboxes, links, network namespaces and addresses of pods.
@@ -144,7 +160,7 @@ impl Node {
         let links = self.netns().command("ip", &["-oneline", "link", "show", "type", "veth"])?;
         left.extend(links.lines().map(|line| format!("link {line}")));
         for (kind, dir) in [
-            ("network namespace", self.containerd.inside(Path::new("/run/netns"))),
+            ("network namespace", self.service.inside(Path::new("/run/netns"))),
             ("address", self.leases().join(conflist::NAME)),
         ] {
             left.extend(names(&dir).into_iter().map(|name| format!("{kind} {name}")));
@@ -152,7 +168,7 @@ impl Node {
         Ok(left)
     }
 
-    /// Copies the logs of containerd, of the plugin and of the containers.
+    /// Copies the logs of the runtime, of the plugin and of the containers.
     pub fn save_logs(&self, to: &Path) -> Result<()> {
         let _ = fs::remove_dir_all(to);
         copy_logs(self.dir(), to)
@@ -160,7 +176,7 @@ impl Node {
 
     /// Stops the node and returns the paths that still exist although they should have been removed.
     pub fn end(self) -> Vec<String> {
-        let (dir, cgroup, process) = (self.dir().to_owned(), self.cgroup.name.clone(), self.containerd.proc());
+        let (dir, cgroup, process) = (self.dir().to_owned(), self.cgroup.name.clone(), self.service.proc());
         drop(self);
         let mut paths = Cgroup::directories(&cgroup);
         paths.extend([dir, process]);

@@ -7,7 +7,8 @@ use istio_cni::contract::{annotation, container};
 use istio_cni::pod::{PodFacts, ProxyContainer};
 use k8s_cri::v1::{
     Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, LinuxContainerConfig,
-    LinuxContainerSecurityContext, LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, PodSandboxMetadata,
 };
 use serde_json::{Value, json};
 
@@ -211,6 +212,10 @@ impl Pod {
             annotations: map(&self.annotations),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: format!("/{cgroup}/{}", self.uid),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(namespaces()),
+                    ..LinuxSandboxSecurityContext::default()
+                }),
                 ..LinuxPodSandboxConfig::default()
             }),
             ..PodSandboxConfig::default()
@@ -225,13 +230,18 @@ impl Container {
         let add = self.capabilities.iter().map(|name| (*name).to_owned()).collect();
         ContainerConfig {
             metadata: Some(ContainerMetadata { name: self.name.to_owned(), attempt: 0 }),
-            image: Some(ImageSpec { image: IMAGE.to_owned(), ..ImageSpec::default() }),
+            image: Some(ImageSpec {
+                image: IMAGE.to_owned(),
+                user_specified_image: IMAGE.to_owned(),
+                ..ImageSpec::default()
+            }),
             command: self.command.iter().map(|word| (*word).to_owned()).collect(),
             log_path: self.log_name(),
             linux: Some(LinuxContainerConfig {
                 security_context: Some(LinuxContainerSecurityContext {
                     run_as_user: id(self.uid),
                     run_as_group: id(self.gid),
+                    namespace_options: Some(namespaces()),
                     capabilities: Some(Capability { add_capabilities: add, ..Capability::default() }),
                     ..LinuxContainerSecurityContext::default()
                 }),
@@ -245,6 +255,11 @@ impl Container {
     pub fn log_name(&self) -> String {
         format!("{}.log", self.name)
     }
+}
+
+/// The namespaces of a pod: each container has a PID namespace of its own, as the kubelet asks by default.
+fn namespaces() -> NamespaceOption {
+    NamespaceOption { pid: NamespaceMode::Container.into(), ..NamespaceOption::default() }
 }
 
 fn map(from: &BTreeMap<String, String>) -> HashMap<String, String> {

@@ -10,6 +10,8 @@ use std::time::SystemTime;
 use istio_cni::contract::PLUGIN_NAME;
 use nix::unistd::Uid;
 
+use super::engine::Engine;
+
 /// The paths of the programs that a test node needs.
 #[derive(Debug, Clone)]
 pub struct Programs {
@@ -47,6 +49,16 @@ impl Programs {
             cni_plugins: cni_plugins()?,
             runc: on_path("runc")?,
         })
+    }
+
+    /// Finds CRI-O: the variable `CRIO` is the directory of `crio` and `pinns`. It also needs `conmon` and `skopeo`.
+    pub fn crio() -> Result<Engine, String> {
+        for tool in ["conmon", "skopeo"] {
+            on_path(tool)?;
+        }
+        let dir = env::var_os("CRIO").map(PathBuf::from).ok_or("CRIO names no directory of CRI-O")?;
+        existing(dir.join("crio"))?;
+        Ok(Engine::Crio(dir))
     }
 
     /// Returns the programs of the pods' image; the first is the entry point.

@@ -96,7 +96,7 @@ impl<'n> Sandbox<'n> {
         self.ips()?.first().copied().context("the pod has no address")
     }
 
-    /// Returns containerd's path of the pod's netns, `CNI_NETNS`.
+    /// Returns the runtime's path of the pod's netns, `CNI_NETNS`.
     pub fn netns_path(&self) -> Result<String> {
         let info = self.status()?.info.remove("info").context("no verbose status")?;
         let info: Value = serde_json::from_str(&info)?;

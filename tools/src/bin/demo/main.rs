@@ -20,6 +20,7 @@ use anyhow::{Result, anyhow, ensure};
 
 use page::Page;
 use test_support::outcome;
+use test_support::runtime::engine::Engine;
 use test_support::runtime::node::Node;
 use test_support::runtime::programs::Programs;
 use test_support::runtime::signals;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
 fn demo(page: &Page) -> Result<()> {
     let programs = Programs::find(None).map_err(anyhow::Error::msg)?;
     page.title("istio-cni", &programs.istio_cni.display().to_string());
-    let (node, took) = timed(|| Node::start(&programs));
+    let (node, took) = timed(|| Node::start(&programs, Engine::Containerd));
     let node = node?;
     let ready = format!("in namespaces of its own, ready after {:.1} s", took.as_secs_f64());
     page.done(&node.cri().version()?, &ready);

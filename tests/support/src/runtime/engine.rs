@@ -1,0 +1,74 @@
+//! The container runtimes that a test node can have.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{containerd, crio};
+
+/// A container runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Engine {
+    /// The host's containerd.
+    Containerd,
+    /// CRI-O; its directory has the programs `crio` and `pinns`.
+    Crio(PathBuf),
+}
+
+impl Engine {
+    /// Returns the name of the runtime's process.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Containerd => "containerd",
+            Self::Crio(_) => "crio",
+        }
+    }
+
+    /// Returns how many calls of a plugin start a pod: ADD, and CHECK by CRI-O.
+    pub fn calls_at_start(&self) -> usize {
+        match self {
+            Self::Containerd => 1,
+            Self::Crio(_) => 2,
+        }
+    }
+
+    /// Returns the path of the runtime's log in a node's directory.
+    pub(super) fn log(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{}.log", self.name()))
+    }
+
+    /// Returns the path of the CRI's socket.
+    pub(super) fn socket(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{}.sock", self.name()))
+    }
+
+    /// Returns the command line.
+    pub(super) fn command(&self, dir: &Path) -> Vec<OsString> {
+        match self {
+            Self::Containerd => vec!["containerd".into(), "--config".into(), dir.join("config.toml").into()],
+            Self::Crio(programs) => vec![
+                programs.join("crio").into(),
+                "--config".into(),
+                dir.join("crio.conf").into(),
+                "--config-dir".into(),
+                "".into(),
+            ],
+        }
+    }
+
+    /// Writes the configuration into a node's directory.
+    pub(super) fn configure(&self, dir: &Path, image: &str, plugins: &Path, runc: &Path) -> Result<()> {
+        match self {
+            Self::Containerd => {
+                fs::write(dir.join("config.toml"), containerd::configuration(dir, image, plugins, runc))?;
+            }
+            Self::Crio(programs) => {
+                fs::write(dir.join("policy.json"), crio::POLICY)?;
+                fs::write(dir.join("crio.conf"), crio::configuration(dir, image, plugins, runc, programs))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -88,6 +88,8 @@ pub(super) enum FunctionBody {
     Undefined,
     /// Takes the values of all arguments.
     Call(Box<Body>),
+    /// Takes the values of all arguments, and charges the budget itself.
+    Charging(Box<Body>),
 }
 
 impl Function {
@@ -138,6 +140,16 @@ impl Functions {
         F: for<'a> Fn(&mut Budget, Args<'_, 'a>) -> Result<Value<'a>, Reason> + Send + Sync + 'static,
     {
         self.insert(name, least, most, FunctionBody::Call(Box::new(function)));
+        self
+    }
+
+    /// Adds a function as [`Functions::with`] does, but one that charges the budget for its arguments and its result.
+    #[must_use]
+    pub(super) fn with_own_charge<F>(mut self, name: &str, least: usize, most: usize, function: F) -> Self
+    where
+        F: for<'a> Fn(&mut Budget, Args<'_, 'a>) -> Result<Value<'a>, Reason> + Send + Sync + 'static,
+    {
+        self.insert(name, least, most, FunctionBody::Charging(Box::new(function)));
         self
     }
 

@@ -24,8 +24,9 @@ impl Functions {
 fn register(functions: Functions) -> Functions {
     functions
         .with("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).is_true())))
-        .with("len", 1, 1, |_, args| length(args))
-        .with("index", 1, ANY, |_, args| index(args))
+        // These two read none of the elements that they do not return.
+        .with_own_charge("len", 1, 1, |_, args| length(args))
+        .with_own_charge("index", 1, ANY, |_, args| index(args))
         .with("slice", 1, 4, |_, args| slice(args))
         .with("print", 0, ANY, print)
         .with("println", 0, ANY, println)
@@ -122,7 +123,7 @@ fn slice<'a>(args: Args<'_, 'a>) -> Result<'a> {
             text.as_str().get(start..end).map(Value::made).ok_or_else(|| refused("slice within a character"))
         }
         Value::List(List::Json(items, of)) => Ok(Value::List(List::Json(&items[start..end], *of))),
-        Value::List(List::Made(items, _)) => Value::list(items[start..end].to_vec()),
+        Value::List(list) => Value::list(list.iter().skip(start).take(end - start).collect()),
         other => Ok(other.clone()),
     }
 }

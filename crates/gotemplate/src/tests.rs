@@ -281,3 +281,43 @@ fn results_of_expressions_are_paid_for_before_they_are_made() {
     let limits = Limits::default();
     assert_eq!(failure(compiling, &Value::Missing, limits).reason, Reason::Exceeded(Exceeded::Steps(limits.steps)));
 }
+
+#[test]
+fn an_appended_list_leaves_the_list_before_and_others_of_it_as_they_were() {
+    for (text, printed) in [
+        (
+            "{{ $a := list 1 }}{{ $b := append $a 2 }}{{ $c := append $a 3 }}{{ $d := append $b 4 }}{{ $a }}{{ $b }}{{ $c }}{{ $d }}",
+            "[1][1 2][1 3][1 2 4]",
+        ),
+        ("{{ $a := list 1 }}{{ $a = append $a $a }}{{ $a = append $a $a }}{{ $a }}", "[1 [1] [1 [1]]]"),
+        (
+            "{{ $m := dict }}{{ $a := list }}{{ $_ := set $m `a` $a }}{{ $b := append $a $m }}{{ $m }}{{ $b }}",
+            "map[a:[]][map[a:[]]]",
+        ),
+        ("{{ range append .l `c` }}{{ . }}{{ end }}{{ len .l }}{{ len (append (slice .l 1) 1) }}", "abc22"),
+    ] {
+        assert_eq!(render(text, &json!({"l": ["a", "b"]})), printed, "{text}");
+    }
+}
+
+#[test]
+fn a_loop_of_appends_costs_twice_as_much_for_twice_as_many() {
+    let cost = |count: usize| {
+        let text = format!(
+            "{{{{ $l := list }}}}{{{{ range {count} }}}}{{{{ if len $l }}}}{{{{ index $l 0 }}}}{{{{ end }}}}{{{{ $l = append $l . }}}}{{{{ end }}}} {{{{ len $l }}}}"
+        );
+        let mut budget = Budget::default();
+        let template = Template::parse("t", &text, Delims::BRACES, &functions()).unwrap();
+        assert_eq!(
+            template.render(&Value::Missing, &mut budget).unwrap(),
+            format!("{} {count}", "0".repeat(count - 1))
+        );
+        let (all, left) = (Limits::default(), budget.left());
+        (all.steps - left.steps, all.bytes - left.bytes)
+    };
+    let ((steps, bytes), (twice_steps, twice_bytes)) = (cost(1000), cost(2000));
+    assert!(twice_steps < steps * 2 + 10 && twice_bytes < bytes * 2 + 1000, "{twice_steps} {twice_bytes}");
+    // A copy is charged: a list cannot be made of copies without limit.
+    let copies = "{{ $l := list }}{{ range 100000 }}{{ $l = append $l (list) }}{{ end }}";
+    assert!(matches!(failure(copies, &Value::Missing, Limits::default()).reason, Reason::Exceeded(_)));
+}

@@ -2,6 +2,7 @@
 //!
 //! A template can change no value except maps that its functions made.
 
+mod list;
 mod map;
 mod shaped;
 mod text;
@@ -15,6 +16,7 @@ use serde_json::Value as Json;
 use super::budget::Budget;
 use super::error::Reason;
 use super::shape::{Kind, Shape};
+pub use list::List;
 pub use map::Map;
 pub use shaped::Struct;
 pub use text::Text;
@@ -77,50 +79,6 @@ impl<'a> Record<'a> {
     /// A field by its name.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
-    }
-}
-
-/// A list of the data, whose elements have one kind, or a list that a function made.
-#[derive(Debug, Clone)]
-pub enum List<'a> {
-    /// A list of the data.
-    Json(&'a [Json], Kind),
-    /// A list that a function made: its elements, and its levels of nesting.
-    Made(Rc<[Value<'a>]>, usize),
-}
-
-impl<'a> List<'a> {
-    /// Number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Json(items, _) => items.len(),
-            Self::Made(items, _) => items.len(),
-        }
-    }
-
-    /// Whether the list has no element.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The element at an index, from 0.
-    pub fn get(&self, index: usize) -> Option<Value<'a>> {
-        match self {
-            Self::Json(items, of) => items.get(index).map(|item| of.view(Some(item))),
-            Self::Made(items, _) => items.get(index).cloned(),
-        }
-    }
-
-    /// All elements.
-    pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + '_ {
-        (0..self.len()).filter_map(|index| self.get(index))
-    }
-
-    pub(super) fn depth(&self) -> usize {
-        match self {
-            Self::Json(..) => 1,
-            Self::Made(_, depth) => *depth,
-        }
     }
 }
 
@@ -241,8 +199,7 @@ impl<'a> Value<'a> {
     /// # Errors
     /// [`Reason::TooDeep`]: the elements nest more than 99 levels deep.
     pub fn list(items: Vec<Value<'a>>) -> Result<Self, Reason> {
-        let depth = nesting(items.iter())?;
-        Ok(Self::List(List::Made(items.into(), depth)))
+        List::made(items).map(Self::List)
     }
 
     /// The contents of a text.
@@ -265,7 +222,7 @@ impl<'a> Value<'a> {
             Self::Float(_) => "float64".to_owned(),
             Self::Text(_) => "string".to_owned(),
             Self::List(List::Json(_, of)) => format!("[]{}", of.go_name()),
-            Self::List(List::Made(..)) => "[]interface {}".to_owned(),
+            Self::List(List::Made(_)) => "[]interface {}".to_owned(),
             Self::Map(map) => format!("map[string]{}", map.of().go_name()),
             Self::Struct(shaped) => shaped.type_name(),
             Self::Record(record) => record.name.to_owned(),

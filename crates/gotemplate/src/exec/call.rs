@@ -32,12 +32,14 @@ impl<'t, 'a> Run<'t, 'a, '_> {
                     other => Err(other.unwrap_or_default().type_error("string")),
                 }
             }
+            FunctionBody::Charging(body) => {
+                let values = self.values(arguments, last, dot)?;
+                self.span = span;
+                self.budget.step(1)?;
+                body(self.budget, Args(&values)).map_err(|reason| named(reason, function))
+            }
             FunctionBody::Call(body) => {
-                let mut values = Vec::with_capacity(got);
-                for argument in arguments {
-                    values.push(self.argument(argument, dot)?);
-                }
-                values.extend(last);
+                let values = self.values(arguments, last, dot)?;
                 self.span = span;
                 self.budget.step(1 + values.iter().map(reading).sum::<usize>())?;
                 let result = body(self.budget, Args(&values)).map_err(|reason| named(reason, function))?;
@@ -45,6 +47,21 @@ impl<'t, 'a> Run<'t, 'a, '_> {
                 Ok(result)
             }
         }
+    }
+
+    /// Evaluates the arguments of a call.
+    fn values(
+        &mut self,
+        arguments: &'t [Operand],
+        last: Option<Value<'a>>,
+        dot: &Value<'a>,
+    ) -> Result<Vec<Value<'a>>, Reason> {
+        let mut values = Vec::with_capacity(arguments.len() + 1);
+        for argument in arguments {
+            values.push(self.argument(argument, dot)?);
+        }
+        values.extend(last);
+        Ok(values)
     }
 
     /// Renders text as a template, with the same data as the whole rendering and with what is left of its budget.
@@ -105,7 +122,7 @@ fn reading(value: &Value<'_>) -> usize {
 fn making(value: &Value<'_>) -> usize {
     match value {
         Value::Text(Text::Shared(text)) => text.len(),
-        Value::List(List::Made(items, _)) => items.len() * size_of::<Value<'_>>(),
+        Value::List(list @ List::Made(_)) => list.len() * size_of::<Value<'_>>(),
         _ => 0,
     }
 }

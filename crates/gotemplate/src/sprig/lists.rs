@@ -16,8 +16,9 @@ pub(super) fn register(functions: Functions) -> Functions {
         functions.with(name, 0, ANY, |_, args| Value::list(args.all().iter().map(element).collect()))
     });
     let functions = ["append", "push"].iter().fold(functions, |functions, name| {
-        functions
-            .with(name, 2, 2, |_, args| Value::list(list(args.any(0))?.iter().chain([element(args.any(1))]).collect()))
+        functions.with_own_charge(name, 2, 2, |budget, args| {
+            list(args.any(0))?.appended(element(args.any(1)), budget).map(Value::List)
+        })
     });
     let functions = functions
         .with("prepend", 2, 2, |_, args| {

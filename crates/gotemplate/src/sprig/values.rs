@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::budget::Budget;
 use crate::error::Reason;
 use crate::function::{ANY, Args, Functions};
-use crate::value::{List, Map, Value};
+use crate::value::{Map, Value};
 
 use super::lists::same;
 use super::numbers::decimal;
@@ -149,7 +149,7 @@ fn kind(value: &Value<'_>) -> &'static str {
         Value::Uint(_) => "uint64",
         Value::Float(_) => "float64",
         Value::Text(_) => "string",
-        Value::List(List::Json(..) | List::Made(..)) => "slice",
+        Value::List(_) => "slice",
         Value::Map(_) => "map",
         Value::Struct(_) | Value::Record(_) => "struct",
         Value::Enum { .. } => "int32",

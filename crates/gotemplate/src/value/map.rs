@@ -45,9 +45,7 @@ impl Drop for Made<'_> {
                         pending.extend(std::mem::take(made.entries.get_mut()).into_values());
                     }
                 }
-                Value::List(List::Made(mut items, _)) => {
-                    pending.extend(Rc::get_mut(&mut items).into_iter().flatten().map(std::mem::take));
-                }
+                Value::List(list) => pending.extend(list.into_elements()),
                 _ => {}
             }
         }
@@ -177,7 +175,7 @@ fn holds(value: &Value<'_>, map: &Made<'_>, depth: usize, budget: &mut Budget) -
             }
             any(made.entries.borrow().values(), |value| holds(value, map, below, budget))
         }
-        Value::List(List::Made(items, _)) => any(items.iter(), |value| holds(value, map, below, budget)),
+        Value::List(list @ List::Made(_)) => any(list.iter(), |value| holds(&value, map, below, budget)),
         _ => Ok(false),
     }
 }

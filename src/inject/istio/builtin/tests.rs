@@ -2,6 +2,7 @@
 //!
 //! The suite `inject` compares the templates with Istio's.
 
+use gotemplate::{Budget, Limits};
 use serde_json::{Value, json};
 
 use super::*;
@@ -258,14 +259,58 @@ fn on_openshift_multus_calls_the_plugin_and_validation_has_the_user_of_the_rules
 
 #[test]
 fn an_image_with_a_tag_is_split_and_others_stay_whole() {
+    let digest = format!("r/p@sha256:{}", "0".repeat(64));
     for (image, parts) in [
         ("docker.io/istio/proxyv2:1.30.0", ("docker.io/istio", "1.30.0", "proxyv2")),
         ("registry:5000/p:2", ("registry:5000", "2", "p")),
         ("registry:5000/p", ("", "", "registry:5000/p")),
-        ("r/p@sha256:00", ("", "", "r/p@sha256:00")),
+        (&digest, ("", "", &*digest)),
     ] {
         let built_in = BuiltIn { proxy_image: image.to_owned(), ..BuiltIn::default() };
         assert_eq!(built_in.image_parts(), parts);
         assert_eq!(injected(&built_in, false, &pod())["spec"]["containers"][1]["image"], image);
+    }
+}
+
+/// Returns what an injection of this pod by the built-in configuration takes of the default budget, in steps and bytes.
+fn cost(pod: &Value) -> (u64, usize) {
+    let injector = Injector::new(BuiltIn::default().config().unwrap());
+    let mut request = Request::new(pod, "shop");
+    let least = |fits: &mut dyn FnMut(u64) -> bool, most: u64| {
+        let (mut below, mut enough) = (0, most);
+        while enough - below > most / 1000 {
+            let middle = (below + enough) / 2;
+            if fits(middle) { enough = middle } else { below = middle }
+        }
+        enough
+    };
+    let all = Limits::default();
+    let mut fits = |limits: Limits| {
+        request.budget = Budget::new(limits);
+        injector.review(&request).map(drop).map_err(|error| error.to_string())
+    };
+    fits(all).unwrap();
+    let steps = least(&mut |steps| fits(Limits { steps, ..all }).is_ok(), all.steps);
+    let bytes = least(
+        &mut |bytes| fits(Limits { bytes: usize::try_from(bytes).unwrap(), ..all }).is_ok(),
+        u64::try_from(all.bytes).unwrap(),
+    );
+    (steps, usize::try_from(bytes).unwrap())
+}
+
+#[test]
+fn a_pod_with_many_ports_or_containers_is_admitted_at_a_linear_cost() {
+    let ports = |count: u32| {
+        let ports: Vec<Value> = (0..count).map(|at| json!({"containerPort": 20_000 + at})).collect();
+        json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "i", "ports": ports}]}})
+    };
+    let containers = |count: u32| {
+        let all: Vec<Value> = (0..count).map(|at| json!({"name": format!("app-{at}"), "image": "i"})).collect();
+        json!({"metadata": {}, "spec": {"containers": all}})
+    };
+    for (few, many) in [(ports(1000), ports(2000)), (containers(500), containers(1000))] {
+        let ((steps, bytes), (twice_steps, twice_bytes)) = (cost(&few), cost(&many));
+        let is_linear = twice_steps < steps * 5 / 2 && twice_bytes < bytes * 5 / 2;
+        assert!(is_linear, "{steps} steps and {bytes} bytes, then {twice_steps} and {twice_bytes}");
     }
 }

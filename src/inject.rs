@@ -8,6 +8,7 @@ pub mod yaml;
 
 mod document;
 mod gojson;
+mod image;
 mod merge;
 mod patch;
 mod pod;

@@ -6,12 +6,13 @@
 use serde_json::Value;
 
 use crate::contract::{PROXY_ID, annotation, container};
+use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 use crate::pod::is_sandbox;
 
 /// Returns the warnings about a pod with a sidecar.
 pub fn warnings(pod: &Value) -> Vec<String> {
-    sandbox(pod).map(sandboxed).into_iter().chain(as_proxy(pod)).collect()
+    sandbox(pod).map(sandboxed).into_iter().chain(as_proxy(pod)).chain(upper_case(pod)).collect()
 }
 
 /// Returns the pod's `runtimeClassName`, if it is that of a sandbox.
@@ -57,6 +58,24 @@ fn as_proxy(pod: &Value) -> Vec<String> {
         })
     };
     applications.filter_map(warning).collect()
+}
+
+/// The containers of the templates.
+const INJECTED: [&str; 3] = [container::PROXY, container::VALIDATION, container::INIT];
+
+/// Returns a warning for each injected container whose image has a path with upper-case letters.
+fn upper_case(pod: &Value) -> Vec<String> {
+    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let wrong = all.filter(|item| {
+        INJECTED.contains(&pod::name(item)) && image::check(pod::text(item, "image")) == Err(image::Invalid::UpperCase)
+    });
+    let warning = |item: &Value| {
+        let (name, image) = (pod::name(item), pod::text(item, "image"));
+        format!(
+            "container {name:?} has the image {image:?}, which no kubelet can parse: the path has upper-case letters"
+        )
+    };
+    wrong.map(warning).collect()
 }
 
 fn id_of(of: &Value, field: &str) -> Option<i64> {
@@ -114,6 +133,14 @@ mod tests {
         assert_eq!(warnings(&pod).len(), 1);
         pod["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
         assert_eq!(warnings(&pod), [""; 0]);
+    }
+
+    #[test]
+    fn an_image_with_an_upper_case_path_is_named() {
+        let image = |image: &str| warnings(&json!({"spec": {"containers": [{"name": "istio-proxy", "image": image}]}}));
+        let text = "container \"istio-proxy\" has the image \"r.io/Proxy:1\", which no kubelet can parse: the path has upper-case letters";
+        assert_eq!(image("r.io/Proxy:1"), [text]);
+        assert_eq!(image("R.io/proxy:A"), [""; 0]);
     }
 
     #[test]

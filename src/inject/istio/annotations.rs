@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Error;
 use crate::contract::{annotation, container};
+use crate::inject::image;
 use crate::inject::pod::{self, INIT_CONTAINERS};
 use crate::inject::quantity::is_quantity;
 use crate::iptables::{Etc, Flags, Settings};
@@ -18,6 +19,7 @@ type Check = fn(&str) -> Result<(), &'static str>;
 
 const INCLUDED: &str = "`*` or a comma-separated list of CIDRs such as 10.0.0.0/8, as includeIPRanges of the values";
 const EXCLUDED: &str = "a comma-separated list of CIDRs such as 10.0.0.0/8, as excludeIPRanges of the values";
+const IMAGE: &str = "an image that the kubelet can parse: [host[:port]/]path[:tag][@digest] with a lower-case path, such as docker.io/istio/proxyv2:1.30.0";
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
 /// The check of each annotation.
@@ -41,8 +43,8 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::PROXY_CPU_LIMIT, quantity),
     (annotation::PROXY_MEMORY, quantity),
     (annotation::PROXY_MEMORY_LIMIT, quantity),
-    (annotation::PROXY_IMAGE, printable),
-    (annotation::IMAGE_TYPE, printable),
+    (annotation::PROXY_IMAGE, image),
+    (annotation::IMAGE_TYPE, part_of_tag),
     (annotation::LOG_LEVEL, printable),
     (annotation::COMPONENT_LOG_LEVEL, printable),
     (annotation::AGENT_LOG_LEVEL, printable),
@@ -191,6 +193,17 @@ fn object_name(value: &str) -> Result<(), &'static str> {
     is_name.then_some(()).ok_or("the name of a ConfigMap")
 }
 
+/// Checks an image. An empty one leaves the image to the configuration.
+fn image(value: &str) -> Result<(), &'static str> {
+    (value.is_empty() || image::check(value).is_ok()).then_some(()).ok_or(IMAGE)
+}
+
+/// Checks the type of an image, which becomes the end of its tag.
+fn part_of_tag(value: &str) -> Result<(), &'static str> {
+    let is_part = value.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
+    is_part.then_some(()).ok_or("a part of an image's tag: letters, digits, underscores, periods and dashes")
+}
+
 fn printable(value: &str) -> Result<(), &'static str> {
     no_control(value, "text without control characters", "")
 }
@@ -229,6 +242,11 @@ mod tests {
             (annotation::BOOTSTRAP_OVERRIDE, "Not A Name"),
             (annotation::BOOTSTRAP_OVERRIDE, "a..b"),
             (annotation::LOG_LEVEL, "info\n- x"),
+            (annotation::PROXY_IMAGE, " "),
+            (annotation::PROXY_IMAGE, "image:"),
+            (annotation::PROXY_IMAGE, "docker.io/istio/proxyv2:1\n"),
+            (annotation::PROXY_IMAGE, "img@sha256:xyz"),
+            (annotation::IMAGE_TYPE, "distro less"),
         ];
         for (name, value) in wrong {
             let error = check(&pod(name, value)).unwrap_err().to_string();

@@ -9,12 +9,14 @@ use std::collections::HashSet;
 use serde_json::{Map, Value};
 
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
-use crate::inject::quantity;
+use crate::inject::{image, quantity};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
 /// The maximum length of a label's value, in bytes.
 const LABEL: usize = 63;
+/// The longest part of an image in a message, in characters.
+const SHOWN: usize = 100;
 /// The alternatives of a probe.
 pub(super) const PROBE: &[&str] = &["exec", "httpGet", "tcpSocket", "grpc"];
 /// The alternatives of a handler of `lifecycle`.
@@ -31,6 +33,13 @@ pub enum Unstartable {
     SameName(String),
     #[error("container {0} has no image")]
     NoImage(String),
+    #[error("container {container} has the image {image:?}, which no kubelet can parse: {error}")]
+    Image {
+        container: String,
+        /// The beginning of the image.
+        image: String,
+        error: image::Invalid,
+    },
     #[error("{place} has {found}: exactly one of {allowed} is required")]
     Alternatives { place: String, found: String, allowed: String },
     #[error("container {container} mounts volume {volume:?}, which the pod does not have")]
@@ -72,7 +81,7 @@ pub(super) fn check(author: &Value, merged: &Value, template_pod: &Value) -> Res
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let injected: HashSet<&str> = pod::containers(template_pod, which).iter().map(pod::name).collect();
         for container in pod::containers(merged, which).iter().filter(|c| injected.contains(pod::name(c))) {
-            image(container)?;
+            check_image(container)?;
             if which == INIT_CONTAINERS {
                 init(container)?;
             }
@@ -138,10 +147,18 @@ fn set(value: &Value) -> impl Iterator<Item = &str> {
     members.filter(|(_, value)| !value.is_null()).map(|(key, _)| key.as_str())
 }
 
-fn image(container: &Value) -> Result<(), Unstartable> {
+fn check_image(container: &Value) -> Result<(), Unstartable> {
+    let container_name = || pod::name(container).to_owned();
     match pod::text(container, "image") {
-        "" => Err(Unstartable::NoImage(pod::name(container).to_owned())),
-        _ => Ok(()),
+        "" => Err(Unstartable::NoImage(container_name())),
+        text => match image::check(text) {
+            // `advice` warns about it: Istio's own expected outputs have such an image of Helm's values.
+            Ok(()) | Err(image::Invalid::UpperCase) => Ok(()),
+            Err(error) => {
+                let image = text.chars().take(SHOWN).collect();
+                Err(Unstartable::Image { container: container_name(), image, error })
+            }
+        },
     }
 }
 
@@ -294,6 +311,8 @@ mod tests {
     fn each_field_that_prevents_the_start_is_named() {
         for (sidecar, expected) in [
             (json!({"image": ""}), "container istio-proxy has no image"),
+            (json!({"image": " "}), "container istio-proxy has the image \" \", which no kubelet can parse: the name"),
+            (json!({"image": "r.io/p:1 "}), "has the image \"r.io/p:1 \", which no kubelet can parse: the tag must"),
             (
                 json!({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}]}),
                 "variable \"A\" of container istio-proxy has both",

@@ -91,6 +91,10 @@ pub mod annotation {
         pub const CAP_NET_BIND_SERVICE = "sidecar.istio.io/capNetBindService";
         /// host:port of istiod for this sidecar.
         pub const DISCOVERY_ADDRESS = "sidecar.istio.io/discoveryAddress";
+        /// Volumes that the pod gets for the sidecar.
+        pub const USER_VOLUME = "sidecar.istio.io/userVolume";
+        /// Mounts of volumes that the sidecar gets.
+        pub const USER_VOLUME_MOUNT = "sidecar.istio.io/userVolumeMount";
         /// Additional networks of the pod, read by Multus; a template may append the plugin's.
         pub const NETWORKS = "k8s.v1.cni.cncf.io/networks";
     }

@@ -14,6 +14,7 @@ mod patch;
 mod pod;
 mod quantity;
 mod typed;
+mod volume;
 mod workload;
 
 pub mod dapr;

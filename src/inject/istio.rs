@@ -40,9 +40,11 @@ pub mod shapes;
 mod splice;
 mod startable;
 mod status;
+mod status_port;
 mod subject;
 mod unions;
 mod unused;
+mod user_volumes;
 mod values;
 
 use std::collections::BTreeMap;
@@ -188,6 +190,8 @@ impl Injector {
         if let Some(class) = advice::sandbox(pod).filter(|_| self.refuse_sandboxes) {
             return Err(Error::Sandbox(class.to_owned()));
         }
+        // Otherwise, the reason against such a pod would be the budget.
+        startable::check_annotations(pod)?;
         let budget = &mut request.budget.clone();
         annotations::charge(pod, budget)?;
         let mesh = &self.config.mesh;

@@ -35,6 +35,11 @@ impl Struct {
         self.field(key)?.merge
     }
 
+    /// Whether the struct has a field with this name.
+    pub(super) fn has(self, key: &str) -> bool {
+        self.field(key).is_some()
+    }
+
     fn field(self, key: &str) -> Option<&'static Field> {
         TABLE.fields(self.0).iter().find(|field| field.key == key)
     }

@@ -45,6 +45,15 @@ fn known(document: &Value) -> Option<&'static Known> {
     KNOWN.iter().find(|(groups, name, ..)| groups.contains(&group) && *name == kind)
 }
 
+/// Returns the names of a StatefulSet's claim templates, for each of which its pods get a volume of this name.
+pub(super) fn claims(document: &Value) -> Vec<String> {
+    if pod::text(document, "kind") != "StatefulSet" {
+        return Vec::new();
+    }
+    let templates = pod::list(&document["spec"], "volumeClaimTemplates").iter();
+    templates.map(|template| pod::name(pod::metadata(template)).to_owned()).collect()
+}
+
 /// Converts a workload to the form of its Go type. Other documents stay unchanged, and so do workloads without a pod,
 /// to which the type would add an empty one.
 ///

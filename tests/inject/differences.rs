@@ -39,7 +39,7 @@ const ELSEWHERE: [(&str, &str, &str); 12] = [
     ),
     (
         "injected pod that the API server refuses",
-        "src/inject/istio/startable.rs",
+        "src/inject/istio/startable/tests.rs",
         "each_field_that_prevents_the_start_is_named",
     ),
     (

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use gotemplate::{Budget, Exceeded};
 use serde_json::Value;
 
-use super::Error;
+use super::{Error, user_volumes};
 use crate::contract::{annotation, container};
 use crate::inject::image;
 use crate::inject::pod::{self, INIT_CONTAINERS};
@@ -23,7 +23,7 @@ const IMAGE: &str = "an image that the kubelet can parse: [host[:port]/]path[:ta
 const NUMBER: &str = "a whole number from 0 to 4294967295";
 
 /// The check of each annotation.
-const CHECKS: [(&str, Check); 29] = [
+const CHECKS: [(&str, Check); 31] = [
     (annotation::INTERCEPTION_MODE, |v| traffic(annotation::INTERCEPTION_MODE, v)),
     (annotation::STATUS_PORT, |v| whole::<u16>(v, "a port from 0 to 65535")),
     (annotation::READINESS_DELAY, number),
@@ -52,6 +52,12 @@ const CHECKS: [(&str, Check); 29] = [
     (annotation::CAP_NET_BIND_SERVICE, printable),
     (annotation::DISCOVERY_ADDRESS, printable),
     (annotation::NETWORKS, |v| no_control(v, "text without control characters other than line breaks", "\n\r\t")),
+    (annotation::USER_VOLUME, |v| {
+        user_volumes::check_text(annotation::USER_VOLUME, v).map_err(|_| user_volumes::VOLUMES)
+    }),
+    (annotation::USER_VOLUME_MOUNT, |v| {
+        user_volumes::check_text(annotation::USER_VOLUME_MOUNT, v).map_err(|_| user_volumes::MOUNTS)
+    }),
     // `mesh` has already parsed this annotation.
     (annotation::PROXY_CONFIG, |_| Ok(())),
 ];
@@ -63,7 +69,7 @@ pub(super) fn is_istios(name: &str) -> bool {
 
 /// The annotations that only templates read. The injector checks them and has no other use for them.
 #[cfg(test)]
-const OF_TEMPLATES: [&str; 15] = [
+const OF_TEMPLATES: [&str; 17] = [
     annotation::READINESS_DELAY,
     annotation::READINESS_PERIOD,
     annotation::READINESS_FAILURES,
@@ -78,6 +84,8 @@ const OF_TEMPLATES: [&str; 15] = [
     annotation::BOOTSTRAP_OVERRIDE,
     annotation::CAP_NET_BIND_SERVICE,
     annotation::DISCOVERY_ADDRESS,
+    annotation::USER_VOLUME,
+    annotation::USER_VOLUME_MOUNT,
     annotation::NETWORKS,
 ];
 
@@ -114,6 +122,8 @@ pub(super) fn charge(pod: &Value, budget: &mut Budget) -> Result<(), Exceeded> {
 /// # Errors
 /// An annotation is invalid. If several are, the error is about the first invalid one in the order of `CHECKS`.
 pub(super) fn check(pod: &Value) -> Result<(), Error> {
+    // Its errors are more exact than those of the table.
+    user_volumes::check(pod)?;
     for (name, check) in CHECKS {
         if let Some(value) = pod::annotation(pod, name) {
             check(value).map_err(|allowed| Error::annotation(name, value, allowed))?;
@@ -298,7 +308,7 @@ mod tests {
                 InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
             }
         };
-        for name in OF_TEMPLATES {
+        for name in OF_TEMPLATES.into_iter().filter(|name| !name.contains("userVolume")) {
             assert_eq!(spec(name), spec("unknown"), "{name}");
         }
     }

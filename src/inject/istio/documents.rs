@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::policy::{self, Decision, Policy, Reason};
 use super::settings::{Program, SIDECAR};
 use super::subject::Subject;
-use super::{Error, Injector, Owner, advice, job, legacy, pipeline};
+use super::{Error, Injector, Owner, advice, job, legacy, pipeline, startable};
 use crate::inject::pod;
 use crate::inject::workload::{self, Kind};
 
@@ -99,7 +99,8 @@ impl Injector {
         let owner = owner(document, kind);
         let workload_name = owner.name.clone();
         let native = native(pod::node_name(&subject));
-        let (mut injected, warnings) = self.inject_pod(&subject, owner, native)?;
+        let claims = workload::claims(document);
+        let (mut injected, warnings) = self.inject_pod(&subject, owner, native, &claims)?;
         messages.warnings.extend(warnings.into_iter().map(|warning| format!("{title} {name:?}: {warning}")));
         if let Some((pointer, job)) = job {
             let job = job::extended(&job, (&subject, &injected), &workload_name, &mut Budget::default())?;
@@ -119,7 +120,14 @@ impl Injector {
         }
     }
 
-    fn inject_pod(&self, pod: &Value, owner: Owner, native: bool) -> Result<(Value, Vec<String>), Error> {
+    fn inject_pod(
+        &self,
+        pod: &Value,
+        owner: Owner,
+        native: bool,
+        claims: &[String],
+    ) -> Result<(Value, Vec<String>), Error> {
+        startable::check_annotations(pod)?;
         let config = self.config();
         let namespace = pod::text(pod::metadata(pod), "namespace");
         let budget = &mut Budget::default();
@@ -132,7 +140,7 @@ impl Injector {
             let patch = legacy::inject(config, program, &subject, budget)?;
             return Ok(advised(legacy::patched(pod, &patch)?));
         }
-        let subject = Subject { templates: &[SIDECAR.to_owned()], native, ..subject };
+        let subject = Subject { templates: &[SIDECAR.to_owned()], native, claims, ..subject };
         pipeline::inject(config, &self.overlays, &subject, budget)
     }
 }
@@ -209,6 +217,27 @@ mod tests {
             assert_eq!(skipped[0].to_string(), format!("Skipping injection because {line}"));
             assert_eq!(document["spec"].get("containers"), None);
         }
+    }
+
+    #[test]
+    fn the_claim_templates_of_a_stateful_set_are_volumes_of_its_pods() {
+        let set = |kind: &str| {
+            let mount = r#"{"data": {"mountPath": "/data"}}"#;
+            let annotations = serde_json::json!({"sidecar.istio.io/userVolumeMount": mount});
+            let template =
+                serde_json::json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a"}]}});
+            let claims = [serde_json::json!({"metadata": {"name": "data"}})];
+            let spec = serde_json::json!({"template": template, "volumeClaimTemplates": claims});
+            inject(
+                &serde_json::json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "s"}, "spec": spec})
+                    .to_string(),
+            )
+        };
+        let Document::Workload { document, .. } = set("StatefulSet").unwrap() else { panic!("a set is a workload") };
+        let volumes = document["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.iter().all(|volume| volume["name"] != "data"), "{volumes:?}");
+        let refused = set("Deployment").unwrap_err().to_string();
+        assert!(refused.contains("mounts volume \"data\", which the pod does not have"), "{refused}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use super::proto::Mistyped;
 use super::startable::Unstartable;
+use super::status_port::Taken;
+use super::user_volumes;
 use crate::inject::{Mismatch, merge, patch, yaml};
 
 /// An error of the injection. The API server shows texts about a pod to its author.
@@ -85,6 +87,9 @@ pub enum Error {
         /// The description of valid values.
         allowed: &'static str,
     },
+    /// An annotation has a volume or a mount that the API server would refuse.
+    #[error("{0}")]
+    UserVolume(Box<user_volumes::Invalid>),
     /// The pod's `prometheus.io/port`, in any of Prometheus' spellings, is no port that the proxy's agent can scrape.
     #[error(
         "invalid value {value:?} for annotation {name:?}: must be a port from 1 to 65535 that is not the proxy's or its agent's"
@@ -130,6 +135,9 @@ pub enum Error {
     /// A workload has no pod.
     #[error("{0} has no pod template: spec.template is required")]
     NoTemplate(String),
+    /// The proxy listens on the status port of its agent.
+    #[error("the injected pod would not start: {0}")]
+    StatusPortTaken(Taken),
     /// The injected pod would not be created, or would not start.
     #[error("the injected pod would not start: {0}")]
     Unstartable(Box<Unstartable>),
@@ -147,6 +155,18 @@ impl From<gotemplate::Exceeded> for Error {
 impl From<Unstartable> for Error {
     fn from(error: Unstartable) -> Self {
         Self::Unstartable(Box::new(error))
+    }
+}
+
+impl From<user_volumes::Invalid> for Error {
+    fn from(error: user_volumes::Invalid) -> Self {
+        Self::UserVolume(Box::new(error))
+    }
+}
+
+impl From<Taken> for Error {
+    fn from(error: Taken) -> Self {
+        Self::StatusPortTaken(error)
     }
 }
 

@@ -21,7 +21,10 @@ use super::settings::Program;
 use super::splice::Spliced;
 use super::status::{self, Status};
 use super::subject::Subject;
-use super::{Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, unused, values};
+use super::{
+    Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, status_port, unused,
+    values,
+};
 use crate::contract::annotation;
 use crate::inject::merge_pod;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
@@ -104,7 +107,8 @@ fn merge(
         }
     }
     annotations::check_injected(&merged)?;
-    startable::check(subject.pod, &merged, &template_pod)?;
+    startable::check((subject.pod, subject.claims), &merged, &template_pod)?;
+    status_port::check(subject.pod, &merged, (&config.mesh.json, &subject.proxy_config))?;
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));

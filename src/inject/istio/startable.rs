@@ -8,8 +8,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::contract::annotation;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS, VOLUMES};
-use crate::inject::{image, quantity};
+use crate::inject::{image, quantity, volume};
 
 /// The maximum size of all annotations with their keys, in bytes (`TotalAnnotationSizeLimitB`).
 const ANNOTATIONS: usize = 256 * 1024;
@@ -44,6 +45,10 @@ pub enum Unstartable {
     Alternatives { place: String, found: String, allowed: String },
     #[error("container {container} mounts volume {volume:?}, which the pod does not have")]
     NoVolume { container: String, volume: String },
+    #[error("volume {name:?} would be refused by the API server: {error}")]
+    Volume { name: String, error: volume::Invalid },
+    #[error("the mount of volume {name:?} in container {container} would be refused by the API server: {error}")]
+    Mount { container: String, name: String, error: volume::Invalid },
     #[error("container {container} mounts two volumes at {path:?}")]
     SameMount { container: String, path: String },
     #[error("volume {volume:?} has several sources ({sources}): the pod and the template define it differently")]
@@ -65,19 +70,25 @@ pub enum Unstartable {
     #[error("label {name:?} would have the invalid value {value:?}")]
     Label { name: String, value: String },
     #[error(
-        "the annotations would have {0} bytes, more than 262144: most of them are the record of the pod's own containers"
+        "all annotations would have {bytes} bytes with their names, and the API server allows 262144; the largest is {largest:?} with \
+         {of_largest} bytes{}", if *is_record { ", the record of the pod's own containers" } else { "" }
     )]
-    Annotations(usize),
+    Annotations { bytes: usize, largest: String, of_largest: usize, is_record: bool },
 }
 
-/// Checks the injection of the pod `author`. `template_pod` has the names of all injected containers and volumes.
+/// Checks the injection of the pod `author`, which gets volumes with the names `claims` from its controller. `template_pod` has the names of all injected containers and volumes.
 ///
 /// # Errors
 /// The pod would not be created, or would not start, because of what was injected.
-pub(super) fn check(author: &Value, merged: &Value, template_pod: &Value) -> Result<(), Unstartable> {
+pub(super) fn check(
+    (author, claims): (&Value, &[String]),
+    merged: &Value,
+    template_pod: &Value,
+) -> Result<(), Unstartable> {
     names(author, merged, template_pod)?;
     metadata(author, merged)?;
-    let volumes = volumes(merged, template_pod)?;
+    let mut volumes = volumes(merged, template_pod)?;
+    volumes.extend(claims.iter().map(String::as_str));
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let injected: HashSet<&str> = pod::containers(template_pod, which).iter().map(pod::name).collect();
         for container in pod::containers(merged, which).iter().filter(|c| injected.contains(pod::name(c))) {
@@ -116,9 +127,26 @@ fn metadata(author: &Value, pod: &Value) -> Result<(), Unstartable> {
             return Err(Unstartable::Label { name: name.clone(), value: value.to_owned() });
         }
     }
-    let annotations = pod::map(metadata, "annotations").iter();
-    let bytes = annotations.map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
-    if bytes > ANNOTATIONS { Err(Unstartable::Annotations(bytes)) } else { Ok(()) }
+    check_annotations(pod)
+}
+
+/// Checks the size of all annotations.
+///
+/// # Errors
+/// The API server refuses the pod.
+pub(super) fn check_annotations(pod: &Value) -> Result<(), Unstartable> {
+    let annotations = pod::map(pod::metadata(pod), "annotations").iter();
+    let sizes = annotations.map(|(name, value)| (name.len() + value.as_str().map_or(0, str::len), name));
+    let (bytes, largest) = sizes.fold((0, None), |(sum, largest), size| (sum + size.0, largest.max(Some(size))));
+    match largest {
+        Some((of_largest, name)) if bytes > ANNOTATIONS => Err(Unstartable::Annotations {
+            bytes,
+            largest: name.chars().take(SHOWN).collect(),
+            of_largest,
+            is_record: name == annotation::OVERRIDES || name == annotation::STATUS,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a label may have this value.
@@ -137,6 +165,8 @@ fn volumes<'a>(merged: &'a Value, template_pod: &Value) -> Result<HashSet<&'a st
         if sources.len() > 1 {
             return Err(Unstartable::Sources { volume: pod::name(volume).to_owned(), sources: sources.join(", ") });
         }
+        let error = |error| Unstartable::Volume { name: pod::name(volume).to_owned(), error };
+        volume::check(volume).map_err(error)?;
     }
     Ok(volumes.iter().map(pod::name).collect())
 }
@@ -202,6 +232,8 @@ fn mounts(container: &Value, volumes: &HashSet<&str>) -> Result<(), Unstartable>
         if !volumes.contains(volume) {
             return Err(Unstartable::NoVolume { container: name(), volume: volume.to_owned() });
         }
+        let error = |error| Unstartable::Mount { container: name(), name: volume.to_owned(), error };
+        volume::check_mount(mount).map_err(error)?;
         if !paths.insert(path) {
             return Err(Unstartable::SameMount { container: name(), path: path.to_owned() });
         }
@@ -271,134 +303,4 @@ fn set_member<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    /// Returns the reason against a pod with this sidecar, as a native one if `native`, in this pod.
-    fn reason(mut pod: Value, sidecar: &Value, native: bool) -> Option<String> {
-        let which = if native { INIT_CONTAINERS } else { CONTAINERS };
-        let mut container = json!({"name": "istio-proxy", "image": "p:1"});
-        if native {
-            container["restartPolicy"] = "Always".into();
-        }
-        pod::object(&mut container).extend(sidecar.as_object().cloned().unwrap_or_default());
-        pod::list_mut(pod::spec_mut(&mut pod), which).push(container);
-        let template_pod = json!({"spec": {which: [{"name": "istio-proxy"}], "volumes": [{"name": "istio-envoy"}]}});
-        check(&json!({}), &pod, &template_pod).err().map(|error| error.to_string())
-    }
-
-    fn of_sidecar(sidecar: &Value) -> Option<String> {
-        reason(json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}}), sidecar, false)
-    }
-
-    #[test]
-    fn a_sidecar_that_starts_is_accepted() {
-        let sidecar = json!({
-            "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {}}}, {"name": "E"}],
-            "volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/b"}],
-            "readinessProbe": {"httpGet": {}, "tcpSocket": null, "periodSeconds": 1},
-            "lifecycle": {"preStop": {"exec": {}}},
-            "ports": [{"name": "a"}, {"containerPort": 1}, {"containerPort": 2}],
-            "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1024Mi"}},
-            "securityContext": {"runAsNonRoot": false, "runAsUser": 0, "allowPrivilegeEscalation": true, "privileged": true},
-        });
-        assert_eq!(of_sidecar(&sidecar), None);
-    }
-
-    #[test]
-    fn each_field_that_prevents_the_start_is_named() {
-        for (sidecar, expected) in [
-            (json!({"image": ""}), "container istio-proxy has no image"),
-            (json!({"image": " "}), "container istio-proxy has the image \" \", which no kubelet can parse: the name"),
-            (json!({"image": "r.io/p:1 "}), "has the image \"r.io/p:1 \", which no kubelet can parse: the tag must"),
-            (
-                json!({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}]}),
-                "variable \"A\" of container istio-proxy has both",
-            ),
-            (json!({"env": [{"name": "A=B"}]}), "a variable with the invalid name \"A=B\""),
-            (json!({"env": [{"value": "x"}]}), "a variable with the invalid name \"\""),
-            (
-                json!({"volumeMounts": [{"name": "gone", "mountPath": "/a"}]}),
-                "mounts volume \"gone\", which the pod does not have",
-            ),
-            (
-                json!({"volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/a"}]}),
-                "mounts two volumes at \"/a\"",
-            ),
-            (
-                json!({"readinessProbe": {"exec": {}, "httpGet": {}}}),
-                "readinessProbe of container istio-proxy has exec and httpGet",
-            ),
-            (json!({"startupProbe": {"periodSeconds": 1}}), "startupProbe of container istio-proxy has none"),
-            (
-                json!({"lifecycle": {"preStop": {"exec": {}, "sleep": {}}}}),
-                "preStop of container istio-proxy has exec and sleep",
-            ),
-            (json!({"ports": [{"name": "a"}, {"name": "a"}]}), "two ports named \"a\""),
-            (
-                json!({"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "2000m"}}}),
-                "requests 3 cpu, more than its limit of 2000m",
-            ),
-            (json!({"securityContext": {"allowPrivilegeEscalation": false, "privileged": true}}), "but is privileged"),
-            (
-                json!({"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN"]}}}),
-                "but adds CAP_SYS_ADMIN",
-            ),
-            (
-                json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}),
-                "must not run as root (runAsNonRoot), but runs as user 0",
-            ),
-        ] {
-            let reason = of_sidecar(&sidecar).unwrap_or_else(|| panic!("{sidecar} is accepted"));
-            assert!(reason.contains(expected), "{reason}: {expected}");
-        }
-    }
-
-    #[test]
-    fn conditions_of_the_whole_pod_are_checked() {
-        let app = json!({"name": "istio-proxy", "image": "i"});
-        let long = "l".repeat(64);
-        for (pod, expected) in [
-            (json!({"spec": {"initContainers": [app]}}), "two containers are named \"istio-proxy\""),
-            (
-                json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}, "hostPath": {}, "secret": null}]}}),
-                "volume \"istio-envoy\" has several sources (emptyDir, hostPath)",
-            ),
-            (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
-            (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
-            (
-                json!({"metadata": {"annotations": {"a": "a".repeat(262_144)}}}),
-                "the annotations would have 262145 bytes",
-            ),
-            (json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), "runs as user 0"),
-        ] {
-            let reason = reason(pod, &json!({}), false).unwrap();
-            assert!(reason.contains(expected), "{reason}: {expected}");
-        }
-        let own = json!({"securityContext": {"runAsUser": 1337}});
-        assert_eq!(
-            reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), &own, false),
-            None
-        );
-    }
-
-    #[test]
-    fn only_a_native_sidecar_has_probes_among_init_containers() {
-        let probe = json!({"readinessProbe": {"exec": {}}});
-        assert_eq!(reason(json!({}), &probe, true), None);
-        let plain = json!({"readinessProbe": {"exec": {}}, "restartPolicy": null});
-        let reason = reason(json!({}), &plain, true).unwrap();
-        assert!(
-            reason.starts_with("init container istio-proxy has readinessProbe, which only native sidecars"),
-            "{reason}"
-        );
-    }
-
-    #[test]
-    fn containers_of_the_pods_author_are_left_to_the_api_server() {
-        let app = json!({"name": "app", "readinessProbe": {}, "volumeMounts": [{"name": "gone"}]});
-        assert_eq!(reason(json!({"spec": {"containers": [app]}}), &json!({}), true), None);
-    }
-}
+mod tests;

@@ -28,6 +28,8 @@ pub(super) struct Subject<'a> {
     pub(super) native: bool,
     /// User and group of the sidecar, if the platform assigns them.
     pub(super) ids: (Option<i64>, Option<i64>),
+    /// Names of the volumes that the pod's controller adds to it: the claim templates of a StatefulSet.
+    pub(super) claims: &'a [String],
     /// Annotations that each injected pod gets.
     pub(super) annotations: Option<&'a Map<String, Value>>,
     /// The digest of the configuration; `None` for a document, whose text is that of Istio's `kube-inject`.
@@ -48,6 +50,7 @@ impl<'a> Subject<'a> {
             env: BTreeMap::new(),
             native: false,
             ids: (None, None),
+            claims: &[],
             annotations: None,
             digest: None,
         }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::functions::RESOURCE_ANNOTATIONS;
 use super::shapes::mesh::PROXY_CONFIG;
+use super::user_volumes;
 use crate::contract::annotation;
 use crate::inject::{pod, yaml};
 
@@ -142,6 +143,7 @@ pub(super) fn warnings<'n>(
         let unused = config.keys().map(String::as_str).filter(|field| !is_read(field)).collect::<Vec<_>>();
         warnings.extend(listed(&unused, "fields of proxy.istio.io/config that no template for this pod uses"));
     }
+    warnings.extend(user_volumes::warnings(pod));
     warnings
 }
 

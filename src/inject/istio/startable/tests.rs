@@ -1,0 +1,128 @@
+//! Tests of each condition, and of the reason that names it.
+
+use serde_json::json;
+
+use super::*;
+
+/// Returns the reason against a pod with this sidecar, as a native one if `native`, in this pod.
+fn reason(mut pod: Value, sidecar: &Value, native: bool) -> Option<String> {
+    let which = if native { INIT_CONTAINERS } else { CONTAINERS };
+    let mut container = json!({"name": "istio-proxy", "image": "p:1"});
+    if native {
+        container["restartPolicy"] = "Always".into();
+    }
+    pod::object(&mut container).extend(sidecar.as_object().cloned().unwrap_or_default());
+    pod::list_mut(pod::spec_mut(&mut pod), which).push(container);
+    let template_pod = json!({"spec": {which: [{"name": "istio-proxy"}], "volumes": [{"name": "istio-envoy"}]}});
+    check((&json!({}), &[]), &pod, &template_pod).err().map(|error| error.to_string())
+}
+
+fn of_sidecar(sidecar: &Value) -> Option<String> {
+    reason(json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}}]}}), sidecar, false)
+}
+
+#[test]
+fn a_sidecar_that_starts_is_accepted() {
+    let sidecar = json!({
+        "env": [{"name": "A", "value": "b"}, {"name": "C", "value": "", "valueFrom": {"fieldRef": {}}}, {"name": "E"}],
+        "volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/b"}],
+        "readinessProbe": {"httpGet": {}, "tcpSocket": null, "periodSeconds": 1},
+        "lifecycle": {"preStop": {"exec": {}}},
+        "ports": [{"name": "a"}, {"containerPort": 1}, {"containerPort": 2}],
+        "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1024Mi"}},
+        "securityContext": {"runAsNonRoot": false, "runAsUser": 0, "allowPrivilegeEscalation": true, "privileged": true},
+    });
+    assert_eq!(of_sidecar(&sidecar), None);
+}
+
+#[test]
+fn each_field_that_prevents_the_start_is_named() {
+    for (sidecar, expected) in [
+        (json!({"image": ""}), "container istio-proxy has no image"),
+        (json!({"image": " "}), "container istio-proxy has the image \" \", which no kubelet can parse: the name"),
+        (json!({"image": "r.io/p:1 "}), "has the image \"r.io/p:1 \", which no kubelet can parse: the tag must"),
+        (
+            json!({"env": [{"name": "A", "value": "b", "valueFrom": {"fieldRef": {}}}]}),
+            "variable \"A\" of container istio-proxy has both",
+        ),
+        (json!({"env": [{"name": "A=B"}]}), "a variable with the invalid name \"A=B\""),
+        (json!({"env": [{"value": "x"}]}), "a variable with the invalid name \"\""),
+        (
+            json!({"volumeMounts": [{"name": "gone", "mountPath": "/a"}]}),
+            "mounts volume \"gone\", which the pod does not have",
+        ),
+        (
+            json!({"volumeMounts": [{"name": "istio-envoy", "mountPath": "/a"}, {"name": "istio-envoy", "mountPath": "/a"}]}),
+            "mounts two volumes at \"/a\"",
+        ),
+        (
+            json!({"readinessProbe": {"exec": {}, "httpGet": {}}}),
+            "readinessProbe of container istio-proxy has exec and httpGet",
+        ),
+        (json!({"startupProbe": {"periodSeconds": 1}}), "startupProbe of container istio-proxy has none"),
+        (
+            json!({"lifecycle": {"preStop": {"exec": {}, "sleep": {}}}}),
+            "preStop of container istio-proxy has exec and sleep",
+        ),
+        (json!({"ports": [{"name": "a"}, {"name": "a"}]}), "two ports named \"a\""),
+        (
+            json!({"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "2000m"}}}),
+            "requests 3 cpu, more than its limit of 2000m",
+        ),
+        (json!({"securityContext": {"allowPrivilegeEscalation": false, "privileged": true}}), "but is privileged"),
+        (
+            json!({"securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"add": ["CAP_SYS_ADMIN"]}}}),
+            "but adds CAP_SYS_ADMIN",
+        ),
+        (
+            json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}),
+            "must not run as root (runAsNonRoot), but runs as user 0",
+        ),
+    ] {
+        let reason = of_sidecar(&sidecar).unwrap_or_else(|| panic!("{sidecar} is accepted"));
+        assert!(reason.contains(expected), "{reason}: {expected}");
+    }
+}
+
+#[test]
+fn conditions_of_the_whole_pod_are_checked() {
+    let app = json!({"name": "istio-proxy", "image": "i"});
+    let long = "l".repeat(64);
+    for (pod, expected) in [
+        (json!({"spec": {"initContainers": [app]}}), "two containers are named \"istio-proxy\""),
+        (
+            json!({"spec": {"volumes": [{"name": "istio-envoy", "emptyDir": {}, "hostPath": {}, "secret": null}]}}),
+            "volume \"istio-envoy\" has several sources (emptyDir, hostPath)",
+        ),
+        (json!({"metadata": {"labels": {"a": long}}}), "label \"a\" would have the invalid value \"lll"),
+        (json!({"metadata": {"labels": {"a": "x-"}}}), "label \"a\" would have the invalid value \"x-\""),
+        (
+            json!({"metadata": {"annotations": {"a": "a".repeat(262_144)}}}),
+            "all annotations would have 262145 bytes with their names, and the API server allows 262144; the largest is \"a\" with 262145 bytes",
+        ),
+        (json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), "runs as user 0"),
+    ] {
+        let reason = reason(pod, &json!({}), false).unwrap();
+        assert!(reason.contains(expected), "{reason}: {expected}");
+    }
+    let own = json!({"securityContext": {"runAsUser": 1337}});
+    assert_eq!(reason(json!({"spec": {"securityContext": {"runAsNonRoot": true, "runAsUser": 0}}}), &own, false), None);
+}
+
+#[test]
+fn only_a_native_sidecar_has_probes_among_init_containers() {
+    let probe = json!({"readinessProbe": {"exec": {}}});
+    assert_eq!(reason(json!({}), &probe, true), None);
+    let plain = json!({"readinessProbe": {"exec": {}}, "restartPolicy": null});
+    let reason = reason(json!({}), &plain, true).unwrap();
+    assert!(
+        reason.starts_with("init container istio-proxy has readinessProbe, which only native sidecars"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn containers_of_the_pods_author_are_left_to_the_api_server() {
+    let app = json!({"name": "app", "readinessProbe": {}, "volumeMounts": [{"name": "gone"}]});
+    assert_eq!(reason(json!({"spec": {"containers": [app]}}), &json!({}), true), None);
+}

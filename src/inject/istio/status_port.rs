@@ -1,0 +1,120 @@
+//! The conflict of the agent's status port with the ports on which the proxy beside it listens.
+//!
+//! The agent opens its port first. The proxy then cannot open its own, and the pod never becomes ready.
+
+use serde_json::Value;
+
+use crate::contract::{annotation, container, port};
+use crate::inject::pod;
+
+/// The port of the proxy for Prometheus, and its port for readiness.
+const OF_PROXY: [(u16, &str); 2] =
+    [(15090, "on which the proxy serves Prometheus"), (15021, "on which the proxy serves its readiness")];
+/// The proxy's administrative port, unless the proxy configuration has another.
+const ADMIN: u16 = 15000;
+
+/// A status port on which the proxy listens.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the status port of the agent is {port} ({source_name}), {purpose}: the agent and the proxy cannot both listen on it"
+)]
+pub struct Taken {
+    port: u16,
+    /// The annotation or the field that sets the port.
+    source_name: &'static str,
+    purpose: &'static str,
+}
+
+/// Checks the status port of a pod whose sidecar is Istio's agent with a proxy. `mesh` and `proxy_config`: the configurations of the mesh
+/// and of the pod's proxy.
+///
+/// # Errors
+/// The proxy listens on the port.
+pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Result<(), Taken> {
+    let own = pod::annotation(author, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
+    let (status, source_name) = match own {
+        Some(port) => (port, annotation::STATUS_PORT),
+        None => (number(proxy_config, "statusPort", port::STATUS), "statusPort of the proxy configuration"),
+    };
+    let Some(role) = pod::sidecar(merged).and_then(role) else { return Ok(()) };
+    let mut ports = OF_PROXY.to_vec();
+    ports.push((number(proxy_config, "proxyAdminPort", ADMIN), "on which the proxy serves its administration"));
+    let is_redirected = pod::annotation(merged, annotation::INTERCEPTION_MODE) != Some("NONE")
+        && pod::text(proxy_config, "interceptionMode") != "NONE";
+    if role == "sidecar" && is_redirected {
+        ports.push((number(mesh, "proxyListenPort", port::OUTBOUND), "to which outbound traffic is redirected"));
+        ports.push((number(mesh, "proxyInboundListenPort", port::INBOUND), "to which inbound traffic is redirected"));
+    }
+    match ports.into_iter().find(|(port, _)| *port == status && status != 0) {
+        Some((port, purpose)) => Err(Taken { port, source_name, purpose }),
+        None => Ok(()),
+    }
+}
+
+fn number(config: &Value, field: &str, default: u16) -> u16 {
+    config.get(field).and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok()).unwrap_or(default)
+}
+
+/// Returns the role of a container that runs Istio's agent with a proxy: `sidecar` or `router`.
+fn role(sidecar: &Value) -> Option<&str> {
+    let is_set = |variable: &Value| pod::name(variable) == "DISABLE_ENVOY" && pod::text(variable, "value") == "true";
+    if pod::name(sidecar) != container::PROXY || pod::list(sidecar, "env").iter().any(is_set) {
+        return None;
+    }
+    match pod::list(sidecar, "args") {
+        [first, role, ..] if first == "proxy" => role.as_str(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::contract::annotation;
+    use crate::inject::istio::{BuiltIn, Injector, Request};
+
+    /// Returns the reason against a pod with these annotations.
+    fn refusal(annotations: &serde_json::Value) -> Option<String> {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        let pod =
+            json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "a", "image": "i"}]}});
+        injector.review(&Request::new(&pod, "shop")).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_status_port_on_which_the_proxy_listens_is_refused_with_its_source() {
+        for (port, purpose) in [
+            (15000, "serves its administration"),
+            (15001, "outbound traffic"),
+            (15006, "inbound traffic"),
+            (15021, "readiness"),
+            (15090, "Prometheus"),
+        ] {
+            let reason = refusal(&json!({annotation::STATUS_PORT: port.to_string()})).unwrap();
+            assert!(
+                reason.contains(&format!("{port} (status.sidecar.istio.io/port)")) && reason.contains(purpose),
+                "{reason}"
+            );
+            let configured = refusal(&json!({annotation::PROXY_CONFIG: format!("statusPort: {port}")})).unwrap();
+            assert!(configured.contains(&format!("{port} (statusPort of the proxy configuration)")), "{configured}");
+        }
+        let admin = json!({annotation::STATUS_PORT: "15099", annotation::PROXY_CONFIG: "proxyAdminPort: 15099"});
+        assert!(refusal(&admin).unwrap().contains("administration"));
+    }
+
+    #[test]
+    fn other_status_ports_are_admitted() {
+        for annotations in [
+            json!({annotation::STATUS_PORT: "15099"}),
+            json!({annotation::STATUS_PORT: "0"}),
+            json!({annotation::STATUS_PORT: "15008"}),
+            json!({annotation::STATUS_PORT: "15000", annotation::PROXY_CONFIG: "proxyAdminPort: 15099"}),
+            json!({annotation::STATUS_PORT: "15001", annotation::INTERCEPTION_MODE: "NONE"}),
+            json!({annotation::STATUS_PORT: "15006", annotation::TEMPLATES: "gateway"}),
+            json!({annotation::STATUS_PORT: "15090", annotation::TEMPLATES: "grpc-agent"}),
+        ] {
+            assert_eq!(refusal(&annotations), None, "{annotations}");
+        }
+    }
+}

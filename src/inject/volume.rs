@@ -1,0 +1,175 @@
+//! The conditions of the API server on a volume of a pod, and on a mount of one.
+
+use serde_json::Value;
+
+use super::pod;
+use super::typed::{Mismatch, Struct};
+
+/// The fields of each source without which the API server refuses a volume.
+const REQUIRED: [(&str, &[&str]); 14] = [
+    ("hostPath", &["path"]),
+    ("secret", &["secretName"]),
+    ("configMap", &["name"]),
+    ("persistentVolumeClaim", &["claimName"]),
+    ("nfs", &["server", "path"]),
+    ("csi", &["driver"]),
+    ("ephemeral", &["volumeClaimTemplate"]),
+    ("image", &["reference"]),
+    ("azureFile", &["secretName", "shareName"]),
+    ("awsElasticBlockStore", &["volumeID"]),
+    ("gcePersistentDisk", &["pdName"]),
+    ("cephfs", &["monitors"]),
+    ("flexVolume", &["driver"]),
+    ("iscsi", &["targetPortal", "iqn"]),
+];
+/// The values of `mountPropagation`.
+const PROPAGATION: [&str; 3] = ["None", "HostToContainer", "Bidirectional"];
+/// The maximum length of a name, in bytes.
+const NAME: usize = 63;
+
+/// The condition that a volume or a mount does not meet.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Invalid {
+    #[error("{0}")]
+    Type(Mismatch),
+    #[error("its name must be 1 to 63 lower-case letters, digits and dashes, with a letter or digit at both ends")]
+    Name,
+    #[error("it has several sources ({0})")]
+    Sources(String),
+    #[error("{source_name}.{field} is required")]
+    Field { source_name: &'static str, field: &'static str },
+    #[error("mountPath is required")]
+    NoPath,
+    #[error("{0} must be a path within the volume: relative, and without \"..\"")]
+    SubPath(&'static str),
+    #[error("subPath and subPathExpr exclude each other")]
+    SubPaths,
+    #[error("mountPropagation must be None, HostToContainer or Bidirectional")]
+    Propagation,
+}
+
+/// Checks a volume. A volume without a source is an `emptyDir`.
+///
+/// # Errors
+/// The API server refuses it.
+pub(super) fn check(volume: &Value) -> Result<(), Invalid> {
+    typed("core.Volume", volume)?;
+    let name = pod::name(volume);
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_name = name.len() <= NAME && name.chars().all(|c| is_end(c) || c == '-');
+    if !is_name || !name.starts_with(is_end) || !name.ends_with(is_end) {
+        return Err(Invalid::Name);
+    }
+    let members = volume.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    let sources: Vec<&str> = members.map(|(key, _)| key.as_str()).filter(|key| *key != "name").collect();
+    if sources.len() > 1 {
+        return Err(Invalid::Sources(sources.join(", ")));
+    }
+    let required = REQUIRED.iter().filter(|(name, _)| sources.contains(name));
+    let mut fields = required.flat_map(|(name, fields)| fields.iter().map(move |field| (*name, *field)));
+    match fields.find(|(name, field)| is_empty(volume[*name].get(field))) {
+        Some((source_name, field)) => Err(Invalid::Field { source_name, field }),
+        None => Ok(()),
+    }
+}
+
+/// Checks a mount of a volume, whose name the caller checks.
+///
+/// # Errors
+/// The API server refuses it.
+pub(super) fn check_mount(mount: &Value) -> Result<(), Invalid> {
+    typed("core.VolumeMount", mount)?;
+    if pod::text(mount, "mountPath").is_empty() {
+        return Err(Invalid::NoPath);
+    }
+    let is_outside = |path: &str| path.starts_with('/') || path.split('/').any(|part| part == "..");
+    let mut within = ["subPath", "subPathExpr"].into_iter().filter(|field| !pod::text(mount, field).is_empty());
+    match (within.next(), within.next()) {
+        (Some(_), Some(_)) => return Err(Invalid::SubPaths),
+        (Some(field), None) if is_outside(pod::text(mount, field)) => return Err(Invalid::SubPath(field)),
+        _ => {}
+    }
+    let propagation = mount.get("mountPropagation").and_then(Value::as_str);
+    if propagation.is_some_and(|mode| !PROPAGATION.contains(&mode)) {
+        return Err(Invalid::Propagation);
+    }
+    Ok(())
+}
+
+fn typed(name: &str, value: &Value) -> Result<(), Invalid> {
+    match Struct::named(name) {
+        Some(of) => of.canonical(value.clone()).map(drop).map_err(Invalid::Type),
+        None => Ok(()),
+    }
+}
+
+fn is_empty(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => text.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        Some(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused<T>(result: Result<T, Invalid>) -> Option<String> {
+        result.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_volume_that_the_api_server_refuses_is_refused_for_its_reason() {
+        for valid in [
+            json!({"name": "a"}),
+            json!({"name": "a-1", "emptyDir": {}, "secret": null}),
+            json!({"name": "a", "hostPath": {"path": "/x"}}),
+            json!({"name": "a", "projected": {"sources": []}}),
+            json!({"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}),
+        ] {
+            assert_eq!(check(&valid), Ok(()), "{valid}");
+        }
+        for (invalid, reason) in [
+            (json!(5), "expected a map, got 5"),
+            (json!({}), "its name must be"),
+            (json!({"name": "Upper"}), "its name must be"),
+            (json!({"name": "a."}), "its name must be"),
+            (json!({"name": "a".repeat(64)}), "its name must be"),
+            (
+                json!({"name": "a", "emptyDir": {}, "secret": {"secretName": "s"}}),
+                "it has several sources (emptyDir, secret)",
+            ),
+            (json!({"name": "a", "hostPath": {}}), "hostPath.path is required"),
+            (json!({"name": "a", "nfs": {"server": "s", "path": ""}}), "nfs.path is required"),
+            (json!({"name": "a", "emptyDir": []}), "emptyDir: expected a map, got a list"),
+            (json!({"name": "a", "secret": {"defaultMode": "x"}}), "secret.defaultMode: expected"),
+        ] {
+            let found = refused(check(&invalid)).unwrap_or_default();
+            assert!(found.starts_with(reason), "{invalid}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_mount_that_the_api_server_refuses_is_refused_for_its_reason() {
+        let valid =
+            json!({"name": "a", "mountPath": "/x", "subPath": "a..b/c", "readOnly": true, "mountPropagation": "None"});
+        assert_eq!(check_mount(&valid), Ok(()));
+        for (fields, reason) in [
+            (json!({"mountPath": ""}), "mountPath is required"),
+            (json!({"mountPath": []}), "mountPath: expected"),
+            (json!({"mountPath": 1}), "mountPath is required"),
+            (json!({"mountPath": "/x", "readOnly": "yes"}), "readOnly: expected true or false"),
+            (json!({"mountPath": "/x", "subPath": "/a"}), "subPath must be a path within the volume"),
+            (json!({"mountPath": "/x", "subPathExpr": "a/../b"}), "subPathExpr must be a path within the volume"),
+            (json!({"mountPath": "/x", "subPath": "a", "subPathExpr": "b"}), "subPath and subPathExpr exclude"),
+            (json!({"mountPath": "/x", "mountPropagation": "Both"}), "mountPropagation must be"),
+        ] {
+            let found = refused(check_mount(&fields)).unwrap_or_default();
+            assert!(found.starts_with(reason), "{fields}: {found}");
+        }
+    }
+}

@@ -42,12 +42,16 @@ pub struct PodFacts {
     pub proxy: Option<ProxyContainer>,
 }
 
+/// The words in names of runtime classes by which a sandbox is known; digits may follow.
+const SANDBOXES: [&str; 4] = ["gvisor", "runsc", "kata", "katacontainers"];
+
 /// Whether a runtime class is that of a sandbox with a kernel or a network stack of its own, gVisor or Kata Containers,
-/// which rules of the node's kernel do not reach. The name of the class decides, because its handler is known only to the
+/// which rules of the node's kernel do not reach. A word of the name of the class decides, because its handler is known only to the
 /// node's runtime and in the RuntimeClass.
 pub fn is_sandbox(class: &str) -> bool {
     let class = class.to_ascii_lowercase();
-    ["gvisor", "runsc", "kata"].into_iter().any(|name| class.contains(name))
+    let mut words = class.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| SANDBOXES.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit())))
 }
 
 /// The fields of the `istio-proxy` container that determine the rules.

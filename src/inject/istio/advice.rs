@@ -150,6 +150,13 @@ mod tests {
             ("runsc-ptrace", true),
             ("kata-qemu", true),
             ("KATA", true),
+            ("kata2", true),
+            ("my-kata", true),
+            ("io.containerd.kata.v2", true),
+            ("katana", false),
+            ("mykatana", false),
+            ("kataplasm-fc", false),
+            ("nogvisor", false),
             ("runc", false),
             ("", false),
         ] {

@@ -6,7 +6,10 @@ use gotemplate::{Budget, Limits, write_yaml};
 use serde_json::Value;
 
 use super::workload::{self, Invalid};
-use super::yaml;
+use super::{pod, yaml};
+
+/// The maximum number of objects whose limits a list has when it is written.
+const ITEMS: usize = 16;
 
 /// The documents of `text` that are not empty, each without its separator line. Objects in JSON need no separator
 /// between them, as for kubectl.
@@ -83,12 +86,23 @@ pub fn read(text: &str) -> Result<Value, ReadError> {
 /// Writes a document as Kubernetes' tools do, followed by a separator as `istioctl kube-inject` writes it.
 ///
 /// # Errors
-/// The document is larger than [`yaml::LIMIT`], or injection set a field to a value that is not of its type.
+/// The document is larger than [`limit`] allows, or injection set a field to a value that is not of its type.
 pub fn write(document: Value) -> Result<String, WriteError> {
     let document = workload::canonical(document).map_err(WriteError::Type)?;
-    let mut budget = Budget::new(Limits { bytes: yaml::LIMIT, ..Limits::default() });
+    let items = limit(&document);
+    let mut budget = Budget::new(Limits {
+        bytes: yaml::LIMIT.saturating_mul(items),
+        steps: Limits::default().steps.saturating_mul(u64::try_from(items).unwrap_or(1)),
+        ..Limits::default()
+    });
     let text = write_yaml(&gotemplate::Value::yaml(&document), &mut budget).map_err(WriteError::Oversized)?;
     Ok(format!("{text}---\n"))
+}
+
+/// The number of objects whose limits a document has: those of a list, up to [`ITEMS`], and otherwise one.
+fn limit(document: &Value) -> usize {
+    let items = if pod::text(document, "kind") == "List" { pod::list(document, "items").len() } else { 1 };
+    items.clamp(1, ITEMS)
 }
 
 /// A document that cannot be read.
@@ -105,7 +119,7 @@ pub enum ReadError {
 /// A document that cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The document is larger than [`yaml::LIMIT`].
+    /// The document is larger than [`yaml::LIMIT`], or a list than that limit for each item, up to [`ITEMS`] of them.
     #[error("the injected document cannot be written: {0}")]
     Oversized(gotemplate::Reason),
     /// A template set a field to a value of another type.
@@ -140,6 +154,22 @@ mod tests {
             assert_eq!(found(text), [text]);
         }
         assert_eq!(found("{\"a\": 1}{b"), ["{\"a\": 1}", "{b"], "the reader refuses the second one");
+    }
+
+    #[test]
+    fn a_list_may_be_as_large_as_its_items_may_together() {
+        let item =
+            |size: usize| serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "x".repeat(size)}});
+        let list = |items: Vec<Value>| serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let written = write(list(vec![item(4 << 20), item(4 << 20)])).unwrap();
+        assert!(written.len() > 8 << 20);
+        for document in [item(7 << 20), list(vec![item(7 << 20)]), list(vec![item(6 << 20); ITEMS + 1])] {
+            let error = write(document).unwrap_err().to_string();
+            assert!(
+                error.starts_with("the injected document cannot be written: processing produces more than"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

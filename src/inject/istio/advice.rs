@@ -6,13 +6,19 @@
 use serde_json::Value;
 
 use crate::contract::{PROXY_ID, annotation, container};
-use crate::inject::image;
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
+use crate::inject::{image, quantity};
 use crate::pod::is_sandbox;
 
 /// Returns the warnings about a pod with a sidecar.
 pub fn warnings(pod: &Value) -> Vec<String> {
-    sandbox(pod).map(sandboxed).into_iter().chain(as_proxy(pod)).chain(upper_case(pod)).collect()
+    sandbox(pod)
+        .map(sandboxed)
+        .into_iter()
+        .chain(as_proxy(pod))
+        .chain(above_the_pods(pod))
+        .chain(upper_case(pod))
+        .collect()
 }
 
 /// Returns the pod's `runtimeClassName`, if it is that of a sandbox.
@@ -78,6 +84,29 @@ fn upper_case(pod: &Value) -> Vec<String> {
     wrong.map(warning).collect()
 }
 
+/// Returns a warning for each limit of an injected container above the limit of the whole pod (`spec.resources`), for which the
+/// API server of a cluster with the feature `PodLevelResources`, the default since Kubernetes 1.34, refuses the pod.
+fn above_the_pods(pod: &Value) -> Vec<String> {
+    let of_pod = pod::map(pod::spec(pod).get("resources").unwrap_or(&Value::Null), "limits");
+    let all = [INIT_CONTAINERS, CONTAINERS].into_iter().flat_map(|which| pod::containers(pod, which));
+    let mut warnings = Vec::new();
+    for item in all.filter(|item| INJECTED.contains(&pod::name(item))) {
+        let own = pod::map(item.get("resources").unwrap_or(&Value::Null), "limits");
+        for (resource, limit) in own {
+            let Some(most) = of_pod.get(resource) else { continue };
+            let (limit, most) = (quantity::text(limit), quantity::text(most));
+            if quantity::compare(&limit, &most).is_some_and(std::cmp::Ordering::is_gt) {
+                warnings.push(format!(
+                    "container {:?} has a limit of {limit} {resource}, more than the {most} of the whole pod (spec.resources): the API server \
+                     refuses such a pod; lower it with sidecar.istio.io/proxyCPULimit or sidecar.istio.io/proxyMemoryLimit",
+                    pod::name(item)
+                ));
+            }
+        }
+    }
+    warnings
+}
+
 fn id_of(of: &Value, field: &str) -> Option<i64> {
     of.get("securityContext")?.get(field)?.as_i64()
 }
@@ -133,6 +162,21 @@ mod tests {
         assert_eq!(warnings(&pod).len(), 1);
         pod["metadata"]["annotations"][annotation::INTERCEPTION_MODE] = "NONE".into();
         assert_eq!(warnings(&pod), [""; 0]);
+    }
+
+    #[test]
+    fn a_limit_above_that_of_the_whole_pod_is_named() {
+        let proxy = json!({"name": "istio-proxy", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}});
+        let app = json!({"name": "app", "resources": {"limits": {"cpu": "7"}}});
+        let pod = |limits: Value| json!({"spec": {"resources": {"limits": limits}, "containers": [app, proxy]}});
+        let found = warnings(&pod(json!({"cpu": "1500m", "memory": "1024Mi"})));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0]
+                .starts_with("container \"istio-proxy\" has a limit of 2 cpu, more than the 1500m of the whole pod"),
+            "{found:?}"
+        );
+        assert_eq!(warnings(&pod(json!({"cpu": 2}))), [""; 0]);
     }
 
     #[test]

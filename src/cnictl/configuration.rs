@@ -126,7 +126,7 @@ impl Flags {
                 self.built_in_config()?
             }
         };
-        config.settings.warnings.iter().for_each(|warning| self.warn(warning, streams));
+        config.warnings().for_each(|warning| self.warn(&warning, streams));
         let nodes = match (&*self.native_sidecars, &client) {
             ("auto", Some(client)) => Nodes::read(client).await?,
             (switch, _) => Nodes::uniform(switch == "true"),

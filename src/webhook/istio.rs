@@ -37,7 +37,7 @@ pub struct Options {
 pub fn build(options: Options, cluster_state: ClusterState) -> Build {
     Arc::new(move |texts| {
         let config = config(&options, texts).map_err(|error| error.to_string())?;
-        config.settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        config.warnings().for_each(|warning| tracing::warn!("{warning}"));
         let injector = Injector::new(config).with_sandboxes_refused(options.refuse_sandboxes);
         Ok(Box::new(Istio { injector, cluster_state: cluster_state.clone() }) as Box<dyn Profile>)
     })

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::config::{Config, Platform};
 use super::settings::SIDECAR;
+use super::unused::Reads;
 use super::{Error, Mesh, Settings, Values};
-use crate::contract::port;
+use crate::contract::{annotation, port};
 
 /// The address of the default revision's istiod.
 const DISCOVERY: &str = "istiod.istio-system.svc:15012";
@@ -22,6 +23,14 @@ const TEMPLATES: [(&str, &[&str]); 4] = [
 ];
 
 const SHARED: &str = include_str!("builtin/shared.yaml");
+
+/// The annotations that the sidecar's template uses only in a mesh.
+const OF_MESH: [&str; 4] = [
+    annotation::BOOTSTRAP_OVERRIDE,
+    annotation::READINESS_DELAY,
+    annotation::READINESS_PERIOD,
+    annotation::READINESS_FAILURES,
+];
 
 /// The settings of the built-in configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,14 +87,29 @@ impl BuiltIn {
     /// # Errors
     /// The built-in texts are invalid, which no setting causes.
     pub fn config(&self) -> Result<Config, Error> {
+        let mut settings = Self::settings()?;
+        if let Some(reads) = settings.reads.get_mut(SIDECAR) {
+            self.ignore(reads);
+        }
         Ok(Config {
-            settings: Self::settings()?,
+            settings,
             values: Values::parse(&self.values().to_string())?,
             mesh: Mesh::parse(&self.mesh().to_string())?,
             revision: String::new(),
             platform: self.platform,
             compliance_policy: String::new(),
         })
+    }
+
+    /// Leaves out of what the sidecar's template reads the annotations that it names and does not use.
+    fn ignore(&self, reads: &mut Reads) {
+        if !self.proxy_args.is_empty() {
+            reads.ignore(&[annotation::LOG_LEVEL, annotation::COMPONENT_LOG_LEVEL]);
+        }
+        if self.discovery.is_empty() {
+            reads.ignore(&OF_MESH);
+            reads.ignore_volume();
+        }
     }
 
     /// The values in place of Istio's: the plugin redirects, on OpenShift called by Multus.

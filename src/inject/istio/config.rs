@@ -2,6 +2,7 @@
 
 use super::mesh::Mesh;
 use super::settings::Settings;
+use super::unused;
 use super::values::Values;
 
 /// The platform of the cluster, if injection depends on it.
@@ -27,4 +28,12 @@ pub struct Config {
     pub platform: Platform,
     /// `COMPLIANCE_POLICY`, such as `fips-140-3`; empty: none.
     pub compliance_policy: String,
+}
+
+impl Config {
+    /// Returns the warnings for the log about parts of the configuration that are ignored.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        let unknown = unused::listed(&self.mesh.unknown, "fields of the mesh configuration that Istio does not have");
+        self.settings.warnings.iter().cloned().chain(unknown)
+    }
 }

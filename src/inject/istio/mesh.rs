@@ -18,11 +18,13 @@ pub struct Mesh {
     pub(super) json: Value,
     /// Whether the agent also serves the application's metrics.
     pub(super) prometheus_merge: bool,
+    /// The paths of fields that Istio's definition lacks, and that are ignored.
+    pub(super) unknown: Vec<String>,
 }
 
 impl Default for Mesh {
     fn default() -> Self {
-        Self { json: defaults(), prometheus_merge: true }
+        Self { json: defaults(), prometheus_merge: true, unknown: Vec::new() }
     }
 }
 
@@ -33,6 +35,7 @@ impl Mesh {
     /// The text is not a map, or a field is of another type.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mesh = yaml::value(text).map_err(|error| Error::Configuration { what: "mesh", error })?;
+        let unknown = mesh.as_object().map(|mesh| proto::unknown(proto::MESH_CONFIG, mesh)).unwrap_or_default();
         let mut mesh = match mesh {
             Value::Null => Map::new(),
             Value::Object(mesh) => proto::decode(proto::MESH_CONFIG, mesh).map_err(Error::Mesh)?,
@@ -45,16 +48,16 @@ impl Mesh {
         };
         overlay(&mut json["defaultConfig"], proxy);
         pod::object(&mut json).extend(mesh);
-        Self::read(json)
+        Self::read(json, unknown)
     }
 
-    fn read(json: Value) -> Result<Self, Error> {
+    fn read(json: Value, unknown: Vec<String>) -> Result<Self, Error> {
         let port = &json["defaultConfig"]["statusPort"];
         let merge = json.get("enablePrometheusMerge").and_then(Value::as_bool).unwrap_or(true);
         if port.as_u64().is_none_or(|port| port > u16::MAX.into()) {
             return Err(Error::StatusPort(port.to_string()));
         }
-        Ok(Self { json, prometheus_merge: merge })
+        Ok(Self { json, prometheus_merge: merge, unknown })
     }
 
     /// The namespace whose resources apply to the mesh.

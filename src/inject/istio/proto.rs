@@ -4,6 +4,8 @@
 //! or protobuf's. The result has JSON's names, in the definition's order, and durations in seconds.
 //! `tests/support/gomesh` generates the table of the definition from Istio's published module.
 
+mod unknown;
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -12,6 +14,8 @@ use std::time::Duration;
 use serde_json::{Map, Number, Value};
 
 use crate::iptables::duration;
+
+pub(super) use unknown::unknown;
 
 const TABLE: &str = include_str!("proto/mesh.txt");
 /// Fields that templates of former releases read and the published definition lacks.

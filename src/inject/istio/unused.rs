@@ -9,10 +9,12 @@ use gotemplate::Template;
 use serde_json::Value;
 
 use super::functions::RESOURCE_ANNOTATIONS;
+use super::proto;
 use super::shapes::mesh::PROXY_CONFIG;
 use super::user_volumes;
-use crate::contract::annotation;
+use crate::contract::{ambient, annotation};
 use crate::inject::{pod, yaml};
+use crate::redirect::annotations::parse_bool;
 
 /// Functions that read of an annotation map, or of an object with one, what their other arguments name.
 const LOOKUPS: [&str; 11] =
@@ -21,8 +23,8 @@ const LOOKUPS: [&str; 11] =
 /// The function that reads the annotations of resources.
 const RESOURCES: &str = "proxyResources";
 
-/// The prefixes of Istio's annotations for pods.
-const PREFIXES: [&str; 7] = [
+/// The prefixes of Istio's annotations and labels for pods.
+const PREFIXES: [&str; 13] = [
     "sidecar.istio.io/",
     "traffic.sidecar.istio.io/",
     "status.sidecar.istio.io/",
@@ -30,10 +32,53 @@ const PREFIXES: [&str; 7] = [
     "proxy.istio.io/",
     "inject.istio.io/",
     "prometheus.istio.io/",
+    "istio.io/",
+    "ambient.istio.io/",
+    "networking.istio.io/",
+    "security.istio.io/",
+    "service.istio.io/",
+    "topology.istio.io/",
+];
+
+/// The annotations with one of [`PREFIXES`] that other parts of Istio set on pods or read of them.
+const OF_ISTIO: [&str; 9] = [
+    "istio.io/rev",
+    "istio.io/autoRegistrationGroup",
+    "istio.io/dry-run",
+    "ambient.istio.io/redirection",
+    "ambient.istio.io/waypoint-inbound-binding",
+    "networking.istio.io/exportTo",
+    ambient::DNS_CAPTURE,
+    ambient::BYPASS_INBOUND_CAPTURE,
+    "topology.istio.io/controlPlaneClusters",
+];
+
+/// The labels of pods with one of [`PREFIXES`] that Istio sets or reads.
+const LABELS: [&str; 19] = [
+    annotation::INJECT,
+    annotation::NETWORK,
+    ambient::DATAPLANE_MODE,
+    "istio.io/rev",
+    "istio.io/tag",
+    "istio.io/gateway-name",
+    "istio.io/global",
+    "istio.io/use-waypoint",
+    "istio.io/use-waypoint-namespace",
+    "istio.io/ingress-use-waypoint",
+    "istio.io/waypoint-for",
+    "networking.istio.io/gatewayPort",
+    "networking.istio.io/tunnel",
+    "security.istio.io/tlsMode",
+    "service.istio.io/canonical-name",
+    "service.istio.io/canonical-revision",
+    "service.istio.io/workload-name",
+    "topology.istio.io/cluster",
+    "topology.istio.io/subzone",
 ];
 
 /// The annotations with one of [`PREFIXES`] that this program reads itself, in the injector or in the plugin.
-const READ: [&str; 20] = [
+const READ: [&str; 21] = [
+    annotation::REROUTE_VIRTUAL_INTERFACES,
     annotation::STATUS,
     annotation::INJECT,
     annotation::INTERCEPTION_MODE,
@@ -68,6 +113,9 @@ const FIELDS: [&str; 4] = ["holdApplicationUntilProxyStarts", "image", "intercep
 /// The most names in a warning.
 const MOST: usize = 8;
 
+/// The longest part of a value in a warning, in characters.
+const SHOWN: usize = 40;
+
 /// What a template reads of a pod.
 #[derive(Debug)]
 pub(super) struct Reads {
@@ -93,6 +141,16 @@ impl Reads {
             has_volume: template.source().contains(VOLUME),
             names,
         }
+    }
+
+    /// Leaves out annotations that the template names but does not use with the values of the configuration.
+    pub(super) fn ignore(&mut self, names: &[&str]) {
+        self.names.texts.retain(|text| !names.contains(&text.as_str()));
+    }
+
+    /// Leaves out the annotations that the agent reads from a volume, which the pods of the configuration do not have.
+    pub(super) fn ignore_volume(&mut self) {
+        self.has_volume = false;
     }
 
     fn has_annotation(&self, name: &str) -> bool {
@@ -130,27 +188,49 @@ pub(super) fn warnings<'n>(
     let unused = annotations.keys().map(String::as_str).filter(|name| {
         PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             && !READ.contains(name)
+            && !OF_ISTIO.contains(name)
             && *name != annotation::IMAGE_TYPE
             && !reads.iter().any(|reads| reads.has_annotation(name))
     });
-    let mut warnings: Vec<String> =
-        listed(&unused.collect::<Vec<_>>(), "annotations that no template for this pod uses").into_iter().collect();
+    let mut warnings = user_volumes::warnings(pod);
+    warnings.extend(not_boolean(pod));
+    warnings.extend(listed(&unused.collect::<Vec<_>>(), "annotations that no template for this pod uses"));
+    let labels = pod::map(pod::metadata(pod), "labels").keys().map(String::as_str);
+    let unknown = labels.filter(|name| {
+        PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            && !LABELS.contains(name)
+            && !reads.iter().any(|reads| reads.names.texts.contains(*name))
+    });
+    warnings.extend(listed(&unknown.collect::<Vec<_>>(), "labels with a prefix of Istio's that Istio does not read"));
     let is_read = |field: &str| FIELDS.contains(&field) || reads.iter().any(|reads| reads.has_field(field));
-    if reads.iter().all(|reads| !reads.all_fields)
-        && let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
+    if let Some(text) = pod::annotation(pod, annotation::PROXY_CONFIG)
         && let Ok(Value::Object(config)) = yaml::value(text)
     {
+        let unknown = proto::unknown(proto::PROXY_CONFIG, &config);
+        warnings.extend(listed(&unknown, "fields of proxy.istio.io/config that Istio does not have"));
+        if reads.iter().any(|reads| reads.all_fields) {
+            return warnings;
+        }
         let unused = config.keys().map(String::as_str).filter(|field| !is_read(field)).collect::<Vec<_>>();
         warnings.extend(listed(&unused, "fields of proxy.istio.io/config that no template for this pod uses"));
     }
-    warnings.extend(user_volumes::warnings(pod));
     warnings
 }
 
-fn listed(names: &[&str], what: &str) -> Option<String> {
+/// Returns a warning for each annotation that must be a boolean and is not: it is ignored then.
+fn not_boolean(pod: &Value) -> impl Iterator<Item = String> {
+    let set = [annotation::REWRITE_PROBES, annotation::NATIVE_SIDECAR].into_iter();
+    let set = set.filter_map(|name| Some((name, pod::annotation(pod, name)?)));
+    set.filter(|(_, value)| parse_bool(value).is_none()).map(|(name, value)| {
+        let value: String = value.chars().take(SHOWN).collect();
+        format!("{name} is ignored: its value {value:?} is neither true nor false")
+    })
+}
+
+pub(super) fn listed(names: &[impl AsRef<str>], what: &str) -> Option<String> {
     let more = names.len().saturating_sub(MOST);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let first = names.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
+    let first = names.iter().take(MOST).map(AsRef::as_ref).collect::<Vec<&str>>().join(", ");
     (!names.is_empty()).then(|| format!("{what}: {first}{rest}"))
 }
 
@@ -209,6 +289,38 @@ mod tests {
     }
 
     #[test]
+    fn names_with_a_prefix_of_istios_that_istio_does_not_have_are_named() {
+        let set = json!({
+            "istio.io/rev": "x", "istio.io/reroute-virtual-interfaces": "eth1", "istio.io/revision": "x",
+            "topology.istio.io/networks": "n", "ambient.istio.io/redirection": "enabled", "unistio.io/x": "y",
+        });
+        let unused = "annotations that no template for this pod uses: istio.io/revision, topology.istio.io/networks";
+        assert_eq!(warned("# none", &set), [unused]);
+        let labels = json!({
+            "istio.io/rev": "x", "topology.istio.io/network": "n", "sidecar.istio.io/inject": "true", "app": "a",
+            "sidecar.istio.io/proxyCPU": "1", "topology.istio.io/netwrk": "n", "istio.io/dataplane-mode": "none",
+        });
+        let pod = json!({"metadata": {"labels": labels}});
+        let text = "labels with a prefix of Istio's that Istio does not read: sidecar.istio.io/proxyCPU, topology.istio.io/netwrk";
+        assert_eq!(warnings(&BTreeMap::new(), std::iter::empty(), &pod), [text]);
+    }
+
+    #[test]
+    fn a_field_of_the_proxys_configuration_that_istio_does_not_have_is_named_whatever_the_template_reads() {
+        let set = json!({"proxy.istio.io/config": "{concurency: 2, tracing: {zipkin: {adress: x}}}"});
+        let unknown = "fields of proxy.istio.io/config that Istio does not have: concurency, tracing.zipkin.adress";
+        assert_eq!(warned("# {{ protoToJSON .ProxyConfig }}", &set), [unknown]);
+    }
+
+    #[test]
+    fn a_boolean_that_is_none_is_named() {
+        let set =
+            json!({"sidecar.istio.io/rewriteAppHTTPProbers": "true\n", "sidecar.istio.io/nativeSidecar": "false"});
+        let text = "sidecar.istio.io/rewriteAppHTTPProbers is ignored: its value \"true\\n\" is neither true nor false";
+        assert_eq!(warned("# none", &set), [text]);
+    }
+
+    #[test]
     fn a_long_list_ends_with_the_number_of_the_rest() {
         let names: Vec<String> = (0..10).map(|at| format!("n{at}")).collect();
         let text = listed(&names.iter().map(String::as_str).collect::<Vec<_>>(), "w").unwrap();
@@ -220,8 +332,8 @@ mod tests {
         let injector = Injector::new(BuiltIn::default().config().unwrap());
         let reads = &injector.config().settings.reads;
         let known = annotation::ALL.iter().map(|(name, _)| *name);
-        for name in known.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)) && !READ.contains(name))
-        {
+        let is_istios = |name: &str| PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        for name in known.filter(|name| is_istios(name) && !READ.contains(name) && *name != annotation::NETWORK) {
             assert!(name == annotation::IMAGE_TYPE || reads["sidecar"].has_annotation(name), "{name}");
         }
         assert!(reads.values().all(|reads| !reads.all_annotations));

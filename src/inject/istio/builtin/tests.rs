@@ -314,3 +314,25 @@ fn a_pod_with_many_ports_or_containers_is_admitted_at_a_linear_cost() {
         assert!(is_linear, "{steps} steps and {bytes} bytes, then {twice_steps} and {twice_bytes}");
     }
 }
+
+#[test]
+fn annotations_that_only_a_mesh_uses_are_named_without_one() {
+    let warnings = |built_in: &BuiltIn| {
+        let annotations = json!({
+            "sidecar.istio.io/bootstrapOverride": "b", "readiness.status.sidecar.istio.io/periodSeconds": "2",
+            "sidecar.istio.io/logLevel": "debug", "sidecar.istio.io/statsInclusionPrefixes": "cluster",
+            "sidecar.istio.io/proxyCPU": "1",
+        });
+        let pod =
+            json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app", "image": "i"}]}});
+        match Injector::new(built_in.config().unwrap()).review(&Request::new(&pod, "shop")).unwrap() {
+            InjectionOutcome::Injected { injected, .. } => injected.warnings,
+            InjectionOutcome::Skipped(decision) => panic!("{}", decision.reason),
+        }
+    };
+    assert_eq!(warnings(&BuiltIn::default()), [""; 0]);
+    let alone = BuiltIn { discovery: String::new(), proxy_args: vec!["-c".to_owned()], ..BuiltIn::default() };
+    let text = "annotations that no template for this pod uses: sidecar.istio.io/bootstrapOverride, \
+                readiness.status.sidecar.istio.io/periodSeconds, sidecar.istio.io/logLevel, sidecar.istio.io/statsInclusionPrefixes";
+    assert_eq!(warnings(&alone), [text]);
+}

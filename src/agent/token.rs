@@ -17,14 +17,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::metrics::Metrics;
 use crate::install::{Issued, Token};
 
-/// The requested lifetime; the API server may grant another.
-const LIFETIME: Duration = Duration::from_secs(3600);
+/// The requested lifetime: the plugin's fallback must outlive an outage of the agent that lasts a weekend. The token is bound to
+/// the node and allows nothing but reading pods. The API server grants less if
+/// `--service-account-max-token-expiration` says so.
+const LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// The time limit of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after the first failure; it doubles with each further one.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest pause while the former token is valid. That leaves many attempts: renewal starts at half of the
-/// lifetime, and the shortest lifetime that API servers grant is 10 minutes.
+/// lifetime or before, and the shortest lifetime that API servers grant is 10 minutes.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// The longest pause without a valid token, which is shorter because the agent is not ready until it has one.
 const MAX_BACKOFF_WITHOUT_TOKEN: Duration = Duration::from_secs(5);
@@ -90,7 +92,7 @@ impl Failure {
     }
 }
 
-/// Requests a token, passes it to `issued`, and renews it at half of its lifetime. A token that cannot be renewed stays
+/// Requests a token, passes it to `issued`, and renews it twice a day, or at half of a shorter lifetime. A token that cannot be renewed stays
 /// in `issued` until it expires. Never returns.
 pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Issued>, metrics: Metrics) {
     let accounts = Api::<ServiceAccount>::namespaced(client, &holder.namespace);
@@ -101,7 +103,7 @@ pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Is
                 tracing::info!(account = holder.account, valid_s = lifetime.as_secs(), "the plugin has a new token");
                 issued.send_replace(Issued::Token(token));
                 (failures, expires) = (0, Instant::now() + lifetime);
-                sleep(lifetime / 2).await;
+                sleep(renewal(lifetime)).await;
             }
             Err(Refused { failure, why }) => {
                 metrics.token_failed(failure.reason());
@@ -115,6 +117,12 @@ pub async fn renew(client: Client, holder: TokenHolder, issued: watch::Sender<Is
             }
         }
     }
+}
+
+/// Returns the time after which a token is renewed: half of its lifetime, and at most 12 hours, so that the token has most of its
+/// lifetime left whenever the agent ends.
+fn renewal(lifetime: Duration) -> Duration {
+    (lifetime / 2).min(Duration::from_hours(12))
 }
 
 /// Returns the pause after a failure that follows `failures` others. The pauses double. While the former token is valid for
@@ -213,5 +221,11 @@ mod tests {
         assert_eq!(pauses(12), [1, 2, 4, 8, 12, 12, 12]);
         assert_eq!(pauses(29), [1, 2, 4, 8, 16, 29, 29]);
         assert_eq!(pauses(1800), [1, 2, 4, 8, 16, 30, 30]);
+    }
+
+    #[test]
+    fn a_token_of_days_is_renewed_twice_a_day_and_a_short_one_at_half() {
+        let renewed = |seconds| renewal(Duration::from_secs(seconds)).as_secs();
+        assert_eq!([600, 3600, 86_400, 604_800].map(renewed), [300, 1800, 43_200, 43_200]);
     }
 }

@@ -78,7 +78,7 @@ async fn the_kubeconfig_holds_a_token_of_the_plugin_that_is_bound_to_the_node_an
     let seen = requests(&api);
     let spec = &seen[0].body["spec"];
     assert_eq!(spec["boundObjectRef"], json!({ "apiVersion": "v1", "kind": "Node", "name": "n1" }));
-    assert_eq!(spec["expirationSeconds"], 3600);
+    assert_eq!(spec["expirationSeconds"], 604_800);
     let pauses = pauses(&seen);
     assert!(pauses.iter().all(|pause| *pause >= 3000), "renewed at half of 6 s, not before: {pauses:?}");
     // The kubeconfig keeps the former token until it expires.
@@ -100,7 +100,7 @@ async fn an_api_server_that_binds_to_no_node_issues_a_token_that_is_not_bound() 
     until_written(&node, "issued-2");
     // No API server binds the plugin's token to the agent's pod, which runs under another service account.
     assert_eq!(bound_kinds(&api), [json!("Node"), Value::Null]);
-    assert_eq!(requests(&api)[1].body["spec"]["expirationSeconds"], 3600);
+    assert_eq!(requests(&api)[1].body["spec"]["expirationSeconds"], 604_800);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -116,6 +116,13 @@ pub(crate) fn invalid_values_are_refused() {
         (r#"env.REPAIR_REPAIR_PODS="true""#, "env.REPAIR_REPAIR_PODS is not supported: say repair.repairPods"),
         (r#"env.REPAIR_MODE="delete""#, "env.REPAIR_MODE is not supported: say repair.mode"),
         (r#"env.STARTUP_TAINT="x""#, "env.STARTUP_TAINT is not supported: say taint"),
+        ("env.REPAIR_ENABLED=false", "env.REPAIR_ENABLED is not supported: say repair.enabled"),
+        ("env.REPAIR_DRY_RUN=true", "env.REPAIR_DRY_RUN is not supported: say repair.dryRun"),
+        (r#"env.REPAIR_BROKEN_POD_LABEL_KEY="x""#, "is not supported: say repair.brokenPodLabelKey"),
+        ("env.HEALTH_PORT=8001", "env.HEALTH_PORT is not supported: the probes ask port 8000"),
+        ("env.MONITORING_PORT=0", "env.MONITORING_PORT is not supported: port 15014 is scraped"),
+        (r#"env.MOUNTED_CNI_NET_DIR="/x""#, "env.MOUNTED_CNI_NET_DIR is not supported: the chart mounts the directory"),
+        (r#"env.NODE_NAME="x""#, "env.NODE_NAME is not supported: the DaemonSet sets it"),
         (r#"repair.hub="docker.io/istio""#, "repair.hub is not supported"),
         (r#"repair.tag="1.10""#, "repair.tag is not supported"),
         ("rollingMaxUnavailable=1", "rollingMaxUnavailable is not supported"),
@@ -161,9 +168,9 @@ pub(crate) fn given_values_outrank_profiles() {
 
 /// Variables in the value `env` override those that the chart sets; numbers in them are not reformatted.
 pub(crate) fn variables_outrank_values() {
-    let objects = AGENT.render(&[r#"env.EXCLUDE_NAMESPACES="a,b""#, "env.HEALTH_PORT=1000000", "env.X=null"]);
+    let objects = AGENT.render(&[r#"env.EXCLUDE_NAMESPACES="a,b""#, "env.REPAIR_BUDGET=1000000", "env.X=null"]);
     let environment = Agent::of(&objects).environment();
-    assert_eq!((&*environment["EXCLUDE_NAMESPACES"], &*environment["HEALTH_PORT"]), ("a,b", "1000000"));
+    assert_eq!((&*environment["EXCLUDE_NAMESPACES"], &*environment["REPAIR_BUDGET"]), ("a,b", "1000000"));
     assert!(!environment.contains_key("X"), "{environment:?}");
 }
 

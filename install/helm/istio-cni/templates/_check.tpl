@@ -48,11 +48,23 @@ values under `global`, so only those that this chart reads are checked.
 {{- if has (toString (get .env "AMBIENT_ENABLED")) $true -}}
 {{- fail (printf "env.AMBIENT_ENABLED is not supported: %s" $ambient) -}}
 {{- end -}}
-{{- /* The agent's rights and mounts depend on these values. */ -}}
-{{- $values := dict "REPAIR_MODE" "repair.mode" "REPAIR_REPAIR_PODS" "repair.repairPods" "REPAIR_DELETE_PODS" "repair.deletePods" "REPAIR_LABEL_PODS" "repair.labelPods" "STARTUP_TAINT" "taint" -}}
+{{- /* The agent's rights, mounts and admission policies depend on these values. */ -}}
+{{- $values := dict "REPAIR_ENABLED" "repair.enabled" "REPAIR_DRY_RUN" "repair.dryRun" "REPAIR_BROKEN_POD_LABEL_KEY" "repair.brokenPodLabelKey" "REPAIR_MODE" "repair.mode" "REPAIR_REPAIR_PODS" "repair.repairPods" "REPAIR_DELETE_PODS" "repair.deletePods" "REPAIR_LABEL_PODS" "repair.labelPods" "STARTUP_TAINT" "taint" -}}
 {{- range $name, $value := $values -}}
 {{- if hasKey $.env $name -}}
 {{- fail (printf "env.%s is not supported: say %s, which gives the agent the rights for it, too" $name $value) -}}
+{{- end -}}
+{{- end -}}
+{{- $fixed := dict "HEALTH_PORT" "the probes ask port 8000" "MONITORING_PORT" "port 15014 is scraped" -}}
+{{- range $name := list "CNI_AGENT_RUN_DIR" "MOUNTED_CNI_NET_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
+{{- $_ := set $fixed $name "the chart mounts the directory" -}}
+{{- end -}}
+{{- range $name := list "NODE_NAME" "POD_NAME" "POD_NAMESPACE" "PLUGIN_SERVICE_ACCOUNT" -}}
+{{- $_ := set $fixed $name "the DaemonSet sets it" -}}
+{{- end -}}
+{{- range $name, $reason := $fixed -}}
+{{- if hasKey $.env $name -}}
+{{- fail (printf "env.%s is not supported: %s" $name $reason) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -6,6 +6,7 @@
 pub mod terminal;
 
 use std::error::Error;
+use std::io;
 
 /// A level of Istio's logging, from the most to the least verbose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -91,9 +92,32 @@ fn joined(first: Option<&(dyn Error + 'static)>) -> String {
     std::iter::successors(first, |error| (**error).source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Returns an error of `tempfile` without the path that it appends: with the temporary's random name each failure would have another
+/// text, and be reported as a new one. That error gives no access to its cause but its text.
+pub fn without_path(error: io::Error) -> io::Error {
+    match error.to_string().rsplit_once(" at path \"") {
+        Some((cause, _)) => io::Error::new(error.kind(), cause.to_owned()),
+        None => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_to_create_a_temporary_have_one_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let gone = dir.path().join("gone");
+        let failure = || tempfile::Builder::new().prefix("some-").tempfile_in(&gone).unwrap_err();
+        assert!(failure().to_string().contains("some-"), "{}", failure());
+        let bare = without_path(failure());
+        assert_eq!(
+            (bare.kind(), bare.to_string()),
+            (io::ErrorKind::NotFound, "No such file or directory (os error 2)".to_owned())
+        );
+        assert_eq!(without_path(io::Error::from_raw_os_error(5)).raw_os_error(), Some(5));
+    }
 
     #[derive(Debug, thiserror::Error)]
     #[error("the outer")]

@@ -15,6 +15,7 @@ use super::operation::{Operation, Source};
 use super::scope::Scope;
 use super::settings::Settings;
 use super::temporary;
+use crate::diagnostics::without_path;
 
 /// A change failed.
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +137,7 @@ impl<'a> Files<'a> {
         (self.before)("set aside");
         let aside = match temporary::names().make_in(dir, |aside| fs::rename(path, aside)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            aside => aside?.into_temp_path(),
+            aside => aside.map_err(without_path)?.into_temp_path(),
         };
         if !has_content(&aside, content).unwrap_or(false) {
             (self.before)("put back");

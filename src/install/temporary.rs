@@ -14,6 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::NamedTempFile;
 
+use crate::diagnostics::without_path;
+
 const PREFIX: &str = ".istio-cni-";
 const SUFFIX: &str = ".tmp";
 /// The name prefix of the temporaries of Istio's installer, which does not lock them, and exits with a failure if one
@@ -47,7 +49,7 @@ pub(super) fn is_in_use(file: &File) -> bool {
 /// is checked under the lock.
 pub(super) fn create(dir: &Path) -> io::Result<NamedTempFile> {
     loop {
-        let temporary = names().tempfile_in(dir)?;
+        let temporary = names().tempfile_in(dir).map_err(without_path)?;
         temporary.as_file().lock()?;
         if temporary.as_file().metadata()?.nlink() > 0 {
             return Ok(temporary);

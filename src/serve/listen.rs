@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
 use super::http::Listener;
+use crate::diagnostics::without_path;
 
 /// A listener could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +86,7 @@ impl PrivateSocket {
     }
 
     fn take(path: &Path, parent: &Path, bind: impl FnMut(&Path) -> io::Result<UnixListener>) -> io::Result<Self> {
-        let bound = tempfile::Builder::new().prefix(".listen.").make_in(parent, bind)?;
+        let bound = tempfile::Builder::new().prefix(".listen.").make_in(parent, bind).map_err(without_path)?;
         fs::set_permissions(bound.path(), Permissions::from_mode(0o600))?;
         let identity = identity(bound.path())?;
         let listener = bound.persist(path)?;

@@ -17,6 +17,7 @@ use kube::{Api, Client};
 
 use super::files::read_at_most;
 use super::issue::Issued;
+use crate::diagnostics::without_path;
 
 /// The file's name in a directory.
 const FILE: &str = "sidecar-injector.json";
@@ -146,7 +147,8 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, Error> {
 fn write(dir: &Path, new: &Issued, before: Option<&[u8]>) -> Result<(), Error> {
     let path = dir.join(FILE);
     let wrong = |cause| Error::Directory { path: path.clone(), cause };
-    let mut file = tempfile::Builder::new().prefix(".certificate.").tempfile_in(dir).map_err(wrong)?;
+    let created = tempfile::Builder::new().prefix(".certificate.").tempfile_in(dir);
+    let mut file = created.map_err(without_path).map_err(wrong)?;
     let text = serde_json::to_vec(new).map_err(|error| wrong(error.into()))?;
     file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(wrong)?;
     let lock = File::open(dir).map_err(wrong)?;

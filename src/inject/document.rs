@@ -86,7 +86,7 @@ pub fn read(text: &str) -> Result<Value, ReadError> {
 /// Writes a document as Kubernetes' tools do, followed by a separator as `istioctl kube-inject` writes it.
 ///
 /// # Errors
-/// The document is larger than [`limit`] allows, or injection set a field to a value that is not of its type.
+/// The document is larger than the limit of its kind allows, or injection set a field to a value that is not of its type.
 pub fn write(document: Value) -> Result<String, WriteError> {
     let document = workload::canonical(document).map_err(WriteError::Type)?;
     let items = limit(&document);
@@ -119,7 +119,7 @@ pub enum ReadError {
 /// A document that cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The document is larger than [`yaml::LIMIT`], or a list than that limit for each item, up to [`ITEMS`] of them.
+    /// The document is larger than [`yaml::LIMIT`], or a list than that limit for each item, up to 16 of them.
     #[error("the injected document cannot be written: {0}")]
     Oversized(gotemplate::Reason),
     /// A template set a field to a value of another type.

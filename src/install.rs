@@ -9,6 +9,7 @@ pub mod files;
 pub mod flags;
 mod identity;
 mod installed;
+mod json;
 mod kubeconfig;
 #[cfg(test)]
 pub(crate) mod memory;

@@ -109,7 +109,7 @@ fn network(facts: &NodeFacts) -> Vec<Finding> {
     });
     let PodNetwork { path, others, names_the_plugin } = match &facts.network {
         Ok(network) => network,
-        Err(Obstacle::Unread(unread)) if unread.is_denied => {
+        Err(Obstacle::Unread(unread) | Obstacle::Unjudged(unread)) if unread.is_denied => {
             let remedy = "run `install-cni check` as root on the node, or in a container with CAP_DAC_OVERRIDE";
             let not_tried = Finding::warning(SUBJECT, format!("not tried: {unread}"), remedy, page::CHAIN);
             return std::iter::once(not_tried).chain(elsewhere).collect();

@@ -1,39 +1,48 @@
-//! Parses network configurations as container runtimes do; inserts the plugin's entry into a chain and removes it.
+//! Decodes network configurations as container runtimes do; inserts the plugin's entry into a chain and removes it.
 //!
 //! `plan` calls it. Pure. Edits are made in the text, so that every byte outside of the entry keeps its value: key order, white
-//! space and number formats included.
+//! space, number formats, duplicate keys and bytes that are not UTF-8 included.
 
-use std::fmt;
+mod decode;
+
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde::de::{MapAccess, Visitor};
-use serde_json::value::RawValue;
-
+use super::json;
 use crate::contract;
+use decode::Members;
 
 /// The name of a converted configuration that has none (Istio's choice).
 const DEFAULT_NAME: &str = "k8s-pod-network";
 /// The version of a converted configuration that has none (Istio's choice).
 const DEFAULT_VERSION: &str = "0.3.1";
 
-/// A file that a runtime ignores, or whose network cannot hold the plugin's entry.
+/// A file that a runtime refuses, or whose network cannot hold the plugin's entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The file is not UTF-8 or not a JSON object. It may be incomplete.
-    #[error("the file is not a JSON object: {0}")]
-    Json(String),
+    /// The file may be incomplete.
+    #[error("the file is not JSON: {0}")]
+    Json(json::Error),
+    #[error("the file is not a JSON object")]
+    NotObject,
     /// A number that Go's `float64` cannot hold, so that `libcni` refuses the file.
     #[error("the number {0} is out of range")]
     Range(String),
     /// A key's value has the wrong type.
     #[error("`{key}` is not {expected}")]
     Key { key: &'static str, expected: &'static str },
+    /// `cniVersions` or, beside it, `cniVersion` holds a version that `libcni` cannot parse.
+    #[error("{0:?} is no version")]
+    Version(String),
     #[error("the file names no plugin")]
     NoPlugins,
-    /// The plugin at this index, from 0, has no type.
-    #[error("plugin {0} has no `type`")]
-    NoType(usize),
+    #[error("`type` is missing or empty")]
+    NoType,
+    /// The plugin of a list at this index, from 0.
+    #[error("plugin {index}: {reason}")]
+    Plugin { index: usize, reason: Box<Self> },
+    /// A file of further plugins of a list.
+    #[error("{file}, a plugin of this network: {reason}")]
+    DropIn { file: String, reason: Box<Self> },
     /// All plugins are in files of a directory, which the runtime appends to the list's own.
     #[error(
         "`plugins` is missing: the runtime reads this network's plugins from a directory of their own; list them in `plugins`"
@@ -41,190 +50,202 @@ pub enum Invalid {
     DropInsOnly,
 }
 
+impl From<json::Error> for Invalid {
+    fn from(error: json::Error) -> Self {
+        Self::Json(error)
+    }
+}
+
 /// A configuration that a runtime would load.
 #[derive(Debug)]
 pub enum Network<'a> {
     /// `.conflist`: a list of plugins.
     List(List<'a>),
-    /// `.conf`: one plugin.
+    /// `.conf` and `.json`: one plugin.
     Single(Single<'a>),
 }
 
 /// A list of plugins, which the runtime calls as a chain.
 #[derive(Debug)]
 pub struct List<'a> {
-    text: &'a str,
+    bytes: &'a [u8],
+    name: String,
     array: Range<usize>,
-    plugins: Vec<Plugin<'a>>,
+    plugins: Vec<Plugin>,
 }
 
 /// The configuration of one plugin outside of a list.
 #[derive(Debug)]
 pub struct Single<'a> {
-    fields: Fields<'a>,
+    bytes: &'a [u8],
     kind: String,
+    name: Option<String>,
+    version: Option<String>,
+    /// The places of all members but `cniVersion`: key and value.
+    members: Vec<[Range<usize>; 2]>,
 }
 
 #[derive(Debug)]
-struct Plugin<'a> {
-    raw: &'a RawValue,
+struct Plugin {
     kind: String,
     range: Range<usize>,
 }
 
 impl<'a> Network<'a> {
-    /// Parses a list or the configuration of one plugin. As in Istio, the key `type` distinguishes them; runtimes
-    /// distinguish them by the file's extension.
-    pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
-        let text = std::str::from_utf8(bytes).map_err(|error| Invalid::Json(error.to_string()))?;
-        let fields: Fields<'a> = serde_json::from_str(text).map_err(|error| Invalid::Json(error.to_string()))?;
-        if let Some(number) = numbers(text).find(|number| number.parse().is_ok_and(f64::is_infinite)) {
-            return Err(Invalid::Range(number.to_owned()));
+    /// Decodes a file as runtimes do, which expect a list in a `.conflist` and one plugin in a `.conf` or `.json`, whatever its
+    /// content. They read no other files; those are decoded by content.
+    pub fn of_file(name: &str, bytes: &'a [u8]) -> Result<Self, Invalid> {
+        match name.rsplit_once('.') {
+            Some((_, "conflist")) => List::decode(bytes).map(Self::List),
+            Some((_, "conf" | "json")) => Single::decode(bytes).map(Self::Single),
+            _ => Self::parse(bytes),
         }
-        if fields.get("type").is_some() {
-            let kind = plugin_type(&fields).ok_or(Invalid::Key { key: "type", expected: "a plugin's name" })?;
-            return Ok(Self::Single(Single { fields, kind }));
-        }
-        List::parse(text, &fields).map(Self::List)
     }
-}
 
-/// The numbers of a valid JSON text, in the order of the text.
-fn numbers(text: &str) -> impl Iterator<Item = &str> {
-    let is_part = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        loop {
-            let start = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit())?;
-            rest = &rest[start..];
-            let Some(string) = rest.strip_prefix('"') else {
-                let (number, behind) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
-                rest = behind;
-                return Some(number);
-            };
-            rest = behind_string(string)?;
-        }
-    })
-}
+    /// Decodes a list or the configuration of one plugin. As in Istio, the key `type` distinguishes them.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        let has_type = decode::fields(&decode::map(bytes)?)?.contains_key("type");
+        if has_type { Single::decode(bytes).map(Self::Single) } else { List::decode(bytes).map(Self::List) }
+    }
 
-/// The text behind a JSON string, from the text behind its opening quote.
-fn behind_string(text: &str) -> Option<&str> {
-    let mut is_escaped = false;
-    let end = text.find(|c| {
-        let is_end = c == '"' && !is_escaped;
-        is_escaped = c == '\\' && !is_escaped;
-        is_end
-    })?;
-    text.get(end + 1..)
-}
-
-/// The network name of a list. The directory from which runtimes load further plugins of the list has the same name.
-pub fn list_name(bytes: &[u8]) -> Option<String> {
-    let fields: Fields<'_> = serde_json::from_slice(bytes).ok()?;
-    string(fields.get("name")?)
-}
-
-impl Network<'_> {
     /// Returns the types of the network's plugins, without `istio-cni`.
     pub fn other_plugins(&self) -> Vec<&str> {
         let kinds = match self {
-            Self::List(list) => list.plugins.iter().map(|plugin| plugin.kind.as_str()).collect(),
+            Self::List(list) => list.kinds().collect(),
             Self::Single(single) => vec![single.kind.as_str()],
         };
         kinds.into_iter().filter(|kind| *kind != contract::PLUGIN_NAME).collect()
     }
 }
 
+/// The name of the directory beside a list from which the runtime loads further plugins of it. It is the network's name, and may
+/// be a path, or empty. `None` if the file is no list, or names all of its plugins.
+pub fn drop_in_directory(bytes: &[u8]) -> Option<String> {
+    let document = decode::map(bytes).ok()?;
+    let (name, loads_drop_ins) = decode::header(&decode::fields(&document).ok()?).ok()?;
+    loads_drop_ins.then_some(name)
+}
+
+/// Decodes a file of further plugins of a list; returns the plugin's type.
+pub fn decode_drop_in(bytes: &[u8]) -> Result<String, Invalid> {
+    decode::drop_in(bytes)
+}
+
 impl<'a> List<'a> {
-    /// Validates a list as `libcni` does (`NetworkConfFromBytes`).
-    fn parse(text: &'a str, fields: &Fields<'a>) -> Result<Self, Invalid> {
-        fields.get("name").and_then(string).ok_or(Invalid::Key { key: "name", expected: "a string" })?;
-        if fields.get("cniVersion").is_some_and(|raw| string(raw).is_none()) {
-            return Err(Invalid::Key { key: "cniVersion", expected: "a string" });
-        }
-        if fields.get("cniVersions").is_some_and(|raw| serde_json::from_str::<Vec<String>>(raw.get()).is_err()) {
-            return Err(Invalid::Key { key: "cniVersions", expected: "a list of strings" });
-        }
-        for key in ["disableCheck", "disableGC", "loadOnlyInlinedPlugins"] {
-            if fields.get(key).is_some_and(|raw| boolean(raw).is_none()) {
-                return Err(Invalid::Key { key, expected: "true or false" });
-            }
-        }
+    /// Decodes a list as `libcni` does (`NetworkConfFromBytes`).
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        let document = decode::map(bytes)?;
+        let fields = decode::fields(&document)?;
+        let (name, loads_drop_ins) = decode::header(&fields)?;
         let Some(array) = fields.get("plugins") else {
-            let inlined_only = fields.get("loadOnlyInlinedPlugins").and_then(boolean).unwrap_or(false);
-            return Err(if inlined_only { Invalid::NoPlugins } else { Invalid::DropInsOnly });
+            return Err(if loads_drop_ins { Invalid::DropInsOnly } else { Invalid::NoPlugins });
         };
-        let elements: Vec<&'a RawValue> = serde_json::from_str(array.get())
-            .map_err(|_| Invalid::Key { key: "plugins", expected: "a list of objects" })?;
-        if elements.is_empty() {
+        if array.kind() != json::Kind::Array {
+            return Err(Invalid::Key { key: "plugins", expected: "a list of objects" });
+        }
+        let plugins = array.elements().enumerate().map(|(index, value)| {
+            let kind = decode::plugin(value, Members::OfMap)
+                .map_err(|reason| Invalid::Plugin { index, reason: Box::new(reason) })?;
+            Ok(Plugin { kind, range: value.range() })
+        });
+        let plugins: Vec<Plugin> = plugins.collect::<Result<_, Invalid>>()?;
+        if plugins.is_empty() {
             return Err(Invalid::NoPlugins);
         }
-        let plugins = elements.into_iter().enumerate().map(|(index, raw)| {
-            let fields: Option<Fields<'a>> = serde_json::from_str(raw.get()).ok();
-            let kind = fields.as_ref().and_then(plugin_type).ok_or(Invalid::NoType(index))?;
-            Ok(Plugin { raw, kind, range: range_in(text, raw) })
-        });
-        Ok(Self { text, array: range_in(text, array), plugins: plugins.collect::<Result<_, Invalid>>()? })
+        Ok(Self { bytes, name, array: array.range(), plugins })
     }
 
-    /// The entries of `istio-cni` in the list. An installed list has exactly one.
-    pub fn entries(&self) -> impl Iterator<Item = &'a RawValue> {
-        self.plugins.iter().filter(|plugin| plugin.kind == contract::PLUGIN_NAME).map(|plugin| plugin.raw)
+    /// The network's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The types of the plugins, in their order.
+    pub fn kinds(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator {
+        self.plugins.iter().map(|plugin| plugin.kind.as_str())
+    }
+
+    fn text(&self, plugin: &Plugin) -> &'a [u8] {
+        &self.bytes[plugin.range.clone()]
+    }
+
+    /// The texts of the entries of `istio-cni` in the list. An installed list has exactly one.
+    pub fn entries(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.plugins.iter().filter(|plugin| plugin.is_ours()).map(|plugin| self.text(plugin))
     }
 
     /// The list with `entry`, the text of a JSON object, at its end, and without other entries of the plugin.
-    pub fn with_entry(&self, entry: &str) -> String {
+    pub fn with_entry(&self, entry: &str) -> Vec<u8> {
         let Some(bare) = self.without_entry() else {
             let Range { start, end } = self.array;
-            return format!("{}[\n{entry}\n]{}", &self.text[..start], &self.text[end..]);
+            return [&self.bytes[..start], b"[\n", entry.as_bytes(), b"\n]", &self.bytes[end..]].concat();
         };
-        // `bare` is a valid list, because `without_entry` removes only whole plugins from a parsed list.
-        match Network::parse(bare.as_bytes()) {
-            Ok(Network::List(list)) => list.append(entry),
-            _ => bare,
+        // `bare` is a valid list, because `without_entry` removes only whole plugins from a decoded list.
+        match List::decode(&bare) {
+            Ok(list) => list.append(entry),
+            Err(_) => bare,
         }
     }
 
-    fn append(&self, entry: &str) -> String {
-        let Some(last) = self.plugins.last() else { return self.text.to_owned() };
-        let before = &self.text[..last.range.start];
-        let gap = &before[before.trim_end().len()..];
-        let indented = match gap.rsplit_once('\n') {
-            Some((_, indent)) => entry.replace('\n', &format!("\n{indent}")),
+    fn append(&self, entry: &str) -> Vec<u8> {
+        let Some(last) = self.plugins.last() else { return self.bytes.to_owned() };
+        let before = &self.bytes[..last.range.start];
+        let gap = &before[before.trim_ascii_end().len()..];
+        let indent = gap.rsplit(|byte| *byte == b'\n').next().filter(|_| gap.contains(&b'\n'));
+        let indented = match indent.map(String::from_utf8_lossy) {
+            Some(indent) => entry.replace('\n', &format!("\n{indent}")),
             None => entry.to_owned(),
         };
         let Range { end, .. } = last.range;
-        format!("{},{gap}{indented}{}", &self.text[..end], &self.text[end..])
+        [&self.bytes[..end], b",", gap, indented.as_bytes(), &self.bytes[end..]].concat()
     }
 
     /// The list without the plugin's entries; `None` if no other plugin is left.
-    pub fn without_entry(&self) -> Option<String> {
-        let mut kept = self.plugins.iter().filter(|plugin| plugin.kind != contract::PLUGIN_NAME);
-        let first = kept.next()?;
-        let mut text = self.text[..self.plugins[0].range.start].to_owned();
-        text.push_str(first.raw.get());
-        let first_index = self.plugins.iter().position(|plugin| plugin.range == first.range).unwrap_or_default();
+    pub fn without_entry(&self) -> Option<Vec<u8>> {
+        let first_index = self.plugins.iter().position(|plugin| !plugin.is_ours())?;
+        let mut text = self.bytes[..self.plugins[0].range.start].to_owned();
+        text.extend_from_slice(self.text(&self.plugins[first_index]));
         for pair in self.plugins[first_index..].windows(2) {
-            if pair[1].kind != contract::PLUGIN_NAME {
+            if !pair[1].is_ours() {
                 // Keeps the comma and the white space before the plugin.
-                text.push_str(&self.text[separator(self.text, &pair[1].range)]);
-                text.push_str(pair[1].raw.get());
+                text.extend_from_slice(&self.bytes[separator(self.bytes, &pair[1].range)]);
+                text.extend_from_slice(self.text(&pair[1]));
             }
         }
         let end = self.plugins.last().map_or(self.array.end, |last| last.range.end);
-        text.push_str(&self.text[end..]);
+        text.extend_from_slice(&self.bytes[end..]);
         Some(text)
     }
 }
 
-/// The range from the comma before an element to the element.
-fn separator(text: &str, element: &Range<usize>) -> Range<usize> {
-    let before = text[..element.start].trim_end();
-    let comma = before.strip_suffix(',').unwrap_or(before);
-    comma.trim_end().len()..element.start
+impl Plugin {
+    fn is_ours(&self) -> bool {
+        self.kind == contract::PLUGIN_NAME
+    }
 }
 
-impl Single<'_> {
+/// The range from the comma before an element to the element.
+fn separator(bytes: &[u8], element: &Range<usize>) -> Range<usize> {
+    let before = bytes[..element.start].trim_ascii_end();
+    let comma = before.strip_suffix(b",").unwrap_or(before);
+    comma.trim_ascii_end().len()..element.start
+}
+
+impl<'a> Single<'a> {
+    /// Decodes the configuration of one plugin as runtimes do (`ConfFromBytes`, then `ConfListFromConf`).
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        let document = decode::map(bytes)?;
+        if !matches!(document.root().kind(), json::Kind::Object | json::Kind::Null) {
+            return Err(Invalid::NotObject);
+        }
+        let kind = decode::single(&document)?;
+        let field = |name| decode::field(document.root(), name, Members::All).filter(|text| !text.is_empty());
+        let members = document.root().members();
+        let members = members.filter(|(key, _)| key.text().is_none_or(|key| key != "cniVersion"));
+        let members = members.map(|(key, value)| [key.range(), value.range()]).collect();
+        Ok(Self { bytes, kind, name: field("name"), version: field("cniVersion"), members })
+    }
+
     /// The plugin's type.
     pub fn kind(&self) -> &str {
         &self.kind
@@ -232,87 +253,28 @@ impl Single<'_> {
 
     /// A list of this plugin and `entry`. It keeps the name and the version of the configuration, if they exist: IPAM
     /// plugins and the runtime's cache store their state under the network's name.
-    pub fn chained(&self, entry: &str) -> String {
-        let own = |key: &str| self.fields.get(key).and_then(string).filter(|text| !text.is_empty());
-        let version = own("cniVersion").unwrap_or_else(|| DEFAULT_VERSION.to_owned());
-        let name = own("name").unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        let inner: Vec<String> = (self.fields.0.iter())
-            .filter(|(key, _)| key != "cniVersion")
-            .map(|(key, raw)| format!("      {}: {}", quoted(key), raw.get()))
-            .collect();
+    pub fn chained(&self, entry: &str) -> Vec<u8> {
+        let version = quoted(self.version.as_deref().unwrap_or(DEFAULT_VERSION));
+        let name = quoted(self.name.as_deref().unwrap_or(DEFAULT_NAME));
+        let member = |[key, value]: &[Range<usize>; 2]| {
+            [&b"      "[..], &self.bytes[key.clone()], b": ", &self.bytes[value.clone()]].concat()
+        };
+        let inner: Vec<Vec<u8>> = self.members.iter().map(member).collect();
         let entry = entry.replace('\n', "\n    ");
-        format!(
-            "{{\n  \"cniVersion\": {},\n  \"name\": {},\n  \"plugins\": [\n    {{\n{}\n    }},\n    {entry}\n  ]\n}}\n",
-            quoted(&version),
-            quoted(&name),
-            inner.join(",\n"),
-        )
+        let before = format!("{{\n  \"cniVersion\": {version},\n  \"name\": {name},\n  \"plugins\": [\n    {{\n");
+        let after = format!("\n    }},\n    {entry}\n  ]\n}}\n");
+        [before.into_bytes(), inner.join(b",\n".as_slice()), after.into_bytes()].concat()
     }
 }
 
 /// Whether two texts are the same JSON value.
-pub fn same_value(a: &str, b: &str) -> bool {
-    let value = |text| serde_json::from_str::<serde_json::Value>(text).ok();
+pub fn same_value(a: &[u8], b: &[u8]) -> bool {
+    let value = |text| serde_json::from_slice::<serde_json::Value>(text).ok();
     matches!((value(a), value(b)), (Some(a), Some(b)) if a == b)
 }
 
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
-}
-
-fn plugin_type(fields: &Fields<'_>) -> Option<String> {
-    fields.get("type").and_then(string).filter(|kind| !kind.is_empty())
-}
-
-fn string(raw: &RawValue) -> Option<String> {
-    serde_json::from_str(raw.get()).ok()
-}
-
-/// Parses a boolean, or a string that contains one, as `libcni` does.
-fn boolean(raw: &RawValue) -> Option<bool> {
-    match raw.get() {
-        "true" | "\"true\"" => Some(true),
-        "false" | "\"false\"" => Some(false),
-        _ => None,
-    }
-}
-
-/// The range of `raw` in `text`, of which it is a slice.
-fn range_in(text: &str, raw: &RawValue) -> Range<usize> {
-    let start = raw.get().as_ptr() as usize - text.as_ptr() as usize;
-    start..start + raw.get().len()
-}
-
-/// The fields of an object in their order, with unparsed values. The last of equal keys applies, as in Go.
-#[derive(Debug)]
-struct Fields<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'a> Fields<'a> {
-    fn get(&self, key: &str) -> Option<&'a RawValue> {
-        self.0.iter().rev().find(|(name, _)| name == key).map(|(_, raw)| *raw)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Vec<(String, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(fields)
-            }
-        }
-        deserializer.deserialize_map(Object).map(Fields)
-    }
 }
 
 #[cfg(test)]

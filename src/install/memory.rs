@@ -107,9 +107,8 @@ impl Node {
         let kubeconfig = self.0.get(&settings.run_dir.join(contract::KUBECONFIG));
         Snapshot {
             networks: Ok(self.networks(settings)),
-            unread: Vec::new(),
             record: self.0.get(&settings.net_dir.join(record::FILE)).map(|content| Record::parse(content)),
-            drop_ins: Vec::new(),
+            drop_ins: BTreeMap::new(),
             plugins: self.names(&settings.bin_dir).collect(),
             binaries: Ok(vec![binary]),
             account: Ok(Account { token: "t".to_owned(), ca: None }),
@@ -134,7 +133,7 @@ impl Node {
     fn networks(&self, settings: &Settings) -> Vec<NetworkFile> {
         let network = |name: String| {
             let content = self.0[&settings.net_dir.join(&name)].clone();
-            NetworkFile { name, content, mode: 0o644, is_recent: false }
+            NetworkFile { name, content, mode: 0o644, is_recent: false, unread: None }
         };
         self.names(&settings.net_dir).filter(|name| is_read(name)).map(network).collect()
     }

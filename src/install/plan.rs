@@ -3,6 +3,7 @@
 //! `reconcile` applies installation plans until one is empty; `remove` applies removal plans.
 
 mod network;
+mod select;
 
 pub use network::{PodNetwork, chained_network, pod_network};
 
@@ -85,8 +86,27 @@ pub enum Obstacle {
         ignored: Vec<(String, String)>,
     },
     /// The file that the operator has named.
-    #[error("{} does not exist yet, neither with .conf nor with .conflist; CNI_CONF_NAME requires it", path.display())]
-    NamedAbsent { path: PathBuf },
+    #[error(
+        "{} does not exist yet, neither with .conf nor with .conflist; CNI_CONF_NAME requires it; {}", path.display(),
+        list_present(present)
+    )]
+    NamedAbsent {
+        path: PathBuf,
+        /// Names of the files that runtimes read.
+        present: Vec<String>,
+    },
+    /// `libcni` refuses a file that sorts before the network.
+    #[error(
+        "no runtime loads {}: {reason}; containerd then loads no other network either, and CRI-O takes the next file: correct it, \
+         or remove it", path.display()
+    )]
+    Refused { path: PathBuf, reason: String },
+    /// A file that sorts before the network may be the one that the runtime uses.
+    #[error(
+        "{0}; the file sorts before the other networks, so the runtime may use it, without the plugin: let the agent's container read it, or \
+         remove it"
+    )]
+    Unjudged(Unread),
     /// The file was changed a moment ago and is not valid JSON: its writer may not have finished.
     #[error("{} is not valid JSON yet: its writer may not have finished", path.display())]
     HalfWritten { path: PathBuf },
@@ -121,6 +141,13 @@ pub enum Obstacle {
         /// The file that this program writes.
         owned: PathBuf,
     },
+}
+
+fn list_present(present: &[String]) -> String {
+    match present {
+        [] => "the directory holds no network configuration".to_owned(),
+        present => format!("the directory holds {}", present.join(", ")),
+    }
 }
 
 fn list_ignored(ignored: &[(String, String)]) -> String {

@@ -6,8 +6,10 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The maximum size of a configuration, a token or a CA, in bytes.
+/// The maximum size of a token, a CA or a record, in bytes.
 const MAX_SIZE: u64 = 1 << 20;
+/// The maximum size of a network configuration, and of all further plugins of a list, in bytes: what the plugin reads from stdin.
+pub(super) const MAX_CONFIGURATION: u64 = 8 << 20;
 
 /// A file or directory could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,20 +31,40 @@ pub(super) fn unread(path: &Path) -> impl FnOnce(io::Error) -> Unread {
 
 /// Reads a file that other programs may replace. Only a regular file is opened, because opening a pipe waits for its writer.
 pub(super) fn regular(path: &Path) -> io::Result<Vec<u8>> {
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
-    }
+    check_regular(path)?;
     limited(path)
+}
+
+/// Reads a network configuration of at most [`MAX_CONFIGURATION`].
+pub(super) fn network_file(path: &Path) -> io::Result<Vec<u8>> {
+    check_regular(path)?;
+    at_most(path, MAX_CONFIGURATION)
+}
+
+fn check_regular(path: &Path) -> io::Result<()> {
+    match fs::metadata(path)?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file")),
+    }
 }
 
 /// Reads a file of at most [`MAX_SIZE`].
 pub(super) fn limited(path: &Path) -> io::Result<Vec<u8>> {
+    at_most(path, MAX_SIZE)
+}
+
+fn at_most(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_SIZE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than 1 MiB"));
+    File::open(path)?.take(max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max {
+        return Err(too_large(max));
     }
     Ok(content)
+}
+
+/// The error of a file that is larger than `max` bytes.
+pub(super) fn too_large(max: u64) -> io::Error {
+    io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {} MiB", max >> 20))
 }
 
 /// The permission bits of a file.

@@ -16,7 +16,7 @@ use super::directories::Directories;
 use super::identity::NoAccount;
 use super::installed::{self, Illegible, Installed};
 use super::kubeconfig::Account;
-use super::read::{Unread, access_mode, limited, regular, unread};
+use super::read::{MAX_CONFIGURATION, Unread, access_mode, limited, network_file, regular, too_large, unread};
 use super::record::{self, Record};
 use super::server::Resolution;
 use super::settings::{Mode, Settings};
@@ -31,14 +31,12 @@ const RECENT: Duration = Duration::from_secs(2);
 /// The observed state of the node.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Configuration files in the runtime's order.
+    /// Configuration files in the runtime's order, with those that cannot be read.
     pub networks: Result<Vec<NetworkFile>, Unread>,
-    /// The errors of configuration files that cannot be read. `networks` contains these files without content.
-    pub unread: Vec<Unread>,
     /// The record of the files that this program created.
     pub record: Option<Record>,
-    /// The names of lists that have a directory of further plugins.
-    pub drop_ins: Vec<String>,
+    /// The files of further plugins, by the name of the list that they belong to. Lists without such files are missing.
+    pub drop_ins: BTreeMap<String, Result<Vec<DropIn>, Unread>>,
     /// Names of the files and links in the node's plugin directory.
     pub plugins: BTreeSet<String>,
     /// The image's programs, compared with those on the node.
@@ -65,6 +63,16 @@ pub struct NetworkFile {
     pub mode: u32,
     /// Whether the file was changed less than two seconds ago, so that it may be incomplete.
     pub is_recent: bool,
+    /// The reason for which this process cannot read the file, whose content is then empty. The runtime may be able to: it
+    /// resolves links in the node's root, and has other rights.
+    pub unread: Option<Unread>,
+}
+
+/// A file of further plugins of a list, in the directory of the list's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropIn {
+    pub path: PathBuf,
+    pub content: Vec<u8>,
 }
 
 /// A program of the image.
@@ -102,13 +110,11 @@ impl Snapshot {
     /// Like [`take`](Self::take), with the address of the API server and the comparisons of earlier snapshots.
     pub fn take_with(settings: &Settings, server: Resolution, compared: &mut CompareCache) -> Self {
         let (networks, record) = configuration(settings);
-        let (networks, unread) = networks.map_or_else(|error| (Err(error), Vec::new()), |(read, un)| (Ok(read), un));
-        let drop_ins = networks.as_ref().map_or_else(|_| Vec::new(), |files| drop_ins(&settings.net_dir, files));
+        let drop_ins = drop_ins(&settings.net_dir, networks.iter().flatten());
         let kubeconfig = settings.run_dir.join(contract::KUBECONFIG);
         let dirs = [&settings.bin_dir, &settings.net_dir, &settings.run_dir];
         Self {
             networks,
-            unread,
             record,
             drop_ins,
             plugins: file_names(&settings.bin_dir),
@@ -133,14 +139,8 @@ impl Snapshot {
     /// Returns warnings about files that could not be read and are not needed for an installation.
     pub(super) fn warnings(&self) -> Vec<String> {
         let record = self.installed.as_ref().err().map(ToString::to_string);
-        let networks = self.unread.iter().map(|unread| format!("a network configuration is ignored: {unread}"));
-        record.into_iter().chain(networks).collect()
-    }
-
-    /// Returns the reason for which no runtime would load a file: the error of reading it, or else `invalid`.
-    pub(super) fn reason(&self, file: &NetworkFile, invalid: &conflist::Invalid) -> String {
-        let unread = self.unread.iter().find(|unread| unread.path.ends_with(&file.name));
-        unread.map_or_else(|| invalid.to_string(), |unread| unread.reason.clone())
+        let unread = self.networks.iter().flatten().filter_map(|file| file.unread.as_ref());
+        record.into_iter().chain(unread.map(ToString::to_string)).collect()
     }
 
     /// The record of installations; empty if it is illegible.
@@ -158,34 +158,25 @@ fn installed(path: &Path) -> Result<Installed, Illegible> {
     }
 }
 
-/// The configuration files in the runtime's order, and the errors of those that cannot be read.
-type Networks = (Vec<NetworkFile>, Vec<Unread>);
-
 /// Reads the configuration files in the runtime's order, and the record of those that this program created.
-pub fn configuration(settings: &Settings) -> (Result<Networks, Unread>, Option<Record>) {
+pub fn configuration(settings: &Settings) -> (Result<Vec<NetworkFile>, Unread>, Option<Record>) {
     let record = regular(&settings.net_dir.join(record::FILE)).ok().map(|content| Record::parse(&content));
     (networks(settings, record.as_ref()).map_err(unread(&settings.net_dir)), record)
 }
 
-fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Networks> {
+fn networks(settings: &Settings, record: Option<&Record>) -> io::Result<Vec<NetworkFile>> {
     let named = match &settings.mode {
         Mode::Chained { primary } => [primary.as_deref(), None],
         Mode::Owned { primary, file } => [primary.as_deref(), Some(file.as_str())],
         Mode::Standalone { file } => [Some(file.as_str()), None],
     };
-    let (mut files, mut unread) = (Vec::new(), Vec::new());
-    for entry in fs::read_dir(&settings.net_dir)? {
-        let path = entry?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        let named = named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
-        // Pipes are skipped, because opening a pipe waits for its writer.
-        if !(is_read(name) || named) || !path.is_file() {
-            continue;
-        }
-        files.extend(network(&path, name, &mut unread));
-    }
-    files.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok((files, unread))
+    let is_named = |name: &str| named.contains(&Some(name)) || record.is_some_and(|record| record.names(name));
+    let mut entries = fs::read_dir(&settings.net_dir)?.collect::<Result<Vec<_>, _>>()?;
+    // The order of bytes, as in Go.
+    entries.sort_by_cached_key(fs::DirEntry::file_name);
+    // Runtimes ignore directories, and read what links lead to.
+    let files = entries.into_iter().filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()));
+    Ok(files.filter_map(|file| network(&file.path(), &is_named)).collect())
 }
 
 /// Whether containerd or CRI-O reads files of this name. The name may be the extension alone.
@@ -193,31 +184,84 @@ pub fn is_read(name: &str) -> bool {
     [".conf", ".conflist", ".json"].iter().any(|extension| name.ends_with(extension))
 }
 
-/// Reads a configuration file; `None` if it was removed meanwhile. An unreadable file counts as empty, as runtimes load neither,
-/// and is added to `unread`.
-fn network(path: &Path, name: &str, unread: &mut Vec<Unread>) -> Option<NetworkFile> {
-    let name = name.to_owned();
-    match limited(path).and_then(|content| Ok((content, fs::metadata(path)?))) {
+/// Reads a configuration file that runtimes read, or that `is_named`; `None` if it is another file, or was removed meanwhile.
+fn network(path: &Path, is_named: &impl Fn(&str) -> bool) -> Option<NetworkFile> {
+    let name = path.file_name()?.to_string_lossy().into_owned();
+    if !(is_read(&name) || is_named(&name)) {
+        return None;
+    }
+    let is_text = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .map(drop)
+        .ok_or_else(|| io::Error::other("its name is not UTF-8"));
+    match is_text.and_then(|()| Ok((network_file(path)?, fs::metadata(path)?))) {
         Ok((content, metadata)) => {
             let mode = metadata.permissions().mode() & 0o7777;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-            Some(NetworkFile { name, content, mode, is_recent: age.is_some_and(|age| age < RECENT) })
+            Some(NetworkFile { name, content, mode, is_recent: age.is_some_and(|age| age < RECENT), unread: None })
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        // A dangling link: its target may exist on the node.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && fs::symlink_metadata(path).is_err() => None,
         Err(error) => {
-            unread.push(super::read::unread(path)(error));
-            Some(NetworkFile { name, content: Vec::new(), mode: 0o600, is_recent: false })
+            let unread = Some(unread(path)(error));
+            Some(NetworkFile { name, content: Vec::new(), mode: 0o600, is_recent: false, unread })
         }
     }
 }
 
-fn drop_ins(dir: &Path, files: &[NetworkFile]) -> Vec<String> {
-    let names = files.iter().filter_map(|file| conflist::list_name(&file.content));
-    let holds_some = |name: &String| {
-        let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.path().extension().is_some_and(|ext| ext == "conf"))
+/// Reads the files of further plugins of each list.
+fn drop_ins<'f>(
+    dir: &Path,
+    files: impl Iterator<Item = &'f NetworkFile>,
+) -> BTreeMap<String, Result<Vec<DropIn>, Unread>> {
+    let names = files.filter_map(|file| conflist::drop_in_directory(&file.content));
+    let read = names.map(|name| {
+        let read = drop_ins_of(dir, &name);
+        (name, read)
+    });
+    read.filter(|(_, read)| read.as_ref().map_or(true, |files| !files.is_empty())).collect()
+}
+
+/// Reads the files of further plugins of a list, as `libcni` does: a missing directory has none.
+fn drop_ins_of(dir: &Path, network: &str) -> Result<Vec<DropIn>, Unread> {
+    let path = below(dir, network)?;
+    let entries = match fs::read_dir(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(unread(&path))?,
     };
-    names.filter(|name| !name.contains('/') && holds_some(name)).collect()
+    let (mut files, mut size) = (Vec::new(), 0);
+    for entry in entries {
+        let path = entry.path();
+        let is_file = !entry.file_type().map_err(unread(&path))?.is_dir();
+        if is_file && entry.file_name().as_encoded_bytes().ends_with(b".conf") {
+            let content = network_file(&path).map_err(unread(&path))?;
+            size += content.len() as u64;
+            if size > MAX_CONFIGURATION {
+                return Err(unread(&path)(too_large(MAX_CONFIGURATION)));
+            }
+            files.push(DropIn { path, content });
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// The directory of a network's name, which Go joins to `dir` as a text. This container sees no directory beside `dir`.
+fn below(dir: &Path, network: &str) -> Result<PathBuf, Unread> {
+    let mut parts = Vec::new();
+    for part in network.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.pop().is_some() => {}
+            ".." => {
+                let reason = "the agent does not mount this directory".to_owned();
+                return Err(Unread { path: dir.join(network), reason, is_denied: false });
+            }
+            part => parts.push(part),
+        }
+    }
+    Ok(parts.into_iter().fold(dir.to_owned(), |path, part| path.join(part)))
 }
 
 /// The names of the files in a directory; none if the directory cannot be read, because the runtime could not execute

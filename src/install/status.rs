@@ -49,6 +49,6 @@ impl Installation {
 
 /// Reads the directories that `settings` name, and the network in them; an error if a directory is missing.
 pub fn directories_of(settings: &Settings) -> io::Result<Directories> {
-    let network = snapshot::configuration(settings).0.ok().and_then(|(files, _)| plan::chained_network(&files));
+    let network = snapshot::configuration(settings).0.ok().and_then(|files| plan::chained_network(&files));
     Directories::of(settings, network)
 }

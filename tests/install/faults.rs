@@ -309,7 +309,7 @@ fn an_unchanged_binary_is_not_copied_again_and_access_modes_stay() {
 
 /// Opening a named pipe waits for its writer, so the installer must not open one.
 #[test]
-fn files_that_are_not_regular_are_ignored() {
+fn files_that_are_not_regular_are_not_opened() {
     let node = Node::new();
     node.network("10-net.conflist", LIST);
     let pipe = |name: &str| nix::unistd::mkfifo(&node.path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -319,8 +319,13 @@ fn files_that_are_not_regular_are_ignored() {
     let (settings, (sender, done)) = (node.chained(), std::sync::mpsc::channel());
     std::thread::spawn(move || sender.send(install(&settings)));
     let plan = done.recv_timeout(DEADLINE).expect("a pipe is not opened");
-    assert!(plan.is_empty(), "{plan:?}");
+    let obstacles: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+    assert!(
+        matches!(obstacles.as_slice(), [only] if only.contains("05-pipe.conflist: no regular file")),
+        "{obstacles:?}"
+    );
     assert!(node.read("net/10-net.conflist").contains("istio-cni"));
+    fs::remove_file(node.path("net/05-pipe.conflist")).unwrap();
 
     let plan = {
         node.network("10-net.conflist", LIST);
@@ -359,14 +364,14 @@ fn an_installation_continues_without_a_legible_record_and_says_so() {
 #[test]
 fn a_network_that_cannot_be_read_is_reported_with_the_reason() {
     let node = Node::new();
-    node.network("10-net.conflist", &" ".repeat((1 << 20) + 1));
+    node.network("10-net.conflist", &" ".repeat((8 << 20) + 1));
     let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
     let obstacles: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
-    assert!(obstacles[0].ends_with("; 10-net.conflist: more than 1 MiB"), "{obstacles:?}");
-    assert!(plan.warnings[0].contains("10-net.conflist: more than 1 MiB"), "{:?}", plan.warnings);
+    assert!(obstacles[0].ends_with("; 10-net.conflist: more than 8 MiB"), "{obstacles:?}");
+    assert!(plan.warnings[0].contains("10-net.conflist: more than 8 MiB"), "{:?}", plan.warnings);
     let named = node.settings(Mode::Chained { primary: Some("10-net.conflist".to_owned()) });
     let plan = plan::install(&named, &Snapshot::take(&named));
-    assert!(plan.obstacles[0].to_string().ends_with(": more than 1 MiB"), "{:?}", plan.obstacles);
+    assert!(plan.obstacles[0].to_string().ends_with(": more than 8 MiB"), "{:?}", plan.obstacles);
 }
 
 #[tokio::test]

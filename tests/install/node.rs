@@ -132,7 +132,7 @@ pub(crate) fn install(settings: &Settings) -> Plan {
 pub(crate) fn has_entry(path: &Path) -> bool {
     let content = fs::read(path).unwrap();
     let listed = path.extension().is_some_and(|extension| extension == "conflist");
-    match conflist::Network::parse(&content) {
+    match conflist::Network::of_file(&path.to_string_lossy(), &content) {
         Ok(conflist::Network::List(list)) if listed => list.entries().next().is_some(),
         Ok(conflist::Network::Single(_)) if !listed => false,
         other => panic!("{} is loaded by no runtime: {other:?}", path.display()),

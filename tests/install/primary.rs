@@ -4,7 +4,7 @@ use istio_cni::install::settings::Mode;
 use istio_cni::install::{Scope, remove};
 
 use super::networks::{CALICO, MINIKUBE, chained, entry, listed, value};
-use super::node::{Node, has_entry, install};
+use super::node::{LIST, Node, has_entry, install};
 
 /// The expected result of an installation.
 enum Expected {
@@ -177,4 +177,130 @@ fn an_entry_of_an_older_schema_is_replaced() {
     assert_eq!(installed, chained(&value(CALICO)));
     assert_eq!(installed["plugins"].as_array().unwrap().iter().filter(|plugin| **plugin == entry()).count(), 1);
     assert!(has_entry(&node.path("net/list.conflist")));
+}
+
+fn obstacles(node: &Node, mode: Mode) -> Vec<String> {
+    install(&node.settings(mode)).obstacles.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_file_that_runtimes_refuse_never_becomes_a_network() {
+    let numbered = MINIKUBE.replace("\"minikube-bridge\"", "5");
+    for (name, content) in [("05-old.conf", CALICO), ("05-old.json", CALICO), ("05-old.conf", &numbered)] {
+        let node = Node::new();
+        node.network(name, content);
+        node.network("10-net.conflist", CALICO);
+        let named = obstacles(&node, any());
+        assert!(matches!(named.as_slice(), [only] if only.contains(name)), "{named:?}");
+        assert!(has_entry(&node.path("net/10-net.conflist")));
+        assert!(remove(&node.chained(), Scope::ALL, std::time::Duration::ZERO).is_empty());
+        assert_eq!(node.names("net"), [name, "10-net.conflist"]);
+        assert_eq!([name, "10-net.conflist"].map(|name| node.read(&format!("net/{name}"))), [content, CALICO]);
+    }
+}
+
+/// Creates an odd file in the directory.
+type Make<'a> = &'a dyn Fn(&std::path::Path);
+
+/// A list behind such a file gets the entry, because a runtime that cannot read the file either may use the list. A single plugin
+/// is not converted, because a removal would keep the list, and no copy of the network is made, because it would sort first.
+#[test]
+fn a_file_that_the_agent_cannot_judge_is_an_obstacle() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::fs::symlink;
+    let large = CALICO.replace("worker-1", &"x".repeat(8 << 20));
+    let odd: [(&str, Make<'_>); 4] = [
+        ("05-a.conflist: No such file", &|dir| symlink("/host/only/here", dir.join("05-a.conflist")).unwrap()),
+        ("05-a.conf: no regular file", &|dir| symlink("/proc", dir.join("05-a.conf")).unwrap()),
+        ("05-a.conflist: more than 8 MiB", &|dir| std::fs::write(dir.join("05-a.conflist"), &large).unwrap()),
+        ("05-\u{fffd}.conflist: its name is not UTF-8", &|dir| {
+            std::fs::write(dir.join(OsStr::from_bytes(b"05-\xe9.conflist")), CALICO).unwrap();
+        }),
+    ];
+    for (reason, make) in odd {
+        for (mode, name, content) in
+            [(any(), "87-a.conflist", CALICO), (any(), "87-a.conf", MINIKUBE), (owned(None), "87-a.conflist", CALICO)]
+        {
+            let node = Node::new();
+            make(&node.path("net"));
+            node.network(name, content);
+            let named = obstacles(&node, mode.clone());
+            assert!(matches!(named.as_slice(), [only] if only.contains(reason)), "{named:?} for {reason}");
+            let is_edited = mode == any() && content == CALICO;
+            assert_eq!(node.read(&format!("net/{name}")).contains("istio-cni"), is_edited, "{mode:?} {name}");
+            assert_eq!(std::fs::read_dir(node.path("net")).unwrap().count(), 2, "{mode:?} {name}");
+        }
+        // The file does not matter behind the network that the runtime uses.
+        let node = Node::new();
+        make(&node.path("net"));
+        node.network("00-a.conflist", CALICO);
+        assert_eq!(obstacles(&node, any()), [""; 0], "{reason}");
+    }
+}
+
+#[test]
+fn a_list_of_two_megabytes_is_edited_in_place() {
+    let large = CALICO.replace("worker-1", &"x".repeat(2 << 20));
+    let node = Node::new();
+    node.network("10-a.conflist", &large);
+    node.network("87-other.conflist", CALICO);
+    assert_eq!(obstacles(&node, any()), [""; 0]);
+    assert!(has_entry(&node.path("net/10-a.conflist")));
+    assert!(remove(&node.chained(), Scope::ALL, std::time::Duration::ZERO).is_empty());
+    assert_eq!(node.read("net/10-a.conflist"), large);
+}
+
+#[test]
+fn a_missing_named_file_is_reported_with_those_that_exist() {
+    let node = Node::new();
+    node.network("15-azure-swift.conflist", CALICO);
+    let named = obstacles(&node, named("10-azure.conflist"));
+    assert!(
+        matches!(named.as_slice(), [only] if only.ends_with("; the directory holds 15-azure-swift.conflist")),
+        "{named:?}"
+    );
+}
+
+/// The runtime loads the first list again as soon as its further plugins can be read.
+#[test]
+fn a_list_keeps_its_entry_while_its_further_plugins_cannot_be_judged() {
+    let node = Node::new();
+    node.network("10-a.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    std::fs::create_dir(node.path("net/net")).unwrap();
+    std::os::unix::fs::symlink("/only/on/the/host.conf", node.path("net/net/tuning.conf")).unwrap();
+    node.network("87-b.conflist", &LIST.replace("\"net\"", "\"other\""));
+    let plan = install(&node.chained());
+    assert!(!plan.obstacles.is_empty(), "{plan:?}");
+    assert!(has_entry(&node.path("net/10-a.conflist")) && has_entry(&node.path("net/87-b.conflist")));
+}
+
+#[test]
+fn a_list_in_a_conf_never_replaces_a_list_of_another_program() {
+    for entry_first in [false, true] {
+        let node = Node::new();
+        node.network("10-x.conflist", LIST);
+        if entry_first {
+            assert!(install(&node.chained()).is_empty());
+        }
+        let named = std::fs::read(node.path("net/10-x.conflist")).unwrap();
+        node.network("10-x.conf", std::str::from_utf8(&named).unwrap());
+        node.network("10-x.conflist", &LIST.replace("ptp", "calico"));
+        let plan = install(&node.settings(Mode::Chained { primary: Some("10-x.conf".to_owned()) }));
+        let obstacles: Vec<String> = plan.obstacles.iter().map(ToString::to_string).collect();
+        assert!(matches!(obstacles.as_slice(), [only] if only.contains("both ")), "{obstacles:?}");
+        assert_eq!(node.read("net/10-x.conflist"), LIST.replace("ptp", "calico"));
+    }
+}
+
+#[test]
+fn a_list_in_a_conf_that_has_the_entry_is_renamed() {
+    let node = Node::new();
+    node.network("10-x.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    std::fs::rename(node.path("net/10-x.conflist"), node.path("net/10-x.conf")).unwrap();
+    assert!(install(&node.settings(Mode::Chained { primary: Some("10-x.conf".to_owned()) })).is_empty());
+    assert_eq!(node.names("net"), ["10-x.conflist"]);
+    assert!(has_entry(&node.path("net/10-x.conflist")));
 }

@@ -8,17 +8,18 @@ use super::*;
 const ENTRY: &str = "{\n  \"type\": \"istio-cni\",\n  \"new\": true\n}";
 
 fn list(text: &str) -> List<'_> {
-    match Network::parse(text.as_bytes()) {
-        Ok(Network::List(list)) => list,
-        other => panic!("{other:?}"),
-    }
+    List::decode(text.as_bytes()).unwrap()
+}
+
+fn utf8(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
 }
 
 #[test]
 fn the_entry_is_appended_with_the_lists_indentation() {
     let text = "{\n \"n\": 1.0, \"name\": \"x\",\n \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1e3}\n ]\n}\n";
     let expected = "{\n \"n\": 1.0, \"name\": \"x\",\n \"plugins\": [\n    {\"type\": \"ptp\", \"mtu\": 1e3},\n    {\n      \"type\": \"istio-cni\",\n      \"new\": true\n    }\n ]\n}\n";
-    assert_eq!(list(text).with_entry(ENTRY), expected);
+    assert_eq!(utf8(list(text).with_entry(ENTRY)), expected);
 }
 
 #[test]
@@ -28,8 +29,8 @@ fn older_entries_are_replaced_at_any_position() {
         r#"{"name":"x","plugins":[{"type":"ptp"},{"type":"istio-cni","old":1}]}"#,
         r#"{"name":"x","plugins":[{"type":"istio-cni"},{"type":"ptp"},{"type":"istio-cni","old":1}]}"#,
     ] {
-        assert_eq!(list(text).without_entry().unwrap(), r#"{"name":"x","plugins":[{"type":"ptp"}]}"#, "{text}");
-        let with = list(text).with_entry(r#"{"type":"istio-cni"}"#);
+        assert_eq!(utf8(list(text).without_entry().unwrap()), r#"{"name":"x","plugins":[{"type":"ptp"}]}"#, "{text}");
+        let with = utf8(list(text).with_entry(r#"{"type":"istio-cni"}"#));
         assert_eq!(with, r#"{"name":"x","plugins":[{"type":"ptp"},{"type":"istio-cni"}]}"#, "{text}");
     }
 }
@@ -38,22 +39,22 @@ fn older_entries_are_replaced_at_any_position() {
 fn removing_the_only_plugin_leaves_no_list() {
     let only = list(r#"{"name":"x","plugins":[{"type":"istio-cni","old":1}]}"#);
     assert_eq!(only.without_entry(), None);
-    assert_eq!(list(&only.with_entry(ENTRY)).entries().count(), 1);
+    assert_eq!(list(&utf8(only.with_entry(ENTRY))).entries().count(), 1);
 }
 
 #[test]
 fn a_single_plugin_keeps_the_networks_name_and_version() {
     let text = r#"{"cniVersion":"0.4.0","name":"dbnet","type":"bridge","mtu":1500.0,"z":1,"a":2}"#;
     let Ok(Network::Single(single)) = Network::parse(text.as_bytes()) else { panic!() };
-    let chained = single.chained(ENTRY);
+    let chained = utf8(single.chained(ENTRY));
     let value: Value = serde_json::from_str(&chained).unwrap();
     assert_eq!((&value["name"], &value["cniVersion"]), (&"dbnet".into(), &"0.4.0".into()));
     assert_eq!(value["plugins"][0]["type"], "bridge");
     assert!(chained.contains("\"mtu\": 1500.0"), "{chained}");
     assert_eq!(list(&chained).entries().count(), 1);
 
-    let Ok(Network::Single(nameless)) = Network::parse(br#"{"type":"bridge","cniVersion":3}"#) else { panic!() };
-    let value: Value = serde_json::from_str(&nameless.chained(ENTRY)).unwrap();
+    let nameless = Single::decode(br#"{"type":"bridge","cniVersion":""}"#).unwrap();
+    let value: Value = serde_json::from_slice(&nameless.chained(ENTRY)).unwrap();
     assert_eq!((&value["name"], &value["cniVersion"]), (&DEFAULT_NAME.into(), &DEFAULT_VERSION.into()));
 }
 
@@ -62,14 +63,16 @@ fn an_invalid_file_has_a_reason() {
     for (text, reason) in [
         ("{}", "`name` is not a string"),
         ("[]", "the file is not a JSON object"),
-        ("{\"name\": \"x\", \"plug", "the file is not a JSON object"),
+        ("{\"name\": \"x\", \"plug", "the file is not JSON: it ends too early"),
         (r#"{"name":"x","plugins":[]}"#, "the file names no plugin"),
         (r#"{"name":"x","pugins":[{"type":"a"}]}"#, "`plugins` is missing"),
         (r#"{"name":"x","loadOnlyInlinedPlugins":true}"#, "the file names no plugin"),
-        (r#"{"name":"x","plugins":[{"type":"a"},{"kind":"b"}]}"#, "plugin 1 has no `type`"),
+        (r#"{"name":"x","plugins":[{"type":"a"},{"kind":"b"}]}"#, "plugin 1: `type` is missing or empty"),
         (r#"{"name":"x","cniVersion":1,"plugins":[{"type":"a"}]}"#, "`cniVersion` is not a string"),
         (r#"{"name":"x","disableGC":"yes","plugins":[{"type":"a"}]}"#, "`disableGC` is not true or false"),
-        (r#"{"type":""}"#, "`type` is not a plugin's name"),
+        (r#"{"type":""}"#, "`type` is missing or empty"),
+        (r#"{"type":"a","name":5}"#, "`name` is not a string"),
+        (r#"{"name":"x","cniVersions":["1.x"],"plugins":[{"type":"a"}]}"#, "\"1.x\" is no version"),
     ] {
         let error = Network::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with(reason), "{text}: {error}");
@@ -92,16 +95,45 @@ proptest! {
             .map(|(kind, (before, after))| format!("{before}{{\"n\": {number}, \"type\": \"{kind}\"}}{after}"))
             .collect();
         let text = format!("{{\"plugins\":[{}], \"z\": {number}, \"name\": \"x\"}}", plugins.join(","));
-        let with = list(&text).with_entry(ENTRY);
+        let with = utf8(list(&text).with_entry(ENTRY));
         let chained = list(&with);
         prop_assert_eq!(chained.plugins.last().map(|p| p.kind.as_str()), Some("istio-cni"));
         prop_assert_eq!(chained.entries().count(), 1);
-        prop_assert_eq!(chained.without_entry(), Some(text));
+        prop_assert_eq!(chained.without_entry(), Some(text.into_bytes()));
     }
 
     #[test]
     fn parsing_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Network::parse(&bytes);
+    }
+}
+
+#[test]
+fn an_edit_keeps_what_only_go_reads() {
+    let text = b"{\"plugins\":[{\"type\":\"x\"}],\"name\":\"caf\xe9\",\"plugins\":[{\"TYPE\":\"a\",\"type\":\"ptp\",\"type\":\"b\xff\\ud800\"}]}";
+    let list = List::decode(text).unwrap();
+    assert_eq!(list.name(), "caf\u{fffd}");
+    let with = list.with_entry(r#"{"type":"istio-cni"}"#);
+    let added = text.len() - 2..text.len() - 2 + r#",{"type":"istio-cni"}"#.len();
+    assert_eq!([&with[..added.start], &with[added.end..]].concat(), text, "{}", with.escape_ascii());
+    assert_eq!(List::decode(&with).unwrap().without_entry().as_deref(), Some(&text[..]));
+}
+
+#[test]
+fn the_extension_decides_what_a_file_is() {
+    let (list, single): (&[u8], &[u8]) = (br#"{"name":"x","plugins":[{"type":"a"}]}"#, br#"{"name":"x","type":"a"}"#);
+    for (name, content, is_accepted) in [
+        ("a.conflist", list, true),
+        ("a.conf", list, false),
+        ("a.json", list, false),
+        ("a.conflist", single, false),
+        ("a.conf", single, true),
+        (".json", single, true),
+        ("a.file", list, true),
+        ("a.file", single, true),
+    ] {
+        let network = Network::of_file(name, content);
+        assert_eq!(network.is_ok(), is_accepted, "{name}: {network:?}");
     }
 }
 

@@ -1,14 +1,14 @@
-//! Plans the edits of network configurations: selects the file and derives its new content. Pure.
+//! Plans the edits of network configurations: derives their new content. Pure.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::select::{Node, Primary, is_own, is_own_single, list_with_entry};
 use super::{Obstacle, Plan, Reason, Step, remove};
-use crate::contract;
-use crate::install::conflist::{Invalid, List, Network, list_name, same_value};
+use crate::install::conflist::{List, Network, same_value};
 use crate::install::operation::{Operation, Source};
 use crate::install::record::{self, Record};
-use crate::install::settings::{Mode, OWNED, Settings};
+use crate::install::settings::{Mode, Settings};
 use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
 
 /// Adds the steps after which the node's network names the plugin.
@@ -26,7 +26,11 @@ pub(super) fn install(plan: &mut Plan, settings: &Settings, files: &[NetworkFile
     };
     match done {
         Ok(target) => {
-            node.remove_former(plan, &target);
+            // A file that hides the target may be the node's network, and its chain must not lose its entry.
+            let hides = |found: &Obstacle| matches!(found, Obstacle::Refused { .. } | Obstacle::Unjudged(_));
+            if !plan.obstacles.iter().any(hides) {
+                node.remove_former(plan, &target);
+            }
             // The record comes first, so that it names all files if the agent is killed after any step.
             plan.steps.splice(first..first, node.record(&target));
         }
@@ -78,130 +82,65 @@ pub fn pod_network(settings: &Settings, snapshot: &Snapshot) -> Result<PodNetwor
         Mode::Owned { primary, file } => (primary, Some(file.as_str())),
     };
     let found = node.primary(named.as_deref(), except)?;
+    if let Some(hidden) = found.hidden_by.into_iter().next() {
+        return Err(hidden);
+    }
     let others = found.network.other_plugins().into_iter().map(str::to_owned).collect();
     Ok(PodNetwork { path: node.path(&found.file.name), others, names_the_plugin })
 }
 
-struct Node<'a> {
-    settings: &'a Settings,
-    files: &'a [NetworkFile],
-    snapshot: &'a Snapshot,
-}
-
-/// The file whose network gets the plugin's entry, parsed.
-struct Primary<'a> {
-    file: &'a NetworkFile,
-    network: Network<'a>,
-    /// Whether the operator has named the file.
-    named: bool,
-}
-
 impl<'a> Node<'a> {
-    fn path(&self, name: &str) -> PathBuf {
-        self.settings.net_dir.join(name)
-    }
-
-    fn find(&self, name: &str) -> Option<&'a NetworkFile> {
-        self.files.iter().find(|file| file.name == name)
-    }
-
-    /// Selects the file to chain into. At least one of its other plugins must be in the plugin directory, as evidence that the
-    /// runtime searches it; the others may be in further directories.
-    fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
-        let others = primary.network.other_plugins();
-        if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
-            return Ok(primary);
-        }
-        let missing = others.into_iter().map(str::to_owned).collect();
-        let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
-        Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
-    }
-
-    /// The first file that the runtime would load.
-    fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
-        let mut ignored = Vec::new();
-        let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
-        for file in self.files.iter().filter(is_candidate) {
-            match self.parse(file) {
-                Ok(network) if has_only_our_plugin(&network) => {}
-                Ok(network) => return Ok(Primary { file, network, named: false }),
-                // The file may be incomplete. The runtime will use it once its writer has finished, so no later file is
-                // selected.
-                Err(Invalid::Json(_)) if file.is_recent => {
-                    return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
-                }
-                Err(Invalid::DropInsOnly) if self.has_drop_ins(file) => {
-                    let reason = Invalid::DropInsOnly.to_string();
-                    return Err(Obstacle::Unusable { path: self.path(&file.name), reason });
-                }
-                Err(reason) => ignored.push((file.name.clone(), self.snapshot.reason(file, &reason))),
-            }
-        }
-        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), ignored })
-    }
-
-    /// The file that the operator has named.
-    fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
-        let other = match name.rsplit_once('.') {
-            Some((stem, "conf")) => format!("{stem}.conflist"),
-            Some((stem, "conflist")) => format!("{stem}.conf"),
-            _ => name.to_owned(),
-        };
-        let file = self.find(name).or_else(|| self.find(&other));
-        let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name) })?;
-        match self.parse(file) {
-            Ok(network) if has_only_our_plugin(&network) => {
-                let reason = format!("the file names no plugin but {}", contract::PLUGIN_NAME);
-                Err(Obstacle::Unusable { path: self.path(&file.name), reason })
-            }
-            Ok(network) => Ok(Primary { file, network, named: true }),
-            Err(Invalid::Json(_)) if file.is_recent => Err(Obstacle::HalfWritten { path: self.path(&file.name) }),
-            Err(e) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: self.snapshot.reason(file, &e) }),
-        }
-    }
-
-    /// Parses a file. Runtimes expect a list in every `.conflist`, whatever its content.
-    fn parse(&self, file: &'a NetworkFile) -> Result<Network<'a>, Invalid> {
-        let network = Network::parse(&file.content)?;
-        match network {
-            Network::Single(_) if file.name.ends_with(".conflist") => Err(Invalid::NoPlugins),
-            network => Ok(network),
-        }
-    }
-
-    fn has_drop_ins(&self, file: &NetworkFile) -> bool {
-        list_name(&file.content).is_some_and(|name| self.snapshot.drop_ins.contains(&name))
-    }
-
     /// Adds the entry to the primary file's network; returns the name of the resulting file.
+    ///
+    /// A list behind an obstacle gets its entry, too: CRI-O may use the list, and no runtime uses it without the entry once the
+    /// obstacle is removed. A single plugin that the runtime may not use is not converted, because a removal keeps the list.
     fn chain_in_place(&self, plan: &mut Plan, primary: &Primary<'a>) -> Result<String, Obstacle> {
-        let Primary { file, network, .. } = primary;
+        let Primary { file, network, hidden_by, .. } = primary;
+        let mut unjudged = hidden_by.iter().filter(|hiding| matches!(hiding, Obstacle::Unjudged(_)));
+        match (network, unjudged.next()) {
+            (Network::Single(_), Some(unjudged)) => return Err(unjudged.clone()),
+            _ => plan.obstacles.extend(hidden_by.iter().cloned()),
+        }
         let entry = self.settings.entry.chained();
         let target = conflist_name(&file.name);
         plan.network = Some(self.path(&target));
         match network {
             Network::List(list) => {
-                if let Some(reason) = entry_deviation(list, &entry) {
-                    self.write(plan, reason, &target, list.with_entry(&entry), file.mode, Some(file));
+                // A list in a `.conf`, which the operator has named, is loaded by no runtime before it has another name.
+                let renamed = (file.name != target).then_some(Reason::Converted);
+                if let Some(reason) = entry_deviation(list, &entry).or(renamed) {
+                    let text = list.with_entry(&entry);
+                    self.check_shadowed(file, &target, &text)?;
+                    self.write(plan, reason, &target, text, file.mode, Some(file));
                     self.remove_converted(plan, file, &target);
                 }
             }
             Network::Single(single) => {
                 let text = single.chained(&entry);
-                let existing = self.find(&target).filter(|existing| existing.name != file.name);
-                match existing {
-                    Some(existing) if list_with_entry(existing).is_none() && !is_without_entry(existing, &text) => {
-                        let (conf, list) = (self.path(&file.name), self.path(&target));
-                        return Err(Obstacle::Shadowed { conf, list });
-                    }
-                    Some(existing) if existing.content == text.as_bytes() => {}
+                match self.check_shadowed(file, &target, &text)? {
+                    Some(existing) if existing.content == text => {}
                     _ => self.write(plan, Reason::EntryMissing, &target, text, file.mode, Some(file)),
                 }
                 self.remove_converted(plan, file, &target);
             }
         }
         Ok(target)
+    }
+
+    /// Returns the existing file that a conversion of `file` to `text` would replace, unless it is a list of another program.
+    fn check_shadowed(
+        &self,
+        file: &NetworkFile,
+        target: &str,
+        text: &[u8],
+    ) -> Result<Option<&'a NetworkFile>, Obstacle> {
+        let existing = self.find(target).filter(|existing| existing.name != file.name);
+        match existing {
+            Some(existing) if list_with_entry(existing).is_none() && !is_without_entry(existing, text) => {
+                Err(Obstacle::Shadowed { conf: self.path(&file.name), list: self.path(target) })
+            }
+            existing => Ok(existing),
+        }
     }
 
     /// Removes the file of a single plugin that has been converted to a list: the runtime would load that file first.
@@ -213,7 +152,13 @@ impl<'a> Node<'a> {
     }
 
     /// Adds the entry to a copy of the primary file's network.
+    ///
+    /// The copy of a network that the runtime may not use would become the node's network, because it sorts first.
     fn chain_copy(&self, plan: &mut Plan, primary: &Primary<'a>, owned: &str) -> Result<String, Obstacle> {
+        if let Some((first, others)) = primary.hidden_by.split_first() {
+            plan.obstacles.extend(others.iter().cloned());
+            return Err(first.clone());
+        }
         let entry = self.settings.entry.chained();
         let text = match &primary.network {
             Network::List(list) => list.with_entry(&entry),
@@ -222,17 +167,18 @@ impl<'a> Node<'a> {
         let existing = self.find_own(owned)?;
         plan.network = Some(self.path(owned));
         let is_foreign = |file: &&NetworkFile| file.name != owned && !self.is_own(file);
-        let first = self.files.iter().filter(is_foreign).find(|file| self.parse(file).is_ok());
-        if let Some(first) = first.filter(|first| first.name.as_str() < owned) {
-            let (first, owned_path) = (self.path(&first.name), self.path(owned));
-            let obstacle = Obstacle::Preempted { first, owned: owned_path };
+        for first in self.files.iter().filter(is_foreign).filter(|file| file.name.as_str() < owned) {
+            let obstacle = match self.judge(first) {
+                Ok(_) => Obstacle::Preempted { first: self.path(&first.name), owned: self.path(owned) },
+                Err(refusal) => self.hiding(first, refusal),
+            };
             if !primary.named {
                 return Err(obstacle);
             }
             plan.warnings.push(obstacle.to_string());
         }
         match existing {
-            Some(existing) if existing.content == text.as_bytes() => {}
+            Some(existing) if existing.content == text => {}
             Some(existing) => self.write(plan, Reason::EntryDiffers, owned, text, existing.mode, Some(primary.file)),
             None => self.write(plan, Reason::EntryMissing, owned, text, self.settings.conf_mode, Some(primary.file)),
         }
@@ -256,10 +202,9 @@ impl<'a> Node<'a> {
         let text = self.settings.entry.standalone();
         plan.network = Some(self.path(file));
         match existing {
-            None => self.write(plan, Reason::EntryMissing, file, text, self.settings.conf_mode, None),
-            Some(existing)
-                if std::str::from_utf8(&existing.content).is_ok_and(|existing| same_value(existing, &text)) => {}
-            Some(existing) => self.write(plan, Reason::EntryDiffers, file, text, existing.mode, None),
+            None => self.write(plan, Reason::EntryMissing, file, text.into(), self.settings.conf_mode, None),
+            Some(existing) if same_value(&existing.content, text.as_bytes()) => {}
+            Some(existing) => self.write(plan, Reason::EntryDiffers, file, text.into(), existing.mode, None),
         }
         Ok(file.to_owned())
     }
@@ -278,10 +223,6 @@ impl<'a> Node<'a> {
                 plan.step(Reason::LeftBehind, without_entry(&self.path(&file.name), file, &list));
             }
         }
-    }
-
-    fn is_own(&self, file: &NetworkFile) -> bool {
-        is_own(file, self.snapshot.record.as_ref())
     }
 
     /// The step that updates the record to the existing and the planned files, if it differs.
@@ -309,14 +250,14 @@ impl<'a> Node<'a> {
         plan: &mut Plan,
         reason: Reason,
         name: &str,
-        text: String,
+        content: Vec<u8>,
         mode: u32,
         source: Option<&NetworkFile>,
     ) {
         let expected = self.find(name).map(|existing| existing.content.clone());
         let source = source.filter(|source| source.name != name);
         let source = source.map(|file| Source { path: self.path(&file.name), content: file.content.clone() });
-        let (path, content) = (self.path(name), text.into_bytes());
+        let path = self.path(name);
         plan.step(reason, Operation::Write { path, content, mode, expected, source });
     }
 }
@@ -326,7 +267,7 @@ fn entry_deviation(list: &List<'_>, entry: &str) -> Option<Reason> {
     let mut entries = list.entries();
     match (entries.next(), entries.next()) {
         (None, _) => Some(Reason::EntryMissing),
-        (Some(existing), None) if same_value(existing.get(), entry) => None,
+        (Some(existing), None) if same_value(existing, entry.as_bytes()) => None,
         _ => Some(Reason::EntryDiffers),
     }
 }
@@ -348,58 +289,27 @@ pub(super) fn names_the_plugin(file: &NetworkFile) -> bool {
 /// of it. The network need not name this plugin: its owner may have rewritten it, and the next agent adds the entry again. A
 /// file that is not a network, such as an unreadable, empty or incomplete one, may become any network.
 pub(super) fn may_run_from(file: &NetworkFile, plugins: &BTreeSet<String>) -> bool {
-    Network::parse(&file.content)
+    Network::of_file(&file.name, &file.content)
         .map_or(true, |network| network.other_plugins().iter().all(|kind| plugins.contains(*kind)))
 }
 
 /// The name of the network whose chain names the plugin; `None` without such a chain, and with chains of several networks.
 pub fn chained_network(files: &[NetworkFile]) -> Option<String> {
-    let chains = files.iter().filter(|file| list_with_entry(file).is_some());
-    let mut names: BTreeSet<String> = chains.filter_map(|file| list_name(&file.content)).collect();
+    let chains = files.iter().filter_map(list_with_entry);
+    let mut names: BTreeSet<String> = chains.map(|list| list.name().to_owned()).collect();
     names.pop_first().filter(|_| names.is_empty())
 }
 
-fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
-    match Network::parse(&file.content) {
-        Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
-        _ => None,
-    }
-}
-
 /// Whether a file equals the list `text` without the plugin's entry, as a JSON value.
-fn is_without_entry(file: &NetworkFile, text: &str) -> bool {
-    let without_entry = match Network::parse(text.as_bytes()) {
-        Ok(Network::List(list)) => list.without_entry(),
-        _ => None,
-    };
-    let content = std::str::from_utf8(&file.content);
-    without_entry.zip(content.ok()).is_some_and(|(list, content)| same_value(&list, content))
-}
-
-/// Whether a network names no plugin but this one, so that it gives a pod no interface.
-fn has_only_our_plugin(network: &Network<'_>) -> bool {
-    match network {
-        Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
-        Network::List(list) => list.without_entry().is_none(),
-    }
-}
-
-/// Whether this program created the whole file. A copy of the default name counts even if no record names it, because
-/// some versions of this program write copies without a record.
-fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
-    let has_default_name = || file.name == OWNED && list_with_entry(file).is_some();
-    record.is_some_and(|record| record.files.contains(&file.name)) || is_own_single(file) || has_default_name()
-}
-
-fn is_own_single(file: &NetworkFile) -> bool {
-    Network::parse(&file.content)
-        .is_ok_and(|network| matches!(network, Network::Single(_)) && has_only_our_plugin(&network))
+fn is_without_entry(file: &NetworkFile, text: &[u8]) -> bool {
+    let without_entry = List::decode(text).ok().and_then(|list| list.without_entry());
+    without_entry.is_some_and(|list| same_value(&list, &file.content))
 }
 
 fn without_entry(path: &Path, file: &NetworkFile, list: &List<'_>) -> Operation {
     let (path, expected) = (path.to_owned(), Some(file.content.clone()));
     match list.without_entry() {
-        Some(text) => Operation::Write { path, content: text.into_bytes(), mode: file.mode, expected, source: None },
+        Some(content) => Operation::Write { path, content, mode: file.mode, expected, source: None },
         None => Operation::Remove { path, expected },
     }
 }

@@ -2,6 +2,7 @@
 
 mod modes;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
@@ -30,15 +31,20 @@ fn chained() -> Settings {
 }
 
 fn file(name: &str, content: &str) -> NetworkFile {
-    NetworkFile { name: name.to_owned(), content: content.as_bytes().to_vec(), mode: 0o644, is_recent: false }
+    NetworkFile {
+        name: name.to_owned(),
+        content: content.as_bytes().to_vec(),
+        mode: 0o644,
+        is_recent: false,
+        unread: None,
+    }
 }
 
 fn node(state: BinaryState, networks: Vec<NetworkFile>) -> Snapshot {
     Snapshot {
         networks: Ok(networks),
-        unread: Vec::new(),
         record: None,
-        drop_ins: Vec::new(),
+        drop_ins: BTreeMap::new(),
         plugins: ["ptp", "bridge", "a", "b"].map(str::to_owned).into(),
         binaries: Ok(vec![Binary { name: "istio-cni".to_owned(), mode: 0o755, state }]),
         account: Ok(Account { token: "t".to_owned(), ca: None }),
@@ -76,7 +82,7 @@ fn apply(settings: &Settings, node: &mut Snapshot, operation: Operation) {
         Operation::Copy { .. } => node.binaries.as_mut().unwrap()[0].state = BinaryState::Same,
         Operation::Write { content, mode, .. } if network => {
             files.retain(|file| file.name != name);
-            files.push(NetworkFile { name, content, mode, is_recent: false });
+            files.push(NetworkFile { name, content, mode, is_recent: false, unread: None });
             files.sort_by(|a, b| a.name.cmp(&b.name));
         }
         Operation::Write { content, mode, .. } => node.kubeconfig = Some((content, mode)),
@@ -174,10 +180,15 @@ fn each_obstacle_is_named() {
         (
             vec![file("a.conf", "{")],
             None,
-            "/net has no network configuration yet; a.conf: the file is not a JSON object",
+            "/net has no network configuration yet; a.conf: the file is not JSON: it ends too early",
         ),
         (vec![fresh, file("99-loopback.conf", CONF)], None, "/net/05-cilium.conflist is not valid JSON yet"),
-        (vec![file("a.conflist", LIST)], Some("b.conf"), "/net/b.conf does not exist yet"),
+        (
+            vec![file("a.conflist", LIST)],
+            Some("b.conf"),
+            "/net/b.conf does not exist yet, neither with .conf nor with .conflist; CNI_CONF_NAME requires it; the directory holds \
+             a.conflist",
+        ),
         (vec![file("b.conflist", "{}")], Some("b.conf"), "the plugin cannot be added to /net/b.conflist: `name`"),
         (vec![file("a.conf", CONF), file("a.conflist", LIST)], None, "both /net/a.conf and /net/a.conflist exist"),
     ] {

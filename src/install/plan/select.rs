@@ -1,0 +1,213 @@
+//! Selects the file whose network gets the plugin's entry, as runtimes select their network. Pure.
+
+use std::path::PathBuf;
+
+use super::Obstacle;
+use crate::contract;
+use crate::install::conflist::{Invalid, List, Network, decode_drop_in, drop_in_directory};
+use crate::install::read::Unread;
+use crate::install::record::Record;
+use crate::install::settings::{OWNED, Settings};
+use crate::install::snapshot::{NetworkFile, Snapshot, is_read};
+
+/// A node's network configurations, for the settings of an installation.
+pub(super) struct Node<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) files: &'a [NetworkFile],
+    pub(super) snapshot: &'a Snapshot,
+}
+
+/// The file whose network gets the plugin's entry, parsed.
+pub(super) struct Primary<'a> {
+    pub(super) file: &'a NetworkFile,
+    pub(super) network: Network<'a>,
+    /// Whether the operator has named the file.
+    pub(super) named: bool,
+    /// Files that sort before it, and for which a runtime may not use it.
+    pub(super) hidden_by: Vec<Obstacle>,
+}
+
+/// The reason for which a file is not known to be a network of the node.
+pub(super) enum Refusal {
+    /// `libcni` refuses the file.
+    Invalid(Invalid),
+    /// This process cannot read the file, or one with further plugins.
+    Unread(Unread),
+}
+
+impl Refusal {
+    fn reason(&self) -> String {
+        match self {
+            Self::Invalid(invalid) => invalid.to_string(),
+            Self::Unread(unread) => unread.reason.clone(),
+        }
+    }
+}
+
+impl From<Invalid> for Refusal {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.settings.net_dir.join(name)
+    }
+
+    pub(super) fn is_own(&self, file: &NetworkFile) -> bool {
+        is_own(file, self.snapshot.record.as_ref())
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&'a NetworkFile> {
+        self.files.iter().find(|file| file.name == name)
+    }
+
+    /// Selects the file to chain into. At least one of its other plugins must be in the plugin directory, as evidence that the
+    /// runtime searches it; the others may be in further directories.
+    pub(super) fn primary(&self, named: Option<&str>, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
+        let primary = named.map_or_else(|| self.first(except), |name| self.named(name))?;
+        let others = primary.network.other_plugins();
+        if others.is_empty() || others.iter().any(|kind| self.snapshot.plugins.contains(*kind)) {
+            return Ok(primary);
+        }
+        let missing = others.into_iter().map(str::to_owned).collect();
+        let (network, bin_dir) = (self.path(&primary.file.name), self.settings.bin_dir.clone());
+        Err(Obstacle::PluginsElsewhere { network, bin_dir, missing })
+    }
+
+    /// The first file that a runtime would load. containerd loads no network at all if `libcni` refuses an earlier file, whereas
+    /// CRI-O takes the next one. The agent does not know the runtime, so each earlier file is an obstacle.
+    fn first(&self, except: Option<&str>) -> Result<Primary<'a>, Obstacle> {
+        let mut refused = Vec::new();
+        let is_candidate = |file: &&NetworkFile| Some(file.name.as_str()) != except && !self.is_own(file);
+        for file in self.files.iter().filter(is_candidate) {
+            match self.judge(file) {
+                Ok(network) if has_only_our_plugin(&network) => {}
+                Ok(network) => {
+                    let hidden_by = refused.into_iter().map(|(file, refusal)| self.hiding(file, refusal)).collect();
+                    return Ok(Primary { file, network, named: false, hidden_by });
+                }
+                // The file may be incomplete. The runtime will use it once its writer has finished, so no later file is
+                // selected.
+                Err(Refusal::Invalid(Invalid::Json(_))) if file.is_recent => {
+                    return Err(Obstacle::HalfWritten { path: self.path(&file.name) });
+                }
+                Err(Refusal::Invalid(only @ Invalid::DropInsOnly)) => {
+                    return Err(Obstacle::Unusable { path: self.path(&file.name), reason: only.to_string() });
+                }
+                Err(refusal) => refused.push((file, refusal)),
+            }
+        }
+        let ignored = refused.into_iter().map(|(file, refusal)| (file.name.clone(), refusal.reason())).collect();
+        Err(Obstacle::NoNetwork { dir: self.settings.net_dir.clone(), ignored })
+    }
+
+    /// The obstacle that a refused file is to the networks behind it.
+    pub(super) fn hiding(&self, file: &NetworkFile, refusal: Refusal) -> Obstacle {
+        match refusal {
+            Refusal::Invalid(reason) => Obstacle::Refused { path: self.path(&file.name), reason: reason.to_string() },
+            Refusal::Unread(unread) => Obstacle::Unjudged(unread),
+        }
+    }
+
+    /// The file that the operator has named. As in Istio, a list in a `.conf` is accepted here.
+    fn named(&self, name: &str) -> Result<Primary<'a>, Obstacle> {
+        let other = match name.rsplit_once('.') {
+            Some((stem, "conf")) => format!("{stem}.conflist"),
+            Some((stem, "conflist")) => format!("{stem}.conf"),
+            _ => name.to_owned(),
+        };
+        let file = self.find(name).or_else(|| self.find(&other));
+        let file = file.ok_or_else(|| Obstacle::NamedAbsent { path: self.path(name), present: self.present() })?;
+        let judged = match name.ends_with(".conflist") {
+            true => self.judge(file),
+            false => self.judge_as(file, Network::parse),
+        };
+        match judged {
+            Ok(network) if has_only_our_plugin(&network) => {
+                let reason = format!("the file names no plugin but {}", contract::PLUGIN_NAME);
+                Err(Obstacle::Unusable { path: self.path(&file.name), reason })
+            }
+            Ok(network) => Ok(Primary { file, network, named: true, hidden_by: Vec::new() }),
+            Err(Refusal::Invalid(Invalid::Json(_))) if file.is_recent => {
+                Err(Obstacle::HalfWritten { path: self.path(&file.name) })
+            }
+            Err(refusal) => Err(Obstacle::Unusable { path: self.path(&file.name), reason: refusal.reason() }),
+        }
+    }
+
+    /// The names of the files that runtimes read.
+    fn present(&self) -> Vec<String> {
+        self.files.iter().filter(|file| is_read(&file.name)).map(|file| file.name.clone()).collect()
+    }
+
+    /// Decodes a file as the runtime does, with the further plugins of its list.
+    pub(super) fn judge(&self, file: &'a NetworkFile) -> Result<Network<'a>, Refusal> {
+        self.judge_as(file, |content| Network::of_file(&file.name, content))
+    }
+
+    fn judge_as(
+        &self,
+        file: &'a NetworkFile,
+        decode: impl Fn(&'a [u8]) -> Result<Network<'a>, Invalid>,
+    ) -> Result<Network<'a>, Refusal> {
+        if let Some(unread) = &file.unread {
+            return Err(Refusal::Unread(unread.clone()));
+        }
+        let decoded = decode(&file.content);
+        if !matches!(decoded, Ok(Network::List(_)) | Err(Invalid::DropInsOnly)) {
+            return Ok(decoded?);
+        }
+        let has_drop_ins = self.has_drop_ins(file)?;
+        match decoded {
+            Err(Invalid::DropInsOnly) if !has_drop_ins => Err(Invalid::NoPlugins.into()),
+            decoded => Ok(decoded?),
+        }
+    }
+
+    /// Whether the runtime loads further plugins of a list from files.
+    fn has_drop_ins(&self, file: &NetworkFile) -> Result<bool, Refusal> {
+        let directory = drop_in_directory(&file.content);
+        let Some(read) = directory.and_then(|name| self.snapshot.drop_ins.get(&name)) else { return Ok(false) };
+        let plugins = read.as_ref().map_err(|unread| {
+            let reason = format!("its plugins: {unread}");
+            Refusal::Unread(Unread { path: self.path(&file.name), reason, is_denied: unread.is_denied })
+        })?;
+        for plugin in plugins {
+            decode_drop_in(&plugin.content).map_err(|reason| {
+                let file = plugin.path.display().to_string();
+                Invalid::DropIn { file, reason: Box::new(reason) }
+            })?;
+        }
+        Ok(true)
+    }
+}
+
+/// The list of a file whose chain names the plugin.
+pub(super) fn list_with_entry(file: &NetworkFile) -> Option<List<'_>> {
+    match Network::of_file(&file.name, &file.content) {
+        Ok(Network::List(list)) if list.entries().next().is_some() => Some(list),
+        _ => None,
+    }
+}
+
+/// Whether a network names no plugin but this one, so that it gives a pod no interface.
+fn has_only_our_plugin(network: &Network<'_>) -> bool {
+    match network {
+        Network::Single(single) => single.kind() == contract::PLUGIN_NAME,
+        Network::List(list) => list.without_entry().is_none(),
+    }
+}
+
+/// Whether this program created the whole file. A copy of the default name counts even if no record names it, because
+/// some versions of this program write copies without a record.
+pub(super) fn is_own(file: &NetworkFile, record: Option<&Record>) -> bool {
+    let has_default_name = || file.name == OWNED && list_with_entry(file).is_some();
+    record.is_some_and(|record| record.files.contains(&file.name)) || is_own_single(file) || has_default_name()
+}
+
+pub(super) fn is_own_single(file: &NetworkFile) -> bool {
+    Network::parse(&file.content)
+        .is_ok_and(|network| matches!(network, Network::Single(_)) && has_only_our_plugin(&network))
+}

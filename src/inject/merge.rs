@@ -6,6 +6,7 @@
 mod difference;
 mod directive;
 mod list;
+mod standing;
 
 use std::collections::HashSet;
 
@@ -13,9 +14,10 @@ use gotemplate::{Budget, Exceeded};
 use serde_json::{Map, Value};
 
 use super::typed::{Merge, Struct};
-pub(in crate::inject) use difference::difference;
+pub(in crate::inject) use difference::{difference, sets};
 use directive::Directive;
 use list::Order;
+pub(in crate::inject) use standing::{replaced, restricted, standing};
 
 /// An overlay that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

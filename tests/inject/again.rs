@@ -1,5 +1,7 @@
 //! Tests of pods that are injected again with other settings: the result is that of the second injection alone.
 
+mod edits;
+mod others;
 mod settings;
 
 use std::path::Path;
@@ -31,8 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     ];
     let mut trials: Vec<Trial> =
         checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect();
+    trials.extend(others::trials());
     let corpus = tier::corpus_directory();
-    let pairs: [(&str, PairsCheck); 2] = [
+    let pairs: [(&str, PairsCheck); 3] = [
+        ("again/an injected pod that was edited becomes what the edited pod becomes", edits::check),
         ("again/all pairs of settings", all_pairs),
         ("again/all pairs of settings by kube-inject", all_pairs_of_documents),
     ];

@@ -31,7 +31,7 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 12] = [
+const ELSEWHERE: [(&str, &str, &str); 13] = [
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
@@ -48,6 +48,7 @@ const ELSEWHERE: [(&str, &str, &str); 12] = [
         "the_handler_of_the_pods_own_container_replaces_the_templates",
     ),
     ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
+    ("record of a former injection", "tests/inject/again/others.rs", "without_record"),
     (
         "overlay of a sidecar in the other list",
         "src/inject/istio/pipeline/tests.rs",

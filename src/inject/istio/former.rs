@@ -4,8 +4,12 @@
 //! time. The former settings are unknown: another release, another revision or Istio itself may have injected the pod.
 //! Therefore only what the former injection recorded counts: the status annotation names the added items, the overrides
 //! annotation has the pod's own containers of their names, and variables of the former sidecar have the original probes
-//! and metrics. Labels and annotations are not recorded; those are taken away that have the value which an injection
-//! writes where the pod's author writes none.
+//! and metrics. Labels and annotations are taken away that have the value which an injection writes where the pod's
+//! author writes none.
+//!
+//! What this does not find out is in the status of this project's webhook, a [`Record`] of the former values and of
+//! those that replaced them. A value that has changed since the injection is another's and stays. The status of
+//! `kube-inject` is Istio's, so it has the record only if a value of the author's would be lost without it.
 
 mod lists;
 mod metadata;
@@ -16,11 +20,11 @@ use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::overrides::Overrides;
-use super::status::Status;
+use super::status::{Record, Status};
 use super::{Error, probes};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
-use crate::inject::merge::{self, difference, merge_pod};
+use crate::inject::merge::{self, difference, merge_pod, replaced, sets, standing};
 use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// What remains of a former injection in a pod.
@@ -96,31 +100,56 @@ pub(super) fn before(
     if annotations.is_empty() {
         pod::map_mut(&mut before, "metadata").shift_remove("annotations");
     }
-    if let Some(overlay) = &status.before {
+    if let Some(Record { before: overlay, written }) = &status.record {
+        let overlay = match written {
+            Some(written) => standing(overlay, &before, written),
+            None => overlay.clone(),
+        };
         // An overlay that cannot be merged is the pod's author's, and no record.
-        if let Err(merge::Error::Exceeded(exceeded)) = merge_pod(&mut before, overlay.clone(), budget) {
+        if let Err(merge::Error::Exceeded(exceeded)) = merge_pod(&mut before, overlay, budget) {
             return Err(exceeded.into());
         }
     }
     Ok(before)
 }
 
-/// Returns what [`before`] does not find out about the pod `original`, which became `injected`, as an overlay; `None`
-/// if it finds out all.
+/// Returns what [`before`] does not find out about the pod `original`, which became `injected`; `None` if it finds out
+/// all, or enough: of a document, every value that its author wrote.
 ///
 /// # Errors
 /// The annotation of the overrides is not JSON, or the budget is spent.
 pub(super) fn unknown(
     injected: &Value,
     original: &Value,
-    workload: &str,
+    (workload, is_document): (&str, bool),
     budget: &mut Budget,
-) -> Result<Option<Value>, Error> {
-    let found = self::original(injected, workload, budget)?;
+) -> Result<Option<Record>, Error> {
+    let Some(mut status) = Status::of(injected, budget)? else { return Ok(None) };
+    let empty = || Value::Object(Map::new());
+    status.record = Some(Record { before: empty(), written: Some(empty()) });
+    let recorded = Overrides::of(injected, budget)?;
+    let found = before(injected, (&status, &recorded), workload, budget)?;
     let mut overlay = Value::Object(difference(&found, original));
+    let is_needed = match is_document {
+        true => restores(&overlay),
+        // The record tells that an application's container is not to be put back whole.
+        false => overlay != empty() || lists::has_applications(&recorded),
+    };
+    if !is_needed {
+        return Ok(None);
+    }
+    let mut written = Value::Object(replaced(&found, &overlay));
     // Equal pods have equal records, whatever the order of their members.
     overlay.sort_all_objects();
-    Ok(overlay.as_object().is_some_and(|overlay| !overlay.is_empty()).then_some(overlay))
+    written.sort_all_objects();
+    Ok(Some(Record { before: overlay, written: Some(written) }))
+}
+
+/// Whether an overlay puts a value back, outside of the containers, whose fields are in Istio's own records.
+fn restores(overlay: &Value) -> bool {
+    let is_container = |key: &str| [CONTAINERS, INIT_CONTAINERS].contains(&key);
+    let in_spec = pod::map(overlay, "spec").iter().any(|(key, change)| !is_container(key) && sets(key, change));
+    in_spec || overlay.get("metadata").is_some_and(|change| sets("metadata", change))
 }
 
 #[cfg(test)]

@@ -41,10 +41,17 @@ pub(super) fn extended(
     budget: &mut Budget,
 ) -> Result<Value, Error> {
     let before = former::original(before, workload, budget)?;
-    let job = json!({"metadata": job, "spec": pod::spec(&before)});
-    let mut job = former::original(&job, workload, budget)?.into_owned();
+    let given = json!({"metadata": job, "spec": pod::spec(&before)});
+    let mut job = former::original(&given, workload, budget)?.into_owned();
     let metadata = job.get_mut("metadata").map(Value::take).unwrap_or_default();
     let mut metadata = if metadata.is_object() { metadata } else { json!({}) };
+    // The record is the pod's, which may have members that the job template lacks.
+    for which in MAPS {
+        let given = pod::map(pod::metadata(&given), which);
+        if let Some(Value::Object(members)) = metadata.get_mut(which) {
+            members.retain(|key, _| given.contains_key(key));
+        }
+    }
     for which in MAPS {
         let present = pod::map(pod::metadata(&before), which);
         let added =

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
-use super::status::Status;
 use super::{Error, unions};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
@@ -39,15 +38,13 @@ impl Overrides {
     }
 }
 
-/// A pod's own containers, separated from those of an earlier injection.
+/// A pod's own containers.
 #[derive(Debug)]
 pub(super) struct OwnContainers<'a> {
-    /// The pod before the injection.
+    /// The pod before any injection.
     pub(super) pod: &'a Value,
-    /// The overrides that the first injection recorded.
+    /// Overrides in the pod's annotation without a status beside it.
     pub(super) recorded: &'a Overrides,
-    /// The status of the first injection.
-    pub(super) status: Option<&'a Status>,
 }
 
 impl<'a> OwnContainers<'a> {
@@ -59,9 +56,6 @@ impl<'a> OwnContainers<'a> {
         // A later insertion replaces an earlier one of the same name. Therefore the lists are reversed, so that the
         // first container of a name counts, and recorded overrides are inserted last.
         let mut overrides: HashMap<_, _> = here.map(|container| (pod::name(container), container)).collect();
-        for name in self.status.map_or(&[][..], |status| status.containers_of(which)) {
-            overrides.remove(name.as_str());
-        }
         overrides
             .extend(self.recorded.containers(which).iter().rev().map(|container| (pod::name(container), container)));
         overrides
@@ -114,7 +108,7 @@ pub(super) fn reapply(
             overrides.insert(which.to_owned(), containers.into());
         }
     }
-    let injected = pod::annotation(own.pod, annotation::STATUS).is_some();
+    let injected = pod::annotation(merged, annotation::STATUS).is_some();
     if !injected && !overrides.is_empty() {
         let text = gojson::encode(&Value::Object(overrides), budget)?;
         pod::annotations_mut(merged).insert(annotation::OVERRIDES.to_owned(), text.into());
@@ -171,6 +165,7 @@ mod tests {
     use gotemplate::{Exceeded, Limits};
     use serde_json::json;
 
+    use super::super::status::Status;
     use super::*;
 
     /// Returns the steps that a pod's own sidecar with this many variables and arguments costs.
@@ -178,7 +173,7 @@ mod tests {
         let env: Vec<Value> = (0..variables).map(|at| json!({"name": format!("V{at}"), "value": "v"})).collect();
         let own = json!({"name": "istio-proxy", "env": env, "args": vec!["x"; args]});
         let pod = json!({"metadata": {}, "spec": {"containers": [own]}});
-        let own = OwnContainers { pod: &pod, recorded: &Overrides::default(), status: None };
+        let own = OwnContainers { pod: &pod, recorded: &Overrides::default() };
         let template_pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
         let mut budget = Budget::default();
         reapply(&mut pod.clone(), &own, &template_pod, &mut budget)?;

@@ -19,7 +19,7 @@ use super::overlay::{Overlay, Overlays};
 use super::overrides::{self, Overrides, OwnContainers};
 use super::settings::Program;
 use super::splice::Spliced;
-use super::status::{self, Status};
+use super::status::{self, Record, Status};
 use super::subject::Subject;
 use super::{
     Error, advice, annotations, digest, former, order, place, probes, prometheus, startable, status_port, unused,
@@ -45,38 +45,55 @@ pub(super) fn inject(
 ) -> Result<(Value, Vec<String>), Error> {
     annotations::check(subject.pod)?;
     let (recorded, status) = (Overrides::of(subject.pod, budget)?, Status::of(subject.pod, budget)?);
-    let Some(former) = &status else {
-        let rendered = render(config, overlays, subject, (&recorded, None), budget)?;
-        return merge(config, subject, (&recorded, None), rendered, budget);
+    let Some(status) = &status else {
+        let rendered = render(config, overlays, subject, &Source::First(&recorded), budget)?;
+        return merge(config, subject, &Source::First(&recorded), rendered, budget);
     };
-    if former.settings.is_some() && former.settings == digest::of_subject(subject) {
-        let earlier = (&recorded, status.as_ref());
-        let rendered = render(config, overlays, subject, earlier, budget)?;
+    let before = former::before(subject.pod, (status, &recorded), &subject.owner.name, budget)?;
+    if status.settings.is_some() && status.settings == digest::of_subject(subject) {
+        let again = Source::Again { before: &before, status };
+        let rendered = render(config, overlays, subject, &again, budget)?;
         // Other items show other settings, even those that have no part in the digest.
-        if former.is_within(&rendered.template_pod) {
-            return merge(config, subject, earlier, rendered, budget);
+        if status.is_within(&rendered.template_pod) {
+            return merge(config, subject, &again, rendered, budget);
         }
     }
-    let before = former::before(subject.pod, (former, &recorded), &subject.owner.name, budget)?;
     let (subject, none) = (&Subject { pod: &before, ..subject.clone() }, Overrides::default());
-    let rendered = render(config, overlays, subject, (&none, None), budget)?;
-    merge(config, subject, (&none, None), rendered, budget)
+    let rendered = render(config, overlays, subject, &Source::First(&none), budget)?;
+    merge(config, subject, &Source::First(&none), rendered, budget)
 }
 
-/// The overrides and the status of a former injection whose settings were the same.
-type Earlier<'e> = (&'e Overrides, Option<&'e Status>);
+/// Where the pod's own containers are.
+#[derive(Debug)]
+enum Source<'s> {
+    /// In the pod, and in overrides that have no status beside them.
+    First(&'s Overrides),
+    /// In the pod before a former injection, which had the same settings and wrote this status.
+    Again { before: &'s Value, status: &'s Status },
+}
+
+impl<'s> Source<'s> {
+    fn status(&self) -> Option<&'s Status> {
+        match self {
+            Self::First(_) => None,
+            Self::Again { status, .. } => Some(*status),
+        }
+    }
+}
 
 /// Completes a pod with its overlays.
 fn merge(
     config: &Config,
     subject: &Subject<'_>,
-    (recorded, status): Earlier<'_>,
+    source: &Source<'_>,
     rendered: Rendered<'_>,
     budget: &mut Budget,
 ) -> Result<(Value, Vec<String>), Error> {
     let Rendered { own, mut merged, template_pod, missing } = rendered;
-    let env = cluster_env(config, subject);
-    let own = OwnContainers { pod: &own, recorded, status };
+    let (env, status) = (cluster_env(config, subject), source.status());
+    let none = Overrides::default();
+    let recorded = if let Source::First(recorded) = source { *recorded } else { &none };
+    let own = OwnContainers { pod: &own, recorded };
     overrides::reapply(&mut merged, &own, &template_pod, budget)?;
     for which in [CONTAINERS, INIT_CONTAINERS] {
         let names: HashSet<&str> = pod::containers(&template_pod, which).iter().map(pod::name).collect();
@@ -95,15 +112,14 @@ fn merge(
         keep_order(&mut merged, subject.pod);
     }
     let settings = digest::of_subject(subject);
-    let describe = |before: Option<&Value>| {
-        Value::from(status::describe(&template_pod, &config.revision, settings.as_deref(), before))
+    let describe = |record: Option<&Record>| {
+        Value::from(status::describe(&template_pod, &config.revision, settings.as_deref(), record))
     };
-    let mut before = status.and_then(|status| status.before.clone());
-    set_status(&mut merged, describe(before.as_ref()));
-    if status.is_none() && settings.is_some() {
-        before = former::unknown(&merged, subject.pod, &subject.owner.name, budget)?;
-        if before.is_some() {
-            set_status(&mut merged, describe(before.as_ref()));
+    set_status(&mut merged, describe(status.and_then(|status| status.record.as_ref())));
+    if status.is_none() {
+        let record = former::unknown(&merged, subject.pod, (&subject.owner.name, settings.is_none()), budget)?;
+        if record.is_some() {
+            set_status(&mut merged, describe(record.as_ref()));
         }
     }
     annotations::check_injected(&merged)?;
@@ -153,10 +169,10 @@ fn render<'a>(
     config: &Config,
     overlays: &Overlays,
     subject: &Subject<'a>,
-    (recorded, status): Earlier<'_>,
+    source: &Source<'a>,
     budget: &mut Budget,
 ) -> Result<Rendered<'a>, Error> {
-    let seen = stripped(subject, recorded, status);
+    let seen = seen(subject, source);
     let data = Data::new(config, subject, &seen);
     let value = data.value();
     let spliced = Spliced::of(config, subject, &seen, budget)?;
@@ -176,11 +192,15 @@ fn render<'a>(
     let native = annotated.unwrap_or(subject.native);
     let all: Vec<&Value> = rendered.iter().map(|(_, overlay)| &overlay.pod).collect();
     let place = place::of(&all, subject.pod, native);
-    let mut own = Cow::Borrowed(subject.pod);
-    if place.is_some_and(|place| place::is_elsewhere(&own, place)) {
-        place.into_iter().for_each(|place| place::move_to(own.to_mut(), place));
-    }
-    let mut merged = own.clone().into_owned();
+    let placed = |pod: &'a Value| {
+        let mut placed = Cow::Borrowed(pod);
+        if place.is_some_and(|place| place::is_elsewhere(&placed, place)) {
+            place.into_iter().for_each(|place| place::move_to(placed.to_mut(), place));
+        }
+        placed
+    };
+    let mut merged = placed(subject.pod).into_owned();
+    let own = placed(if let Source::Again { before, .. } = source { before } else { subject.pod });
     let mut template_pod = Value::Object(Map::new());
     for (name, overlay) in rendered {
         let mut merge = |into: &mut Value, mut overlay| {
@@ -227,46 +247,26 @@ fn first_and_last<'n>(names: impl Iterator<Item = &'n str>) -> Vec<&'n str> {
     names.iter().copied().enumerate().filter(is_end).map(|(_, name)| name).collect()
 }
 
-/// Returns the pod for the templates' data, without the additions of an earlier injection.
-fn stripped<'a>(subject: &Subject<'a>, recorded: &Overrides, status: Option<&Status>) -> Cow<'a, Value> {
-    let named = pod::text(pod::metadata(subject.pod), "namespace") == subject.namespace;
-    let lists = [CONTAINERS, INIT_CONTAINERS];
-    let none_recorded = lists.iter().all(|which| recorded.containers(which).is_empty());
-    if named && status.is_none() && none_recorded {
-        return Cow::Borrowed(subject.pod);
+/// Returns the pod for the templates' data, without the additions of an earlier injection, and with its namespace.
+fn seen<'a>(subject: &Subject<'a>, source: &Source<'a>) -> Cow<'a, Value> {
+    let mut seen = match source {
+        Source::First(_) => Cow::Borrowed(subject.pod),
+        Source::Again { before, .. } => Cow::Borrowed(*before),
+    };
+    if pod::text(pod::metadata(&seen), "namespace") != subject.namespace {
+        pod::map_mut(seen.to_mut(), "metadata").insert("namespace".to_owned(), subject.namespace.into());
     }
-    let mut seen = subject.pod.clone();
-    if !named {
-        pod::map_mut(&mut seen, "metadata").insert("namespace".to_owned(), subject.namespace.into());
-    }
-    if let Some(status) = status {
-        for which in lists.into_iter().filter(|which| !pod::containers(&seen, which).is_empty()).collect::<Vec<_>>() {
-            let injected: HashSet<&str> = status.containers_of(which).iter().map(String::as_str).collect();
-            pod::list_mut(pod::spec_mut(&mut seen), which).retain(|container| !injected.contains(pod::name(container)));
-        }
-        if prometheus::is_merged(&seen, prometheus::port(&seen, subject.status_port())) {
-            prometheus::clear(&mut seen);
-        }
-        pod::annotations_mut(&mut seen).shift_remove(annotation::STATUS);
-    }
-    for which in lists {
+    let Source::First(recorded) = source else { return seen };
+    for which in [CONTAINERS, INIT_CONTAINERS] {
         let present: HashSet<&str> = pod::containers(subject.pod, which).iter().map(pod::name).collect();
-        let injected = status.map_or(&[][..], |status| status.containers_of(which));
-        let stripped: HashSet<&str> = injected.iter().map(String::as_str).collect();
-        let missing: Vec<Value> = recorded
-            .containers(which)
-            .iter()
-            .filter(|container| {
-                let name = pod::name(container);
-                !present.contains(name) || stripped.contains(name)
-            })
-            .cloned()
-            .collect();
+        let recorded = recorded.containers(which).iter();
+        let missing: Vec<Value> =
+            recorded.filter(|container| !present.contains(pod::name(container))).cloned().collect();
         if !missing.is_empty() {
-            pod::list_mut(pod::spec_mut(&mut seen), which).extend(missing);
+            pod::list_mut(pod::spec_mut(seen.to_mut()), which).extend(missing);
         }
     }
-    Cow::Owned(seen)
+    seen
 }
 
 /// Sets variables of the sidecar, after those of the template.

@@ -18,8 +18,25 @@ pub(super) struct Status {
     pub(super) image_pull_secrets: Vec<String>,
     /// The [digest](super::digest) of the settings; `None` if another injector or `kube-inject` injected the pod.
     pub(super) settings: Option<String>,
-    /// What the names do not tell of the pod before the injection, as an overlay; `None` if they tell all.
-    pub(super) before: Option<Value>,
+    /// What the names do not tell of the pod before the injection; `None` if they tell all.
+    pub(super) record: Option<Record>,
+}
+
+/// What an injection has changed in a pod beyond the items that the status names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    /// The overlay that makes the pod before the injection.
+    pub(super) before: Value,
+    /// The values that the overlay replaces; `None` in the status of an earlier release, which replaces any.
+    pub(super) written: Option<Value>,
+}
+
+impl Record {
+    fn of(status: &Value) -> Option<Self> {
+        let (before, written) = (status.get(BEFORE).cloned(), status.get(WRITTEN).cloned());
+        let is_present = before.is_some() || written.is_some();
+        is_present.then(|| Self { before: before.unwrap_or_else(|| Map::new().into()), written })
+    }
 }
 
 impl Status {
@@ -38,7 +55,7 @@ impl Status {
             volumes: names(VOLUMES),
             image_pull_secrets: names(IMAGE_PULL_SECRETS),
             settings: status.get(SETTINGS).and_then(Value::as_str).map(str::to_owned),
-            before: status.get(BEFORE).cloned(),
+            record: Record::of(&status),
         }))
     }
 
@@ -74,6 +91,7 @@ impl Status {
 // Members of the annotation that Istio's injector neither writes nor reads.
 const SETTINGS: &str = "settings";
 const BEFORE: &str = "before";
+const WRITTEN: &str = "written";
 
 /// The lists in the annotation.
 const LISTS: [&str; 4] = [INIT_CONTAINERS, CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
@@ -98,8 +116,13 @@ fn filtered(value: &Value, wanted: impl Fn(&str) -> bool, part: impl Fn(&Value) 
     Value::Object(kept.map(parted).collect())
 }
 
-/// Returns the annotation's value for the items of `template_pod`. `settings`: their digest. `before`: see [`Status`].
-pub(super) fn describe(template_pod: &Value, revision: &str, settings: Option<&str>, before: Option<&Value>) -> String {
+/// Returns the annotation's value for the items of `template_pod`. `settings`: their digest. `record`: see [`Status`].
+pub(super) fn describe(
+    template_pod: &Value,
+    revision: &str,
+    settings: Option<&str>,
+    record: Option<&Record>,
+) -> String {
     let names = |key: &str| match pod::list(pod::spec(template_pod), key) {
         [] => Value::Null,
         items => items.iter().map(pod::name).collect(),
@@ -107,6 +130,7 @@ pub(super) fn describe(template_pod: &Value, revision: &str, settings: Option<&s
     let mut status: Map<String, Value> = LISTS.iter().map(|key| ((*key).to_owned(), names(key))).collect();
     status.insert("revision".to_owned(), if revision.is_empty() { "default" } else { revision }.into());
     status.extend(settings.map(|digest| (SETTINGS.to_owned(), digest.into())));
-    status.extend(before.map(|before| (BEFORE.to_owned(), before.clone())));
+    status.extend(record.map(|record| (BEFORE.to_owned(), record.before.clone())));
+    status.extend(record.and_then(|record| Some((WRITTEN.to_owned(), record.written.clone()?))));
     Value::Object(status).to_string()
 }

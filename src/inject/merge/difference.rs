@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value, json};
 
 use super::super::typed::{Merge, Struct};
-use super::directive::{ELEMENT_ORDER, PATCH};
+use super::directive::{self, ELEMENT_ORDER, PATCH};
 use super::stripped;
 use crate::inject::pod::NO_MAP;
 
@@ -72,8 +72,24 @@ fn of_lists(overlay: &mut Map<String, Value>, key: &str, (from, to): (&[Value], 
     }
 }
 
+/// Whether the member `key` of an overlay of [`difference`] sets a value, beside those that it removes and orders.
+pub(in crate::inject) fn sets(key: &str, change: &Value) -> bool {
+    let sets_in = |members: &Map<String, Value>| members.iter().filter(|(key, change)| sets(key, change)).count();
+    match change {
+        Value::Null => false,
+        _ if directive::is_directive(key) => false,
+        Value::Object(members) => members.is_empty() || sets_in(members) > 0,
+        // Beside its key, an element has what changes. A new one may have its key only.
+        Value::Array(items) => items.iter().any(|item| match item {
+            Value::Object(item) => !item.contains_key(PATCH) && (item.len() == 1 || sets_in(item) > 1),
+            _ => true,
+        }),
+        _ => true,
+    }
+}
+
 /// Returns the elements of a list by key; `None` if an element has none, or that of another one.
-fn indexed<'v>(items: &'v [Value], by: &str) -> Option<HashMap<&'v Value, &'v Map<String, Value>>> {
+pub(super) fn indexed<'v>(items: &'v [Value], by: &str) -> Option<HashMap<&'v Value, &'v Map<String, Value>>> {
     let mut indexed = HashMap::new();
     for item in items {
         let item = item.as_object()?;

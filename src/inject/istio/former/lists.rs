@@ -7,12 +7,19 @@ use serde_json::{Value, json};
 use super::Former;
 use crate::contract::container;
 use crate::inject::istio::overrides::{AUTO, Overrides};
+use crate::inject::merge::restricted;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
 /// Returns the number of items in the pod's lists.
 pub(super) fn length(pod: &Value) -> usize {
     let lists = [CONTAINERS, INIT_CONTAINERS, VOLUMES, IMAGE_PULL_SECRETS];
     lists.iter().map(|which| pod::list(pod::spec(pod), which).len()).sum()
+}
+
+/// Whether containers other than the sidecar are recorded, which a template extends.
+pub(super) fn has_applications(recorded: &Overrides) -> bool {
+    let mut all = [CONTAINERS, INIT_CONTAINERS].into_iter().flat_map(|which| recorded.containers(which));
+    all.any(|own| pod::name(own) != container::PROXY)
 }
 
 /// Takes the injected items away and puts the pod's own containers back.
@@ -38,6 +45,9 @@ pub(super) fn restore(pod: &mut Value, former: &Former<'_>, recorded: &Overrides
 fn restore_containers(pod: &mut Value, former: &Former<'_>, which: &str, recorded: &[Value]) {
     let injected: HashSet<&str> = former.status.containers_of(which).iter().map(String::as_str).collect();
     if injected.is_empty() {
+        if pod::containers(pod, which).is_empty() {
+            put(pod, which, Vec::new());
+        }
         return;
     }
     let is_moved = |own: &Value| {
@@ -48,17 +58,27 @@ fn restore_containers(pod: &mut Value, former: &Former<'_>, which: &str, recorde
     let mut containers = Vec::new();
     for container in pod::containers(pod, which) {
         match own.remove(pod::name(container)) {
-            Some(own) => containers.push(as_written(own)),
+            Some(own) if pod::name(own) == container::PROXY => containers.push(as_written(own)),
+            Some(own) => containers.push(application(container, own, former)),
             None if injected.contains(pod::name(container)) => {}
             None => containers.push(container.clone()),
         }
     }
-    // What the pod lacks now, its author has written nevertheless.
-    containers.extend(here.iter().filter(|own_one| own.contains_key(pod::name(own_one))).map(|own| as_written(own)));
+    // The author has written the sidecar even if the pod lacks it now. An application that it lacks was removed.
+    containers.extend(own.remove(container::PROXY).map(as_written));
     put(pod, which, containers);
     if !moved.is_empty() {
         pod::list_mut(pod::spec_mut(pod), CONTAINERS).extend(moved.into_iter().map(as_written));
     }
+}
+
+/// Returns an application's container that the former template extended. The record of the status undoes the extension
+/// field by field. Without it, the fields that the author wrote stay, with their present values, and all others go.
+fn application(present: &Value, own: &Value, former: &Former<'_>) -> Value {
+    if former.status.record.as_ref().is_some_and(|record| record.written.is_some()) {
+        return present.clone();
+    }
+    as_written(&restricted(present, own))
 }
 
 /// Returns a recorded container as its author has written it: the record has `resources` always, and no image where it

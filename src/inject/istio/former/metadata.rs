@@ -22,6 +22,8 @@ const DEFAULT_CONTAINERS: [&str; 2] =
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// The network by which Multus calls the plugin.
 const MULTUS: &str = "default/istio-cni";
+/// The same in JSON.
+const MULTUS_ENTRY: &str = r#"{"name": "istio-cni", "namespace": "default"}"#;
 /// The setting by which a gateway listens on the ports below 1024.
 const UNPRIVILEGED_PORTS: &str = "net.ipv4.ip_unprivileged_port_start";
 /// A variable of applications that use gRPC without a proxy.
@@ -89,6 +91,7 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     remove_if(labels, CANONICAL_REVISION, |value| value == revision);
     remove_if(labels, TLS_MODE, |value| value == "istio");
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
+    remove_if(labels, annotation::NETWORK, |value| value == former.variable("ISTIO_META_NETWORK"));
     if labels.is_empty() {
         pod::map_mut(pod, "metadata").shift_remove("labels");
     }
@@ -101,7 +104,9 @@ fn restore_metrics(pod: &mut Value, former: &Former<'_>, budget: &mut Budget) ->
         remove_if(pod::annotations_mut(pod), annotation::SECURE_METRICS_PORT, |value| value == secure);
     }
     let is = |what: &str, value: &str| pod::annotation(pod, &format!("prometheus.io/{what}")) == Some(value);
-    if former.sidecar.is_none() || !is("path", prometheus::MERGED_PATH) || !is("scrape", "true") {
+    // The proxyless template has no sidecar that records the application's metrics.
+    let is_added = former.sidecar.is_some() || has_grpc(former);
+    if !is_added || !is("path", prometheus::MERGED_PATH) || !is("scrape", "true") {
         return Ok(());
     }
     let scraping = Value::Object(former.map(prometheus::SCRAPING, budget)?);
@@ -136,8 +141,7 @@ fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget
         "" => "REDIRECT",
         mode => mode,
     };
-    let status_port =
-        pod::annotation(pod, annotation::STATUS_PORT).map_or_else(|| port::STATUS.to_string(), str::to_owned);
+    let ports = status_ports(former, &config);
     let annotations = pod::annotations_mut(pod);
     remove_if(annotations, annotation::INTERCEPTION_MODE, |value| value == mode);
     remove_if(annotations, annotation::INCLUDE_OUTBOUND_CIDRS, |value| value == "*");
@@ -147,18 +151,41 @@ fn restore_redirection(pod: &mut Value, former: &Former<'_>, budget: &mut Budget
     {
         remove_if(annotations, name, str::is_empty);
     }
-    remove_last(annotations, annotation::EXCLUDE_INBOUND_PORTS, ",", &status_port);
-    remove_last(annotations, NETWORKS, ", ", MULTUS);
+    remove_last(annotations, annotation::EXCLUDE_INBOUND_PORTS, ",", &ports);
+    remove_last(annotations, NETWORKS, ", ", &[MULTUS.to_owned()]);
+    remove_network(annotations);
     Ok(())
 }
 
+/// Returns the ports on which the former agent may have listened. The pod's annotation does not count if the status has
+/// a record, since it may have changed after the injection.
+fn status_ports(former: &Former<'_>, proxy_config: &Value) -> Vec<String> {
+    let configured = proxy_config.get("statusPort").and_then(Value::as_u64).map(|port| port.to_string());
+    let mut ports: Vec<String> = configured.into_iter().chain([port::STATUS.to_string()]).collect();
+    if former.status.record.is_none() {
+        ports.extend(pod::annotation(former.pod, annotation::STATUS_PORT).map(str::to_owned));
+    }
+    ports
+}
+
 /// Removes the element that an injection appends to a list, and the annotation if the list is empty then.
-fn remove_last(annotations: &mut Map<String, Value>, name: &str, separator: &str, last: &str) {
+fn remove_last(annotations: &mut Map<String, Value>, name: &str, separator: &str, last: &[String]) {
     let Some(Value::String(list)) = annotations.get_mut(name) else { return };
-    if let Some(rest) = list.strip_suffix(last).and_then(|rest| rest.strip_suffix(separator)) {
-        *list = rest.to_owned();
-    } else if list.is_empty() || list == last {
+    let rest = |last: &String| list.strip_suffix(&**last)?.strip_suffix(separator).map(str::to_owned);
+    if let Some(rest) = last.iter().find_map(rest) {
+        *list = rest;
+    } else if list.is_empty() || last.contains(list) {
         annotations.shift_remove(name);
+    }
+}
+
+/// Removes the network from a list in JSON.
+fn remove_network(annotations: &mut Map<String, Value>) {
+    let Some(Value::String(list)) = annotations.get_mut(NETWORKS) else { return };
+    if let Some((before, after)) = list.rsplit_once(MULTUS_ENTRY)
+        && after.trim() == "]"
+    {
+        *list = before.trim_end_matches(", ").to_owned() + after;
     }
 }
 

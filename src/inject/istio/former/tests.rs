@@ -115,10 +115,74 @@ fn a_record_has_what_the_names_do_not_tell() {
     let original = json!({"metadata": {"labels": {"y": "3"}},
         "spec": {"containers": [{"name": "a", "ports": [{"containerPort": 2}]}], "volumes": [{"name": "w"}, {"name": "v", "secret": {}}],
             "imagePullSecrets": [{"name": "s"}]}});
-    let record = unknown(&injected, &original, "web", &mut Budget::default()).unwrap().unwrap();
+    let record = unknown(&injected, &original, ("web", false), &mut Budget::default()).unwrap().unwrap();
     let mut status = status;
-    status["before"] = record;
-    injected["metadata"]["annotations"]["sidecar.istio.io/status"] = status.to_string().into();
+    status["before"] = record.before.clone();
+    let set = |injected: &mut Value, status: &Value| {
+        injected["metadata"]["annotations"]["sidecar.istio.io/status"] = status.to_string().into();
+    };
+    set(&mut injected, &status);
+    let mut changed = injected.clone();
+    (changed["spec"]["dnsPolicy"], changed["metadata"]["labels"]["y"]) = ("Default".into(), "4".into());
+    assert_eq!(original_of(&changed), original, "an earlier release recorded nothing that it wrote");
+    status["written"] = record.written.clone().unwrap();
+    set(&mut injected, &status);
+    set(&mut changed, &status);
     assert_eq!(original_of(&injected), original);
-    assert_eq!(unknown(&injected, &original, "web", &mut Budget::default()).unwrap(), None);
+    let mut expected = original.clone();
+    (expected["spec"]["dnsPolicy"], expected["metadata"]["labels"]["y"]) = ("Default".into(), "4".into());
+    assert_eq!(original_of(&changed), expected, "what changed since stays");
+    assert_eq!(
+        unknown(&injected, &original, ("web", false), &mut Budget::default()).unwrap(),
+        Some(record),
+        "it does not grow"
+    );
+}
+
+#[test]
+fn the_record_of_a_document_has_what_its_author_would_lose() {
+    let record = |injected: &Value, original: &Value| {
+        unknown(injected, original, ("web", true), &mut Budget::default()).unwrap().map(|record| record.before)
+    };
+    let pod = |labels: Value, status: &str, mut spec: Value| {
+        spec["containers"] = json!([{"name": "app", "env": [{"name": "A"}]}]);
+        json!({"metadata": {"labels": labels, "annotations": {annotation::STATUS: status}}, "spec": spec})
+    };
+    let status = r#"{"containers":["istio-proxy"],"volumes":["v"],"imagePullSecrets":["s"]}"#;
+    let (none, own) = (json!({}), json!({"team": "own"}));
+    let injected = pod(
+        json!({"team": "own", "security.istio.io/tlsMode": "istio", "other": "x"}),
+        status,
+        json!({"volumes": [{"name": "v"}, {"name": "mine", "emptyDir": {"medium": "Memory"}}], "dnsPolicy": "None"}),
+    );
+    let original = |labels: &Value, spec: Value| {
+        let mut pod = pod(labels.clone(), "", spec);
+        pod["metadata"].as_object_mut().unwrap().shift_remove("annotations");
+        pod
+    };
+    let mine = json!({"volumes": [{"name": "mine", "emptyDir": {}}]});
+    assert_eq!(record(&injected, &original(&own, mine.clone())), None, "what the injection added is not the author's");
+    let mut fewer = original(&own, mine);
+    fewer["spec"]["containers"] = json!([{"name": "app", "env": [{"name": "A", "value": "1"}]}]);
+    assert_eq!(record(&injected, &fewer), None, "containers are in the annotation of the overrides");
+    for original in [
+        original(&json!({"team": "own", "security.istio.io/tlsMode": "istio"}), none.clone()),
+        original(&json!({"team": "mine"}), none.clone()),
+        original(&own, json!({"volumes": [{"name": "v"}]})),
+        original(&own, json!({"imagePullSecrets": [{"name": "s"}]})),
+        original(&own, json!({"dnsPolicy": "Default"})),
+    ] {
+        assert!(record(&injected, &original).is_some(), "{original}");
+    }
+}
+
+#[test]
+fn the_network_of_multus_is_removed_from_a_list_in_json() {
+    let own = r#"[{"name": "a"}, {"name": "b", "namespace": "c"}]"#;
+    let added = r#"[{"name": "a"}, {"name": "b", "namespace": "c"}, {"name": "istio-cni", "namespace": "default"}]"#;
+    for (list, expected) in [(added, own), (own, own), (r#"[{"name": "istio-cni", "namespace": "default"}]"#, "[]")] {
+        let mut pod = injected();
+        pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] = list.into();
+        assert_eq!(original_of(&pod)["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"], expected);
+    }
 }

@@ -25,5 +25,5 @@ pub use metrics::Metrics;
 pub use relay::Sample;
 pub use response::DIRECTORIES;
 pub use sockets::{Names, Sockets, Sources, serve};
-pub use verdicts::{Added, Problem, Verdicts};
+pub use verdicts::{Added, NoBackend, Problem, Verdicts};
 pub use watch::watch;

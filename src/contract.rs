@@ -256,6 +256,10 @@ pub const LOG_SOCKET: &str = "log.sock";
 /// Field of a log line that the plugin sends to the agent although the plugin's log level excludes it: the agent
 /// records the verdict in the line, and does not log it.
 pub const UNLOGGED: &str = "unlogged";
+/// The `reason` of a log line of the plugin: no backend can program rules on this node.
+pub const NO_BACKEND: &str = "no_backend";
+/// Field of a log line with the reason [`NO_BACKEND`]: what is missing, without the pod.
+pub const LACK: &str = "lack";
 /// The plugin's log file, in the run directory.
 pub const LOG_FILE: &str = "istio-cni.log";
 /// The plugin's kubeconfig, in the run directory.

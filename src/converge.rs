@@ -3,11 +3,13 @@
 //!
 //! `plugin`, `iptables` and `repair` call it on a thread in the netns; it enters no namespace itself.
 
+mod available;
 mod cleanup;
 mod desired;
 mod retry;
 mod view;
 
+pub use available::available;
 pub use cleanup::{Cleanup, cleanup};
 pub use desired::Desired;
 pub use view::{View, saved};

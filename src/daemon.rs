@@ -7,6 +7,7 @@
 //! Only the binary calls this module. It decides only whether a shutdown belongs to an upgrade or a removal; the
 //! modules that it combines make all other decisions. The installer never waits for the API server.
 
+mod backend;
 mod daemon_set;
 mod decide;
 mod flags;

@@ -57,12 +57,6 @@ pub enum Error {
         /// The differences as sentences.
         differences: String,
     },
-    /// STATUS: no backend can program rules.
-    #[error("ADD cannot be served: {0}")]
-    NoBackend(netfilter::Unavailable),
-    /// STATUS: the kernel did not respond.
-    #[error("ADD cannot be served: {0}")]
-    Kernel(netfilter::Error),
 }
 
 impl Documented for Error {
@@ -83,8 +77,6 @@ impl Error {
             Self::Request(error) => error.code(),
             Self::Netns(netns::Error::Gone { .. }) => Code::UnknownContainer,
             Self::OwnNetns(_) => Code::InvalidNetns,
-            Self::Kernel(error) if error.is_temporary() => Code::TryAgainLater,
-            Self::NoBackend(_) | Self::Kernel(_) => Code::Unavailable,
             Self::Lookup(error) if error.is_temporary() => Code::TryAgainLater,
             Self::Converge { error, .. } if error.is_temporary() => Code::TryAgainLater,
             Self::Lookup(_)
@@ -103,10 +95,17 @@ impl Error {
             Self::Annotation { .. } => "annotation",
             Self::Netns(_) => "netns",
             Self::OwnNetns(_) => "own_netns",
+            Self::Converge { .. } if self.lack().is_some() => contract::NO_BACKEND,
             Self::Converge { .. } => "converge",
             Self::Differs { .. } => "differs",
-            Self::NoBackend(_) => "no_backend",
-            Self::Kernel(_) => "kernel",
+        }
+    }
+
+    /// The lack that leaves no backend.
+    fn lack(&self) -> Option<netfilter::Unavailable> {
+        match self {
+            Self::Converge { error: converge::Error::NoBackend(lack), .. } => Some(*lack),
+            _ => None,
         }
     }
 
@@ -135,6 +134,7 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
         Ok(stdout) => (stdout, true),
         Err(error) => {
             let failure = error.failure();
+            let lack = error.lack().map(|lack| (contract::LACK, lack.to_string().into()));
             let fields = [
                 ("verdict", "failed".into()),
                 ("reason", error.reason().into()),
@@ -142,6 +142,7 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
                 ("docs", error.page().into()),
                 log.elapsed(),
             ];
+            let fields: Vec<_> = fields.into_iter().chain(lack).collect();
             log.verdict(Level::Error, &failure.msg, &fields);
             (failure.to_json(version), false)
         }
@@ -177,7 +178,7 @@ fn reply_to(
     match call {
         Call::Add(target) => verbs::add(target, &conf, log),
         Call::Check(target) => verbs::check(target, &conf, log),
-        Call::Status => verbs::status(&conf),
+        Call::Status => Ok(verbs::status(&conf, log)),
         Call::Gc | Call::Version | Call::Del { .. } => Ok(String::new()),
     }
 }
@@ -192,16 +193,6 @@ mod tests {
         let reply: serde_json::Value = serde_json::from_str(&panicked("at \"x\"\nline 2")).unwrap();
         assert_eq!(reply["code"], 999);
         assert!(reply["msg"].as_str().unwrap().contains("panicked"), "{reply}");
-    }
-
-    #[test]
-    fn a_temporary_failure_of_status_is_not_an_unavailable_network() {
-        use nix::errno::Errno;
-        let kernel = |cause| {
-            let protocol = "netfilter";
-            Error::Kernel(crate::netlink::Error::Open { protocol, cause }.into()).failure().code.number()
-        };
-        assert_eq!((kernel(Errno::EMFILE), kernel(Errno::ENOMEM), kernel(Errno::EPERM)), (11, 11, 50));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub struct Metrics {
     lines: Family<Logged, Counter>,
     pods: Gauge,
     filled: Gauge,
+    backend: Gauge,
     watch_errors: Counter,
     token_errors: Family<TokenFailed, Counter>,
 }
@@ -68,6 +69,7 @@ impl Metrics {
             lines: Family::default(),
             pods: Gauge::default(),
             filled: Gauge::default(),
+            backend: Gauge::default(),
             watch_errors: Counter::default(),
             token_errors: Family::default(),
         };
@@ -80,10 +82,17 @@ impl Metrics {
         agent.register("lookups", "Lookups of pods by the plugin, by result", metrics.lookups.clone());
         agent.register("pods", "Pods of this node in the cache", metrics.pods.clone());
         agent.register("cache_filled", "1 once this node's pods have been listed", metrics.filled.clone());
+        let help = "1 unless rules cannot be programmed: a setting or the node lacks a backend";
+        agent.register("backend_available", help, metrics.backend.clone());
         agent.register("watch_errors", "Errors of the watch of this node's pods", metrics.watch_errors.clone());
         let help = "Requests of a token for the plugin's kubeconfig that were not granted, by reason";
         agent.register("token_errors", help, metrics.token_errors.clone());
         metrics
+    }
+
+    /// Records whether rules can be programmed.
+    pub fn backend_available(&self, is_available: bool) {
+        self.backend.set(is_available.into());
     }
 
     pub(super) fn responded(&self, status: StatusCode) {

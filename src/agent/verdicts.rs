@@ -1,5 +1,5 @@
 //! Stores the plugin's latest verdict about each pod, taken from the plugin's log lines, and the latest of these lines.
-//! The node's status report contains both.
+//! The node's status report contains both. Also stores whether the plugin lacks a backend, which makes the agent not ready.
 //!
 //! `sockets` records the lines; `daemon` reads the verdicts. The number of pods and the sizes of texts are limited.
 
@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::relay::{self, Sample};
-use crate::serve::log::{Line, Record};
+use crate::contract;
+use crate::serve::log::{Line, Record, printable_line};
 use crate::serve::recent::Recent;
 
 /// The maximum number of pods. Further ones replace those with the oldest verdicts.
@@ -43,16 +45,25 @@ pub enum Problem {
     Differs(String),
 }
 
+/// The plugin's report that no backend is available.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoBackend {
+    pub time: Timestamp,
+    /// What is missing: the same text for each pod.
+    pub lack: String,
+}
+
 /// The verdicts and lines of one agent; clones share them.
 #[derive(Debug, Clone)]
 pub struct Verdicts {
+    no_backend: watch::Sender<Option<NoBackend>>,
     pods: Arc<Mutex<BTreeMap<String, Added>>>,
     lines: Recent<Line>,
 }
 
 impl Default for Verdicts {
     fn default() -> Self {
-        Self { pods: Arc::default(), lines: Recent::new(LINES) }
+        Self { no_backend: watch::Sender::default(), pods: Arc::default(), lines: Recent::new(LINES) }
     }
 }
 
@@ -62,6 +73,7 @@ impl Verdicts {
         if relay::is_logged(record) {
             self.lines.push(record.line());
         }
+        self.record_backend(record);
         let text = |key: &str| record.fields.get(key).and_then(Value::as_str).filter(|text| text.len() <= NAME);
         let Some(pod) = text("pod") else { return };
         if let Some(sample) = relay::sample(record) {
@@ -79,6 +91,29 @@ impl Verdicts {
                 _ => {}
             }
         }
+    }
+
+    /// Records what STATUS reports and what ADD shows about the backend: its absence, or that there is one.
+    fn record_backend(&self, record: &Record) {
+        let text = |key: &str| record.fields.get(key).and_then(Value::as_str);
+        let found = match (text("cmd"), text("reason"), text("verdict")) {
+            (Some("ADD" | "STATUS"), Some(contract::NO_BACKEND), _) => {
+                let Some(lack) = text(contract::LACK).map(printable_line) else { return };
+                Some(NoBackend { time: record.time, lack })
+            }
+            (Some("ADD"), _, Some("redirected")) | (Some("STATUS"), _, Some("available")) => None,
+            _ => return,
+        };
+        self.no_backend.send_if_modified(|last| {
+            let is_news = last.as_ref().map(|last| &last.lack) != found.as_ref().map(|found| &found.lack);
+            *last = found;
+            is_news
+        });
+    }
+
+    /// The plugin's latest report about the backend; `None` if it has one, or has not reported yet.
+    pub fn no_backend(&self) -> watch::Receiver<Option<NoBackend>> {
+        self.no_backend.subscribe()
     }
 
     fn insert(&self, pod: &str, added: Added) {
@@ -171,6 +206,39 @@ mod tests {
         let lines = verdicts.lines().len();
         record(&verdicts, &verified("u1"));
         assert_eq!((problem(), verdicts.lines().len()), (None, lines));
+    }
+
+    #[test]
+    fn a_missing_backend_is_known_until_the_plugin_has_one() {
+        let verdicts = Verdicts::default();
+        let reported = verdicts.no_backend();
+        let failed = |cmd: &str| json!({ "cmd": cmd, "verdict": "failed", "reason": "no_backend", "lack": "l\u{1b}" });
+        let available = json!({ "cmd": "STATUS", "verdict": "available", "unlogged": true });
+        for (lacks, has) in [(failed("STATUS"), available), (failed("ADD"), add("shop/web-0", "u1", 1))] {
+            record(&verdicts, &lacks);
+            assert_eq!(reported.borrow().as_ref().map(|found| found.lack.as_str()), Some("l\\u{1b}"), "{lacks}");
+            record(&verdicts, &json!({ "cmd": "ADD", "verdict": "failed", "reason": "lookup" }));
+            assert!(reported.borrow().is_some(), "another failure says nothing about the backend");
+            record(&verdicts, &has);
+            assert_eq!(*reported.borrow(), None, "{has}");
+        }
+    }
+
+    #[test]
+    fn the_same_lack_of_another_pod_is_no_news() {
+        let verdicts = Verdicts::default();
+        let mut reported = verdicts.no_backend();
+        let lacks = |pod: &str, lack: &str| {
+            let line = json!({ "cmd": "ADD", "pod": pod, "verdict": "failed", "reason": "no_backend", "lack": lack });
+            record(&verdicts, &line);
+        };
+        lacks("shop/web-0", "no program");
+        assert!(reported.has_changed().unwrap());
+        reported.mark_unchanged();
+        lacks("shop/web-1", "no program");
+        assert!(!reported.has_changed().unwrap());
+        lacks("shop/web-1", "no nf_tables");
+        assert!(reported.has_changed().unwrap());
     }
 
     #[test]

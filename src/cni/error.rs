@@ -25,8 +25,6 @@ pub enum Code {
     InvalidNetns = 8,
     /// A temporary condition: the runtime should try the request again.
     TryAgainLater = 11,
-    /// STATUS: the plugin cannot serve ADD.
-    Unavailable = 50,
     /// Any other failure; Istio's plugin uses the same number.
     Plugin = 999,
 }

@@ -30,7 +30,7 @@ const MAX_PODS: usize = 1024;
 const MAX_VALUE: usize = 200;
 /// The age above which a failed ADD is ignored and the pod's state is reported as unknown. The kubelet retries ADD
 /// within half of this time, so an older failure says nothing about the pod's present state.
-const STALE_FAILURE: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const STALE_FAILURE: SignedDuration = SignedDuration::from_mins(10);
 
 /// The state of a node. Fields that the sender's version does not have are empty.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

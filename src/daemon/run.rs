@@ -22,7 +22,7 @@ use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
 use super::report::Reporter;
 use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
-use super::{Error, Settings, ports, successor, taint, uninstall};
+use super::{Error, Settings, backend, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
 use crate::agent::{self, Cache, Store, Verdicts};
 use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
@@ -350,6 +350,7 @@ impl Daemon {
             readiness.ready(AGENT);
         }));
         self.renew_token(&mut tasks, closed);
+        tasks.spawn(until(closed, backend::report(&self.settings, &self.reporter, self.metrics.agent.clone())));
         tasks.spawn(until(closed, report_readiness(self.status.subscribe(), self.readiness.clone())));
         let (status, acting) = (self.status.subscribe(), self.is_active.subscribe());
         tasks.spawn(until(closed, watch_node_ready(status, acting, self.cache.clone(), node_ready)));

@@ -30,6 +30,17 @@ pub enum Forced {
     Legacy,
 }
 
+impl Forced {
+    /// Parses a value of `FORCE_IPTABLES_BINARY`; `None` for any other text.
+    pub fn named(text: &str) -> Option<Self> {
+        match text {
+            "legacy" => Some(Self::Legacy),
+            "nft" => Some(Self::Nft),
+            _ => None,
+        }
+    }
+}
+
 /// No usable backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unavailable {
@@ -45,6 +56,13 @@ pub enum Unavailable {
          installed: load the former or install one of the latter"
     )]
     All,
+}
+
+impl Unavailable {
+    /// Whether a program is missing. The programs are those of the process's mount namespace.
+    pub fn is_missing_program(self) -> bool {
+        matches!(self, Self::LegacyPrograms | Self::All)
+    }
 }
 
 /// Selects the first of the [`candidates`].

@@ -26,8 +26,8 @@ pub struct Log {
     lines: Vec<Kept>,
 }
 
-/// A line of the log. `is_logged` is false for a verdict below the threshold, which only the agent gets; the agent does
-/// not log it.
+/// A line of the log. `is_logged` is false for a report, and for a verdict below the threshold: only the agent gets
+/// them, and does not log them.
 #[derive(Debug)]
 struct Kept {
     text: String,
@@ -124,9 +124,14 @@ impl Log {
     /// pod's state.
     pub fn verdict(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
         match level < self.threshold {
-            true => self.keep(level, message, &[fields, &[(contract::UNLOGGED, true.into())]].concat(), false),
+            true => self.report(level, message, fields),
             false => self.keep(level, message, fields, true),
         }
+    }
+
+    /// Adds a line for the agent only, which does not log it.
+    pub fn report(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)]) {
+        self.keep(level, message, &[fields, &[(contract::UNLOGGED, true.into())]].concat(), false);
     }
 
     fn keep(&mut self, level: Level, message: &str, fields: &[(&'static str, Field<'_>)], is_logged: bool) {

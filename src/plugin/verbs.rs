@@ -5,9 +5,10 @@ use std::io::Read;
 use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
+use crate::contract;
 use crate::converge::{self, Desired, OnDifference, View};
 use crate::diagnostics::Level;
-use crate::netfilter::{self, Forced};
+use crate::netfilter::Forced;
 use crate::netns::Netns;
 use crate::pod::lookup::{Lookup, LookupBudget};
 use crate::pod::{PodName, is_sandbox};
@@ -68,16 +69,29 @@ fn skipped(reason: SkipReason, log: &mut Log) {
     log.verdict(Level::Info, "pod skipped", &fields);
 }
 
-/// STATUS: fails with code 50 if no backend can program this kernel, and with code 11 if the kernel lacks resources.
+/// STATUS: succeeds, and reports to the agent whether a backend is available.
 ///
-/// On 50 a runtime reports its network as not ready, and the kubelet then starts only pods with the host's network. The
-/// agent is not such a pod, so its absence, as after a reboot (the run directory is a tmpfs), must not make STATUS
-/// fail. ADD waits for the agent.
-pub(super) fn status(conf: &NetConf<'_>) -> Result<String, Error> {
-    let converge::Options { native_nftables, forced, .. } = options(conf, OnDifference::Refuse);
-    let facts = netfilter::probe().map_err(Error::Kernel)?;
-    netfilter::choose(native_nftables, forced, &facts).map_err(Error::NoBackend)?;
-    Ok(String::new())
+/// If STATUS fails, a runtime reports its network as not ready, and the kubelet then starts only pods with the host's
+/// network. The agent is not such a pod: an agent with a corrected setting, or one that installs what the node lacks,
+/// could not start any more. ADD refuses the pods that need redirection, and the agent is not ready.
+pub(super) fn status(conf: &NetConf<'_>, log: &mut Log) -> String {
+    log.label("cmd", "STATUS");
+    match converge::available(options(conf, OnDifference::Refuse)) {
+        Ok(backend) => {
+            let fields = [("verdict", "available".into()), ("backend", backend.as_str().into())];
+            log.report(Level::Info, "pods can be redirected", &fields);
+        }
+        // A lack of descriptors or memory passes by itself.
+        Err(error) if error.is_temporary() => {
+            log.line(Level::Warn, "the backend could not be determined", &[("error", error.to_string().into())]);
+        }
+        Err(error) => {
+            let lack = (contract::LACK, error.to_string().into());
+            let fields = [("verdict", "failed".into()), ("reason", contract::NO_BACKEND.into()), lack];
+            log.report(Level::Error, "pods cannot be redirected", &fields);
+        }
+    }
+    String::new()
 }
 
 /// DEL: undoes nothing, because the rules are deleted with their netns. If DEL failed, the pod's address would leak, so

@@ -224,9 +224,7 @@ fn field_selector(given: &str, node: &str) -> String {
 fn forced(text: &str) -> Result<Option<Forced>, Error> {
     match text {
         "" => Ok(None),
-        "legacy" => Ok(Some(Forced::Legacy)),
-        "nft" => Ok(Some(Forced::Nft)),
-        other => Err(Error::Forced(other.to_owned())),
+        text => Forced::named(text).map(Some).ok_or_else(|| Error::Forced(text.to_owned())),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::diagnostics::{Level, chain};
 
 pub use flags::Flags;
 pub use levels::Levels;
-pub use record::{Line, Record};
+pub use record::{Line, Record, printable_line};
 
 /// The scope of the plugin's lines.
 pub const PLUGIN_SCOPE: &str = "cni-plugin";

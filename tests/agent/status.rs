@@ -122,3 +122,27 @@ async fn a_page_of_250_pods_is_small_and_fast() {
     println!("a page of {PODS} pods: {size} bytes, {fastest:?} in this build");
     assert!(size < PAGE, "{size} bytes");
 }
+
+/// The plugin reports that no backend can program rules: the agent is not ready until the plugin finds one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backend_that_the_plugin_lacks_makes_the_agent_not_ready() {
+    let api = cluster().await;
+    let node = Node::new();
+    let daemon = start(&node, &api);
+    let why = "iptables-legacy-restore is not installed";
+    let line = |more| {
+        let mut line =
+            json!({ "level": "error", "msg": "pods cannot be redirected", "cmd": "STATUS", "unlogged": true });
+        line.as_object_mut().unwrap().extend::<serde_json::Map<_, _>>(serde_json::from_value(more).unwrap());
+        assert_eq!(node.log(&[line]), 200);
+    };
+    line(json!({ "verdict": "failed", "reason": "no_backend", "lack": why }));
+    daemon.readyz(503, &format!("backend: {why}\n"));
+    assert!(daemon.get("/metrics").1.contains("istio_cni_agent_backend_available 0\n"));
+    reported(&daemon, "the reason", |report| report.not_ready == [format!("backend: {why}")]);
+    assert_eq!(daemon.line(why)["level"], "error");
+    line(json!({ "verdict": "available", "backend": "iptables-nft" }));
+    daemon.ready();
+    assert!(daemon.get("/metrics").1.contains("istio_cni_agent_backend_available 1\n"));
+    reported(&daemon, "no problem", |report| report.not_ready.is_empty());
+}

@@ -146,7 +146,6 @@ fn the_oracle_reads_every_failure_as_the_same_code() {
         (Code::InvalidConfig, OracleError::InvalidNetworkConfig("d".into())),
         (Code::InvalidNetns, OracleError::InvalidNetNS("d".into())),
         (Code::TryAgainLater, OracleError::TryAgainLater("d".into())),
-        (Code::Unavailable, OracleError::PluginNotAvailable("d".into())),
         (Code::Plugin, OracleError::Custom(999, "m".into(), "d".into())),
     ];
     for version in Version::ALL {

@@ -204,7 +204,8 @@ fn plain_programs() {
 }
 
 /// A command line that runs a program without access to the machine's iptables programs.
-const WITHOUT_SBIN: [&str; 5] = ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
+pub(crate) const WITHOUT_SBIN: [&str; 5] =
+    ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /usr/sbin && exec \"$0\" \"$@\""];
 
 /// The pod's netns has legacy tables of another plugin, and the node has no programs of iptables-legacy, so ADD falls
 /// back to iptables-nft. CHECK compares with the rules of this backend.

@@ -12,6 +12,8 @@ use test_support::netns::{NFT_COMPAT, TestNetns, Users, trial};
 use test_support::plugin::{Call, Reply, conf};
 use test_support::servers::{self, Api, Authority, Script};
 
+use crate::backends::WITHOUT_SBIN;
+
 pub(crate) fn trials() -> Vec<Trial> {
     const NFT: &[&str] = &["iptables-nft-save", "iptables-nft", "nft"];
     const LEGACY: &[&str] = &["iptables-legacy-save", "iptables-legacy", "ip6tables-legacy-save"];
@@ -34,7 +36,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("plugin/its_own_netns_is_refused", &[], own_netns),
         trial("plugin/the_api_server_is_asked_from_the_nodes_netns", NFT, asked_from_the_node),
         trial("plugin/status_succeeds_before_the_agent_has_started", &[], status_without_agent),
-        trial("plugin/status_fails_without_a_kernel_that_accepts_rules", &["setpriv"], status_without_rights),
+        trial("plugin/status_succeeds_and_reports_what_is_missing", &["setpriv"], status_without_backend),
+        trial("plugin/add_names_a_missing_backend", &["unshare"], add_without_backend),
     ]
 }
 
@@ -357,10 +360,42 @@ fn status_without_agent() {
     }
 }
 
-/// STATUS fails if there is an agent, but the plugin lacks the privilege to program the kernel.
-fn status_without_rights() {
-    let pod = Pod::new(&[]).facts(&injected(&json!({}), &json!({})));
-    let call = Call::new("STATUS", "", conf("1.1.0", pod.run_dir.path(), &json!({})));
-    let message = call.under(&["setpriv", "--bounding-set", "-net_admin"]).run().error(50);
-    assert!(message.contains("EPERM"), "{message}");
+/// STATUS succeeds although a setting names programs that the node lacks, or the plugin may not program the kernel: the
+/// agent gets the reason.
+fn status_without_backend() {
+    let no_rights = ["setpriv", "--bounding-set", "-net_admin"];
+    for (under, forced, reason) in
+        [(&WITHOUT_SBIN[..], "legacy", "iptables-legacy-restore is not installed"), (&no_rights[..], "", "EPERM")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = UnixListener::bind(dir.path().join(contract::LOG_SOCKET)).unwrap();
+        let received = std::thread::spawn(move || {
+            let (mut stream, _) = agent.accept().unwrap();
+            let mut body = String::new();
+            stream.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+            // The plugin waits for the response, or for its time limit.
+            let _ = stream.read_to_string(&mut body);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+            body
+        });
+        let conf = conf("1.1.0", dir.path(), &json!({ "force_iptables_binary": forced }));
+        let reply = Call::new("STATUS", "", conf).under(under).run();
+        assert_eq!((reply.code, reply.stdout.as_str(), reply.stderr.as_str()), (0, "", ""), "{reply:?}");
+        let body = received.join().unwrap();
+        for part in [contract::NO_BACKEND, reason, contract::UNLOGGED] {
+            assert!(body.contains(part), "{part}: {body}");
+        }
+    }
+}
+
+/// ADD refuses a pod that needs redirection, and its reason is the one that STATUS reports.
+fn add_without_backend() {
+    let pod = Pod::new(&["10.9.0.2/24"]).facts(&injected(&json!({}), &json!({})));
+    let forced = json!({ "force_iptables_binary": "legacy" });
+    let reply = pod.call_by("ADD", &forced, |call| call.under(&WITHOUT_SBIN));
+    for field in [r#""reason":"no_backend""#, r#""lack":"iptables-legacy-restore is not installed"#] {
+        assert!(reply.stderr.contains(field), "{reply:?}");
+    }
+    let message = reply.error(999);
+    assert!(message.contains("iptables-legacy-restore is not installed"), "{message}");
 }

@@ -49,9 +49,7 @@ impl Record {
 
     /// The message for reports, of limited size and without control characters.
     pub fn message_line(&self) -> String {
-        let mut text = printable(&self.message);
-        text.truncate(text.floor_char_boundary(LINE_LIMIT));
-        text
+        printable_line(&self.message)
     }
 
     /// Shortens to a line for reports.
@@ -90,6 +88,13 @@ impl Record {
 /// Formats as RFC 3339 with microseconds.
 fn time(time: Timestamp) -> String {
     format!("{time:.6}")
+}
+
+/// Limits a text for reports, and escapes its control characters.
+pub fn printable_line(text: &str) -> String {
+    let mut text = printable(text);
+    text.truncate(text.floor_char_boundary(LINE_LIMIT));
+    text
 }
 
 fn printable(text: &str) -> String {

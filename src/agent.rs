@@ -9,9 +9,10 @@
 //!
 //! `daemon` binds the [`Sockets`], [`serve`]s them and updates the [`Cache`] by [`watch`]. No response waits for the
 //! API server, and a pod that is not in the cache is "unknown", never "without a sidecar". An agent that shuts down
-//! requests the directories of its successor's installation on `agent.sock`.
+//! requests the directories of its successor's installation on `agent.sock`; one that stands by waits there for an offer ([`Handover`]).
 
 mod cache;
+mod handover;
 mod metrics;
 pub mod relay;
 mod response;
@@ -21,9 +22,10 @@ mod verdicts;
 mod watch;
 
 pub use cache::{Cache, Change, Lookup, Store};
+pub use handover::{Abandoned, Handover, until_abandoned};
 pub use metrics::Metrics;
 pub use relay::Sample;
-pub use response::DIRECTORIES;
-pub use sockets::{Names, Sockets, Sources, serve};
+pub use response::{DIRECTORIES, Sources};
+pub use sockets::{Names, Sockets, serve};
 pub use verdicts::{Added, NoBackend, Problem, Verdicts};
 pub use watch::watch;

@@ -7,16 +7,35 @@ use hyper::{Method, StatusCode};
 use serde::Serialize;
 
 use super::cache::{Cache, Lookup};
+use super::handover::{self, Handover};
 use super::metrics::Metrics;
+use super::verdicts::Verdicts;
 use crate::install::Installation;
 use crate::pod::PodName;
 use crate::serve::http::{Request, Response, content, text};
+use crate::serve::log::Log;
+use crate::serve::shutdown::Shutdown;
 
 /// The time limit of a lookup: half of the plugin's time limit for the response (`LookupBudget::agent`).
 const LOOKUP_LIMIT: Duration = Duration::from_secs(1);
 
 /// The path on `agent.sock` of the directories in which an agent has installed the plugin.
 pub const DIRECTORIES: &str = "/directories";
+
+/// The state that the handlers of both sockets read and write; clones share it.
+#[derive(Clone)]
+pub struct Sources {
+    /// This node's pods.
+    pub cache: Cache,
+    /// The installation of this agent.
+    pub installation: Installation,
+    pub metrics: Metrics,
+    pub verdicts: Verdicts,
+    /// The offer of the sockets to an agent that stands by.
+    pub handover: Handover,
+    /// The log to which the plugin's lines are written.
+    pub log: Log,
+}
 
 /// A valid request.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,18 +44,17 @@ enum Query {
     Pod { pod: PodName, uid: Option<String> },
     /// `GET /directories`: an agent that shuts down requests the directories of this agent's installation.
     Directories,
+    /// `GET /handover`: an agent that stands by waits for the offer of the sockets.
+    Handover,
 }
 
-/// Responds to a request of the plugin, or of the agent that this one has superseded.
-pub(super) async fn respond(
-    request: Request,
-    cache: &Cache,
-    installation: &Installation,
-    metrics: &Metrics,
-) -> Response {
+/// Responds to a request of the plugin, or of another agent.
+pub(super) async fn respond(request: Request, sources: &Sources, shutdown: &Shutdown) -> Response {
+    let Sources { cache, installation, metrics, handover, .. } = sources;
     let response = match parse(&request) {
         Err(invalid) => invalid.response(),
         Ok(Query::Directories) => return directories(installation.clone()).await,
+        Ok(Query::Handover) => return handover.respond(shutdown).await,
         Ok(Query::Pod { pod, uid }) => {
             let lookup = cache.lookup(&pod, uid.as_deref(), LOOKUP_LIMIT).await;
             metrics.looked_up(&lookup);
@@ -66,7 +84,7 @@ enum Invalid {
 impl Invalid {
     fn response(self) -> Response {
         match self {
-            Self::Path => text(StatusCode::NOT_FOUND, "paths are /pod and /directories\n"),
+            Self::Path => text(StatusCode::NOT_FOUND, "paths are /pod, /directories and /handover\n"),
             Self::Method => text(StatusCode::METHOD_NOT_ALLOWED, "only GET is served\n"),
             Self::Query => text(StatusCode::BAD_REQUEST, "expected /pod?namespace=…&name=…, and perhaps &uid=…\n"),
         }
@@ -74,16 +92,21 @@ impl Invalid {
 }
 
 fn parse(request: &Request) -> Result<Query, Invalid> {
-    let is_pod = request.uri().path() == "/pod";
-    if !is_pod && request.uri().path() != DIRECTORIES {
+    let path = request.uri().path();
+    if !["/pod", DIRECTORIES, handover::PATH].contains(&path) {
         return Err(Invalid::Path);
     }
     if *request.method() != Method::GET {
         return Err(Invalid::Method);
     }
-    if !is_pod {
-        return Ok(Query::Directories);
+    match path {
+        DIRECTORIES => Ok(Query::Directories),
+        handover::PATH => Ok(Query::Handover),
+        _ => parse_pod(request),
     }
+}
+
+fn parse_pod(request: &Request) -> Result<Query, Invalid> {
     let query = request.uri().query().unwrap_or_default();
     let value = |key: &str| {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -143,6 +166,7 @@ mod tests {
         let without = query(Method::GET, "/pod?name=web%2F0&namespace=shop&uid=").unwrap();
         assert_eq!(without, Query::Pod { pod, uid: None });
         assert_eq!(query(Method::GET, "/directories").unwrap(), Query::Directories);
+        assert_eq!(query(Method::GET, "/handover").unwrap(), Query::Handover);
     }
 
     #[test]

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 
-use super::cache::Cache;
 use super::metrics::Metrics;
 use super::relay;
-use super::response;
+use super::response::{self, Sources};
 use super::verdicts::Verdicts;
 use crate::contract;
-use crate::install::Installation;
 use crate::serve::http::{self, Limits, Request, Response, text};
 use crate::serve::listen::{Error, Name, PrivateSocket};
 use crate::serve::log::Log;
@@ -88,29 +86,16 @@ impl Names {
     }
 }
 
-/// The state that the handlers of both sockets read and write; clones share it.
-#[derive(Clone)]
-pub struct Sources {
-    /// This node's pods.
-    pub cache: Cache,
-    /// The installation of this agent.
-    pub installation: Installation,
-    pub metrics: Metrics,
-    pub verdicts: Verdicts,
-    /// The log to which the plugin's lines are written.
-    pub log: Log,
-}
-
 /// Serves both sockets until shutdown is requested.
 pub async fn serve(sockets: Sockets, sources: Sources, shutdown: Shutdown) {
     let Sockets { agent, log: lines } = sockets;
-    let Sources { cache, installation, metrics, verdicts, log } = sources;
-    let log_metrics = metrics.clone();
+    let Sources { metrics, verdicts, log, .. } = sources.clone();
+    let end = shutdown.clone();
     let respond = move |request| {
-        let (cache, installation, metrics) = (cache.clone(), installation.clone(), metrics.clone());
-        async move { response::respond(request, &cache, &installation, &metrics).await }
+        let (sources, end) = (sources.clone(), end.clone());
+        async move { response::respond(request, &sources, &end).await }
     };
-    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &log_metrics, &verdicts));
+    let relay = move |request: Request| std::future::ready(log_lines(&request, &log, &metrics, &verdicts));
     tokio::join!(http::serve(agent, AGENT, respond, shutdown.clone()), http::serve(lines, LOG, relay, shutdown));
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
 use kube::{Api, Client};
 use tokio::time::{sleep, timeout};
 
-use super::decide::DaemonSetState;
+use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
 use super::scheduling::selects;
 use crate::agent::Cache;
 use crate::contract;
@@ -47,6 +47,15 @@ pub(super) async fn query(client: impl Future<Output = Client>, mut query: Query
         query_with_retries(&client, &query).await
     };
     timeout(TIMEOUT, state).await.unwrap_or_else(|_| DaemonSetState::Unknown(format!("no response within {TIMEOUT:?}")))
+}
+
+/// Warns at the start if a shutdown would remove the plugin, or could not read the DaemonSet.
+pub(super) async fn warn_of_removal(client: impl Future<Output = Client>, subject: Query) {
+    let action = decide(Successor::None, &query(client, subject).await);
+    if matches!(action, Action::RemoveAll(_) | Action::Keep(KeepReason::Forbidden(_))) {
+        let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
+        tracing::warn!(check, "if this daemon ended now, the plugin would be {action}");
+    }
 }
 
 /// Queries the DaemonSet, and retries refusals and failures. The deletion of all manifests deletes one role after the

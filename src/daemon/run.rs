@@ -18,13 +18,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::daemon_set::{self, Query};
-use super::decide::{Action, DaemonSetState, KeepReason, Successor, decide};
+use super::decide::{Action, DaemonSetState, KeepReason, decide};
 use super::report::Reporter;
 use super::sockets::AgentSockets;
 use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, backend, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
-use crate::agent::{self, Cache, Store, Verdicts};
+use crate::agent::{self, Cache, Handover, Store, Verdicts};
 use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
 use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
@@ -173,7 +173,7 @@ impl Daemon {
                 .missing(TAKEOVER, "another agent serves this node, and this one is not ready to take over yet");
             tokio::select! {
                 () = shutdown.requested() => {}
-                () = sockets.until_abandoned() => tracing::warn!("the other agent has ended before this one was ready"),
+                why = sockets.until_abandoned() => tracing::warn!("{why}, before this one was ready"),
                 () = self.until_prepared() => tracing::info!("this agent takes over"),
             }
         }
@@ -189,7 +189,7 @@ impl Daemon {
             tracing::info!("another agent serves this node: this one takes over again if that one dies");
             tokio::select! {
                 () = shutdown.requested() => {}
-                () = sockets.until_abandoned() => tracing::warn!("the other agent is gone: this one takes over again"),
+                why = sockets.until_abandoned() => tracing::warn!("{why}: this one takes over again"),
             }
             is_owner = false;
         }
@@ -271,7 +271,7 @@ impl Daemon {
         let (status, liveness) = (self.status.clone(), self.liveness.clone());
         let sources = self.sources.clone();
         tasks.spawn(install::run(settings, sources, metrics, status, liveness, stopped.clone()));
-        tasks.spawn(until(stopped, warn_of_removal(self.client.clone(), self.query())));
+        tasks.spawn(until(stopped, daemon_set::warn_of_removal(self.client.clone(), self.query())));
         if let Some(key) = self.settings.startup_taint.clone() {
             let (client, node) = (self.client.clone(), self.settings.node.clone());
             let (mut status, cache) = (self.status.subscribe(), self.cache.clone());
@@ -292,19 +292,27 @@ impl Daemon {
             installation: Installation::new(self.settings.install.clone(), self.status.subscribe()),
             metrics: self.metrics.agent.clone(),
             verdicts: self.reporter.verdicts.clone(),
+            handover: Handover::default(),
             log: self.reporter.log.clone(),
         };
         AgentSockets::new(&self.settings.install.run_dir, sources, self.readiness.clone())
     }
 
-    /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin.
+    /// Queries the DaemonSet and the agent that has taken over, and decides on the plugin. A removal is decided only if no agent that
+    /// stands by, as one of another DaemonSet, takes the sockets over.
     async fn decide(&self, sockets: &AgentSockets, was_active: bool) -> (Action, DaemonSetState) {
         let daemon_set = daemon_set::query(self.client.clone(), self.query()).await;
         let successor = match successor::without_query(sockets.is_taken_over().await, was_active) {
             Some(successor) => successor,
             None => successor::query(&self.settings.install).await,
         };
-        (decide(successor, &daemon_set), daemon_set)
+        let action = match decide(successor, &daemon_set) {
+            Action::RemoveAll(_) if sockets.hand_over().await => {
+                decide(successor::installed(&self.settings.install).await, &daemon_set)
+            }
+            action => action,
+        };
+        (action, daemon_set)
     }
 
     /// The query for the DaemonSet.
@@ -368,15 +376,6 @@ impl Daemon {
         let removal = tokio::task::spawn_blocking(move || install::remove(&settings, scope, uninstall::IN_FLIGHT));
         let errors = removal.await;
         uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
-    }
-}
-
-/// Warns at the start if a shutdown would remove the plugin, or could not read the DaemonSet.
-async fn warn_of_removal(client: SharedClient, query: Query) {
-    let action = decide(Successor::None, &daemon_set::query(client, query).await);
-    if matches!(action, Action::RemoveAll(_) | Action::Keep(KeepReason::Forbidden(_))) {
-        let check = "POD_NAMESPACE, and the role's `get` of `daemonsets`";
-        tracing::warn!(check, "if this daemon ended now, the plugin would be {action}");
     }
 }
 

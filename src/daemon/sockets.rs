@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::agent::{self, Names, Sockets, Sources};
+use crate::agent::{self, Abandoned, Names, Sockets, Sources};
 use crate::contract;
 use crate::serve::health::Readiness;
 use crate::serve::listen;
@@ -15,6 +15,12 @@ use crate::serve::watch::Watch;
 
 /// The interval between two checks whether the paths still lead to this agent's sockets, if inotify reports no change.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time within which an agent that stands by takes over sockets that this agent offers. The offer reaches it at once; the rest is
+/// for a loaded node.
+const HANDOVER: Duration = Duration::from_secs(3);
+/// The interval between two checks whether another agent has taken over.
+const HANDOVER_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The [`Readiness`] part that is not ready while this agent cannot listen.
 const PART: &str = "sockets";
@@ -98,13 +104,32 @@ impl AgentSockets {
         }
     }
 
-    /// Returns once no other agent serves the plugin.
-    pub(super) async fn until_abandoned(&self) {
-        listen::until_abandoned(&self.socket()).await;
+    /// Returns once no other agent serves the plugin, or the one that does offers its sockets.
+    pub(super) async fn until_abandoned(&self) -> Abandoned {
+        agent::until_abandoned(&self.socket()).await
     }
 
     fn socket(&self) -> PathBuf {
         self.run_dir.join(contract::AGENT_SOCKET)
+    }
+
+    /// Offers the sockets, and returns whether another agent that stands by takes them over within [`HANDOVER`]. They are served
+    /// until then. Returns false at once if no agent stands by.
+    pub(super) async fn hand_over(&self) -> bool {
+        let handover = &self.sources.handover;
+        if !handover.is_awaited() {
+            return false;
+        }
+        handover.offer();
+        let taken_over = async {
+            while !self.is_taken_over().await {
+                sleep(HANDOVER_INTERVAL).await;
+            }
+        };
+        let is_taken_over = timeout(HANDOVER, taken_over).await.is_ok();
+        // An agent that started during the removal would install what this one removes.
+        handover.withdraw();
+        is_taken_over || self.is_taken_over().await
     }
 
     /// Waits for the last responses and removes the sockets' names.

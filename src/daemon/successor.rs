@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::decide::Successor;
 use crate::install::{Directories, Relocation, Settings, directories_of};
@@ -12,6 +12,10 @@ use crate::{agent, contract, pod};
 
 /// The time limit of the request, connecting included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time within which an agent that has just taken over completes its installation.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The interval between two queries for it.
+const INSTALL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Returns the successor if that is known without a query for its directories.
 pub(super) fn without_query(is_taken_over: bool, was_active: bool) -> Option<Successor> {
@@ -45,6 +49,18 @@ pub(super) async fn query(settings: &Settings) -> Successor {
         Ok(Err(why)) => Successor::Unknown(why),
         // The panic hook reports the panic.
         Err(_) => Successor::Unknown("the query has failed".to_owned()),
+    }
+}
+
+/// Returns the successor that has just taken over: queries it until it has installed the plugin, or [`INSTALL_TIMEOUT`] has passed.
+pub(super) async fn installed(settings: &Settings) -> Successor {
+    let end = Instant::now() + INSTALL_TIMEOUT;
+    loop {
+        let successor = query(settings).await;
+        if !matches!(successor, Successor::Unknown(_)) || Instant::now() >= end {
+            return successor;
+        }
+        sleep(INSTALL_INTERVAL).await;
     }
 }
 

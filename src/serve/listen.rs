@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use nix::unistd::geteuid;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::http::Listener;
 use crate::diagnostics::without_path;
@@ -116,8 +115,6 @@ impl Name {
     }
 }
 
-/// The time for which [`until_abandoned`] holds a connection before it replaces the connection by a new one.
-const HOLD: Duration = Duration::from_secs(2);
 /// The shortest interval between two connections of [`until_abandoned`].
 const BETWEEN: Duration = Duration::from_millis(20);
 
@@ -147,20 +144,18 @@ pub async fn is_served(path: &Path) -> bool {
     !matches!(connect(path).await, Peer::Absent)
 }
 
-/// Returns once no process listens on a path. Holds a connection, which the kernel closes at once when the listening
-/// process ends.
-pub async fn until_abandoned(path: &Path) {
-    until_closed(path, HOLD).await;
-}
-
-/// Returns once no process listens on a path, or a connection is refused that replaces one held for `hold`.
-async fn until_closed(path: &Path, hold: Duration) {
+/// Returns false once no process listens on a path, or true once `hold` returns true. `hold` gets a connection and returns when the
+/// kernel closes the connection, which is at once when the listening process ends, or after some seconds. A new connection then shows
+/// whether a process still listens. `pause` follows an attempt that says nothing about the listener.
+pub async fn until_abandoned(path: &Path, pause: Duration, hold: impl AsyncFn(UnixStream) -> bool) -> bool {
     loop {
         match connect(path).await {
-            Peer::Absent => return,
-            Peer::Unknown => sleep(hold).await,
-            Peer::Listens(mut stream) => {
-                let _ = timeout(hold, stream.read(&mut [0])).await;
+            Peer::Absent => return false,
+            Peer::Unknown => sleep(pause).await,
+            Peer::Listens(stream) => {
+                if hold(stream).await {
+                    return true;
+                }
                 sleep(BETWEEN).await;
             }
         }
@@ -224,6 +219,9 @@ fn own_directory(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
@@ -290,13 +288,15 @@ mod tests {
         let new = PrivateSocket::bind(&path).unwrap();
         assert!(old.name().is_taken_over().await && is_served(&path).await);
         // No connection is replaced while the test runs.
-        let abandoned = until_closed(&path, Duration::from_secs(3600));
+        let hold = async |mut stream: UnixStream| stream.read(&mut [0]).await.is_ok_and(|read| read > 0);
+        let abandoned = until_abandoned(&path, Duration::from_secs(3600), hold);
         tokio::pin!(abandoned);
         let early = timeout(Duration::from_millis(200), &mut abandoned).await;
         assert!(early.is_err(), "a process listens");
         // The file stays, as after SIGKILL.
         drop(new);
-        timeout(Duration::from_secs(60), abandoned).await.expect("the kernel closes the connection");
+        let is_held = timeout(Duration::from_secs(60), abandoned).await.expect("the kernel closes the connection");
+        assert!(!is_held);
         assert!(path.exists() && !old.name().is_taken_over().await && !is_served(&path).await);
     }
 

@@ -44,6 +44,25 @@ fn refused_during(node: &Node, work: impl FnOnce()) -> (Vec<(u16, String)>, usiz
     })
 }
 
+/// Returns the parts of the installation that were missing at any time during `work`, except the sockets.
+fn missing_during(node: &Node, work: impl FnOnce()) -> Vec<&'static str> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reads = scope.spawn(|| {
+            let mut missing = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let installed = node.installed();
+                missing.extend(KEPT.iter().filter(|part| !installed.contains(part)).copied());
+            }
+            missing
+        });
+        let ended = End(&over);
+        work();
+        drop(ended);
+        reads.join().unwrap()
+    })
+}
+
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -146,6 +165,44 @@ async fn a_superseded_agent_takes_over_again_when_its_successor_is_killed() {
     assert_eq!((node.request("web", "u1").0, node.installed().len()), (200, 5));
 }
 
+/// Two DaemonSets serve the node, and the one whose agent is active is deleted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_whose_daemon_set_is_deleted_leaves_the_installation_to_the_one_that_stands_by() {
+    let (api, node, old) = served().await;
+    let new = Daemon::start(&node, &api.url());
+    new.ready();
+    old.line(STANDBY);
+    api.remove("daemonsets", "istio-system", "istio-cni-node");
+    let missing = missing_during(&node, || {
+        let (refused, lookups) = refused_during(&node, || {
+            new.end_superseded();
+        });
+        assert!(lookups > 1 && refused.is_empty(), "{refused:?}");
+        old.line("the other agent ends and offers the node: this one takes over again");
+        node.until_installed();
+    });
+    assert!(missing.is_empty(), "missing meanwhile: {missing:?}");
+    // Nobody takes over from the last agent.
+    let (code, log) = old.end();
+    assert_eq!((code, node.installed()), (Some(0), vec![]), "{log}");
+}
+
+/// An agent that stands by and does not respond, as one of a node that is short of memory, does not keep the plugin on the node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_stands_by_and_is_stopped_does_not_prevent_a_removal() {
+    let (api, node, old) = served().await;
+    let new = Daemon::start(&node, &api.url());
+    new.ready();
+    old.line(STANDBY);
+    api.remove("daemonsets", "istio-system", "istio-cni-node");
+    old.signal(Signal::SIGSTOP);
+    let (code, log) = new.end();
+    assert_eq!((code, node.installed()), (Some(0), vec![]), "{log}");
+    old.signal(Signal::SIGCONT);
+    node.until_installed();
+    assert_eq!(node.request("web", "u1").0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_agent_takes_over_at_once_when_the_other_one_dies() {
     let (api, node, old) = served().await;
@@ -153,7 +210,7 @@ async fn a_standby_agent_takes_over_at_once_when_the_other_one_dies() {
     let new = Daemon::start(&node, &api.url());
     new.readyz(503, ANOTHER);
     drop(old);
-    new.line("the other agent has ended before this one was ready");
+    new.line("the other agent is gone, before this one was ready");
     // The standby agent restores the entry, although it is not ready, because no other agent is running.
     node.remove_entry();
     node.until_installed();
@@ -192,7 +249,7 @@ async fn a_superseded_agent_that_was_never_ready_stays_so() {
     let wrong = Daemon::with_variables(&node, &api.url(), &[("CNI_CONF_NAME", "no-such.conflist")]);
     wrong.readyz(503, ANOTHER);
     drop(first);
-    wrong.line("the other agent has ended before this one was ready");
+    wrong.line("the other agent is gone, before this one was ready");
     wrong.line("waiting: ");
     let again = Daemon::start(&node, &api.url());
     again.ready();

@@ -196,7 +196,13 @@ impl Node {
         let agent = self.agents.remove(at);
         self.holder = self.holder.filter(|holder| *holder != agent.number);
         let was_chained = self.files.is_chained(0);
-        let action = decide(self.successor(&agent), &world.daemon_set_state());
+        let mut action = decide(self.successor(&agent), &world.daemon_set_state());
+        if matches!(action, Action::RemoveAll(_)) && !self.agents.is_empty() {
+            // The other agent takes the offer.
+            self.take(0);
+            self.install();
+            action = decide(self.successor(&agent), &world.daemon_set_state());
+        }
         match &action {
             Action::Keep(_) => {}
             Action::RemoveFormer(Relocation { former, .. }) => self.files.remove(agent.conf, agent.bin, *former),
@@ -219,12 +225,16 @@ impl Node {
             let is_complete = self.files.is_chained(other.conf) && self.has_plugin(other.bin) && self.has_kubeconfig();
             assert!(is_complete, "{action}: the files of agent {} are damaged: {self:?}", other.number);
         }
-        // The runtime's chain loses its entry only if the DaemonSet does not cover the node, or another agent has
-        // chained the plugin into the same network.
+        // The runtime's chain loses its entry only if the DaemonSet does not cover the node and no other agent is left, or another
+        // agent has chained the plugin into the same network.
         let was_lost = was_chained && !self.files.is_chained(0);
         let is_uncovered = world.daemon_set != DaemonSet::SelectsNode && matches!(world.api, Api::Responds);
+        let is_last = self.agents.is_empty();
         let has_moved = holder.is_some_and(|other| other.is_installed && world.networks[other.conf] == Some("net"));
-        assert!(!was_lost || is_uncovered || has_moved, "{action}: pods would start without redirection: {self:?}");
+        assert!(
+            !was_lost || (is_uncovered && is_last) || has_moved,
+            "{action}: pods would start without redirection: {self:?}"
+        );
         if is_uncovered && holder.is_none() {
             let [kubeconfig, plugin] = self.files.is_needed_by_others(agent.conf, agent.bin);
             assert!(!self.files.is_chained(agent.conf), "{action}: the chain entry stays behind: {self:?}");

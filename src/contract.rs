@@ -237,6 +237,8 @@ pub const EXIT_USAGE: u8 = 255;
 
 /// The plugin's name in a conflist, and its file name.
 pub const PLUGIN_NAME: &str = "istio-cni";
+/// The marker beside the plugin's binary that turns it into a stub, after a removal.
+pub const REMOVED_MARKER: &str = ".istio-cni.removed";
 /// The agent's DaemonSet, in the agent's namespace.
 pub const DAEMON_SET: &str = "istio-cni-node";
 /// The DaemonSet's volume of the node's CNI configuration directory, as in Istio's chart.

@@ -17,6 +17,7 @@ pub mod contract;
 pub mod diagnostics;
 
 pub mod cni;
+pub mod libcni;
 pub mod pod;
 pub mod redirect;
 pub mod rules;

@@ -4,10 +4,12 @@
 //! neither prints nor ends the process.
 
 mod log;
+mod stub;
 mod verbs;
 mod verdict;
 
 pub use log::Log;
+pub use stub::Stub;
 pub use verdict::{Early, SkipReason, Verdict, before_lookup, of_pod};
 
 use std::io::Read;
@@ -117,8 +119,8 @@ impl Error {
     }
 }
 
-/// Handles one invocation. `env` returns a variable; `stdin` is read at most once.
-pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
+/// Handles one invocation. `env` returns a variable; `stdin` is read at most once. A `stub` replies in place of a removed plugin.
+pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read, stub: Option<&Stub>) -> Output {
     let mut log = Log::new(Level::Info);
     let mut run_dir = PathBuf::from(contract::RUN_DIR);
     let mut version = None;
@@ -128,7 +130,7 @@ pub fn run(env: &impl Fn(&str) -> Option<String>, stdin: impl Read) -> Output {
             return Output { stdout: String::new(), stderr, success: true, log, run_dir };
         }
         Err(error) => Err(error.into()),
-        Ok(call) => reply_to(&call, stdin, &mut log, &mut run_dir, &mut version),
+        Ok(call) => reply_to(&call, stdin, stub, &mut log, &mut run_dir, &mut version),
     };
     let (stdout, success) = match result {
         Ok(stdout) => (stdout, true),
@@ -159,6 +161,7 @@ pub fn panicked(message: &str) -> String {
 fn reply_to(
     call: &Call,
     stdin: impl Read,
+    stub: Option<&Stub>,
     log: &mut Log,
     run_dir: &mut PathBuf,
     version: &mut Option<Version>,
@@ -166,8 +169,10 @@ fn reply_to(
     if *call == Call::Version {
         return Ok(reply::versions());
     }
-    if let Call::Del { .. } = call {
-        return Ok(verbs::del(stdin)?);
+    match (call, stub) {
+        (Call::Del { attachment, .. }, Some(stub)) => return Ok(stub.del(&attachment.container_id, stdin)),
+        (Call::Del { .. }, None) => return Ok(verbs::del(stdin)?),
+        _ => {}
     }
     let stdin = cni::read(stdin)?;
     let conf = NetConf::parse(&stdin)?;
@@ -175,6 +180,10 @@ fn reply_to(
     run_dir.clone_from(&conf.settings.run_dir);
     log.threshold(conf.settings.log_level);
     call.command().allowed_by(conf.version)?;
+    if stub.is_some_and(|stub| stub.replaces(&conf)) {
+        log.line(Level::Warn, "istio-cni was removed from this node, and the runtime still calls it", &[]);
+        return Ok(stub::reply(call, &conf)?);
+    }
     match call {
         Call::Add(target) => verbs::add(target, &conf, log),
         Call::Check(target) => verbs::check(target, &conf, log),

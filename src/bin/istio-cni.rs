@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use istio_cni::plugin;
+use istio_cni::plugin::{self, Stub};
 
 #[global_allocator]
 static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
@@ -15,7 +15,8 @@ fn main() -> ExitCode {
         let _ = std::io::stdout().write_all(plugin::panicked(&panic.to_string()).as_bytes());
         std::process::exit(1)
     }));
-    let output = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock());
+    let stub = std::env::current_exe().ok().and_then(|program| Stub::beside(&program));
+    let output = plugin::run(&|name| std::env::var(name).ok(), std::io::stdin().lock(), stub.as_ref());
     let printed = std::io::stdout().write_all(output.stdout.as_bytes());
     let _ = std::io::stderr().write_all(output.stderr.as_bytes());
     output.log.flush(&output.run_dir);

@@ -9,7 +9,7 @@ use crate::serve::log;
 const EXAMPLES: &str = "Examples:
     install-cni --node-name node-1 --pod-namespace kube-system
     install-cni check --mounted-cni-net-dir /etc/cni/net.d --mounted-cni-bin-dir /opt/cni/bin
-    install-cni uninstall --mounted-cni-net-dir /etc/cni/net.d --mounted-cni-bin-dir /opt/cni/bin";
+    install-cni uninstall --mounted-cni-net-dir /etc/cni/net.d --mounted-cni-bin-dir /opt/cni/bin --mounted-cni-cache-dir /var/lib/cni";
 
 /// Installs Istio's CNI plugin on this node, restores it after changes, and serves its requests
 #[derive(clap::Parser)]

@@ -41,6 +41,9 @@ pub struct Flags {
     /// The node's plugin directory, as mounted in this container.
     #[arg(long, env = "MOUNTED_CNI_BIN_DIR", default_value = "/host/opt/cni/bin", hide = true)]
     mounted_cni_bin_dir: PathBuf,
+    /// The runtime's cache of attachments (libcni), as mounted in this container. A removal takes the plugin out of cached chains.
+    #[arg(long, env = "MOUNTED_CNI_CACHE_DIR", default_value = "/host/var/lib/cni")]
+    mounted_cni_cache_dir: PathBuf,
     /// The directory of the plugin in the image.
     #[arg(long, env = "CNI_BIN_SOURCE_DIR", default_value = "/opt/cni/bin", hide = true)]
     cni_bin_source_dir: PathBuf,
@@ -158,6 +161,7 @@ impl Flags {
             net_dir: self.mounted_cni_net_dir,
             bin_source: self.cni_bin_source_dir,
             bin_dir: self.mounted_cni_bin_dir,
+            cache_dir: self.mounted_cni_cache_dir,
             run_dir: self.cni_agent_run_dir.clone(),
             account_dir: self.service_account_dir,
             mode,

@@ -26,6 +26,7 @@ pub(crate) fn settings(conf: usize, bin: usize) -> Settings {
         net_dir: format!("/net{conf}").into(),
         bin_source: "/image".into(),
         bin_dir: format!("/bin{bin}").into(),
+        cache_dir: "/cache".into(),
         run_dir: "/run".into(),
         account_dir: "/account".into(),
         mode: Mode::Chained { primary: None },
@@ -96,7 +97,7 @@ impl Node {
     /// Applies a removal plan.
     pub(crate) fn remove(&mut self, conf: usize, bin: usize, scope: Scope) {
         let settings = settings(conf, bin);
-        let plan = plan::removal(&settings, &self.snapshot(&settings, conf, bin), scope);
+        let plan = plan::removal(&settings, &self.snapshot(&settings, conf, bin), scope, None);
         plan.steps.iter().for_each(|step| self.apply(&step.operation));
     }
 

@@ -58,7 +58,7 @@ pub enum Reason {
     EntryDiffers,
     /// A single plugin's file has been replaced by a list.
     Converted,
-    /// The runtime no longer uses the file, or an installation in another mode wrote it.
+    /// The runtime no longer uses the file, an installation in another mode wrote it, or a removal left it.
     LeftBehind,
     /// A record of files or directories is not up to date.
     Recorded,
@@ -213,7 +213,7 @@ fn has_kubeconfig(snapshot: &Snapshot) -> bool {
 /// without a response fails, whereas pods would start without redirection if the entry were missing.
 fn was_installed(snapshot: &Snapshot) -> bool {
     let is_installed = |binary: &Binary| binary.name == contract::PLUGIN_NAME && binary.state != BinaryState::Missing;
-    snapshot.binaries.iter().flatten().any(is_installed)
+    (!snapshot.has_stub() && snapshot.binaries.iter().flatten().any(is_installed))
         || snapshot.networks.iter().flatten().any(network::names_the_plugin)
 }
 
@@ -235,6 +235,9 @@ fn plan_binaries(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, can_
         };
         let (from, to) = (settings.bin_source.join(&binary.name), settings.bin_dir.join(&binary.name));
         plan.step(reason, Operation::Copy { from, to, mode: binary.mode });
+    }
+    if can_start_pods && snapshot.has_stub() {
+        plan.step(Reason::LeftBehind, remove(settings.bin_dir.join(contract::REMOVED_MARKER)));
     }
     true
 }
@@ -259,8 +262,8 @@ fn plan_kubeconfig(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot) {
 }
 
 /// Plans a removal from the directories of `scope`: the chain entry first, so that no chain names a missing plugin, the binary
-/// last.
-pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
+/// last. `needed`: the reason for which the runtime may still execute the plugin, which then stays as a stub.
+pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: Option<&str>) -> Plan {
     let mut plan = Plan { warnings: snapshot.warnings(), ..Plan::default() };
     match &snapshot.networks {
         _ if !scope.conf => {}
@@ -279,7 +282,7 @@ pub fn removal(settings: &Settings, snapshot: &Snapshot, scope: Scope) -> Plan {
         plan_kubeconfig_removal(&mut plan, settings, &others);
     }
     if scope.bin {
-        plan_binary_removal(&mut plan, settings, snapshot, scope);
+        plan_binary_removal(&mut plan, settings, snapshot, scope, needed);
     }
     let covered = scope.paths(settings);
     for path in snapshot.stale.iter().filter(|path| covered.iter().any(|dir| path.parent() == Some(dir))) {
@@ -304,7 +307,7 @@ fn plan_kubeconfig_removal(plan: &mut Plan, settings: &Settings, others: &Instal
 }
 
 /// Adds the removal of the image's programs from the plugin directory, unless a chain outside of `scope` may need them.
-fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope) {
+fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, scope: Scope, needed: Option<&str>) {
     let need = if scope.conf { None } else { reason_to_keep_binaries(settings, snapshot) };
     if let Some(need) = need.or_else(|| other_user_of_binaries(snapshot)) {
         let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
@@ -321,8 +324,32 @@ fn plan_binary_removal(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot
         }
         Err(_) => vec![contract::PLUGIN_NAME],
     };
-    for name in names {
+    let stays = needed.filter(|_| snapshot.plugins.contains(contract::PLUGIN_NAME));
+    if let Some(why) = stays {
+        plan_stub(plan, settings, snapshot, why);
+    }
+    for name in names.into_iter().filter(|name| stays.is_none() || *name != contract::PLUGIN_NAME) {
         plan.step(Reason::Removal, remove(settings.bin_dir.join(name)));
+    }
+    // The marker goes after the binary, which would act as the plugin without it.
+    if stays.is_none() && snapshot.has_stub() {
+        plan.step(Reason::Removal, remove(settings.bin_dir.join(contract::REMOVED_MARKER)));
+    }
+}
+
+/// Adds the marker that turns the plugin into a stub.
+fn plan_stub(plan: &mut Plan, settings: &Settings, snapshot: &Snapshot, why: &str) {
+    let (dir, name) = (settings.bin_dir.display(), contract::PLUGIN_NAME);
+    plan.warnings.push(format!(
+        "{dir}/{name} stays as a stub that redirects no pod: {why}, so the runtime may execute it at the end of pods; \
+         CRI-O removes it with the last pod that started before, and `install-cni uninstall --mounted-cni-cache-dir` at once"
+    ));
+    if !snapshot.has_stub() {
+        let path = settings.bin_dir.join(contract::REMOVED_MARKER);
+        let content =
+            format!("{name} was removed from this node. Beside this file it is a stub that redirects no pod.\n");
+        let content = content.into_bytes();
+        plan.step(Reason::Removal, Operation::Write { path, content, mode: 0o600, expected: None, source: None });
     }
 }
 

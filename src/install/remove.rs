@@ -1,10 +1,11 @@
 //! Removes an installation as far as possible and returns all failures.
 //!
 //! `daemon` calls it when the DaemonSet has been deleted, and for `install-cni uninstall`. The plugin stays while a chain names
-//! it, because a chain that names a missing plugin starts no pods.
+//! it, because a chain that names a missing plugin starts no pods. The chains of running pods that a runtime has cached (CRI-O) are
+//! edited, too; where they cannot be, the plugin stays as a stub.
 #![expect(clippy::disallowed_methods, reason = "waits for pods that are starting")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::files::{self, Files};
@@ -13,6 +14,7 @@ use super::record;
 use super::scope::Scope;
 use super::settings::Settings;
 use super::snapshot::Snapshot;
+use crate::libcni::{self, Edited};
 
 /// A file that stays on the node.
 #[derive(Debug, thiserror::Error)]
@@ -33,14 +35,34 @@ pub enum Error {
 /// plans again, because another writer may have restored the entry meanwhile.
 pub fn remove(settings: &Settings, scope: Scope, in_flight: Duration) -> Vec<Error> {
     files::sync_directories(settings);
-    let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope));
+    let (files, first) = (Files::new(), plan::removal(settings, &Snapshot::take(settings), scope, None));
     let mut chained = first.steps.iter().filter(in_chains(settings)).peekable();
     if chained.peek().is_some() {
         // The second plan below repeats a failed step, and reports its failure.
         chained.for_each(|step| apply(&files, step, &mut Vec::new()));
         std::thread::sleep(in_flight);
     }
-    apply_plan(&plan::removal(settings, &Snapshot::take(settings), scope), settings, &files)
+    // Beside an agent with other directories a stub could shadow the plugin of that agent.
+    let needed = if scope == Scope::ALL { edit_cached(&settings.cache_dir).err() } else { None };
+    let errors =
+        apply_plan(&plan::removal(settings, &Snapshot::take(settings), scope, needed.as_deref()), settings, &files);
+    if scope == Scope::ALL && needed.is_none() {
+        // An ADD that began before the removal of the entry may have been cached since.
+        edit_cached(&settings.cache_dir).unwrap_or_else(|why| tracing::warn!("the plugin is removed, but {why}"));
+    }
+    errors
+}
+
+/// Takes the plugin out of the runtime's cached chains; returns the reason if some may still name it.
+fn edit_cached(cache: &Path) -> Result<(), String> {
+    let cached = libcni::edit(cache, Edited::All).map_err(|error| format!("the runtime's cache {error}"))?;
+    if cached.edited > 0 {
+        tracing::info!(path = %cache.display(), attachments = cached.edited, "the plugin is taken out of cached chains");
+    }
+    match cached.naming {
+        0 => Ok(()),
+        naming => Err(format!("{naming} cached chains in {} name it and cannot be edited", cache.display())),
+    }
 }
 
 fn in_chains(settings: &Settings) -> impl Fn(&&Step) -> bool {

@@ -24,6 +24,8 @@ pub struct Settings {
     pub bin_source: PathBuf,
     /// The node's plugin directory.
     pub bin_dir: PathBuf,
+    /// libcni's cache of attachments on the node, for a removal; it may be missing.
+    pub cache_dir: PathBuf,
     /// Directory of sockets, kubeconfig and the plugin's log.
     pub run_dir: PathBuf,
     /// The directory of the service account's token and CA.

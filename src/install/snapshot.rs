@@ -136,6 +136,11 @@ impl Snapshot {
         self.directories.as_ref().map_or_else(Installed::default, |own| self.recorded().except(own))
     }
 
+    /// Whether a removal has left the plugin as a stub.
+    pub(super) fn has_stub(&self) -> bool {
+        self.plugins.contains(contract::REMOVED_MARKER)
+    }
+
     /// Returns warnings about files that could not be read and are not needed for an installation.
     pub(super) fn warnings(&self) -> Vec<String> {
         let record = self.installed.as_ref().err().map(ToString::to_string);

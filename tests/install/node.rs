@@ -28,7 +28,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new() -> Self {
         let node = Self { root: tempfile::tempdir().unwrap() };
-        for dir in ["net", "bin", "run", "image", "account"] {
+        for dir in ["net", "bin", "run", "image", "account", "cache"] {
             fs::create_dir(node.path(dir)).unwrap();
         }
         for plugin in FOREIGN {
@@ -54,6 +54,7 @@ impl Node {
             net_dir: self.path("net"),
             bin_source: self.path("image"),
             bin_dir: self.path("bin"),
+            cache_dir: self.path("cache"),
             run_dir: self.path("run"),
             account_dir: self.path("account"),
             mode,

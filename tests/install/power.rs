@@ -296,7 +296,7 @@ fn installs_the_plugin(site: &Site) {
 
 /// Applies only the first steps of a removal, which edit the chain.
 fn removes_the_entry(site: &Site) {
-    let plan = plan::removal(&site.settings(), &Snapshot::take(&site.settings()), Scope::ALL);
+    let plan = plan::removal(&site.settings(), &Snapshot::take(&site.settings()), Scope::ALL, None);
     apply_while(&plan.steps, |step| step.operation.path().parent() == Some(&site.settings().net_dir));
 }
 

@@ -2,14 +2,19 @@
 //! directories.
 
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use istio_cni::contract::{PLUGIN_NAME, REMOVED_MARKER as STUB};
 use istio_cni::install::files::{Error, Files};
 use istio_cni::install::plan::{self, Reason};
 use istio_cni::install::settings::{Mode, OWNED};
 use istio_cni::install::snapshot::Snapshot;
 use istio_cni::install::{Scope, remove};
+use serde_json::{Value, json};
 
 use super::node::{CONF, LIST, Node, install};
 
@@ -101,6 +106,62 @@ fn the_plugin_stays_unless_a_snapshot_proves_that_no_runtime_needs_it() {
     assert_eq!(unreadable, ["istio-cni"]);
     let elsewhere = LIST.replace("ptp", "elsewhere");
     assert_eq!(left_after(|node| node.network("10-net.conflist", &elsewhere)), [""; 0]);
+}
+
+/// The cached attachment of a container, as libcni writes it.
+fn cached(plugins: &[&str]) -> String {
+    let plugins: Vec<_> = plugins.iter().map(|kind| json!({ "type": kind })).collect();
+    let config = STANDARD.encode(json!({ "name": "net", "plugins": plugins }).to_string());
+    json!({ "kind": "cniCacheV1", "containerId": "a", "config": config, "ifName": "eth0" }).to_string()
+}
+
+/// Installs, changes the runtime's cache, and removes the installation. Returns the node and its plugin directory's files.
+fn removed_with(change: impl FnOnce(&Path)) -> (Node, Vec<String>) {
+    let node = Node::new();
+    node.network("10-net.conflist", LIST);
+    assert!(install(&node.chained()).is_empty());
+    change(&node.path("cache"));
+    assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
+    let files = node.names("bin");
+    (node, files)
+}
+
+fn cache_one(cache: &Path, plugins: &[&str]) {
+    fs::create_dir_all(cache.join("results")).unwrap();
+    fs::write(cache.join("results/net-a-eth0"), cached(plugins)).unwrap();
+}
+
+#[test]
+fn a_removal_takes_the_plugin_out_of_cached_chains() {
+    let (node, files) = removed_with(|cache| cache_one(cache, &["ptp", "istio-cni"]));
+    assert_eq!(files, [""; 0]);
+    let entry: Value = serde_json::from_str(&node.read("cache/results/net-a-eth0")).unwrap();
+    let chain: Value = serde_json::from_slice(&STANDARD.decode(entry["config"].as_str().unwrap()).unwrap()).unwrap();
+    assert_eq!(chain, json!({ "name": "net", "plugins": [{ "type": "ptp" }] }));
+}
+
+#[test]
+fn a_plugin_that_cached_chains_may_name_stays_as_a_stub_until_it_can_be_removed() {
+    let missing: fn(&Path) = |cache| fs::remove_dir(cache).unwrap();
+    for change in [missing, |cache| cache_one(cache, &["istio-cni"])] {
+        let (node, files) = removed_with(change);
+        assert_eq!((files, node.names("run")), (vec![STUB.to_owned(), PLUGIN_NAME.to_owned()], vec![]));
+        // A stub is no evidence of an installation that works.
+        fs::remove_file(node.path("account/token")).unwrap();
+        let plan = plan::install(&node.chained(), &Snapshot::take(&node.chained()));
+        assert!(!plan.was_installed && plan.steps.is_empty(), "{plan:?}");
+        fs::write(node.path("account/token"), "token-2").unwrap();
+        assert!(install(&node.chained()).is_empty());
+        assert_eq!(node.names("bin"), [PLUGIN_NAME]);
+        for _ in 0..2 {
+            assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
+            assert_eq!(node.names("bin"), [STUB, PLUGIN_NAME]);
+        }
+        fs::create_dir_all(node.path("cache/results")).unwrap();
+        cache_one(&node.path("cache"), &["ptp"]);
+        assert!(remove(&node.chained(), Scope::ALL, Duration::ZERO).is_empty());
+        assert_eq!(node.names("bin"), [""; 0]);
+    }
 }
 
 /// Installs and removes the installation from the directories in `scope`. Returns the files left in each directory.

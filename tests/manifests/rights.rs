@@ -44,9 +44,10 @@ const CAPABILITIES: [Reason<Wanted>; 4] = [
 ];
 
 /// Mounts in the format of [`Agent::mounts`], each with the settings that need it.
-const MOUNTS: [Reason<Wanted>; 5] = [
+const MOUNTS: [Reason<Wanted>; 6] = [
     ("/opt/cni/bin -> /host/opt/cni/bin", |_| true, "the plugin is installed there"),
     ("/etc/cni/net.d -> /host/etc/cni/net.d", |_| true, "the plugin is chained there"),
+    ("/var/lib/cni -> /host/var/lib/cni", |_| true, "a removal takes the plugin out of cached chains"),
     ("/var/run/istio-cni -> /var/run/istio-cni", |_| true, "kubeconfig and sockets for the plugin"),
     ("/proc -> /host/proc (ro)", Wanted::in_place, "the processes by which a pod's netns is found"),
     ("/var/run/netns -> /host/var/run/netns (ro)", Wanted::in_place, "the runtime's bind mounts of network namespaces"),

@@ -115,7 +115,7 @@ fn an_applied_plan_is_followed_by_an_empty_one_in_every_mode() {
                 after(&settings, node(BinaryState::Different, vec![file(name, content), file("20-b.conf", CONF)]));
             let plan = install(&settings, &node);
             assert!(plan.is_empty(), "{:?} {name}: {plan:?}", settings.mode);
-            let removal = removal(&settings, &node, Scope::ALL);
+            let removal = removal(&settings, &node, Scope::ALL, None);
             let last = removal.steps.last().unwrap();
             assert_eq!(format!("{:?}", last.operation), "remove /bin/istio-cni");
             assert_eq!(last.reason, Reason::Removal);
@@ -301,7 +301,7 @@ fn a_removal_starts_with_the_entry_and_ends_with_the_binary() {
         step(Reason::Removal, "remove /bin/istio-cni"),
         step(Reason::Stale, "remove /net/.istio-cni-x.tmp"),
     ];
-    let plan = removal(&settings, &node, Scope::ALL);
+    let plan = removal(&settings, &node, Scope::ALL, None);
     assert_eq!(steps(&plan), expected);
     let Operation::Write { content, .. } = &plan.steps[0].operation else { panic!() };
     assert_eq!(content, LIST.as_bytes());

@@ -214,6 +214,11 @@ pub(super) const DIFFERENCES: &[Difference] = &[
         reason: "a directory that is missing is made; Istio's untyped one is left to the runtime, which makes it too",
     },
     Difference {
+        paths: &["daemonset/container/volumeMounts/cni-cache-dir/*", "daemonset/volumes/cni-cache-dir/*"],
+        how: How::OursOnlyAny,
+        reason: "a removal takes the plugin out of the chains that the runtime has cached",
+    },
+    Difference {
         paths: &["daemonset/volumes/cni-bin-dir/hostPath/path"],
         how: How::Both("\"/opt/cni/bin\"", "\"/home/kubernetes/bin\""),
         reason: "Istio's chart asks the cluster whether it is GKE's, which fails where charts are rendered elsewhere",

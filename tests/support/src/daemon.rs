@@ -57,7 +57,7 @@ impl Node {
 
     pub fn within(root: TempDir) -> Self {
         let node = Self { root };
-        for dir in ["net", "bin", "run", "image", "account"] {
+        for dir in ["net", "bin", "run", "image", "account", "cache"] {
             fs::create_dir(node.path(dir)).unwrap();
         }
         fs::write(node.path("bin/ptp"), "").unwrap();
@@ -333,6 +333,7 @@ pub fn directories(node: &Node) -> Vec<String> {
     [
         ("mounted-cni-net-dir", "net"),
         ("mounted-cni-bin-dir", "bin"),
+        ("mounted-cni-cache-dir", "cache"),
         ("cni-bin-source-dir", "image"),
         ("service-account-dir", "account"),
         ("cni-agent-run-dir", "run"),

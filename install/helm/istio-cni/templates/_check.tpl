@@ -56,7 +56,7 @@ values under `global`, so only those that this chart reads are checked.
 {{- end -}}
 {{- end -}}
 {{- $fixed := dict "HEALTH_PORT" "the probes ask port 8000" "MONITORING_PORT" "port 15014 is scraped" -}}
-{{- range $name := list "CNI_AGENT_RUN_DIR" "MOUNTED_CNI_NET_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
+{{- range $name := list "CNI_AGENT_RUN_DIR" "MOUNTED_CNI_NET_DIR" "MOUNTED_CNI_CACHE_DIR" "REPAIR_PROC" "REPAIR_NETNS_DIRS" -}}
 {{- $_ := set $fixed $name "the chart mounts the directory" -}}
 {{- end -}}
 {{- range $name := list "NODE_NAME" "POD_NAME" "POD_NAMESPACE" "PLUGIN_SERVICE_ACCOUNT" -}}

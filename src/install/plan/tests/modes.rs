@@ -49,7 +49,7 @@ fn a_change_of_mode_and_a_removal_without_flags_remove_files_of_every_former_mod
             assert_eq!((&node.networks, &node.record), (&direct.networks, &direct.record), "{former:?} to {mode:?}");
         }
         let (mut node, settings) = (before, settings(chained(None)));
-        for step in removal(&settings, &node, Scope::ALL).steps {
+        for step in removal(&settings, &node, Scope::ALL, None).steps {
             apply(&settings, &mut node, step.operation);
         }
         assert_eq!((&node.networks, &node.record), (&original.networks, &None), "{former:?} without its flags");
@@ -87,7 +87,7 @@ fn an_unrecorded_copy_of_the_default_name_is_removed() {
 fn a_single_plugin_that_is_written_again_is_converted_again() {
     let settings = chained();
     let mut node = converge(&settings, node(BinaryState::Same, vec![file("10-a.conf", CONF)]), |_| ());
-    for step in removal(&settings, &node, Scope::ALL).steps {
+    for step in removal(&settings, &node, Scope::ALL, None).steps {
         apply(&settings, &mut node, step.operation);
     }
     node.binaries.as_mut().unwrap()[0].state = BinaryState::Same;
@@ -113,7 +113,7 @@ fn a_file_of_another_program_is_neither_overwritten_nor_removed() {
         assert!(texts.len() == 1 && texts[0].contains(&format!("/net/{name} belongs to another program")), "{texts:?}");
         let node = converge(&settings, before.clone(), |_| ());
         assert_eq!((&node.networks, &node.record), (&before.networks, &None), "{name}");
-        let removal = removal(&settings, &node, Scope::ALL);
+        let removal = removal(&settings, &node, Scope::ALL, None);
         assert!(!removal.steps.iter().any(|step| step.operation.path().starts_with("/net")), "{removal:?}");
     }
 }

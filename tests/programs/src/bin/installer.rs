@@ -26,6 +26,7 @@ fn main() -> anyhow::Result<()> {
         "installer".to_owned(),
         dir("mounted-cni-net-dir", "net"),
         dir("mounted-cni-bin-dir", "bin"),
+        dir("mounted-cni-cache-dir", "cache"),
         dir("cni-bin-source-dir", "image"),
         dir("service-account-dir", "account"),
         dir("cni-agent-run-dir", "run"),
@@ -45,7 +46,7 @@ fn main() -> anyhow::Result<()> {
     };
     let snapshot = Snapshot::take(&settings);
     let plan = if what == "remove" {
-        plan::removal(&settings, &snapshot, Scope::ALL)
+        plan::removal(&settings, &snapshot, Scope::ALL, None)
     } else {
         plan::install(&settings, &snapshot)
     };

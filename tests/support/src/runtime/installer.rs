@@ -48,6 +48,7 @@ impl<'n> Installer<'n> {
         for (flag, path) in [
             ("mounted-cni-net-dir", &node.networks()),
             ("mounted-cni-bin-dir", &node.plugins()),
+            ("mounted-cni-cache-dir", &PathBuf::from("/var/lib/cni")),
             ("cni-bin-source-dir", &image),
             ("service-account-dir", &account),
             ("cni-agent-run-dir", &run_dir),

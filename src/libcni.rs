@@ -1,0 +1,238 @@
+//! libcni's cache of attachments: for each, the chain as the runtime read it at ADD, which CRI-O executes again at CHECK and DEL.
+//!
+//! After a removal an entry that names the plugin would make DEL fail, so the removal edits the entry: neither DEL nor CHECK of the
+//! other plugins needs this one. Source: `libcni/api.go` of `containernetworking/cni` 1.3 (`cachedInfo`).
+#![expect(clippy::disallowed_methods, reason = "edits the runtime's cache")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::contract;
+
+/// libcni's cache on a node, unless the runtime sets another directory.
+pub const CACHE: &str = "/var/lib/cni";
+/// The directory of the entries in it.
+const RESULTS: &str = "results";
+
+/// The number of entries that are read. A node has far fewer attachments.
+const MAX_ENTRIES: usize = 4096;
+/// The size limit of an entry, in bytes: a configuration in base64 and a result.
+const MAX_SIZE: u64 = 4 << 20;
+
+/// The entries that are edited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edited<'a> {
+    All,
+    /// Those of the container with this ID.
+    Of(&'a str),
+}
+
+/// The result of an edit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cached {
+    /// The number of entries from which the plugin was taken.
+    pub edited: usize,
+    /// The number of entries that still name the plugin.
+    pub naming: usize,
+}
+
+/// The cache could not be read or edited.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be {verb}: {cause}", path.display())]
+pub struct Error {
+    path: PathBuf,
+    /// `read` or `written`.
+    verb: &'static str,
+    cause: io::Error,
+}
+
+/// The members of an entry that are read here; the bytes of all others stay.
+type Members = BTreeMap<String, Box<RawValue>>;
+
+/// Takes the plugin out of the chains of cached attachments in `cache`, libcni's directory. A cache without entries counts as
+/// edited; a missing `cache` does not, because the runtime's may be elsewhere.
+///
+/// An entry is overwritten in place by text of the same length, in one write: a rename could restore an entry that the runtime has
+/// just removed, and a shorter file could be read between the write and the truncation.
+pub fn edit(cache: &Path, edited: Edited<'_>) -> Result<Cached, Error> {
+    let failed = |path: &Path, cause| Error { path: path.to_owned(), verb: "read", cause };
+    fs::metadata(cache).map_err(|cause| failed(cache, cause))?;
+    let results = cache.join(RESULTS);
+    let entries = match fs::read_dir(&results) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Cached::default()),
+        entries => entries.map_err(|cause| failed(&results, cause))?,
+    };
+    let mut cached = Cached::default();
+    for (index, entry) in entries.enumerate() {
+        if index == MAX_ENTRIES {
+            return Err(failed(&results, io::Error::other(format!("it has more than {MAX_ENTRIES} entries"))));
+        }
+        let path = entry.map_err(|cause| failed(&results, cause))?.path();
+        match edit_entry(&path, edited) {
+            // The runtime has just removed the entry.
+            Err(error) if error.cause.kind() == io::ErrorKind::NotFound => {}
+            outcome => match outcome? {
+                Outcome::Other => {}
+                Outcome::Edited => cached.edited += 1,
+                Outcome::Naming => cached.naming += 1,
+            },
+        }
+    }
+    Ok(cached)
+}
+
+enum Outcome {
+    /// The entry does not name the plugin, or libcni could not parse it.
+    Other,
+    Edited,
+    Naming,
+}
+
+fn edit_entry(path: &Path, edited: Edited<'_>) -> Result<Outcome, Error> {
+    let failed = |verb| move |cause| Error { path: path.to_owned(), verb, cause };
+    // A pipe would block, and libcni writes regular files only.
+    if !fs::symlink_metadata(path).map_err(failed("read"))?.is_file() {
+        return Ok(Outcome::Other);
+    }
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(failed("read"))?;
+    file.take(MAX_SIZE + 1).read_to_end(&mut content).map_err(failed("read"))?;
+    if content.len() as u64 > MAX_SIZE {
+        return Ok(Outcome::Naming);
+    }
+    let Some(entry) = Entry::parse(&content).filter(Entry::names_plugin) else { return Ok(Outcome::Other) };
+    if !matches!(edited, Edited::All) && edited != Edited::Of(&entry.container) {
+        return Ok(Outcome::Naming);
+    }
+    let Some(mut text) = entry.without_plugin().filter(|text| text.len() <= content.len()) else {
+        return Ok(Outcome::Naming);
+    };
+    text.resize(content.len(), b' ');
+    let file = OpenOptions::new().write(true).open(path).map_err(failed("written"))?;
+    file.write_all_at(&text, 0).and_then(|()| file.sync_all()).map_err(failed("written"))?;
+    Ok(Outcome::Edited)
+}
+
+/// A cached attachment.
+struct Entry {
+    members: Members,
+    container: String,
+    list: Members,
+    plugins: Vec<Box<RawValue>>,
+}
+
+impl Entry {
+    fn parse(content: &[u8]) -> Option<Self> {
+        let members: Members = serde_json::from_slice(content).ok()?;
+        let text = |name: &str| serde_json::from_str::<String>(members.get(name)?.get()).ok();
+        let container = text("containerId")?;
+        let list: Members = serde_json::from_slice(&STANDARD.decode(text("config")?).ok()?).ok()?;
+        let plugins = serde_json::from_str(list.get("plugins")?.get()).ok()?;
+        Some(Self { members, container, list, plugins })
+    }
+
+    fn names_plugin(&self) -> bool {
+        self.plugins.iter().any(|plugin| is_plugin(plugin))
+    }
+
+    /// The entry's text without the plugin; `None` if its chain has no other plugin, because libcni refuses an empty chain.
+    fn without_plugin(mut self) -> Option<Vec<u8>> {
+        self.plugins.retain(|plugin| !is_plugin(plugin));
+        if self.plugins.is_empty() {
+            return None;
+        }
+        self.list.insert("plugins".to_owned(), serde_json::value::to_raw_value(&self.plugins).ok()?);
+        let config = STANDARD.encode(serde_json::to_vec(&self.list).ok()?);
+        self.members.insert("config".to_owned(), serde_json::value::to_raw_value(&config).ok()?);
+        serde_json::to_vec(&self.members).ok()
+    }
+}
+
+fn is_plugin(plugin: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Plugin {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    serde_json::from_str::<Plugin>(plugin.get()).is_ok_and(|plugin| plugin.kind == contract::PLUGIN_NAME)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn list(plugins: &[&str]) -> Value {
+        let plugins: Vec<_> = plugins.iter().map(|kind| json!({ "type": kind, "mtu": 1500.0 })).collect();
+        json!({ "name": "k8s", "cniVersion": "1.0.0", "plugins": plugins })
+    }
+
+    fn entry(container: &str, plugins: &[&str]) -> String {
+        let config = STANDARD.encode(format!("{:#}", list(plugins)));
+        json!({ "kind": "cniCacheV1", "containerId": container, "config": config, "result": { "ips": [] } }).to_string()
+    }
+
+    fn cache(entries: &[(&str, &str)]) -> tempfile::TempDir {
+        let cache = tempfile::tempdir().unwrap();
+        fs::create_dir(cache.path().join(RESULTS)).unwrap();
+        for (name, content) in entries {
+            fs::write(cache.path().join(RESULTS).join(name), content).unwrap();
+        }
+        cache
+    }
+
+    /// The chain of an entry, after the check that all other members are unchanged.
+    fn chain_of(cache: &Path, name: &str, before: &str) -> Value {
+        let content = fs::read_to_string(cache.join(RESULTS).join(name)).unwrap();
+        assert_eq!(content.len(), before.len());
+        let [mut after, mut before] =
+            [content.as_str(), before].map(|text| serde_json::from_str::<Value>(text).unwrap());
+        let config = after["config"].take();
+        before["config"].take();
+        assert_eq!(after, before);
+        serde_json::from_slice(&STANDARD.decode(config.as_str().unwrap()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_plugin_is_taken_from_the_chains_of_all_containers_or_one() {
+        let (a, b) = (entry("a", &["bridge", "istio-cni", "portmap"]), entry("b", &["ptp", "istio-cni"]));
+        let other = entry("c", &["bridge"]);
+        let cache = cache(&[("k8s-a-eth0", &a), ("k8s-b-eth0", &b), ("k8s-c-eth0", &other), ("d", "no JSON")]);
+        assert_eq!(edit(cache.path(), Edited::Of("a")).unwrap(), Cached { edited: 1, naming: 1 });
+        assert_eq!(chain_of(cache.path(), "k8s-a-eth0", &a), list(&["bridge", "portmap"]));
+        assert_eq!(chain_of(cache.path(), "k8s-b-eth0", &b), list(&["ptp", "istio-cni"]));
+        assert_eq!(edit(cache.path(), Edited::All).unwrap(), Cached { edited: 1, naming: 0 });
+        assert_eq!(chain_of(cache.path(), "k8s-b-eth0", &b), list(&["ptp"]));
+        assert_eq!(edit(cache.path(), Edited::All).unwrap(), Cached::default());
+        assert_eq!(fs::read_to_string(cache.path().join("results/k8s-c-eth0")).unwrap(), other);
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_edited_still_names_the_plugin() {
+        let (alone, large) = (entry("a", &["istio-cni"]), " ".repeat(usize::try_from(MAX_SIZE).unwrap() + 1));
+        let cache = cache(&[("alone", &alone), ("large", &large)]);
+        assert_eq!(edit(cache.path(), Edited::All).unwrap(), Cached { edited: 0, naming: 2 });
+        assert_eq!(fs::read_to_string(cache.path().join("results/alone")).unwrap(), alone);
+    }
+
+    #[test]
+    fn a_cache_without_entries_is_told_from_a_missing_one() {
+        let empty = tempfile::tempdir().unwrap();
+        assert_eq!(edit(empty.path(), Edited::All).unwrap(), Cached::default());
+        let missing = edit(&empty.path().join("cni"), Edited::All).unwrap_err().to_string();
+        assert!(missing.contains("/cni cannot be read: "), "{missing}");
+        let many = cache(&[]);
+        (0..=MAX_ENTRIES).for_each(|index| fs::write(many.path().join(RESULTS).join(index.to_string()), "").unwrap());
+        let error = edit(many.path(), Edited::All).unwrap_err().to_string();
+        assert!(error.contains("more than 4096 entries"), "{error}");
+    }
+}

@@ -1,14 +1,12 @@
 //! Runs a Go program that parses and serializes documents by Kubernetes' types and prints the table of these types.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use test_support::go;
 
@@ -28,24 +26,17 @@ pub(crate) fn missing() -> Option<String> {
     go::missing(MODULE)
 }
 
-/// The Go program, built in a temporary directory outside the repository.
-struct Program {
-    _directory: TempDir,
-    path: PathBuf,
-}
-
-impl Program {
-    fn build() -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let path = directory.path().join("kubetypes");
-        go::build(MODULE, &path)?;
-        Ok(Self { _directory: directory, path })
-    }
+/// Runs the Go program with this argument and stdin and stdout piped.
+fn spawn(argument: &str) -> Result<Child> {
+    // The file is removed once the program runs: a static value is never dropped.
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("kubetypes");
+    go::build(MODULE, &path)?;
+    Ok(Command::new(&path).arg(argument).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?)
 }
 
 /// The running Go program. It exits when its standard input is closed, at the latest when this process exits.
 struct Server {
-    _program: Program,
     _child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -53,12 +44,10 @@ struct Server {
 
 impl Server {
     fn start() -> Result<Self> {
-        let program = Program::build()?;
-        let mut child =
-            Command::new(&program.path).arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = spawn("serve")?;
         let stdin = child.stdin.take().context("stdin is piped")?;
         let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
-        Ok(Self { _program: program, _child: child, stdin, stdout })
+        Ok(Self { _child: child, stdin, stdout })
     }
 }
 
@@ -92,8 +81,8 @@ pub(crate) fn table() -> Result<&'static str> {
     if let Some(printed) = PRINTED.get() {
         return Ok(printed);
     }
-    let output = Command::new(&Program::build()?.path).arg("table").output()?;
-    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = spawn("table")?.wait_with_output()?;
+    ensure!(output.status.success(), "kubetypes table: {}", output.status);
     let printed = String::from_utf8(output.stdout)?;
     Ok(PRINTED.get_or_init(|| printed))
 }

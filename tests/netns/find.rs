@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use istio_cni::netns::find::{Error, PodIdentity, SearchPaths, find};
 use libtest_mimic::Trial;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use tempfile::TempDir;
 
@@ -99,6 +99,10 @@ impl Drop for Node {
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
+        }
+        // A directory with mounts cannot be removed.
+        for place in fs::read_dir(self.path("netns")).unwrap() {
+            let _ = umount2(&place.unwrap().path(), MntFlags::MNT_DETACH);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::netfilter::{self, Backend, Difference, Forced, Live, Mismatch, Plan, 
 use crate::netns;
 use crate::netns::routes::Entry;
 use crate::rules;
-use cleanup::remove;
+use cleanup::{remove, remove_unwanted_routes};
 use desired::NetnsFacts;
 use retry::retry_on_contention;
 use view::{Comparison, Observation};
@@ -85,6 +85,8 @@ pub enum Deviation {
     Rule(Mismatch),
     /// An address, routing rule or route is missing.
     Route(Entry),
+    /// A routing rule or route of an earlier mode exists.
+    Unwanted(Entry),
     /// Another backend also holds rules of Istio.
     Former(Backend),
 }
@@ -95,6 +97,7 @@ impl fmt::Display for Deviation {
             Self::NoRules => f.write_str("Istio's rules are missing"),
             Self::Rule(mismatch) => mismatch.fmt(f),
             Self::Route(entry) => write!(f, "{entry} is missing"),
+            Self::Unwanted(entry) => write!(f, "{entry} is left over"),
             Self::Former(backend) => write!(f, "{} holds rules of Istio, too", backend.as_str()),
         }
     }
@@ -111,6 +114,10 @@ pub enum Change {
 }
 
 impl Change {
+    fn of(corrected: Vec<Deviation>) -> Self {
+        if corrected.is_empty() { Self::None } else { Self::Reconciled(corrected) }
+    }
+
     /// The change's name in logs.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -283,9 +290,14 @@ impl Convergence<'_> {
     /// Converges with one backend: observes, compares and corrects. Returns none if the kernel lacks an expression that
     /// the rules need.
     fn run(&mut self, observed: &mut Observation) -> Result<Option<Outcome>, Error> {
-        let Some((outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
+        let Some((mut outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
         // Rules of other backends are removed last, so that traffic is redirected at all times.
         former.into_iter().try_for_each(|backend| remove(self.desired, backend))?;
+        // Routes of an earlier mode exist only beside rules of ours, so the ADD of a new netns does not wait for a look at them.
+        if self.options.on_difference == OnDifference::Reconcile && outcome.change != Change::Added {
+            let removed = remove_unwanted_routes(self.desired, &self.netns, outcome.ipv6)?;
+            outcome.change = Change::of([outcome.change.reconciled(), &removed].concat());
+        }
         Ok(Some(outcome))
     }
 
@@ -304,7 +316,8 @@ impl Convergence<'_> {
     fn attempt(&mut self, observed: &mut Observation) -> Result<Option<(Outcome, Vec<Backend>)>, Error> {
         let backend = observed.session.backend();
         let Comparison { ipv6, built, live, former } = view::compare(self.desired, &self.netns, observed)?;
-        let plan = netfilter::diff(&built.rules, &live)?;
+        let former_rules = live.is_programmed().then(|| self.desired.former());
+        let plan = netfilter::diff_from(former_rules.as_ref(), &built.rules, &live)?;
         view::confirm(&live, &plan.difference)?;
         let mut deviations = deviations(&plan.difference, &former);
         let fresh = plan.difference == Difference::Absent && former.is_empty();
@@ -318,11 +331,7 @@ impl Convergence<'_> {
             return Ok(None);
         }
         deviations.extend(self.added.iter().cloned().map(Deviation::Route));
-        let change = match deviations.is_empty() {
-            _ if fresh => Change::Added,
-            true => Change::None,
-            false => Change::Reconciled(deviations),
-        };
+        let change = if fresh { Change::Added } else { Change::of(deviations) };
         let warnings = self.netns.warnings(ipv6, built.warnings);
         Ok(Some((Outcome { backend, ipv6, change, warnings }, former)))
     }

@@ -215,8 +215,15 @@ pub enum Outcome {
 
 /// Compares a netns with the desired rules and plans the changes. Owners must be numeric ids.
 pub fn diff<'a>(wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
-    let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, live);
-    Ok(Plan { difference, action: action(wanted, wanted, live, changes) })
+    diff_from(None, wanted, live)
+}
+
+/// Like [`diff`], of a netns that may have rules of `former` settings. If a table has chains of ours that are not desired,
+/// rules of `former` in its built-in chains are ours, too, although they jump to none of our chains.
+pub fn diff_from<'a>(former: Option<&RuleSet>, wanted: &'a RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
+    let residue = former.map(|former| image(former, live.backend)).transpose()?.unwrap_or_default();
+    let diff::Comparison { difference, changes } = diff::compare(image(wanted, live.backend)?, &residue, live);
+    Ok(Plan { difference, action: action(wanted, former.unwrap_or(wanted), live, changes) })
 }
 
 /// Finds other programs' rules that make packets skip Istio's jumps.
@@ -229,7 +236,7 @@ pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencoda
 pub fn removal<'a>(former: &RuleSet, live: &'a Live) -> Result<Plan<'a>, Unencodable> {
     let nothing = RuleSet::default();
     let changes = removal::changes(&image(former, live.backend)?, live);
-    let difference = diff::compare(image(&nothing, live.backend)?, live).difference;
+    let difference = diff::compare(image(&nothing, live.backend)?, &Image::default(), live).difference;
     Ok(Plan { difference, action: action(&nothing, former, live, changes) })
 }
 

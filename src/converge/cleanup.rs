@@ -1,7 +1,8 @@
 //! Removes from a netns the entries that [`apply`](super::apply) may have added.
 
+use super::desired::NetnsFacts;
 use super::retry::retry_on_contention;
-use super::{Desired, Error, apply_plan};
+use super::{Desired, Deviation, Error, apply_plan};
 use crate::netfilter::{self, Backend, KernelFacts, Live, Session};
 use crate::netns::routes;
 
@@ -41,6 +42,19 @@ pub fn cleanup<'a>(desired: impl Into<Desired<'a>>) -> Result<Cleanup, Error> {
         routes::remove(desired.former_routes())?;
     }
     Ok(extent)
+}
+
+/// Removes the routing rules and routes of TPROXY that earlier settings needed and `desired` does not, in both families.
+/// Rules of other programs stay, even with the same mark or table.
+pub(super) fn remove_unwanted_routes(
+    desired: Desired<'_>,
+    netns: &NetnsFacts,
+    ipv6: bool,
+) -> Result<Vec<Deviation>, Error> {
+    // Ambient mode needs the same entries with any settings, and those of IPv6 again if the netns regains it.
+    let Desired::Sidecar(_) = desired else { return Ok(Vec::new()) };
+    let removed = desired.former_routes().remove_beyond(&desired.routes(netns, ipv6))?;
+    Ok(removed.into_iter().map(Deviation::Unwanted).collect())
 }
 
 /// Removes a backend's rules.

@@ -2,7 +2,8 @@
 //!
 //! Istio's own chains must match exactly. Shared chains must contain our rules in order; rules between them are ignored
 //! unless they jump to our chains. A rule in a shared chain that an earlier configuration needed and that jumps to no
-//! chain of ours is indistinguishable from other programs' rules, and stays. Pure.
+//! chain of ours is deleted only if the table also has a chain of ours that is not desired: otherwise it is
+//! indistinguishable from other programs' rules. Pure.
 
 use std::borrow::Cow;
 
@@ -31,8 +32,15 @@ pub(super) struct Comparison<'a> {
     pub(super) changes: Vec<Change<'a>>,
 }
 
-pub(super) fn compare<'a>(image: Image<'a>, live: &'a Live) -> Comparison<'a> {
+/// `former` has the rules that earlier settings may have added.
+pub(super) fn compare<'a>(image: Image<'a>, former: &Image<'_>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::default();
+    for live in &live.tables {
+        let of = |image: &Image<'_>| image.tables.iter().position(|table| table.id == live.id);
+        let former = of(former).and_then(|i| former.tables.get(i));
+        let wanted = of(&image).and_then(|i| image.tables.get(i));
+        former.into_iter().for_each(|former| work.residue(former, wanted, live));
+    }
     for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
         work.unwanted_table(live);
     }
@@ -128,6 +136,28 @@ impl<'a> Work<'a> {
         for (i, rule) in chain.rules.iter().enumerate().filter(|(_, r)| leads_to_own(table, r)) {
             self.seen = true;
             self.unwanted(table, chain, &[], i + 1, rule);
+        }
+    }
+
+    /// Deletes rules of earlier settings from shared chains of a table in which these settings have left a chain of ours.
+    fn residue(&mut self, former: &Table<'_>, wanted: Option<&Table<'_>>, live: &'a LiveTable) {
+        let wanted = |name: &str| wanted.into_iter().flat_map(|t| &t.chains).find(|chain| chain.name == name);
+        let is_left = |chain: &LiveChain| is_own(live.id, &chain.name) && wanted(&chain.name).is_none();
+        if live.id.is_native() || !live.chains.iter().any(is_left) {
+            return;
+        }
+        for chain in live.chains.iter().filter(|chain| !is_own(live.id, &chain.name)) {
+            let known = former.chains.iter().find(|former| former.name == chain.name).map_or(&[][..], |f| &f.rules);
+            let desired = wanted(&chain.name).map_or(&[][..], |wanted| &wanted.rules);
+            for (i, rule) in chain.rules.iter().enumerate().filter(|(_, rule)| !leads_to_own(live.id, rule)) {
+                let has = |rules: &[Rule<'_>]| rules.iter().any(|one| one.body == rule.body);
+                if has(known) && !has(desired) {
+                    let text = describe::live(live.id, &chain.name, known, rule);
+                    let place = i + 1;
+                    self.mismatch(live.id, chain.name.clone(), MismatchKind::Unwanted { place, rule: text });
+                    self.deleted_rules.push(Change::DeleteRule(live.id, &chain.name, rule.handle));
+                }
+            }
         }
     }
 
@@ -310,7 +340,7 @@ mod tests {
     #[test]
     fn no_desired_and_no_observed_rules_are_the_same() {
         let live = Live::fresh(crate::netfilter::Backend::IptablesNft);
-        let comparison = compare(Image::default(), &live);
+        let comparison = compare(Image::default(), &Image::default(), &live);
         assert_eq!((comparison.difference, comparison.changes.len()), (Difference::Same, 0));
     }
 }

@@ -104,12 +104,19 @@ impl Routes {
 
     /// Adds the missing entries, and returns them.
     pub fn apply(&self) -> Result<Vec<Entry>, Error> {
-        self.filter(Entry::add)
+        filter(self.entries(), Entry::add)
+    }
+
+    /// Removes the entries that `wanted` lacks, except the address, and returns those that existed.
+    pub fn remove_beyond(&self, wanted: &Self) -> Result<Vec<Entry>, Error> {
+        let wanted = wanted.entries();
+        let is_unwanted = |entry: &Entry| *entry != Entry::Passthrough && !wanted.contains(entry);
+        filter(self.entries().into_iter().filter(is_unwanted).collect(), Entry::remove)
     }
 
     /// Returns the entries that [`Routes::apply`] would add.
     pub fn missing(&self) -> Result<Vec<Entry>, Error> {
-        self.filter(|entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
+        filter(self.entries(), |entry, rtnl| Ok(entry.found(rtnl)?.is_empty()))
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -118,21 +125,20 @@ impl Routes {
         let passthrough = (self.ipv6 && self.passthrough).then_some(Entry::Passthrough);
         passthrough.into_iter().chain(marked.into_iter().flatten()).collect()
     }
+}
 
-    fn filter(&self, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, Error>) -> Result<Vec<Entry>, Error> {
-        let entries = self.entries();
-        if entries.is_empty() {
-            return Ok(entries);
-        }
-        let mut rtnl = Rtnl::open()?;
-        let mut kept = Vec::new();
-        for entry in entries {
-            if keep(entry, &mut rtnl)? {
-                kept.push(entry);
-            }
-        }
-        Ok(kept)
+fn filter(entries: Vec<Entry>, keep: impl Fn(Entry, &mut Rtnl) -> Result<bool, Error>) -> Result<Vec<Entry>, Error> {
+    if entries.is_empty() {
+        return Ok(entries);
     }
+    let mut rtnl = Rtnl::open()?;
+    let mut kept = Vec::new();
+    for entry in entries {
+        if keep(entry, &mut rtnl)? {
+            kept.push(entry);
+        }
+    }
+    Ok(kept)
 }
 
 impl MarkRoute {

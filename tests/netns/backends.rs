@@ -6,7 +6,7 @@ use std::process::Command;
 
 use istio_cni::converge::{self, Change, Deviation, OnDifference, Options, View};
 use istio_cni::netfilter::{Backend, Forced};
-use istio_cni::redirect::Redirect;
+use istio_cni::redirect::{InterceptionMode, PortSelector, Redirect};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
@@ -42,6 +42,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(trial("backends/legacy_rules_since_the_first_read", ALL, legacy_rules_since_the_first_read));
     trials.push(trial("backends/a_skipped_pod_runs_no_program", LEGACY, skipped_without_programs));
     trials.push(trial("backends/a_restore_without_wait_option", ALL, old_restore));
+    for backend in [Backend::IptablesNft, Backend::NativeNft, Backend::IptablesLegacy] {
+        let name = format!("backends/nothing_of_tproxy_stays_in_redirect_mode/{}", backend.as_str());
+        trials.push(trial(name, ALL, move || tproxy_then_redirect(backend)));
+    }
     trials
 }
 
@@ -324,4 +328,57 @@ fn old_restore() {
     let reply = pod.call_by("ADD", &conf(2), |call| call.env("PATH", path));
     assert_eq!(reply.code, 0, "{reply:?}");
     assert!(counts(&pod.netns)[2] > 0);
+}
+
+/// A netns is converged from TPROXY to REDIRECT: rules, routing rules and routes are those of a netns that was never in TPROXY
+/// mode, in both families. Other programs' routing rules with the same mark or table, and rules for other marks, stay.
+fn tproxy_then_redirect(backend: Backend) {
+    let redirect = Redirect { inbound_ports: PortSelector::All, dual_stack: true, ..Redirect::default() };
+    let tproxy = Redirect { mode: InterceptionMode::Tproxy, ..redirect.clone() };
+    let netns = || {
+        let netns = TestNetns::new();
+        netns.run("ip", &["link", "set", "lo", "up"]);
+        netns.run("ip", &["addr", "add", "10.9.0.2/24", "dev", "lo"]);
+        netns.run("ip", &["addr", "add", "fd00:9::2/64", "dev", "lo", "nodad"]);
+        for family in ["-4", "-6"] {
+            netns.run("ip", &[family, "rule", "add", "fwmark", "1337", "lookup", "200", "priority", "90"]);
+            netns.run("ip", &[family, "rule", "add", "fwmark", "5", "lookup", "133", "priority", "91"]);
+        }
+        netns
+    };
+    let state = |netns: &TestNetns| {
+        let routes = ["-4", "-6"].map(|family| {
+            let table = netns.try_feed("ip", &[family, "route", "show", "table", "133"], "").unwrap_or_default();
+            netns.run("ip", &[family, "rule"]) + &table
+        });
+        let saved = ["iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save"];
+        let rules = saved.map(|save| {
+            let text = netns.run(save, &[]);
+            text.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect::<Vec<_>>()
+        });
+        (routes, rules, netns.run("nft", &["list", "ruleset"]).matches("istio-proxy-mangle").count())
+    };
+    let foreign = |netns: &TestNetns| {
+        let tool = if backend == Backend::IptablesLegacy { "iptables-legacy" } else { "iptables-nft" };
+        netns.run(tool, &["-t", "mangle", "-A", "OUTPUT", "-p", "tcp", "-m", "mark", "--mark", "7", "-j", "RETURN"]);
+    };
+    let reconciling = Options { on_difference: OnDifference::Reconcile, ..by(backend) };
+    let apply = |netns: &TestNetns, redirect: &Redirect| {
+        netns.inside(|| converge::apply(redirect, reconciling)).unwrap().change
+    };
+    let (changed, fresh) = (netns(), netns());
+    [&changed, &fresh].into_iter().for_each(foreign);
+    assert_eq!(apply(&changed, &tproxy), Change::Added);
+    assert_ne!(state(&changed), state(&fresh));
+    assert_eq!(apply(&fresh, &redirect), Change::Added);
+    let change = apply(&changed, &redirect);
+    assert_eq!(state(&changed), state(&fresh), "{change:?}");
+    let unwanted = change.reconciled().iter().filter(|found| matches!(found, Deviation::Unwanted(_))).count();
+    assert_eq!(unwanted, 4, "a routing rule and a route of each family: {change:?}");
+    assert_eq!(apply(&changed, &redirect), Change::None);
+    // An ADD that was interrupted before it removed them, or an older version, has left them beside the right rules.
+    changed.run("ip", &["rule", "add", "fwmark", "1337", "lookup", "133"]);
+    let left = apply(&changed, &redirect);
+    assert!(matches!(left.reconciled(), [Deviation::Unwanted(_)]), "{left:?}");
+    assert_eq!(state(&changed), state(&fresh));
 }

@@ -293,7 +293,8 @@ impl Convergence<'_> {
         let Some((mut outcome, former)) = retry_on_contention(|| self.attempt(observed))? else { return Ok(None) };
         // Rules of other backends are removed last, so that traffic is redirected at all times.
         former.into_iter().try_for_each(|backend| remove(self.desired, backend))?;
-        // Routes of an earlier mode exist only beside rules of ours, so the ADD of a new netns does not wait for a look at them.
+        // The ADD of a new netns does not wait for a look at routes of an earlier mode. They stay where another program has removed the
+        // rules that they belong to, until the next call that reconciles.
         if self.options.on_difference == OnDifference::Reconcile && outcome.change != Change::Added {
             let removed = remove_unwanted_routes(self.desired, &self.netns, outcome.ipv6)?;
             outcome.change = Change::of([outcome.change.reconciled(), &removed].concat());

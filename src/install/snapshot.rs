@@ -191,16 +191,16 @@ pub fn is_read(name: &str) -> bool {
 
 /// Reads a configuration file that runtimes read, or that `is_named`; `None` if it is another file, or was removed meanwhile.
 fn network(path: &Path, is_named: &impl Fn(&str) -> bool) -> Option<NetworkFile> {
-    let name = path.file_name()?.to_string_lossy().into_owned();
+    let given = path.file_name()?;
+    let name = given.to_string_lossy().into_owned();
     if !(is_read(&name) || is_named(&name)) {
         return None;
     }
-    let is_text = path
-        .file_name()
-        .and_then(|name| name.to_str())
-        .map(drop)
-        .ok_or_else(|| io::Error::other("its name is not UTF-8"));
-    match is_text.and_then(|()| Ok((network_file(path)?, fs::metadata(path)?))) {
+    let read = match given.to_str() {
+        Some(_) => network_file(path).and_then(|content| Ok((content, fs::metadata(path)?))),
+        None => Err(io::Error::other("its name is not UTF-8")),
+    };
+    match read {
         Ok((content, metadata)) => {
             let mode = metadata.permissions().mode() & 0o7777;
             let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());

@@ -36,10 +36,10 @@ pub(super) struct Comparison<'a> {
 pub(super) fn compare<'a>(image: Image<'a>, former: &Image<'_>, live: &'a Live) -> Comparison<'a> {
     let mut work = Work::default();
     for live in &live.tables {
-        let of = |image: &Image<'_>| image.tables.iter().position(|table| table.id == live.id);
-        let former = of(former).and_then(|i| former.tables.get(i));
-        let wanted = of(&image).and_then(|i| image.tables.get(i));
-        former.into_iter().for_each(|former| work.residue(former, wanted, live));
+        let wanted = image.tables.iter().find(|table| table.id == live.id);
+        if let Some(former) = former.tables.iter().find(|table| table.id == live.id) {
+            work.residue(former, wanted, live);
+        }
     }
     for live in live.tables.iter().filter(|l| image.tables.iter().all(|t| t.id != l.id)) {
         work.unwanted_table(live);

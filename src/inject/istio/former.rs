@@ -132,7 +132,8 @@ pub(super) fn unknown(
     let mut overlay = Value::Object(difference(&found, original));
     let is_needed = match is_document {
         true => restores(&overlay),
-        // The record tells that an application's container is not to be put back whole.
+        // With a record in the status, `lists::application` keeps the whole present container; without one, only the fields that the
+        // overrides name.
         false => overlay != empty() || lists::has_applications(&recorded),
     };
     if !is_needed {

@@ -260,6 +260,10 @@ pub const LOG_SOCKET: &str = "log.sock";
 pub const UNLOGGED: &str = "unlogged";
 /// The `reason` of a log line of the plugin: no backend can program rules on this node.
 pub const NO_BACKEND: &str = "no_backend";
+/// The `reason` of a log line of the plugin: CHECK found redirection missing.
+pub const NOT_REDIRECTED: &str = "not_redirected";
+/// The `reason` of a log line of the plugin: CHECK found other rules than the intended ones; the message names them.
+pub const DIFFERS: &str = "differs";
 /// Field of a log line with the reason [`NO_BACKEND`]: what is missing, without the pod.
 pub const LACK: &str = "lack";
 /// The plugin's log file, in the run directory.

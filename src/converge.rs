@@ -4,12 +4,14 @@
 //! `plugin`, `iptables` and `repair` call it on a thread in the netns; it enters no namespace itself.
 
 mod available;
+mod check;
 mod cleanup;
 mod desired;
 mod retry;
 mod view;
 
 pub use available::available;
+pub use check::Checked;
 pub use cleanup::{Cleanup, cleanup};
 pub use desired::Desired;
 pub use view::{View, saved};
@@ -226,42 +228,6 @@ impl View {
         }
         Err(failure)
     }
-
-    /// Returns the differences between the netns and its desired state.
-    pub fn check<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Vec<Deviation>, Error> {
-        let (options, desired) = (self.options, desired.into());
-        let (netns, mut observed) = self.for_pod(desired)?;
-        retry_on_contention(|| examine(desired, &netns, &mut observed, options))
-    }
-}
-
-/// Compares the netns with the desired state, with the backend that [`View::apply`] would use.
-fn examine(
-    desired: Desired<'_>,
-    netns: &NetnsFacts,
-    observed: &mut Observation,
-    options: Options,
-) -> Result<Vec<Deviation>, Error> {
-    let presumed = observed.session.backend();
-    let mut found = match view::compare(desired, netns, observed) {
-        Err(error) if error.is_backend_specific() => fallbacks(&error, presumed, options)?
-            .into_iter()
-            .map(|backend| view::compare(desired, netns, &mut Observation::new(backend)))
-            .find(|compared| !matches!(compared, Err(error) if error.is_backend_specific()))
-            .unwrap_or(Err(error))?,
-        compared => compared?,
-    };
-    // If the presumed backend has no rules, compare with those of the backend that `apply` fell back to.
-    if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
-        found = view::compare(desired, netns, &mut Observation::new(*fallback))?;
-    }
-    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
-    view::confirm(&found.live, &difference)?;
-    let mut deviations = deviations(&difference, &found.former);
-    let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
-    deviations.extend(bypasses.into_iter().map(Deviation::Rule));
-    deviations.extend(desired.routes(netns, found.ipv6).missing()?.into_iter().map(Deviation::Route));
-    Ok(deviations)
 }
 
 /// Lists the backends to try after the presumed one has proved unusable.

@@ -12,6 +12,7 @@ mod describe;
 mod diff;
 mod expr;
 mod image;
+mod interruption;
 mod legacy;
 mod live;
 mod mismatch;
@@ -40,7 +41,7 @@ use batch::{Batch, Change};
 use image::{Image, TableFamily};
 
 use crate::netlink::{self, Malformed, Refusal};
-use crate::rules::RuleSet;
+use crate::rules::{Family, RuleSet};
 
 /// An implementation through which rules are programmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +230,17 @@ pub fn diff_from<'a>(former: Option<&RuleSet>, wanted: &'a RuleSet, live: &'a Li
 /// Finds other programs' rules that make packets skip Istio's jumps.
 pub fn bypasses(wanted: &RuleSet, live: &Live) -> Result<Vec<Mismatch>, Unencodable> {
     Ok(bypass::find(&image(wanted, live.backend)?, live))
+}
+
+/// Finds the places at which a family's traffic no longer reaches a redirecting rule. `always` has the rules that every
+/// setting needs.
+pub fn interruptions(
+    wanted: &RuleSet,
+    always: &RuleSet,
+    family: Family,
+    live: &Live,
+) -> Result<Vec<Mismatch>, Unencodable> {
+    Ok(interruption::find(&image(wanted, live.backend)?, &image(always, live.backend)?, family, live))
 }
 
 /// Plans the removal of our rules. A rule in a built-in chain is ours if it jumps to one of our chains, or if it is in

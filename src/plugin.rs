@@ -52,12 +52,12 @@ pub enum Error {
     OwnNetns(PathBuf),
     #[error("redirection of pod {pod} cannot be set up: {}", chain(error))]
     Converge { pod: pod::PodName, error: converge::Error },
-    /// CHECK found differences.
-    #[error("pod {pod} is not redirected as intended: {differences}; delete the pod so that it is recreated")]
-    Differs {
+    /// CHECK found that redirection is missing.
+    #[error("pod {pod} is not redirected any more: {missing}; delete the pod so that it is recreated")]
+    NotRedirected {
         pod: pod::PodName,
-        /// The differences as sentences.
-        differences: String,
+        /// What is missing, as sentences.
+        missing: String,
     },
 }
 
@@ -85,7 +85,7 @@ impl Error {
             | Self::Annotation { .. }
             | Self::Netns(_)
             | Self::Converge { .. }
-            | Self::Differs { .. } => Code::Plugin,
+            | Self::NotRedirected { .. } => Code::Plugin,
         }
     }
 
@@ -99,7 +99,7 @@ impl Error {
             Self::OwnNetns(_) => "own_netns",
             Self::Converge { .. } if self.lack().is_some() => contract::NO_BACKEND,
             Self::Converge { .. } => "converge",
-            Self::Differs { .. } => "differs",
+            Self::NotRedirected { .. } => contract::NOT_REDIRECTED,
         }
     }
 
@@ -108,6 +108,25 @@ impl Error {
         match self {
             Self::Converge { error: converge::Error::NoBackend(lack), .. } => Some(*lack),
             _ => None,
+        }
+    }
+
+    /// Whether it is unknown whether the pod is redirected, in contrast to an invalid request and to a netns that is gone.
+    fn prevents_verification(&self) -> bool {
+        match self {
+            Self::Request(_) | Self::OwnNetns(_) | Self::Netns(netns::Error::Gone { .. }) => false,
+            Self::NotRedirected { .. } => false,
+            Self::Lookup(_) | Self::Annotation { .. } | Self::Netns(_) | Self::Converge { .. } => true,
+        }
+    }
+
+    /// The text of the error without what it means for ADD.
+    fn without_consequence(&self) -> String {
+        match self {
+            Self::Lookup(error) => error.to_string(),
+            Self::Annotation { pod, error } => format!("pod {pod} has an invalid annotation: {error}"),
+            Self::Converge { pod, error } => format!("rules of pod {pod} cannot be compared: {}", chain(error)),
+            error => chain(error),
         }
     }
 

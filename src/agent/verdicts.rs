@@ -85,9 +85,11 @@ impl Verdicts {
             && text("uid").is_none_or(|uid| added.uid.is_empty() || added.uid == uid)
         {
             match (text("verdict"), text("reason")) {
-                (_, Some("differs")) => added.problem = Some(Problem::Differs(record.message_line())),
+                (_, Some(contract::DIFFERS | contract::NOT_REDIRECTED)) => {
+                    added.problem = Some(Problem::Differs(record.message_line()));
+                }
                 (Some("verified" | "skipped"), _) => added.problem = None,
-                // CHECK failed before it compared the pod's rules, so the former result stays.
+                // CHECK did not compare the pod's rules, so the former result stays.
                 _ => {}
             }
         }
@@ -195,11 +197,15 @@ mod tests {
         assert_eq!(verdicts.of("shop/web-0", "u1").unwrap().problem, Some(Problem::Failed("m\\u{1b}".into())));
         record(&verdicts, &add("shop/web-0", "u1", 2));
         assert_eq!(verdicts.of("shop/web-0", "u1").unwrap().problem, None);
-        let check = json!({ "cmd": "CHECK", "pod": "shop/web-0", "verdict": "failed", "reason": "differs" });
-        record(&verdicts, &check);
         let problem = || verdicts.of("shop/web-0", "u1").unwrap().problem;
         let differs = Some(Problem::Differs("m\\u{1b}".into()));
-        assert_eq!(problem(), differs);
+        for (verdict, reason) in [("failed", contract::NOT_REDIRECTED), ("verified", contract::DIFFERS)] {
+            record(&verdicts, &add("shop/web-0", "u1", 3));
+            record(&verdicts, &json!({ "cmd": "CHECK", "pod": "shop/web-0", "verdict": verdict, "reason": reason }));
+            assert_eq!(problem(), differs, "{reason}");
+        }
+        record(&verdicts, &json!({ "cmd": "CHECK", "pod": "shop/web-0", "verdict": "unverified", "reason": "lookup" }));
+        assert_eq!(problem(), differs, "nothing was compared");
         let verified = |uid: &str| json!({ "cmd": "CHECK", "pod": "shop/web-0", "uid": uid, "verdict": "verified", "unlogged": true });
         record(&verdicts, &verified("u0"));
         assert_eq!(problem(), differs, "the CHECK of a former pod");

@@ -89,6 +89,23 @@ impl Desired<'_> {
         }
     }
 
+    /// Builds the rules that every setting needs: a pod's annotations may have changed since its rules were added.
+    pub(super) fn always(self, ipv6: bool) -> RuleSet {
+        match self {
+            Self::Sidecar(_) => rules::build(&Redirect::default(), ipv6).rules,
+            Self::Ambient(_) => self.build(ipv6).rules,
+        }
+    }
+
+    /// The routes that live rules need; `marked` is whether they use TPROXY.
+    pub(super) fn needed_routes(self, ipv6: bool, marked: bool) -> Routes {
+        let routes = self.former_routes();
+        match self {
+            Self::Sidecar(_) => Routes { ipv6, marked: routes.marked.filter(|_| marked), ..routes },
+            Self::Ambient(_) => Routes { ipv6, ..routes },
+        }
+    }
+
     /// The routes that these settings may have added, of both families.
     pub(super) fn former_routes(self) -> Routes {
         match self {

@@ -49,6 +49,10 @@ pub enum MismatchKind {
         place: usize,
         rule: String,
     },
+    /// No rule of the chain's hook jumps to one of our chains.
+    NoJump { to: String },
+    /// Rules jump to the chain, and it redirects nothing.
+    Idle,
     /// Another program's rule makes packets skip Istio's jump.
     Bypass {
         /// 1-based position in the chain.
@@ -78,6 +82,8 @@ impl fmt::Display for Mismatch {
             MismatchKind::Unwanted { place, rule } => {
                 write!(f, "chain {chain} of {table} has the unexpected rule {place} `{rule}`")
             }
+            MismatchKind::NoJump { to } => write!(f, "no rule of chain {chain} of {table} jumps to {to}"),
+            MismatchKind::Idle => write!(f, "chain {chain} of {table} has no rule that redirects"),
             MismatchKind::Bypass { place, rule } => write!(
                 f,
                 "chain {chain} of {table} has rule {place} `{rule}` before Istio's jump: packets that match it are not redirected"

@@ -6,8 +6,8 @@ use super::verdict::{self, Early, SkipReason, Verdict};
 use super::{Error, Log};
 use crate::cni::{self, IptablesBinary, NetConf, Target, reply};
 use crate::contract;
-use crate::converge::{self, Desired, OnDifference, View};
-use crate::diagnostics::Level;
+use crate::converge::{self, Checked, Desired, OnDifference, View};
+use crate::diagnostics::{Documented as _, Level};
 use crate::netfilter::Forced;
 use crate::netns::Netns;
 use crate::pod::lookup::{Lookup, LookupBudget};
@@ -26,7 +26,7 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     // This precedes all changes, because a pod must not be changed if its runtime cannot read the reply.
     let reply = reply::add(conf)?;
     let options = options(conf, OnDifference::Reconcile);
-    let done = visit(target, conf, log, options, |view, desired| view.apply(desired))?;
+    let done = visit(target, conf, log, options, LookupBudget::default(), |view, desired| view.apply(desired))?;
     match done {
         Done::Skipped(reason) => skipped(reason, log),
         Done::Visited(_, outcome) => {
@@ -50,18 +50,44 @@ pub(super) fn add(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<
     Ok(reply)
 }
 
-/// CHECK: compares rules, address and routes with the desired ones.
+/// CHECK: fails only if redirection is missing.
+///
+/// CRI-O calls CHECK after each ADD and, when it restarts, for every sandbox, and replaces a pod whose CHECK fails. Other
+/// rules than the intended ones are no such reason: the pod's annotations may have changed, another version may have added
+/// the rules, another program may have added its own. Neither is a pod about which nothing can be learnt.
 pub(super) fn check(target: &Target, conf: &NetConf<'_>, log: &mut Log) -> Result<String, Error> {
     log.label("cmd", "CHECK");
     let options = options(conf, OnDifference::Refuse);
-    match visit(target, conf, log, options, |view, desired| view.check(desired))? {
-        Done::Skipped(reason) => skipped(reason, log),
-        Done::Visited(_, found) if found.is_empty() => {
-            log.verdict(Level::Info, "pod verified", &[("verdict", "verified".into()), log.elapsed()]);
+    match visit(target, conf, log, options, LookupBudget::CHECK, |view, desired| view.check(desired)) {
+        Ok(Done::Skipped(reason)) => skipped(reason, log),
+        Ok(Done::Visited(pod, Checked { missing, .. })) if !missing.is_empty() => {
+            return Err(Error::NotRedirected { pod, missing: converge::list(&missing) });
         }
-        Done::Visited(pod, found) => return Err(Error::Differs { pod, differences: converge::list(&found) }),
+        Ok(Done::Visited(pod, checked)) => verified(&pod, &checked, log),
+        Err(error) if error.prevents_verification() => unverified(&error, log),
+        Err(error) => return Err(error),
     }
     Ok(String::new())
+}
+
+fn verified(pod: &PodName, checked: &Checked, log: &mut Log) {
+    if checked.differences.is_empty() {
+        return log.verdict(Level::Info, "pod verified", &[("verdict", "verified".into()), log.elapsed()]);
+    }
+    let message = format!("pod {pod} is redirected, but not as intended: {}", converge::list(&checked.differences));
+    let fields = [("verdict", "verified".into()), ("reason", contract::DIFFERS.into()), log.elapsed()];
+    log.verdict(Level::Warn, &message, &fields);
+}
+
+fn unverified(error: &Error, log: &mut Log) {
+    let fields = [
+        ("verdict", "unverified".into()),
+        ("reason", error.reason().into()),
+        ("error", error.without_consequence().into()),
+        ("docs", error.page().into()),
+        log.elapsed(),
+    ];
+    log.verdict(Level::Warn, "the pod's redirection could not be verified", &fields);
 }
 
 fn skipped(reason: SkipReason, log: &mut Log) {
@@ -110,6 +136,7 @@ fn visit<T>(
     conf: &NetConf<'_>,
     log: &mut Log,
     options: converge::Options,
+    budget: LookupBudget,
     act: impl FnOnce(View, Desired<'_>) -> Result<T, converge::Error>,
 ) -> Result<Done<T>, Error> {
     let args = &target.pod;
@@ -123,7 +150,7 @@ fn visit<T>(
         Early::Skip(reason) => return Ok(Done::Skipped(reason)),
         Early::Lookup(pod) => pod,
     };
-    let lookup = Lookup::start(&conf.settings.run_dir, &pod, args.uid.as_deref(), LookupBudget::default());
+    let lookup = Lookup::start(&conf.settings.run_dir, &pod, args.uid.as_deref(), budget);
     let (own, netns) = (Netns::own()?, Netns::open(&target.netns)?);
     if !target.netns_override && netns.is_same(&own)? {
         return Err(Error::OwnNetns(target.netns.clone()));

@@ -44,6 +44,19 @@ impl Default for LookupBudget {
     }
 }
 
+impl LookupBudget {
+    /// Limits of CHECK: one round. A runtime that restarts calls CHECK for one pod after the other, and no pod depends on
+    /// the result.
+    pub const CHECK: Self = Self {
+        agent: Duration::from_secs(2),
+        per_request: Duration::from_secs(1),
+        total: Duration::from_secs(3),
+        doubtful: Duration::ZERO,
+        // A pause longer than `total` permits no second round.
+        backoff: Duration::from_secs(4),
+    };
+}
+
 /// The source of a pod's [`PodFacts`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -321,6 +334,13 @@ mod tests {
         let (pauses, end) = pauses(Outlook::Temporary);
         assert_eq!(pauses[..6], [100, 200, 400, 800, 800, 800]);
         assert!((9_000..10_000).contains(&end), "{end}");
+    }
+
+    #[test]
+    fn check_asks_each_source_once() {
+        for outlook in [Outlook::Temporary, Outlook::Doubtful, Outlook::Permanent] {
+            assert_eq!(RetryPolicy::new(LookupBudget::CHECK).after(outlook, Duration::ZERO), Step::GiveUp);
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ async fn a_report_has_verdicts_heals_repairs_and_the_chain() {
     failed["level"] = "error".into();
     failed["msg"] = "no <backend>".into();
     let differs = json!({ "level": "error", "msg": "a rule is missing", "cmd": "CHECK", "pod": "shop/db", "verdict": "failed",
-                          "reason": "differs" });
+                          "reason": "not_redirected" });
     // The ADD of `shop/old` was for an earlier pod of the same name, so it is not reported for the current pod.
     let adds =
         [add("shop/web", "u1", "redirected"), add("shop/db", "u2", "redirected"), add("shop/old", "u0", "skipped")];

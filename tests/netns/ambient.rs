@@ -358,7 +358,7 @@ fn chain_of_the_node() {
 }
 
 fn check(netns: &TestNetns, backend: Backend) -> Vec<Deviation> {
-    netns.inside(|| View::take(by(backend)).unwrap().check(&everything())).unwrap()
+    netns.inside(|| View::take(by(backend)).unwrap().check(&everything())).unwrap().differences
 }
 
 /// Returns the deviations except those of routes.

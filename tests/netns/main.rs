@@ -6,6 +6,7 @@
 mod ambient;
 mod backends;
 mod by_hand;
+mod check;
 mod converge;
 mod encoder;
 mod families;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         ambient::trials(),
         backends::trials(),
         by_hand::trials(),
+        check::trials(),
         converge::trials(),
         encoder::trials(),
         families::trials(),

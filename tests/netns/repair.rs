@@ -73,7 +73,7 @@ fn deviations(pod: &TestNetns) -> Vec<converge::Deviation> {
         panic!("no redirection")
     };
     let options = Options { native_nftables: false, forced: None, on_difference: OnDifference::Refuse };
-    pod.inside(|| View::take(options).and_then(|view| view.check(Desired::Sidecar(&redirect)))).unwrap()
+    pod.inside(|| View::take(options).and_then(|view| view.check(Desired::Sidecar(&redirect)))).unwrap().differences
 }
 
 fn facts() -> istio_cni::pod::PodFacts {

@@ -83,12 +83,13 @@ impl<'n> Sandbox<'n> {
         String::from_utf8(output.stdout)?.parse().with_context(|| format!("request from {container} to {address}"))
     }
 
-    /// Returns the pod's addresses, in the order of the families.
+    /// Returns the pod's addresses, in the order of the families; none if the runtime knows none.
     pub fn ips(&self) -> Result<Vec<IpAddr>> {
         let status = self.status()?.status.context("no status")?;
         let network = status.network.context("no network")?;
         let others = network.additional_ips.iter().map(|ip| ip.ip.as_str());
-        std::iter::once(network.ip.as_str()).chain(others).map(|ip| Ok(ip.parse()?)).collect()
+        let all = std::iter::once(network.ip.as_str()).chain(others).filter(|ip| !ip.is_empty());
+        all.map(|ip| Ok(ip.parse()?)).collect()
     }
 
     /// Returns the pod's first address.

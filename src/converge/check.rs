@@ -1,0 +1,83 @@
+//! Compares a netns with its desired state, and tells redirection that is gone from other differences.
+
+use super::desired::{Desired, NetnsFacts};
+use super::retry::retry_on_contention;
+use super::view::{self, Comparison, Observation, View};
+use super::{Deviation, Error, Options, deviations, fallbacks};
+use crate::netfilter::{self, Live, Session};
+use crate::netns::loopback_has_ipv6;
+use crate::rules::Family;
+
+/// The result of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Checked {
+    /// The redirection that is gone, whatever the settings were when it was added.
+    pub missing: Vec<Deviation>,
+    /// All differences from the desired state.
+    pub differences: Vec<Deviation>,
+}
+
+impl View {
+    /// Compares the netns with its desired state, with the backend that [`View::apply`] would use.
+    pub fn check<'a>(self, desired: impl Into<Desired<'a>>) -> Result<Checked, Error> {
+        let (options, desired) = (self.options, desired.into());
+        let (netns, mut observed) = self.for_pod(desired)?;
+        retry_on_contention(|| examine(desired, &netns, &mut observed, options))
+    }
+}
+
+fn examine(
+    desired: Desired<'_>,
+    netns: &NetnsFacts,
+    observed: &mut Observation,
+    options: Options,
+) -> Result<Checked, Error> {
+    let presumed = observed.session.backend();
+    let mut found = match view::compare(desired, netns, observed) {
+        Err(error) if error.is_backend_specific() => fallbacks(&error, presumed, options)?
+            .into_iter()
+            .map(|backend| view::compare(desired, netns, &mut Observation::new(backend)))
+            .find(|compared| !matches!(compared, Err(error) if error.is_backend_specific()))
+            .unwrap_or(Err(error))?,
+        compared => compared?,
+    };
+    // If the presumed backend has no rules, compare with those of the backend that `apply` fell back to.
+    if let (false, false, [fallback, ..]) = (options.is_chosen(), found.live.is_programmed(), &found.former[..]) {
+        found = view::compare(desired, netns, &mut Observation::new(*fallback))?;
+    }
+    let difference = netfilter::diff(&found.built.rules, &found.live)?.difference;
+    view::confirm(&found.live, &difference)?;
+    let mut differences = deviations(&difference, &found.former);
+    let bypasses = netfilter::bypasses(&found.built.rules, &found.live)?;
+    differences.extend(bypasses.into_iter().map(Deviation::Rule));
+    differences.extend(desired.routes(netns, found.ipv6).missing()?.into_iter().map(Deviation::Route));
+    let missing = if differences.is_empty() { Vec::new() } else { missing(desired, &found)? };
+    Ok(Checked { missing, differences })
+}
+
+/// Finds the redirection that is gone. A family is redirected if the rules of one backend are complete for it.
+fn missing(desired: Desired<'_>, found: &Comparison) -> Result<Vec<Deviation>, Error> {
+    let former = found.former.iter().map(|backend| Session::new(*backend).observe());
+    let former = former.collect::<Result<Vec<Live>, _>>()?;
+    let all: Vec<&Live> = std::iter::once(&found.live).chain(&former).collect();
+    let programmed: Vec<&Live> = all.iter().copied().filter(|live| live.is_programmed()).collect();
+    if programmed.is_empty() {
+        return Ok(vec![Deviation::NoRules]);
+    }
+    let always = desired.always(found.ipv6);
+    let mut missing = Vec::new();
+    for family in [Some(Family::V4), found.ipv6.then_some(Family::V6)].into_iter().flatten() {
+        let of = |live: &&Live| netfilter::interruptions(&found.built.rules, &always, family, live);
+        let interrupted = programmed.iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        if let (false, Some(first)) = (interrupted.iter().any(Vec::is_empty), interrupted.into_iter().next()) {
+            // A table of both families is judged once for each.
+            let new = first.into_iter().map(Deviation::Rule).filter(|rule| !missing.contains(rule));
+            missing.extend(new.collect::<Vec<_>>());
+        }
+    }
+    let marked = programmed.iter().any(|live| live.uses_tproxy());
+    // The kernel deletes the routes of IPv6 where a pod disables it.
+    let ipv6 = found.ipv6 && loopback_has_ipv6();
+    missing.extend(desired.needed_routes(ipv6, marked).missing()?.into_iter().map(Deviation::Route));
+    Ok(missing)
+}

@@ -1,0 +1,186 @@
+//! Tests of CHECK: it fails if redirection is missing in a netns, and for no other reason. CRI-O replaces a pod whose CHECK
+//! fails.
+
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use test_support::netns::trial;
+
+use crate::plugin::{Pod, injected};
+
+const TOOLS: &[&str] =
+    &["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy", "iptables-legacy-save", "nft", "ip"];
+const ADDRESSES: [&str; 2] = ["10.9.0.2/24", "fd00:9::2/64"];
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        trial("check/missing_redirection_of_iptables_nft_fails", TOOLS, || iptables("nft")),
+        trial("check/missing_redirection_of_iptables_legacy_fails", TOOLS, || iptables("legacy")),
+        trial("check/missing_redirection_of_nftables_fails", TOOLS, nftables),
+        trial("check/missing_redirection_of_tproxy_fails", TOOLS, tproxy),
+        trial("check/rules_of_other_settings_pass", TOOLS, edited),
+        trial("check/rules_of_another_version_pass", TOOLS, other_version),
+        trial("check/foreign_rules_pass", TOOLS, foreign),
+        trial("check/a_pod_that_cannot_be_looked_up_passes", TOOLS, unknown),
+        trial("check/an_annotation_that_became_invalid_passes", TOOLS, invalid),
+    ]
+}
+
+fn env() -> Value {
+    json!({"ISTIO_META_DNS_CAPTURE": "true", "ISTIO_DUAL_STACK": "true"})
+}
+
+fn dual_stack(annotations: &Value) -> Pod {
+    Pod::new(&ADDRESSES).facts(&injected(annotations, &env()))
+}
+
+/// Undoes parts of a pod's redirection, one in each pod, and expects CHECK to name what is missing.
+fn is_named(conf: &Value, annotations: &Value, rows: &[(&[&str], &str)]) {
+    for (undo, named) in rows {
+        let pod = dual_stack(annotations);
+        assert_eq!(pod.call("ADD", conf).code, 0);
+        let (tool, args) = undo.split_first().unwrap();
+        pod.netns.run(tool, args);
+        let message = pod.call("CHECK", conf).error(999);
+        assert!(
+            message.contains("shop/web-0 is not redirected any more") && message.contains(named),
+            "{undo:?}: {named:?} is not in {message:?}"
+        );
+        assert_eq!(pod.call("ADD", conf).code, 0);
+        let check = pod.call("CHECK", conf);
+        assert!(check.code == 0 && !check.stderr.contains("differs"), "{undo:?}: {check:?}");
+    }
+}
+
+fn iptables(kind: &str) {
+    let (v4, v6) = (format!("iptables-{kind}"), format!("ip6tables-{kind}"));
+    let (v4, v6) = (v4.as_str(), v6.as_str());
+    let rows: [(&[&str], &str); 8] = [
+        (&[v4, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"], "OUTPUT of IPv4 table nat jumps to ISTIO_OUTPUT"),
+        (&[v6, "-t", "nat", "-D", "OUTPUT", "-j", "ISTIO_OUTPUT"], "OUTPUT of IPv6 table nat jumps to ISTIO_OUTPUT"),
+        (
+            &[v4, "-t", "nat", "-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND"],
+            "PREROUTING of IPv4 table nat jumps to ISTIO_INBOUND",
+        ),
+        (&[v4, "-t", "nat", "-F", "ISTIO_INBOUND"], "chain ISTIO_INBOUND of IPv4 table nat has no rule that redirects"),
+        (&[v4, "-t", "nat", "-F", "ISTIO_REDIRECT"], "chain ISTIO_REDIRECT of IPv4 table nat has no rule"),
+        (&[v6, "-t", "nat", "-F", "ISTIO_OUTPUT"], "chain ISTIO_OUTPUT of IPv6 table nat has no rule"),
+        (&[v4, "-t", "nat", "-F"], "OUTPUT of IPv4 table nat jumps to ISTIO_OUTPUT"),
+        (&["ip", "-6", "addr", "del", "::6/128", "dev", "lo"], "::6"),
+    ];
+    is_named(&json!({ "force_iptables_binary": kind }), &json!({}), &rows);
+}
+
+fn nftables() {
+    let table = ["inet", "istio-proxy-nat"];
+    let rows: [(&[&str], &str); 4] = [
+        (&["nft", "flush", "ruleset"], "Istio's rules are missing"),
+        (&["nft", "flush", "chain", table[0], table[1], "output"], "jumps to istio-output"),
+        (&["nft", "flush", "chain", table[0], table[1], "istio-redirect"], "istio-redirect"),
+        (&["nft", "add", "table", table[0], table[1], "{ flags dormant; }"], "dormant"),
+    ];
+    is_named(&json!({ "native_nftables": true }), &json!({}), &rows);
+}
+
+fn tproxy() {
+    let mode = json!({"sidecar.istio.io/interceptionMode": "TPROXY"});
+    let rows: [(&[&str], &str); 5] = [
+        (&["ip", "rule", "del", "fwmark", "1337"], "IPv4 routing rule"),
+        (&["ip", "-6", "rule", "del", "fwmark", "1337"], "IPv6 routing rule"),
+        (&["ip", "-6", "route", "flush", "table", "133"], "IPv6 route"),
+        (
+            &["iptables-nft", "-t", "mangle", "-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND"],
+            "PREROUTING of IPv4 table mangle jumps to ISTIO_INBOUND",
+        ),
+        (&["ip6tables-nft", "-t", "mangle", "-F", "ISTIO_TPROXY"], "chain ISTIO_TPROXY of IPv6 table mangle"),
+    ];
+    is_named(&json!({}), &mode, &rows);
+}
+
+/// Expects CHECK to succeed and to log these texts.
+fn passes(pod: &Pod, conf: &Value, logged: &[&str]) {
+    let check = pod.call("CHECK", conf);
+    assert_eq!((check.code, check.stdout.as_str()), (0, ""), "{check:?}");
+    for text in logged {
+        assert!(check.stderr.contains(text), "{text:?} is not in {check:?}");
+    }
+}
+
+const DIFFERS: &str = r#""verdict":"verified","reason":"differs""#;
+
+/// Annotations were edited while the pod ran, each to and from each other.
+fn edited() {
+    let sets = [
+        json!({}),
+        json!({"sidecar.istio.io/interceptionMode": "TPROXY"}),
+        json!({"traffic.sidecar.istio.io/includeInboundPorts": ""}),
+        json!({"traffic.sidecar.istio.io/includeInboundPorts": "80"}),
+        json!({"traffic.sidecar.istio.io/excludeInboundPorts": "80", "traffic.sidecar.istio.io/excludeOutboundPorts": "81"}),
+        json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "10.0.0.0/8"}),
+        json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": ""}),
+        json!({"traffic.sidecar.istio.io/excludeInterfaces": "eth7"}),
+    ];
+    for conf in [json!({"force_iptables_binary": "nft"}), json!({"native_nftables": true})] {
+        for (i, from) in sets.iter().enumerate() {
+            let mut pod = dual_stack(from);
+            assert_eq!(pod.call("ADD", &conf).code, 0);
+            for (j, to) in sets.iter().enumerate() {
+                pod = pod.edited(&injected(to, &env()));
+                passes(&pod, &conf, if i == j { &[] } else { &[DIFFERS] });
+            }
+        }
+    }
+}
+
+fn other_version() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    let nat = |args: &[&str]| pod.netns.run("iptables-nft", &[&["-t", "nat"], args].concat());
+    // Another version has other exempt ports, further chains, and jumps in another order and shape.
+    nat(&["-D", "ISTIO_INBOUND", "-p", "tcp", "--dport", "15090", "-j", "RETURN"]);
+    nat(&["-D", "PREROUTING", "-p", "tcp", "-j", "ISTIO_INBOUND"]);
+    nat(&["-A", "PREROUTING", "-p", "tcp", "!", "--dport", "1", "-j", "ISTIO_INBOUND"]);
+    nat(&["-N", "ISTIO_NEW"]);
+    nat(&["-I", "ISTIO_OUTPUT", "1", "-j", "ISTIO_NEW"]);
+    passes(&pod, &json!({}), &[DIFFERS, "15090", "ISTIO_NEW"]);
+    // The other version uses another backend.
+    passes(&pod, &json!({"native_nftables": true}), &[DIFFERS, "iptables-nft holds rules of Istio, too"]);
+    passes(&pod, &json!({"force_iptables_binary": "legacy"}), &[DIFFERS]);
+}
+
+fn foreign() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    for chain in ["OUTPUT", "PREROUTING"] {
+        for target in ["RETURN", "ACCEPT"] {
+            pod.netns.run("iptables-nft", &["-t", "nat", "-I", chain, "1", "-s", "10.1.2.3", "-j", target]);
+        }
+        pod.netns.run("ip6tables-nft", &["-t", "filter", "-I", "INPUT", "1", "-p", "udp", "-j", "DROP"]);
+    }
+    passes(&pod, &json!({}), &[DIFFERS, "before Istio's jump"]);
+    // The kernel deletes `::6` with IPv6 on `lo`.
+    pod.netns.inside(|| std::fs::write("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "1")).unwrap();
+    passes(&pod, &json!({}), &[DIFFERS, "::6"]);
+}
+
+/// There is neither an agent nor a kubeconfig, or the agent has another pod of that name. CHECK asks once.
+fn unknown() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    let mut other = injected(&json!({}), &env());
+    other["uid"] = "uid-2".into();
+    for (pod, reason) in [(pod.edited(&other), "uid-2"), (dual_stack(&json!({})).without_agent(), "agent.sock")] {
+        passes(&pod, &json!({}), &[r#""verdict":"unverified","reason":"lookup""#, "after 1 attempts", reason]);
+    }
+}
+
+fn invalid() {
+    let pod = dual_stack(&json!({}));
+    assert_eq!(pod.call("ADD", &json!({})).code, 0);
+    let ports = json!({"traffic.sidecar.istio.io/excludeInboundPorts": "many"});
+    let pod = pod.edited(&injected(&ports, &env()));
+    passes(&pod, &json!({}), &[r#""verdict":"unverified","reason":"annotation""#, "excludeInboundPorts"]);
+    // A backend that is not there reads no rules.
+    let pod = pod.edited(&injected(&json!({}), &env()));
+    pod.netns.run("nft", &["flush", "ruleset"]);
+    assert!(pod.call("CHECK", &json!({})).error(999).contains("Istio's rules are missing"));
+}

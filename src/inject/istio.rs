@@ -35,6 +35,7 @@ mod probes;
 mod prometheus;
 mod proto;
 mod proxy_config;
+mod recorded;
 mod settings;
 pub mod shapes;
 mod splice;

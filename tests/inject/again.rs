@@ -2,6 +2,7 @@
 
 mod edits;
 mod others;
+mod records;
 mod settings;
 
 use std::path::Path;
@@ -34,6 +35,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<Trial> =
         checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect();
     trials.extend(others::trials());
+    trials.extend(records::trials());
     let corpus = tier::corpus_directory();
     let pairs: [(&str, PairsCheck); 3] = [
         ("again/an injected pod that was edited becomes what the edited pod becomes", edits::check),

@@ -31,7 +31,7 @@ const DIFFERENCES: [(&str, Check); 16] = [
 ];
 
 /// Differences whose tests are in another suite: name, file and function.
-const ELSEWHERE: [(&str, &str, &str); 13] = [
+const ELSEWHERE: [(&str, &str, &str); 14] = [
     (
         "port that the agent cannot scrape",
         "src/inject/istio/prometheus.rs",
@@ -49,6 +49,7 @@ const ELSEWHERE: [(&str, &str, &str); 13] = [
     ),
     ("pod that other settings injected", "tests/inject/again.rs", "all_pairs"),
     ("record of a former injection", "tests/inject/again/others.rs", "without_record"),
+    ("damaged record of a former injection", "tests/inject/again/records.rs", "damaged"),
     (
         "overlay of a sidecar in the other list",
         "src/inject/istio/pipeline/tests.rs",

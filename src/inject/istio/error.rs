@@ -1,6 +1,7 @@
 //! The error of an invalid configuration, or of a pod that cannot be injected.
 
 use super::proto::Mistyped;
+use super::recorded::Damaged;
 use super::startable::Unstartable;
 use super::status_port::Taken;
 use super::user_volumes;
@@ -123,9 +124,9 @@ pub enum Error {
     /// The pod's override of an injected container has a field of another type.
     #[error("container {container:?}: {error}")]
     Container { container: String, error: Mismatch },
-    /// An annotation that is JSON cannot be read.
-    #[error("annotation {what:?} is not JSON: {error}")]
-    Json { what: &'static str, error: serde_json::Error },
+    /// An annotation in which an injection records what it did has something that no injection writes.
+    #[error("{0}")]
+    Record(Box<Damaged>),
     /// An annotation that is YAML cannot be read.
     #[error("annotation {what:?} is not YAML: {error}")]
     Yaml { what: &'static str, error: yaml::Error },
@@ -155,6 +156,12 @@ impl From<gotemplate::Exceeded> for Error {
 impl From<Unstartable> for Error {
     fn from(error: Unstartable) -> Self {
         Self::Unstartable(Box::new(error))
+    }
+}
+
+impl From<Damaged> for Error {
+    fn from(error: Damaged) -> Self {
+        Self::Record(Box::new(error))
     }
 }
 

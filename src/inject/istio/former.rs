@@ -15,11 +15,13 @@ mod lists;
 mod metadata;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
 use super::overrides::Overrides;
+use super::recorded::Reason;
 use super::status::{Record, Status};
 use super::{Error, probes};
 use crate::contract::{annotation, container};
@@ -69,7 +71,7 @@ impl<'a> Former<'a> {
 /// Returns the pod before a former injection, if there was one. `workload`: the name of the pod's owner.
 ///
 /// # Errors
-/// The annotation of the overrides is not JSON, or the budget is spent.
+/// A record of the former injection is damaged, or the budget is spent.
 pub(super) fn original<'a>(pod: &'a Value, workload: &str, budget: &mut Budget) -> Result<Cow<'a, Value>, Error> {
     match Status::of(pod, budget)? {
         Some(status) => before(pod, (&status, &Overrides::of(pod, budget)?), workload, budget).map(Cow::Owned),
@@ -81,7 +83,7 @@ pub(super) fn original<'a>(pod: &'a Value, workload: &str, budget: &mut Budget) 
 /// name of the pod's owner.
 ///
 /// # Errors
-/// The budget is spent.
+/// The record in the status cannot be merged, or the budget is spent.
 pub(super) fn before(
     pod: &Value,
     (status, recorded): (&Status, &Overrides),
@@ -105,19 +107,49 @@ pub(super) fn before(
             Some(written) => standing(overlay, &before, written),
             None => overlay.clone(),
         };
-        // An overlay that cannot be merged is the pod's author's, and no record.
-        if let Err(merge::Error::Exceeded(exceeded)) = merge_pod(&mut before, overlay, budget) {
-            return Err(exceeded.into());
-        }
+        merge_pod(&mut before, overlay, budget).map_err(|error| match error {
+            merge::Error::Exceeded(exceeded) => exceeded.into(),
+            error => Error::from(Reason::Before(error).of(annotation::STATUS)),
+        })?;
     }
     Ok(before)
 }
+
+/// Checks what is left of a pod that was injected before, and returns a warning for each container that is there no longer since
+/// the status names it as added. Those of Istio's templates come and go with the settings.
+///
+/// # Errors
+/// The status names all applications. No template adds an application to a pod that has none.
+pub(super) fn check(former: &Value, injected: &Value) -> Result<Vec<String>, Error> {
+    let is_application = |item: &&Value| pod::name(item) != container::PROXY;
+    let gone = |which| {
+        let left: HashSet<&str> = pod::containers(injected, which).iter().map(pod::name).collect();
+        let gone = pod::containers(former, which).iter().map(pod::name).filter(move |name| !left.contains(name));
+        gone.filter(|name| !ISTIOS.contains(name)).collect::<Vec<_>>()
+    };
+    let applications = gone(CONTAINERS);
+    if !applications.is_empty() && !pod::containers(injected, CONTAINERS).iter().any(|item| is_application(&item)) {
+        return Err(Reason::Applications(applications.join(", ")).of(annotation::STATUS).into());
+    }
+    let warning = |name: &str| {
+        format!(
+            "container {name:?} is taken away: annotation {:?} names it as added by a former injection, and these settings do not \
+             add it",
+            annotation::STATUS
+        )
+    };
+    Ok(applications.into_iter().chain(gone(INIT_CONTAINERS)).map(warning).collect())
+}
+
+/// The containers of Istio's templates.
+const ISTIOS: [&str; 5] =
+    [container::PROXY, container::INIT, container::VALIDATION, container::CORE_DUMP, "grpc-bootstrap-init"];
 
 /// Returns what [`before`] does not find out about the pod `original`, which became `injected`; `None` if it finds out
 /// all, or enough: of a document, every value that its author wrote.
 ///
 /// # Errors
-/// The annotation of the overrides is not JSON, or the budget is spent.
+/// A record of the former injection is damaged, or the budget is spent.
 pub(super) fn unknown(
     injected: &Value,
     original: &Value,

@@ -56,7 +56,12 @@ pub(super) fn inject(
         annotations.insert("prometheus.io/scrape".to_owned(), "true".into());
     }
     annotations.insert(annotation::STATUS.to_owned(), parts.status(&template.version).into());
-    let previous = Status::of(pod, budget)?.filter(|status| !status.is_empty()).unwrap_or_else(former_names);
+    // The releases of legacy templates took a status that is none for absent.
+    let previous = match Status::of(pod, budget) {
+        Err(Error::Record(_)) => None,
+        status => status?,
+    };
+    let previous = previous.filter(|status| !status.is_empty()).unwrap_or_else(former_names);
     let removed = removed(pod, &previous);
     // Removing an element of a list moves the elements after it.
     budget.step(removed.len().saturating_mul(longest(pod) / ELEMENTS_MOVED_PER_STEP))?;

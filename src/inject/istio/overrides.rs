@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use gotemplate::Budget;
 use serde_json::{Map, Value};
 
-use super::{Error, unions};
+use super::{Error, recorded, unions};
 use crate::contract::{annotation, container};
 use crate::inject::gojson;
 use crate::inject::merge::merge_container;
@@ -26,10 +26,13 @@ impl Overrides {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// The annotation is not JSON, or the budget is spent.
+    /// The annotation is not one that an injection writes, or the budget is spent.
     pub(super) fn of(pod: &Value, budget: &mut Budget) -> Result<Self, Error> {
-        let Some(text) = pod::annotation(pod, annotation::OVERRIDES) else { return Ok(Self::default()) };
-        gojson::decode(text, budget)?.map(Self).map_err(|error| Error::Json { what: annotation::OVERRIDES, error })
+        let Some(overrides) = recorded::map(pod, annotation::OVERRIDES, budget)?? else { return Ok(Self::default()) };
+        for which in [CONTAINERS, INIT_CONTAINERS] {
+            recorded::items(&overrides, annotation::OVERRIDES, which)?;
+        }
+        Ok(Self(overrides))
     }
 
     /// The overrides of the containers in `which`.
@@ -186,8 +189,7 @@ mod tests {
         let pod = json!({"metadata": {"annotations": {annotation::STATUS: text, annotation::OVERRIDES: text}}});
         let budget = || Budget::new(Limits { steps: 2000, ..Limits::default() });
         assert!(matches!(Overrides::of(&pod, &mut budget()), Err(Error::Exceeded(Exceeded::Steps(2000)))));
-        assert_eq!(Status::of(&pod, &mut budget()), Err(Exceeded::Steps(2000)));
-        assert_eq!(Status::of(&pod, &mut Budget::default()), Ok(None));
+        assert!(matches!(Status::of(&pod, &mut budget()), Err(Error::Exceeded(Exceeded::Steps(2000)))));
     }
 
     #[test]

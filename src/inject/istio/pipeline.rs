@@ -58,9 +58,11 @@ pub(super) fn inject(
             return merge(config, subject, &again, rendered, budget);
         }
     }
-    let (subject, none) = (&Subject { pod: &before, ..subject.clone() }, Overrides::default());
+    let (former, subject, none) = (subject.pod, &Subject { pod: &before, ..subject.clone() }, Overrides::default());
     let rendered = render(config, overlays, subject, &Source::First(&none), budget)?;
-    merge(config, subject, &Source::First(&none), rendered, budget)
+    let (merged, mut warnings) = merge(config, subject, &Source::First(&none), rendered, budget)?;
+    warnings.extend(former::check(former, &merged)?);
+    Ok((merged, warnings))
 }
 
 /// Where the pod's own containers are.

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use gotemplate::{Budget, Exceeded};
+use gotemplate::Budget;
 use serde_json::{Map, Value};
 
+use super::{Error, recorded};
 use crate::contract::annotation;
-use crate::inject::gojson;
 use crate::inject::pod::{self, CONTAINERS, IMAGE_PULL_SECRETS, INIT_CONTAINERS, VOLUMES};
 
 /// The names of the items that an earlier injection added.
@@ -40,20 +40,22 @@ impl Record {
 }
 
 impl Status {
-    /// Parses the status of a pod; `None` if it is absent or invalid.
+    /// Parses the status of a pod; `None` if it is absent.
     ///
     /// # Errors
-    /// The budget is spent.
-    pub(super) fn of(pod: &Value, budget: &mut Budget) -> Result<Option<Self>, Exceeded> {
-        let Some(text) = pod::annotation(pod, annotation::STATUS) else { return Ok(None) };
-        let Ok(status) = gojson::decode::<Value>(text, budget)? else { return Ok(None) };
-        let names =
-            |key: &str| pod::list(&status, key).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
-        Ok(status.is_object().then(|| Self {
-            init_containers: names(INIT_CONTAINERS),
-            containers: names(CONTAINERS),
-            volumes: names(VOLUMES),
-            image_pull_secrets: names(IMAGE_PULL_SECRETS),
+    /// The annotation is not one that an injection writes, or the budget is spent.
+    pub(super) fn of(pod: &Value, budget: &mut Budget) -> Result<Option<Self>, Error> {
+        let Some(status) = recorded::map(pod, annotation::STATUS, budget)?? else { return Ok(None) };
+        let names = |key| recorded::names(&status, annotation::STATUS, key);
+        for key in [BEFORE, WRITTEN] {
+            recorded::member(&status, annotation::STATUS, key, Value::is_object, "a map")?;
+        }
+        recorded::member(&status, annotation::STATUS, SETTINGS, Value::is_string, "a text")?;
+        Ok(Some(Self {
+            init_containers: names(INIT_CONTAINERS)?,
+            containers: names(CONTAINERS)?,
+            volumes: names(VOLUMES)?,
+            image_pull_secrets: names(IMAGE_PULL_SECRETS)?,
             settings: status.get(SETTINGS).and_then(Value::as_str).map(str::to_owned),
             record: Record::of(&status),
         }))

@@ -94,7 +94,7 @@ fn a_gateway_and_an_application_of_grpc_are_restored() {
 }
 
 #[test]
-fn records_of_a_former_injection_are_charged_and_invalid_ones_ignored() {
+fn records_of_a_former_injection_are_charged_and_invalid_ones_refused() {
     let long = format!("[{}0]", "0,".repeat(2000));
     let mut pod = injected();
     pod["spec"]["initContainers"][1]["env"][2]["value"] = long.into();
@@ -103,7 +103,8 @@ fn records_of_a_former_injection_are_charged_and_invalid_ones_ignored() {
     assert_eq!(original_of(&pod)["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 15020);
     let before = json!({"containers": ["istio-proxy"], "before": {"spec": {"$patch": "nonsense"}}});
     pod["metadata"]["annotations"]["sidecar.istio.io/status"] = before.to_string().into();
-    assert_eq!(original_of(&pod)["spec"]["containers"][0]["name"], "app");
+    let error = original(&pod, "web", &mut Budget::default()).unwrap_err().to_string();
+    assert!(error.contains("\"before\" cannot be merged into the pod: "), "{error}");
 }
 
 #[test]

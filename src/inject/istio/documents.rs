@@ -283,6 +283,25 @@ mod tests {
     }
 
     #[test]
+    fn a_job_template_keeps_no_label_of_a_former_network() {
+        let injector = |network: &str| {
+            let mut config = BuiltIn::default().config().unwrap();
+            config.values.network = network.to_owned();
+            Injector::new(config)
+        };
+        let injected =
+            |network: &str, document: Value| match injector(network).inject_document(document, &|_| false).unwrap() {
+                Document::Workload { document, .. } => document,
+                Document::Untouched => panic!("a cron job is a workload"),
+            };
+        let plain = || cron_job("{labels: {own: '1'}}", "{}");
+        for (first, second) in [("one", "two"), ("one", ""), ("", "two")] {
+            let twice = injected(second, injected(first, plain()));
+            assert_eq!(twice, injected(second, plain()), "{first:?} and then {second:?}");
+        }
+    }
+
+    #[test]
     fn the_pod_template_of_a_cron_job_declines_and_has_settings() {
         let injector = Injector::new(BuiltIn::default().config().unwrap());
         let inject = |pod: &str| injector.inject_document(cron_job("{}", pod), &|_| false);

@@ -40,8 +40,9 @@ pub(super) fn extended(
     workload: &str,
     budget: &mut Budget,
 ) -> Result<Value, Error> {
+    // The variables of the former sidecar tell which labels it had.
+    let given = json!({"metadata": job, "spec": pod::spec(before)});
     let before = former::original(before, workload, budget)?;
-    let given = json!({"metadata": job, "spec": pod::spec(&before)});
     let mut job = former::original(&given, workload, budget)?.into_owned();
     let metadata = job.get_mut("metadata").map(Value::take).unwrap_or_default();
     let mut metadata = if metadata.is_object() { metadata } else { json!({}) };

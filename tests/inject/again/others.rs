@@ -14,7 +14,7 @@ const EXCLUDED: &str = "traffic.sidecar.istio.io/excludeInboundPorts";
 const PORT: &str = "status.sidecar.istio.io/port";
 
 pub(super) fn trials() -> Vec<Trial> {
-    let checks: [(&str, Check); 9] = [
+    let checks: [(&str, Check); 10] = [
         ("an application that a template extends keeps its changes", changed_application),
         ("an application of a status without a record keeps its changes", without_record),
         ("a changed status port replaces the former one", status_port),
@@ -23,6 +23,7 @@ pub(super) fn trials() -> Vec<Trial> {
         ("values that equal the injected ones stay", equal_values),
         ("a label of the former network goes", network),
         ("a value that replaced the injected one stays", replaced),
+        ("labels follow the labels that their author changed", derived_labels),
         ("templates see the pod's own sidecar where its author wrote it", own_sidecar),
     ];
     checks.into_iter().map(|(name, check)| Trial::test(format!("again/{name}"), check)).collect()
@@ -282,6 +283,33 @@ fn own_sidecar() -> Result<(), Failed> {
         let pod = json!({"metadata": {}, "spec": {"containers": containers}});
         check((&native, &[&native, &plain]), &pod, |_| {}, ways)?;
         check((&plain, &[&native, &plain]), &pod, |_| {}, ways)?;
+    }
+    Ok(())
+}
+
+/// Checks that the labels which the webhook derives from others are derived anew, and that the author's stay.
+fn derived_labels() -> Result<(), Failed> {
+    const NAME: &str = "service.istio.io/canonical-name";
+    const REVISION: &str = "service.istio.io/canonical-revision";
+    let (first, native) = (built_in(false)?, built_in(true)?);
+    let change = |pod: &mut Value| {
+        pod["metadata"]["labels"]["app"] = "later".into();
+        pod["metadata"]["labels"]["version"] = "v2".into();
+    };
+    for own in [json!({}), json!({NAME: "shop"}), json!({NAME: "mine", REVISION: "v1"})] {
+        let mut pod = simple();
+        pod["metadata"]["labels"] = own.clone();
+        pod["metadata"]["labels"]["app"] = "shop".into();
+        pod["metadata"]["labels"]["version"] = "v1".into();
+        check((&first, &[&first, &native]), &pod, change, &[By::Webhook])?;
+        let mut once = first.inject(&pod)?;
+        change(&mut once);
+        let twice = native.inject(&once)?;
+        let expected = [(NAME, "later"), (REVISION, "v2")].map(|(name, derived)| own[name].as_str().unwrap_or(derived));
+        let found = [NAME, REVISION].map(|name| twice["metadata"]["labels"][name].as_str().unwrap_or_default());
+        if found != expected {
+            return Err(format!("{own}: {found:?}, not {expected:?}").into());
+        }
     }
     Ok(())
 }

@@ -87,8 +87,12 @@ fn restore_labels(pod: &mut Value, former: &Former<'_>, workload: &str) {
     let revision = first(["app.kubernetes.io/version", "version"], "latest");
     let tunnel = former.variable("ISTIO_META_ENABLE_HBONE") == "true";
     let labels = pod::labels_mut(pod);
-    remove_if(labels, CANONICAL_NAME, |value| value == name || value == short);
-    remove_if(labels, CANONICAL_REVISION, |value| value == revision);
+    // The record has the labels that the former injection wrote. Without it, those that follow from the present labels are taken
+    // for injected.
+    if former.status.record.as_ref().is_none_or(|record| record.written.is_none()) {
+        remove_if(labels, CANONICAL_NAME, |value| value == name || value == short);
+        remove_if(labels, CANONICAL_REVISION, |value| value == revision);
+    }
     remove_if(labels, TLS_MODE, |value| value == "istio");
     remove_if(labels, TUNNEL, |value| tunnel && value == "http");
     remove_if(labels, annotation::NETWORK, |value| value == former.variable("ISTIO_META_NETWORK"));

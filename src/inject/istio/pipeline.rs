@@ -126,7 +126,9 @@ fn merge(
     }
     annotations::check_injected(&merged)?;
     startable::check((subject.pod, subject.claims), &merged, &template_pod)?;
-    status_port::check(subject.pod, &merged, (&config.mesh.json, &subject.proxy_config))?;
+    let configs = (&config.mesh.json, &subject.proxy_config);
+    status_port::check(subject.pod, &merged, configs)?;
+    warnings.extend(status_port::warnings(subject.pod, &merged, configs));
     let templates = selected(config, subject)?;
     let names = templates.iter().map(|template| template.name());
     warnings.extend(unused::warnings(&config.settings.reads, names, subject.pod));

@@ -1,11 +1,12 @@
 //! The conflict of the agent's status port with the ports on which the proxy beside it listens.
 //!
-//! The agent opens its port first. The proxy then cannot open its own, and the pod never becomes ready.
+//! The agent opens its port first. The proxy then cannot open its own, and the pod never becomes ready. An application that
+//! declares a port of either is warned about: whichever opens it second fails.
 
 use serde_json::Value;
 
 use crate::contract::{annotation, container, port};
-use crate::inject::pod;
+use crate::inject::pod::{self, CONTAINERS, INIT_CONTAINERS};
 
 /// The port of the proxy for Prometheus, and its port for readiness.
 const OF_PROXY: [(u16, &str); 2] =
@@ -31,12 +32,50 @@ pub struct Taken {
 /// # Errors
 /// The proxy listens on the port.
 pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Result<(), Taken> {
-    let own = pod::annotation(author, annotation::STATUS_PORT).and_then(|port| port.parse().ok());
-    let (status, source_name) = match own {
+    let (status, source_name) = status_port(author, proxy_config);
+    match of_proxy(merged, (mesh, proxy_config)).into_iter().find(|(port, _)| *port == status && status != 0) {
+        Some((port, purpose)) => Err(Taken { port, source_name, purpose }),
+        None => Ok(()),
+    }
+}
+
+/// Returns the status port of the agent, and the annotation or the field that sets it.
+fn status_port(author: &Value, proxy_config: &Value) -> (u16, &'static str) {
+    match pod::annotation(author, annotation::STATUS_PORT).and_then(|port| port.parse().ok()) {
         Some(port) => (port, annotation::STATUS_PORT),
         None => (number(proxy_config, "statusPort", port::STATUS), "statusPort of the proxy configuration"),
+    }
+}
+
+/// Returns a warning for each port that an application declares and on which the proxy or its agent listens.
+pub(super) fn warnings(author: &Value, merged: &Value, configs: (&Value, &Value)) -> Vec<String> {
+    let (mut reserved, (status, _)) = (of_proxy(merged, configs), status_port(author, configs.1));
+    if !reserved.is_empty() && status != 0 {
+        reserved.push((status, "on which the agent serves status and metrics"));
+    }
+    let is_lasting = |(which, item): &(&str, &Value)| {
+        pod::name(item) != container::PROXY && (*which == CONTAINERS || pod::text(item, "restartPolicy") == "Always")
     };
-    let Some(role) = pod::sidecar(merged).and_then(role) else { return Ok(()) };
+    let all = [CONTAINERS, INIT_CONTAINERS].into_iter();
+    let all = all.flat_map(|which| pod::containers(merged, which).iter().map(move |item| (which, item)));
+    let mut warnings = Vec::new();
+    for (_, item) in all.filter(is_lasting) {
+        let declared = pod::list(item, "ports").iter().filter(|port| matches!(pod::text(port, "protocol"), "" | "TCP"));
+        let declared: Vec<u64> = declared.filter_map(|port| port.get("containerPort")?.as_u64()).collect();
+        let taken = reserved.iter().filter(|(port, _)| declared.contains(&u64::from(*port)));
+        warnings.extend(taken.map(|(port, purpose)| {
+            format!(
+                "container {:?} declares port {port}, {purpose}: an application cannot listen on it beside the proxy",
+                pod::name(item)
+            )
+        }));
+    }
+    warnings
+}
+
+/// Returns the ports on which the proxy of a pod listens; none if its sidecar is not Istio's agent with a proxy.
+fn of_proxy(merged: &Value, (mesh, proxy_config): (&Value, &Value)) -> Vec<(u16, &'static str)> {
+    let Some(role) = pod::sidecar(merged).and_then(role) else { return Vec::new() };
     let mut ports = OF_PROXY.to_vec();
     ports.push((number(proxy_config, "proxyAdminPort", ADMIN), "on which the proxy serves its administration"));
     let is_redirected = pod::annotation(merged, annotation::INTERCEPTION_MODE) != Some("NONE")
@@ -45,10 +84,7 @@ pub(super) fn check(author: &Value, merged: &Value, (mesh, proxy_config): (&Valu
         ports.push((number(mesh, "proxyListenPort", port::OUTBOUND), "to which outbound traffic is redirected"));
         ports.push((number(mesh, "proxyInboundListenPort", port::INBOUND), "to which inbound traffic is redirected"));
     }
-    match ports.into_iter().find(|(port, _)| *port == status && status != 0) {
-        Some((port, purpose)) => Err(Taken { port, source_name, purpose }),
-        None => Ok(()),
-    }
+    ports
 }
 
 fn number(config: &Value, field: &str, default: u16) -> u16 {
@@ -72,7 +108,7 @@ mod tests {
     use serde_json::json;
 
     use crate::contract::annotation;
-    use crate::inject::istio::{BuiltIn, Injector, Request};
+    use crate::inject::istio::{BuiltIn, InjectionOutcome, Injector, Request};
 
     /// Returns the reason against a pod with these annotations.
     fn refusal(annotations: &serde_json::Value) -> Option<String> {
@@ -101,6 +137,39 @@ mod tests {
         }
         let admin = json!({annotation::STATUS_PORT: "15099", annotation::PROXY_CONFIG: "proxyAdminPort: 15099"});
         assert!(refusal(&admin).unwrap().contains("administration"));
+    }
+
+    /// Returns the warnings about ports for a pod whose application declares this port.
+    fn named(annotations: &serde_json::Value, port: &serde_json::Value) -> Vec<String> {
+        let injector = Injector::new(BuiltIn::default().config().unwrap());
+        let container = json!({"name": "a", "image": "i", "ports": [{"containerPort": 80}, port]});
+        let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": [container]}});
+        let outcome = injector.review(&Request::new(&pod, "shop")).unwrap();
+        let InjectionOutcome::Injected { injected, .. } = outcome else { panic!("the pod is injected") };
+        injected.warnings.into_iter().filter(|text| text.contains(" declares port ")).collect()
+    }
+
+    #[test]
+    fn an_application_that_declares_a_port_of_the_proxy_is_named() {
+        let none = json!({});
+        for (port, purpose) in [
+            (15000, "administration"),
+            (15001, "outbound traffic"),
+            (15006, "inbound traffic"),
+            (15020, "the agent serves status"),
+            (15021, "readiness"),
+            (15090, "Prometheus"),
+        ] {
+            let found = named(&none, &json!({"containerPort": port}));
+            let start = format!("container \"a\" declares port {port}, ");
+            assert!(matches!(&found[..], [text] if text.starts_with(&start) && text.contains(purpose)), "{found:?}");
+        }
+        let own = json!({annotation::STATUS_PORT: "15099"});
+        assert_eq!(named(&own, &json!({"containerPort": 15099})).len(), 1, "the chosen port");
+        assert_eq!(named(&own, &json!({"containerPort": 15020})), [""; 0], "and not the default one");
+        let direct = json!({annotation::INTERCEPTION_MODE: "NONE"});
+        assert_eq!(named(&direct, &json!({"containerPort": 15006})), [""; 0], "without redirection");
+        assert_eq!(named(&none, &json!({"containerPort": 15006, "protocol": "UDP"})), [""; 0], "of another protocol");
     }
 
     #[test]

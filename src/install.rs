@@ -14,6 +14,7 @@ mod kubeconfig;
 #[cfg(test)]
 pub(crate) mod memory;
 mod metrics;
+mod mounts;
 pub mod operation;
 pub mod plan;
 mod read;
@@ -32,6 +33,8 @@ pub use directories::{Directories, Place, Relocation};
 pub use flags::Flags;
 pub use identity::{Identity, Issued, NoAccount, Token};
 pub use metrics::{Heal, Metrics};
+pub use mounts::Mounts;
+pub use plan::Obstacle;
 pub use read::Unread;
 pub use reconcile::{Sources, obstacles, run};
 pub use remove::{Error, remove};

@@ -25,7 +25,7 @@ use super::status::{INSTALL, record_ready, report_readiness, watch_node_ready};
 use super::{Error, Settings, backend, ports, successor, taint, uninstall};
 use crate::agent::token::{self, TokenHolder};
 use crate::agent::{self, Cache, Handover, Store, Verdicts};
-use crate::install::{Identity, Installation, Issued, Relocation, Resolver, Scope, Sources, Status};
+use crate::install::{Identity, Installation, Issued, Mounts, Relocation, Resolver, Scope, Sources, Status};
 use crate::pod::watch::Subscriber;
 use crate::serve::health::{Liveness, Readiness};
 use crate::serve::log::Log;
@@ -148,7 +148,7 @@ impl Daemon {
             latest: Latest::default(),
         });
         Self {
-            sources: Sources { resolver, identity },
+            sources: Sources { resolver, identity, mounts: Arc::new(Mounts::of(&settings.install)) },
             issued,
             client: connect(settings.kubeconfig.clone()),
             cache,
@@ -209,9 +209,12 @@ impl Daemon {
     /// Returns once this agent can serve the node: the cache has synced, the ports are bound, and an installation has no obstacle.
     async fn until_prepared(&self) {
         loop {
-            let (settings, sources) = (self.settings.install.clone(), self.sources.clone());
+            let (settings, sources, liveness) =
+                (self.settings.install.clone(), self.sources.clone(), self.liveness.clone());
             // The panic hook logs a panic; the next iteration retries.
-            if let Ok(obstacles) = tokio::task::spawn_blocking(move || install::obstacles(&settings, &sources)).await {
+            if let Ok(obstacles) =
+                tokio::task::spawn_blocking(move || install::obstacles(&settings, &sources, &liveness)).await
+            {
                 let is_prepared =
                     self.readiness.lacks_at_most(&[INSTALL, AGENT, TAKEOVER]) && self.cache.read(Store::has_synced);
                 if obstacles.is_empty() && is_prepared {
@@ -372,10 +375,7 @@ impl Daemon {
     }
 
     async fn remove(&self, scope: Scope) -> Result<(), Error> {
-        let settings = self.settings.install.clone();
-        let removal = tokio::task::spawn_blocking(move || install::remove(&settings, scope, uninstall::IN_FLIGHT));
-        let errors = removal.await;
-        uninstall::report(&errors.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic())))
+        uninstall::remove(self.settings.install.clone(), Arc::clone(&self.sources.mounts), scope).await
     }
 }
 

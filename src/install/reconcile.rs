@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch::Sender;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::files::{self, Files};
 use super::identity::Identity;
 use super::metrics::Metrics;
+use super::mounts::Mounts;
 use super::plan::{self, Plan, Reason, Step};
 use super::server::Resolver;
 use super::settings::Settings;
@@ -36,6 +37,10 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const PASS_LIMIT: Duration = Duration::from_secs(15);
 /// The name under which the installer's thread reports to the liveness probe.
 const THREAD: &str = "installer";
+/// The name under which a replaced directory is reported to the liveness probe.
+const MOUNTS: &str = "mounts";
+/// The interval between two checks whether a mounted directory was replaced. No event reports that a parent was moved.
+const MOUNTS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The sources of the kubeconfig, beside the service account's directory.
 #[derive(Debug, Clone)]
@@ -44,9 +49,32 @@ pub struct Sources {
     pub resolver: Resolver,
     /// The service account whose token the kubeconfig contains.
     pub identity: Identity,
+    /// The mounts of the node's directories at the container's start.
+    pub mounts: Arc<Mounts>,
 }
 
 impl Sources {
+    /// Plans an installation. A replaced directory is its only obstacle, and fails the liveness probe: nothing is changed there.
+    fn plan(&self, settings: &Settings, compared: &mut CompareCache, liveness: &Liveness) -> Plan {
+        match self.mounts.replaced() {
+            None => {
+                liveness.ended(MOUNTS);
+                plan::install(settings, &self.snapshot(settings, compared))
+            }
+            Some(replaced) => {
+                liveness.failed(MOUNTS, replaced.to_string());
+                Plan { obstacles: vec![replaced.into()], ..Plan::default() }
+            }
+        }
+    }
+
+    /// Returns once a directory is replaced, or is at its place again. `was_replaced`: whether one was replaced before.
+    async fn mounts_changed(&self, was_replaced: bool) {
+        while self.mounts.replaced().is_some() == was_replaced {
+            sleep(MOUNTS_INTERVAL).await;
+        }
+    }
+
     /// Reads the node, with the current address and token.
     fn snapshot(&self, settings: &Settings, compared: &mut CompareCache) -> Snapshot {
         let mut snapshot = Snapshot::take_with(settings, self.resolver.resolution(), compared);
@@ -82,9 +110,9 @@ pub async fn run(
 }
 
 /// Returns the obstacles to an installation on the node in its current state. Changes nothing.
-pub fn obstacles(settings: &Settings, sources: &Sources) -> Vec<String> {
-    let snapshot = sources.snapshot(settings, &mut CompareCache::default());
-    plan::install(settings, &snapshot).obstacles.iter().map(ToString::to_string).collect()
+pub fn obstacles(settings: &Settings, sources: &Sources, liveness: &Liveness) -> Vec<String> {
+    let plan = sources.plan(settings, &mut CompareCache::default(), liveness);
+    plan.obstacles.iter().map(ToString::to_string).collect()
 }
 
 struct Reconciler {
@@ -142,7 +170,9 @@ impl Reconciler {
                 }
                 let _ = timeout(wait, shutdown.requested()).await;
             } else {
+                let (sources, is_replaced) = (self.sources.clone(), self.last.is_replaced());
                 tokio::select! {
+                    () = sources.mounts_changed(is_replaced) => {}
                     () = watch.changed(if is_complete { self.settings.resync } else { RETRY_INTERVAL }) => {}
                     () = self.sources.resolver.changed() => {}
                     () = self.sources.identity.changed() => {}
@@ -154,8 +184,7 @@ impl Reconciler {
 
     /// Makes one pass and returns whether the installation was complete before it. Logs after the changes, not between them.
     fn reconcile(&mut self) -> bool {
-        let snapshot = self.sources.snapshot(&self.settings, &mut self.compared);
-        let plan = plan::install(&self.settings, &snapshot);
+        let plan = self.sources.plan(&self.settings, &mut self.compared, &self.liveness);
         let before = self.status.borrow().clone();
         // A node that is not ready yet reports planned steps only if they fail.
         let is_idle = plan.steps.iter().all(|step| step.reason == Reason::Stale);

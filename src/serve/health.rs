@@ -1,4 +1,4 @@
-//! `/healthz` reports threads that hang; `/readyz` reports parts that are not ready, with the reasons.
+//! `/healthz` reports threads that hang and conditions that only a restart ends; `/readyz` reports parts that are not ready, with the reasons.
 //!
 //! The daemon's parts report to [`Liveness`] and [`Readiness`]; probes read them.
 #![expect(clippy::disallowed_methods, reason = "owns the clock of the threads' deadlines")]
@@ -53,29 +53,45 @@ impl Readiness {
 /// The deadlines by which threads must report again; clones share them. A process cannot end a thread that hangs in a
 /// system call, but the kubelet can restart the process.
 #[derive(Debug, Clone, Default)]
-pub struct Liveness(Arc<Mutex<BTreeMap<&'static str, Instant>>>);
+pub struct Liveness(Arc<Mutex<BTreeMap<&'static str, State>>>);
+
+/// The last report of a thread or a part.
+#[derive(Debug)]
+enum State {
+    /// The thread reports again by this time.
+    Due(Instant),
+    /// Only a restart ends the condition.
+    Failed(String),
+}
 
 impl Liveness {
-    fn threads(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+    fn threads(&self) -> MutexGuard<'_, BTreeMap<&'static str, State>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a thread is alive and will report again within `limit`.
     pub fn alive(&self, thread: &'static str, limit: Duration) {
-        self.threads().insert(thread, Instant::now() + limit);
+        self.threads().insert(thread, State::Due(Instant::now() + limit));
     }
 
-    /// Removes a thread that ended as intended.
+    /// Records a condition that only a restart of the process ends.
+    pub fn failed(&self, part: &'static str, why: impl Into<String>) {
+        self.threads().insert(part, State::Failed(why.into()));
+    }
+
+    /// Removes a thread that ended as intended, or a part whose condition has ended.
     pub fn ended(&self, thread: &'static str) {
         self.threads().remove(thread);
     }
 
-    /// Returns a line for each thread that missed its deadline; `None` if there is none.
+    /// Returns a line for each thread that missed its deadline and each failed part; `None` if there is none.
     pub fn report(&self) -> Option<String> {
         let (now, threads) = (Instant::now(), self.threads());
-        let late = threads.iter().filter(|(_, due)| **due < now);
-        let lines: String =
-            late.map(|(thread, due)| format!("{thread}: late by {} s\n", (now - *due).as_secs())).collect();
+        let line = |(part, state): (&&'static str, &State)| match state {
+            State::Due(due) => (*due < now).then(|| format!("{part}: late by {} s\n", (now - *due).as_secs())),
+            State::Failed(why) => Some(format!("{part}: {why}\n")),
+        };
+        let lines: String = threads.iter().filter_map(line).collect();
         (!lines.is_empty()).then_some(lines)
     }
 }
@@ -126,6 +142,16 @@ mod tests {
         liveness.alive("installer", Duration::ZERO);
         liveness.ended("installer");
         assert_eq!((status_of("/healthz", &readiness, &liveness), liveness.report()), (200, None));
+    }
+
+    #[test]
+    fn a_failed_part_is_reported_until_its_condition_ends() {
+        let (readiness, liveness) = (Readiness::default(), Liveness::default());
+        liveness.failed("mounts", "/x was removed");
+        assert_eq!(liveness.report().unwrap(), "mounts: /x was removed\n");
+        assert_eq!(status_of("/healthz", &readiness, &liveness), 503);
+        liveness.ended("mounts");
+        assert_eq!(status_of("/healthz", &readiness, &liveness), 200);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 
 mod metrics;
+mod mounts;
 mod readiness;
 mod relocation;
 mod repair;

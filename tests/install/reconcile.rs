@@ -38,7 +38,7 @@ impl Installer {
         let mut registry = Registry::default();
         let (metrics, liveness) = (Metrics::new(&mut registry), Liveness::default());
         let resolver = Resolver::start(&settings.kubeconfig.server, shutdown.clone());
-        let sources = Sources { resolver, identity };
+        let sources = Sources { resolver, identity, mounts: Arc::default() };
         let task = tokio::spawn(run(Arc::new(settings), sources, metrics, sender, liveness.clone(), shutdown));
         Self { status, registry, liveness, end, task }
     }

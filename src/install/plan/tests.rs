@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use super::*;
+use crate::install::installed::Installed;
 use crate::install::kubeconfig::Account;
 use crate::install::memory;
-use crate::install::record::Record;
+use crate::install::record::{self, Record};
 use crate::install::scope::Scope;
 use crate::install::server::{Endpoint, Resolution, Server};
 use crate::install::settings::{KubeconfigSettings, Mode};

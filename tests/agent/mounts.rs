@@ -1,0 +1,79 @@
+//! Tests of an agent whose mounted directories are moved or removed on the node, as a container with hostPath volumes has them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use test_support::daemon::{Daemon, Node, cluster, until};
+
+/// Waits until both probes fail; the only reason of the installer is the directory.
+#[track_caller]
+fn until_replaced(daemon: &Daemon, mounted: &Path, change: &str) {
+    let start = format!("{} is the mount of a directory that the node no longer has at its place: ", mounted.display());
+    let is_reason = |line: &str| line.starts_with(&start) && line.contains(change) && line.matches("; ").count() == 1;
+    until(&format!("{change} of {}", mounted.display()), || match (daemon.get("/healthz"), daemon.get("/readyz")) {
+        ((503, live), (503, ready))
+            if live.strip_prefix("mounts: ").is_some_and(is_reason)
+                && ready.lines().next().and_then(|line| line.strip_prefix("install: ")).is_some_and(is_reason)
+                // The sockets of a removed run directory cannot be bound again, which is true, too.
+                && ready.lines().skip(1).all(|line| line.starts_with("sockets: ")) =>
+        {
+            Ok(())
+        }
+        other => Err(format!("{other:?}; log: {}", daemon.log_text())),
+    });
+}
+
+fn names(dir: &Path) -> Vec<PathBuf> {
+    let mut names: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "mounts directories, which requires root"]
+async fn a_moved_directory_fails_both_probes_until_it_is_moved_back() {
+    let api = cluster().await;
+    for dir in ["net", "bin", "run"] {
+        let node = Node::new();
+        let daemon = Daemon::with_mounts(&node, &api.url());
+        daemon.ready();
+        let (place, old, mounted) = (node.path(dir), node.path("old"), node.path(&format!("mounted/{dir}")));
+        fs::rename(&place, &old).unwrap();
+        until_replaced(&daemon, &mounted, "was moved to ");
+        // Files that the installer would restore at once.
+        for name in ["10-net.conflist", "istio-cni", "istio-cni-kubeconfig"] {
+            let _ = fs::remove_file(old.join(name));
+        }
+        let before = names(&old);
+        fs::create_dir(&place).unwrap();
+        fs::write(node.path("account/token"), "token-2").unwrap();
+        until_replaced(&daemon, &mounted, "was moved to ");
+        assert_eq!((names(&old), names(&place)), (before, Vec::new()), "{dir}");
+        fs::remove_dir(&place).unwrap();
+        fs::rename(&old, &place).unwrap();
+        if dir == "net" {
+            node.remove_entry();
+        }
+        daemon.ready();
+        assert_eq!(daemon.get("/healthz"), (200, "ok\n".to_owned()), "{dir}");
+        node.until_installed();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "mounts directories, which requires root"]
+async fn a_removed_directory_fails_both_probes_and_a_removal_says_so() {
+    for dir in ["net", "bin", "run"] {
+        let (api, node) = (cluster().await, Node::new());
+        let daemon = Daemon::with_mounts(&node, &api.url());
+        daemon.ready();
+        // The agent restores files during the removal, which then fails because the directory is not empty.
+        until("the removal", || fs::remove_dir_all(node.path(dir)).map_err(|error| error.to_string()));
+        fs::create_dir(node.path(dir)).unwrap();
+        until_replaced(&daemon, &node.path(&format!("mounted/{dir}")), "was removed");
+        assert_eq!(names(&node.path(dir)), Vec::<PathBuf>::new(), "{dir}");
+        api.remove("daemonsets", "istio-system", "istio-cni-node");
+        let (code, log) = daemon.end();
+        assert!(code == Some(1) && log.contains("not removed") && log.contains("was removed;"), "{code:?} {log}");
+    }
+}

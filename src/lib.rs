@@ -48,6 +48,9 @@ pub mod agent;
 pub mod repair;
 
 #[cfg(feature = "daemons")]
+pub mod runtime_config;
+
+#[cfg(feature = "daemons")]
 pub mod check;
 
 #[cfg(feature = "daemons")]

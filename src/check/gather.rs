@@ -4,14 +4,16 @@
 
 use std::fs::{self, File};
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::kernel;
-use super::node::{Cgroups, NodeFacts, OtherDirectory, Selinux};
+use super::node::{Cgroups, Compared, Directories, NodeFacts, OtherDirectory, Selinux};
 use crate::contract;
 use crate::install::Settings;
 use crate::install::plan::pod_network;
 use crate::install::snapshot::{Snapshot, is_read};
+use crate::runtime_config;
 
 /// Sockets of container runtimes, relative to the node's root.
 const RUNTIMES: [(&str, &str); 6] = [
@@ -49,9 +51,31 @@ pub fn gather(settings: &Settings, root: &Path) -> NodeFacts {
         missing: named.filter(|kind| !snapshot.plugins.contains(kind)).collect(),
         network,
         bin_dir: settings.bin_dir.clone(),
+        directories: directories(settings, root),
         other_dirs: other_directories(&settings.net_dir, root),
         selinux: selinux(root),
         cgroups: cgroups(root),
+    }
+}
+
+fn directories(settings: &Settings, root: &Path) -> Directories {
+    let compared = |read: runtime_config::Directories| Compared {
+        is_conf: is_same(&settings.net_dir, &read.conf.value, root),
+        is_bin: read.bin.value.iter().any(|dir| is_same(&settings.bin_dir, dir, root)),
+        read,
+    };
+    let runtimes = runtime_config::read(root).into_iter().map(|read| read.map(compared)).collect();
+    Directories { conf: settings.net_dir.clone(), bin: settings.bin_dir.clone(), runtimes }
+}
+
+/// Whether `given` is the node's directory `path`. A mount of a directory has its device and inode; a path names one that
+/// does not exist yet.
+fn is_same(given: &Path, path: &Path, root: &Path) -> bool {
+    let on_node = root.join(relative(path, Path::new("/")));
+    let id = |path: &Path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    match (id(given), id(&on_node)) {
+        (Some(given), Some(on_node)) => given == on_node,
+        _ => given == on_node,
     }
 }
 

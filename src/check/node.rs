@@ -6,6 +6,7 @@ use super::kernel::{self, Kernel};
 use super::{Finding, Report, page};
 use crate::contract;
 use crate::install::plan::{Obstacle, PodNetwork};
+use crate::runtime_config;
 
 /// The state of a node, as `gather` read it.
 #[derive(Debug, Clone)]
@@ -16,12 +17,30 @@ pub struct NodeFacts {
     /// The network that pods get.
     pub network: Result<PodNetwork, Obstacle>,
     pub bin_dir: PathBuf,
+    /// The directories that were given, beside those that the runtimes' configurations name.
+    pub directories: Directories,
     /// Plugins that `bin_dir` lacks: those of the network, and `istio-cni` if a configuration names it.
     pub missing: Vec<String>,
     /// Directories of distributions with network configurations, other than the one that is checked.
     pub other_dirs: Vec<OtherDirectory>,
     pub selinux: Selinux,
     pub cgroups: Option<Cgroups>,
+}
+
+/// The directories that were given, and what the runtimes' configurations say of them.
+#[derive(Debug, Clone)]
+pub struct Directories {
+    pub conf: PathBuf,
+    pub bin: PathBuf,
+    pub runtimes: Vec<Result<Compared, runtime_config::Error>>,
+}
+
+/// The directories of one runtime's configuration, and whether the given ones are among them.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    pub read: runtime_config::Directories,
+    pub is_conf: bool,
+    pub is_bin: bool,
 }
 
 /// A directory in which a distribution keeps its network configurations.
@@ -72,6 +91,7 @@ const MULTUS_REMEDY: &str =
 pub fn decide(facts: &NodeFacts) -> Report {
     let mut findings = kernel::decide(&facts.kernel);
     findings.push(runtime(facts));
+    findings.extend(directories(&facts.directories));
     findings.extend(network(facts));
     findings.push(selinux(&facts.selinux));
     findings.push(cgroups(facts.cgroups));
@@ -95,6 +115,43 @@ fn runtime(facts: &NodeFacts) -> Finding {
             page::RUNTIME,
         ),
     }
+}
+
+/// Compares the given directories with those of each runtime's configuration.
+fn directories(facts: &Directories) -> Vec<Finding> {
+    const SUBJECT: &str = "directories";
+    let given = format!("given: {} and {}", facts.conf.display(), facts.bin.display());
+    if facts.runtimes.is_empty() {
+        let text = format!("{given}; no configuration of a runtime was found to compare them with");
+        return vec![Finding::right(SUBJECT, text)];
+    }
+    let finding = |compared: &Result<Compared, runtime_config::Error>| match compared {
+        Ok(compared) => {
+            let runtime_config::Directories { runtime, conf, bin } = &compared.read;
+            let dirs = bin.value.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", ");
+            let place =
+                |file: &Option<PathBuf>| file.as_ref().map_or("default".into(), |file| file.display().to_string());
+            let text = format!(
+                "{runtime} reads {} ({}) and runs plugins of {dirs} ({}); {given}",
+                conf.value.display(),
+                place(&conf.file),
+                place(&bin.file)
+            );
+            let conf_dir = (!compared.is_conf).then(|| format!("cniConfDir to {}", conf.value.display()));
+            let bin_dir = (!compared.is_bin).then(|| format!("cniBinDir to {dirs}"));
+            let values: Vec<String> = conf_dir.into_iter().chain(bin_dir).collect();
+            if values.is_empty() {
+                return Finding::right(SUBJECT, text);
+            }
+            let remedy = format!("set {}, unless another plugin such as Multus reads it", values.join(" and "));
+            Finding::warning(SUBJECT, text, remedy, page::RUNTIME)
+        }
+        Err(error) => {
+            let remedy = "correct it, or run this as root; ask the runtime (`crictl info`) for its directories";
+            Finding::warning(SUBJECT, format!("{given}; not compared: {error}"), remedy, page::RUNTIME)
+        }
+    };
+    facts.runtimes.iter().map(finding).collect()
 }
 
 fn network(facts: &NodeFacts) -> Vec<Finding> {

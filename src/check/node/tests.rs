@@ -17,11 +17,27 @@ fn node() -> NodeFacts {
         runtimes: vec!["containerd"],
         network: Ok(chain(&["calico", "portmap"])),
         bin_dir: "/opt/cni/bin".into(),
+        directories: directories(vec![Ok(compared(true, true))]),
         missing: Vec::new(),
         other_dirs: Vec::new(),
         selinux: Selinux::Lenient,
         cgroups: Some(Cgroups::V2),
     }
+}
+
+fn directories(runtimes: Vec<Result<Compared, runtime_config::Error>>) -> Directories {
+    Directories { conf: "/etc/cni/net.d".into(), bin: "/opt/cni/bin".into(), runtimes }
+}
+
+/// The directories of a containerd, which are or are not the given ones.
+fn compared(is_conf: bool, is_bin: bool) -> Compared {
+    let file = Some("/etc/containerd/config.toml".into());
+    let read = runtime_config::Directories {
+        runtime: "containerd".to_owned(),
+        conf: runtime_config::Named { value: "/x/net.d".into(), file },
+        bin: runtime_config::Named { value: vec!["/x/bin".into(), "/y".into()], file: None },
+    };
+    Compared { read, is_conf, is_bin }
 }
 
 fn chain(others: &[&str]) -> PodNetwork {
@@ -47,7 +63,7 @@ fn an_installed_node_has_nothing_to_report() {
     assert_eq!(wrong(&node()), []);
     assert_eq!(report.failed(), 0);
     let subjects: Vec<_> = report.0.iter().map(|finding| finding.subject).collect();
-    assert_eq!(subjects, ["kernel", "REDIRECT", "runtime", "network", "chain", "SELinux", "cgroups"]);
+    assert_eq!(subjects, ["kernel", "REDIRECT", "runtime", "directories", "network", "chain", "SELinux", "cgroups"]);
 }
 
 #[test]
@@ -77,6 +93,33 @@ fn a_node_without_a_network_fails_with_the_directory_of_another_distribution() {
     assert_eq!([found[0].1, found[1].1], ["failed", "warning"]);
     let report = decide(&facts).json().to_string();
     assert!(report.contains("set global.platform to k3s"), "{report}");
+}
+
+#[test]
+fn both_directories_are_named_and_only_what_differs_is_a_remedy() {
+    for (is_conf, is_bin, remedy) in [
+        (false, true, "set cniConfDir to /x/net.d, unless"),
+        (true, false, "set cniBinDir to /x/bin, /y, unless"),
+        (false, false, "set cniConfDir to /x/net.d and cniBinDir to /x/bin, /y, unless"),
+    ] {
+        let facts = NodeFacts { directories: directories(vec![Ok(compared(is_conf, is_bin))]), ..node() };
+        let (subject, result, text) = only(&facts);
+        assert_eq!((subject, result), ("directories", "warning"));
+        let expected = "containerd reads /x/net.d (/etc/containerd/config.toml) and runs plugins of /x/bin, /y (default); \
+                        given: /etc/cni/net.d and /opt/cni/bin";
+        assert_eq!(text, expected);
+        let report = decide(&facts).json().to_string();
+        assert!(report.contains(remedy), "{report}");
+    }
+}
+
+#[test]
+fn a_runtime_configuration_that_cannot_be_read_is_not_compared() {
+    let error = runtime_config::Error::Unread { path: "/etc/crio/crio.conf".into(), reason: "denied".into() };
+    let (_, result, text) = only(&NodeFacts { directories: directories(vec![Err(error)]), ..node() });
+    assert_eq!(result, "warning");
+    assert!(text.ends_with("not compared: cannot read /etc/crio/crio.conf: denied"), "{text}");
+    assert_eq!(wrong(&NodeFacts { directories: directories(Vec::new()), ..node() }), []);
 }
 
 #[test]

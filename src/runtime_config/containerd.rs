@@ -1,0 +1,116 @@
+//! containerd's configuration, versions 1, 2 and 3, in the order in which containerd loads it: a file before its imports.
+//!
+//! containerd 1 replaces the whole section of a plugin by that of a later file; containerd 2 merges the keys. The
+//! configuration does not tell which of them reads it, so where the results differ, both are returned.
+
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named};
+
+/// The section of the CRI plugin in version 1.
+const V1: [&str; 2] = ["plugins", "cri"];
+/// The section of the CRI plugin in version 2.
+const V2: [&str; 2] = ["plugins", "io.containerd.grpc.v1.cri"];
+/// The section of the CRI plugin in version 3, which only containerd 2 reads.
+const V3: [&str; 2] = ["plugins", "io.containerd.cri.v1.runtime"];
+
+/// The directories that containerd reads with these files: one result, or those of containerd 1 and 2 if they differ.
+pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Vec<Directories>, Error> {
+    let version = files.iter().rev().find_map(version).unwrap_or(1);
+    match version {
+        3.. => Ok(vec![merged(runtime, files, &[V3])?]),
+        // containerd 2 ignores the directories of version 1.
+        ..=1 => Ok(vec![replaced(runtime, files, V1)?]),
+        2 => {
+            let (first, second) = (replaced(runtime, files, V2)?, merged(runtime, files, &[V3, V2])?);
+            if (&first.conf.value, &first.bin.value) == (&second.conf.value, &second.bin.value) {
+                return Ok(vec![second]);
+            }
+            let of = |major: u8, found: Directories| Directories {
+                runtime: format!("{runtime}, if it is version {major}"),
+                ..found
+            };
+            Ok(vec![of(1, first), of(2, second)])
+        }
+    }
+}
+
+/// The files that this file imports, as they are written.
+pub(super) fn imports(file: &File) -> Result<Vec<String>, Error> {
+    Ok(file.texts(&file.table, "imports")?.unwrap_or_default())
+}
+
+/// The version that a file names.
+fn version(file: &File) -> Option<i64> {
+    file.table.get("version")?.as_integer().filter(|version| *version > 0)
+}
+
+/// Reads as containerd 1: the last section of the plugin counts alone.
+fn replaced(runtime: &str, files: &[File], plugin: [&str; 2]) -> Result<Directories, Error> {
+    let last = files.iter().rev().find(|file| file.section(&plugin).is_some());
+    merged(runtime, last.map(std::slice::from_ref).unwrap_or_default(), &[plugin])
+}
+
+/// Reads as containerd 2: the last file that has a key counts. A later section of `plugins` takes precedence.
+fn merged(runtime: &str, files: &[File], plugins: &[[&str; 2]]) -> Result<Directories, Error> {
+    let mut conf = Named::default(CONF_DIR.into());
+    let (mut single, mut several) = (None, None);
+    for (file, [top, plugin]) in plugins.iter().flat_map(|plugin| files.iter().map(move |file| (file, plugin))) {
+        let Some(cni) = file.section(&[top, plugin, "cni"]) else { continue };
+        if let Some(dir) = file.text(cni, "conf_dir")? {
+            conf = Named::by(file, dir.into());
+        }
+        if let Some(dir) = file.text(cni, "bin_dir")? {
+            single = Some(dir).filter(|dir| !dir.is_empty()).map(|dir| Named::by(file, vec![dir.into()]));
+        }
+        if let Some(dirs) = file.texts(cni, "bin_dirs")? {
+            several = Some(Named::by(file, dirs.into_iter().map(Into::into).collect()));
+        }
+    }
+    let bin = single.or(several).unwrap_or_else(|| Named::default(vec![BIN_DIR.into()]));
+    Ok(Directories { runtime: runtime.to_owned(), conf, bin })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CRI2: &str = "[plugins.'io.containerd.grpc.v1.cri'.cni]\n";
+    const CRI3: &str = "[plugins.'io.containerd.cri.v1.runtime'.cni]\n";
+
+    fn found(texts: &[String]) -> Vec<(String, String)> {
+        let parse = |text: &String| File::parse("/etc/containerd/config.toml".into(), text.as_bytes()).unwrap();
+        let files: Vec<File> = texts.iter().map(parse).collect();
+        let found = directories("containerd", &files).unwrap().into_iter().map(|found| {
+            let bin: Vec<_> = found.bin.value.iter().map(|dir| dir.display().to_string()).collect();
+            (found.conf.value.display().to_string(), bin.join(":"))
+        });
+        found.collect()
+    }
+
+    fn pair(conf: &str, bin: &str) -> (String, String) {
+        (conf.to_owned(), bin.to_owned())
+    }
+
+    #[test]
+    fn each_version_has_its_section() {
+        let defaults = pair(CONF_DIR, BIN_DIR);
+        for (text, expected) in [
+            (String::new(), defaults.clone()),
+            ("[plugins.cri.cni]\nbin_dir = '/v1'".to_owned(), pair(CONF_DIR, "/v1")),
+            (format!("version = 2\n{CRI2}bin_dir = '/a'\nconf_dir = '/b'"), pair("/b", "/a")),
+            (format!("version = 2\n{CRI3}bin_dir = '/a'"), pair(CONF_DIR, "/a")),
+            (format!("{CRI2}bin_dir = '/a'"), defaults.clone()),
+            (format!("version = 3\n{CRI3}bin_dirs = ['/a', '/b']"), pair(CONF_DIR, "/a:/b")),
+            (format!("version = 3\n{CRI3}bin_dir = '/a'"), pair(CONF_DIR, "/a")),
+            (format!("version = 3\n{CRI2}bin_dir = '/a'"), defaults),
+        ] {
+            assert_eq!(found(std::slice::from_ref(&text)).last(), Some(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_import_replaces_the_section_in_version_1_and_keys_in_version_2() {
+        let main = format!("version = 2\n{CRI2}bin_dir = '/a'\nconf_dir = '/b'");
+        let import = format!("version = 2\n{CRI2}bin_dir = '/imported'");
+        assert_eq!(found(&[main, import]), [pair(CONF_DIR, "/imported"), pair("/b", "/imported")]);
+    }
+}

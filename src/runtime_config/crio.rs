@@ -1,0 +1,58 @@
+//! CRI-O's configuration: `crio.conf`, then the drop-ins by name; a later file's key replaces an earlier one's.
+
+use super::{BIN_DIR, CONF_DIR, Directories, Error, File, Named};
+
+/// The directories that CRI-O reads with these files.
+pub(super) fn directories(runtime: &str, files: &[File]) -> Result<Directories, Error> {
+    let mut conf = Named::default(CONF_DIR.into());
+    let mut bin = Named::default(vec![BIN_DIR.into()]);
+    let mut deprecated = None;
+    for file in files {
+        let Some(network) = file.section(&["crio", "network"]) else { continue };
+        if let Some(dir) = file.text(network, "network_dir")? {
+            conf = Named::by(file, dir.into());
+        }
+        if let Some(dirs) = file.texts(network, "plugin_dirs")? {
+            bin = Named::by(file, dirs.into_iter().map(Into::into).collect());
+        }
+        if let Some(dir) = file.text(network, "plugin_dir")? {
+            deprecated = Some((file, dir)).filter(|(_, dir)| !dir.is_empty());
+        }
+    }
+    // CRI-O searches the deprecated directory after the others.
+    if let Some((file, dir)) = deprecated {
+        bin.value.push(dir.into());
+        bin.file.get_or_insert_with(|| file.path.clone());
+    }
+    Ok(Directories { runtime: runtime.to_owned(), conf, bin })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_later_file_replaces_single_keys() {
+        let file = |path: &str, text: &str| File::parse(path.into(), text.as_bytes()).unwrap();
+        let main = file("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = '/n'\nplugin_dir = '/old'\n");
+        let alone = directories("CRI-O", std::slice::from_ref(&main)).unwrap();
+        assert_eq!(
+            (alone.conf.value.as_path(), alone.conf.file.as_deref()),
+            (Path::new("/n"), Some(main.path.as_path()))
+        );
+        assert_eq!(alone.bin.value, [Path::new("/opt/cni/bin"), Path::new("/old")]);
+        let drop_in = file("/etc/crio/crio.conf.d/10.conf", "[crio.network]\nplugin_dirs = ['/p', '/q']\n");
+        let both = directories("CRI-O", &[main, drop_in.clone()]).unwrap();
+        assert_eq!(both.bin, Named::by(&drop_in, ["/p", "/q", "/old"].map(Into::into).to_vec()));
+        assert_eq!(both.conf.value, Path::new("/n"));
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_named() {
+        let file = File::parse("/c".into(), b"[crio.network]\nplugin_dirs = '/p'\n").unwrap();
+        let error = directories("CRI-O", &[file]).unwrap_err().to_string();
+        assert_eq!(error, "/c: plugin_dirs is string, not a list of strings");
+    }
+}

@@ -1,0 +1,290 @@
+//! Reads the configuration files of the runtimes on a node.
+#![expect(clippy::disallowed_methods, reason = "reads the node's files")]
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Component, Path, PathBuf};
+
+use super::{Directories, Error, File, containerd, crio};
+
+/// The size limit of a file, in bytes.
+const MAX_SIZE: u64 = 1 << 20;
+/// The limit of a configuration's files, and of the names in a directory of drop-ins.
+const MAX_FILES: usize = 64;
+
+/// A runtime's main file, and its socket: both as paths on the node.
+struct Source {
+    runtime: &'static str,
+    file: &'static str,
+    socket: &'static str,
+}
+
+const CONTAINERD: [Source; 5] = [
+    source("containerd", "/etc/containerd/config.toml", "/run/containerd/containerd.sock"),
+    source("containerd of k3s", "/var/lib/rancher/k3s/agent/etc/containerd/config.toml", K3S),
+    source("containerd of RKE2", "/var/lib/rancher/rke2/agent/etc/containerd/config.toml", K3S),
+    source("containerd of k0s", "/etc/k0s/containerd.toml", "/run/k0s/containerd.sock"),
+    source(
+        "containerd of MicroK8s",
+        "/var/snap/microk8s/current/args/containerd-template.toml",
+        "/var/snap/microk8s/common/run/containerd.sock",
+    ),
+];
+const K3S: &str = "/run/k3s/containerd/containerd.sock";
+const CRIO: Source = source("CRI-O", "/etc/crio/crio.conf", "/run/crio/crio.sock");
+const CRIO_DROP_INS: &str = "/etc/crio/crio.conf.d";
+
+const fn source(runtime: &'static str, file: &'static str, socket: &'static str) -> Source {
+    Source { runtime, file, socket }
+}
+
+/// The directories that the runtimes of the node whose root is mounted at `root` read. A runtime without a socket counts only if
+/// none has one, because a removed runtime leaves its configuration behind.
+pub fn read(root: &Path) -> Vec<Result<Directories, Error>> {
+    let node = Node { root };
+    let runs = |source: &Source| node.path(Path::new(source.socket)).exists();
+    let none_runs = !CONTAINERD.iter().any(runs) && !runs(&CRIO);
+    let is_read = |source: &&Source| none_runs || runs(source);
+    let mut found = Vec::new();
+    for source in CONTAINERD.iter().filter(is_read) {
+        match node.containerd(source) {
+            Ok(directories) => found.extend(directories.into_iter().map(Ok)),
+            Err(error) => found.push(Err(error)),
+        }
+    }
+    if is_read(&&CRIO) {
+        found.extend(node.crio().transpose());
+    }
+    found
+}
+
+/// A node, by the directory at which its root is mounted.
+struct Node<'a> {
+    root: &'a Path,
+}
+
+impl Node<'_> {
+    /// The path in this process's mounts of an absolute path on the node.
+    fn path(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn containerd(&self, source: &Source) -> Result<Vec<Directories>, Error> {
+        let main = Path::new(source.file);
+        if !self.path(main).exists() {
+            return Ok(Vec::new());
+        }
+        let mut pending = VecDeque::from([main.to_owned()]);
+        let mut files: Vec<File> = Vec::new();
+        while let Some(path) = pending.pop_front() {
+            // containerd, too, loads a file once, which ends circular imports.
+            if files.iter().any(|file| file.path == path) {
+                continue;
+            }
+            if files.len() == MAX_FILES {
+                return Err(Error::TooMany { path: main.to_owned(), max: MAX_FILES });
+            }
+            let file = self.file(path)?;
+            for import in containerd::imports(&file)? {
+                pending.extend(self.import(&file.path, &import)?);
+            }
+            files.push(file);
+        }
+        containerd::directories(source.runtime, &files)
+    }
+
+    /// The files of CRI-O; `None` if it has none.
+    fn crio(&self) -> Result<Option<Directories>, Error> {
+        let main = Path::new(CRIO.file);
+        let mut paths: Vec<PathBuf> = self.path(main).exists().then(|| main.to_owned()).into_iter().collect();
+        let drop_ins = Path::new(CRIO_DROP_INS);
+        paths.extend(self.names(drop_ins)?.into_iter().map(|name| drop_ins.join(name)));
+        if paths.is_empty() {
+            return Ok(None);
+        }
+        let files = paths.into_iter().map(|path| self.file(path)).collect::<Result<Vec<_>, _>>()?;
+        crio::directories(CRIO.runtime, &files).map(Some)
+    }
+
+    /// The files that `import` of the file `parent` names; a pattern may name none.
+    fn import(&self, parent: &Path, import: &str) -> Result<Vec<PathBuf>, Error> {
+        let path = clean(&parent.parent().unwrap_or(parent).join(import));
+        if !import.contains('*') {
+            return Ok(vec![path]);
+        }
+        let unsupported = || Error::Pattern { path: parent.to_owned(), import: import.to_owned() };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let (dir, pattern) = path.parent().zip(name).ok_or_else(unsupported)?;
+        if dir.to_string_lossy().contains('*') || pattern.contains(['?', '[', '\\']) {
+            return Err(unsupported());
+        }
+        let names = self.names(dir)?.into_iter().filter(|name| matches(pattern, name));
+        Ok(names.map(|name| dir.join(name)).collect())
+    }
+
+    /// The names of the files in a directory, sorted; none if it does not exist.
+    fn names(&self, dir: &Path) -> Result<Vec<String>, Error> {
+        let entries = match fs::read_dir(self.path(dir)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(unread(dir)(error)),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(unread(dir))?;
+            if names.len() == MAX_FILES {
+                return Err(Error::TooMany { path: dir.to_owned(), max: MAX_FILES });
+            }
+            if entry.path().is_file() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn file(&self, path: PathBuf) -> Result<File, Error> {
+        let content = self.content(&path).map_err(unread(&path))?;
+        // MicroK8s replaces its variable when it starts containerd.
+        let text = String::from_utf8_lossy(&content).replace("${SNAP_DATA}", "/var/snap/microk8s/current");
+        File::parse(path, text.as_bytes())
+    }
+
+    fn content(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let path = self.path(path);
+        // Opening a pipe would wait for its writer.
+        if !fs::metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "no regular file"));
+        }
+        let mut content = Vec::new();
+        fs::File::open(path)?.take(MAX_SIZE + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > MAX_SIZE {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {} MiB", MAX_SIZE >> 20)));
+        }
+        Ok(content)
+    }
+}
+
+fn unread(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |error| Error::Unread { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// Removes `.` and `..` of an absolute path, as Go's `filepath.Clean` does.
+fn clean(path: &Path) -> PathBuf {
+    let mut cleaned = PathBuf::from("/");
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => cleaned.push(name),
+            Component::ParentDir => drop(cleaned.pop()),
+            _ => {}
+        }
+    }
+    cleaned
+}
+
+/// Whether a name matches a pattern in which `*` stands for any text.
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| matches(after, &rest[at..]))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Creates a node's root with these files.
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (file, text) in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn only(root: &Path) -> Result<Directories, Error> {
+        let found = read(root);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap()
+    }
+
+    const MAIN: &str = "etc/containerd/config.toml";
+
+    #[test]
+    fn imports_are_read_after_their_file_and_only_once() {
+        let root = root(&[
+            (MAIN, "version = 3\nimports = ['config.toml', 'd/*.toml', '../../../etc/x.toml']"),
+            ("etc/containerd/d/1.toml", "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/one'"),
+            ("etc/containerd/d/2.toml", "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/two'"),
+            ("etc/containerd/d/3.txt", "no TOML"),
+            ("etc/x.toml", "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = ['/x']"),
+        ]);
+        let found = only(root.path()).unwrap();
+        assert_eq!(found.conf.value, Path::new("/two"));
+        assert_eq!(found.conf.file.as_deref(), Some(Path::new("/etc/containerd/d/2.toml")));
+        assert_eq!(found.bin.value, [Path::new("/x")]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (text, reason) in [
+            ("imports = ['missing.toml']", "cannot read /etc/containerd/missing.toml: No such file"),
+            ("imports = ['*/a.toml']", "pattern is supported in the last part"),
+            ("imports = 'a'", "imports is string, not a list of strings"),
+            ("version = ", "/etc/containerd/config.toml: invalid TOML"),
+            ("imports = ['d']", "cannot read /etc/containerd/d: no regular file"),
+        ] {
+            let root = root(&[(MAIN, text), ("etc/containerd/d/a", "")]);
+            let error = only(root.path()).unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+        let large = root(&[(MAIN, &"#".repeat((MAX_SIZE + 1) as usize))]);
+        assert!(only(large.path()).unwrap_err().to_string().contains("more than 1 MiB"));
+    }
+
+    #[test]
+    fn the_number_of_imports_is_limited() {
+        let imports: Vec<String> = (0..MAX_FILES).map(|number| format!("'{number}.toml'")).collect();
+        let root = root(&[(MAIN, &format!("imports = [{}]", imports.join(",")))]);
+        for number in 0..MAX_FILES {
+            fs::write(root.path().join(format!("etc/containerd/{number}.toml")), "").unwrap();
+        }
+        assert_eq!(only(root.path()), Err(Error::TooMany { path: format!("/{MAIN}").into(), max: MAX_FILES }));
+    }
+
+    #[test]
+    fn a_runtime_that_does_not_run_counts_only_if_none_runs() {
+        const K3S_FILE: &str = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+        let files = [(MAIN, ""), (K3S_FILE, "version = 3"), ("etc/crio/crio.conf.d/1.conf", "")];
+        let names = |root: &Path| {
+            let found = read(root).into_iter().map(|found| found.unwrap().runtime);
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(names(root(&files).path()), ["containerd", "containerd of k3s", "CRI-O"]);
+        let socket = ("run/k3s/containerd/containerd.sock", "");
+        assert_eq!(names(root(&[&files[..], &[socket]].concat()).path()), ["containerd of k3s"]);
+    }
+
+    #[test]
+    fn the_variable_of_microk8s_is_replaced() {
+        let text = "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.cni]\nbin_dir = '${SNAP_DATA}/opt/cni/bin'";
+        let root = root(&[("var/snap/microk8s/current/args/containerd-template.toml", text)]);
+        let found = only(root.path()).unwrap();
+        assert_eq!(found.bin.value, [Path::new("/var/snap/microk8s/current/opt/cni/bin")]);
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, expected) in
+            [("*.toml", "a.toml", true), ("*.toml", "a.conf", false), ("a*b*", "axbx", true), ("a*", "b", false)]
+        {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}
